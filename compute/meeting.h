@@ -8,7 +8,7 @@
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
-#include "compute/compute.h"
+#include "compute/group.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ struct meeting;
  * meeting_leave. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
-/* Joins as compute_ops.group_join describes. *m is NULL or comes from meeting_make. After an error
+/* Joins as compute_group_ops.join describes. *m is NULL or comes from meeting_make. After an error
  * *m, if not NULL, may only be passed to meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);

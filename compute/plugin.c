@@ -44,8 +44,29 @@ static enum status plugin_find(char out[PATH_MAX], struct error *error)
 
 static bool same_build(const struct compute_plugin *plugin)
 {
-    return plugin->abi == COMPUTE_PLUGIN_ABI && plugin->ops_bytes == sizeof(struct compute_ops) &&
+    return plugin->abi == COMPUTE_PLUGIN_ABI && plugin->ops_bytes == COMPUTE_PLUGIN_OPS_BYTES &&
            plugin->options_bytes == sizeof(struct compute_options);
+}
+
+/* True if no function of a table of `bytes` bytes is NULL. */
+static bool table_complete(const void *table, size_t bytes)
+{
+    void (*function)(void);
+    for (size_t at = 0; at < bytes; at += sizeof(function)) {
+        memcpy(&function, (const char *)table + at, sizeof(function));
+        if (function == NULL)
+            return false;
+    }
+    return true;
+}
+
+bool compute_ops_complete(const struct compute_ops *ops)
+{
+    return table_complete(ops, offsetof(struct compute_ops, lanes)) &&
+           (ops->lanes == NULL || table_complete(ops->lanes, sizeof(*ops->lanes))) &&
+           (ops->group == NULL || table_complete(ops->group, sizeof(*ops->group))) &&
+           (ops->steps == NULL || table_complete(ops->steps, sizeof(*ops->steps))) &&
+           (ops->sampling == NULL || table_complete(ops->sampling, sizeof(*ops->sampling)));
 }
 
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error)
@@ -65,6 +86,9 @@ enum status compute_plugin_open(const struct compute_ops **ops_out, struct error
             error, ST_MISMATCH,
             "the plugin %.300s is of another version: interface %u of %u, cleave %.32s", path,
             plugin->abi, COMPUTE_PLUGIN_ABI, plugin->abi != 0 ? plugin->version : "?");
+    if (!compute_ops_complete(plugin->ops))
+        return error_set(error, ST_MISMATCH, "the plugin %.300s lacks functions of a backend",
+                         path);
     *ops_out = plugin->ops;
     return ST_OK;
 }

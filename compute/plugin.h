@@ -17,18 +17,26 @@
  * compute_plugin do not show. */
 #define COMPUTE_PLUGIN_ABI    2
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
+/* Bytes of struct compute_ops and of its tables of abilities. */
+#define COMPUTE_PLUGIN_OPS_BYTES                                                                   \
+    (sizeof(struct compute_ops) + sizeof(struct compute_lanes_ops) +                               \
+     sizeof(struct compute_group_ops) + sizeof(struct compute_steps_ops) +                         \
+     sizeof(struct compute_sampling_ops))
 
 struct compute_plugin {
     uint32_t abi;
-    uint32_t ops_bytes; /* sizeof(struct compute_ops). */
-    /* sizeof(struct compute_options). */
-    uint32_t options_bytes;
-    const char *version; /* Release of cleave, for error texts. */
+    uint32_t ops_bytes;     /* COMPUTE_PLUGIN_OPS_BYTES. */
+    uint32_t options_bytes; /* sizeof(struct compute_options). */
+    const char *version;    /* Release of cleave, for error texts. */
     const struct compute_ops *ops;
 };
 
-/* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: built for another release.
- * ST_UNSUPPORTED: it cannot be loaded, since a library that it needs is missing. Any thread. */
+/* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: built for another release, or a
+ * function of its tables is missing. ST_UNSUPPORTED: it cannot be loaded, since a library that it
+ * needs is missing. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
+
+/* True if every function of `ops`, and of each ability that `ops` has, is there. */
+bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

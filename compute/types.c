@@ -7,6 +7,7 @@
 #include "compute/types.h"
 
 #include "compute/half.h"
+#include "compute/kv.h"
 
 #include <assert.h>
 

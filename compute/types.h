@@ -1,10 +1,10 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
  * unsigned quants, one scale per 16 elements and one minimum. Used by the repacking of the
- * backends; other folders use compute.h. Stateless; any thread. */
+ * backends; other folders use source.h. Stateless; any thread. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
-#include "compute/compute.h"
+#include "compute/source.h"
 
 #include <assert.h>
 

@@ -17,7 +17,7 @@ void answer_sample(const struct sampling *rules, uint32_t vocab, uint32_t index,
 {
     *out = (struct engine_sample){
         .row = row,
-        .wanted = {.sampling = *rules, .position = position, .given = COMPUTE_SAMPLE_DRAW},
+        .wanted = {.sampling = *rules, .position = position, .forced_token = COMPUTE_SAMPLE_DRAW},
     };
     if (index >= rules->output_tokens_min)
         return;

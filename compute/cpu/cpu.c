@@ -3,6 +3,7 @@
 #include "compute/cpu/cpu.h"
 
 #include "common/cores.h"
+#include "compute/host.h"
 #include "compute/meeting.h"
 
 #include <assert.h>
@@ -189,29 +190,10 @@ static const char *cpu_describe(const struct compute *c)
     return c->description;
 }
 
-static enum status cpu_floats_take(struct compute *c, size_t floats, float **out)
+/* The CPU's operations need no announcement. */
+static void cpu_layer_begin(struct compute *c, uint32_t row_count)
 {
-    (void)c;
-    /* calloc, not memset: untouched pages take no memory. calloc cannot align, so the pointer that
-     * it returned is stored before the memory that is returned here. */
-    const size_t line = 64;
-    uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);
-    if (block == NULL)
-        return ST_NO_MEMORY;
-    uint8_t *memory = block + 2 * line - (uintptr_t)block % line;
-    memcpy(memory - sizeof(block), &block, sizeof(block));
-    *out = (float *)(void *)memory;
-    return ST_OK;
-}
-
-static void cpu_floats_free(struct compute *c, float *memory)
-{
-    (void)c;
-    uint8_t *block;
-    if (memory == NULL)
-        return;
-    memcpy(&block, (uint8_t *)memory - sizeof(block), sizeof(block));
-    free(block);
+    (void)c, (void)row_count;
 }
 
 /* Few rows, once per pass: not worth waking the workers. */
@@ -223,13 +205,34 @@ static void cpu_gather(struct compute *c, const float *x, const uint32_t *rows, 
         memcpy(y + (size_t)i * cols, x + (size_t)rows[i] * cols, cols * sizeof(float));
 }
 
+static const struct compute_lanes_ops cpu_lanes = {
+    .count = cpu_lanes_count,
+    .pick = cpu_lanes_pick,
+    .lane = cpu_lane,
+    .run = cpu_lanes_run,
+};
+
+static const struct compute_group_ops cpu_group = {
+    .make = cpu_group_make,
+    .join = cpu_group_join,
+    .sum = cpu_group_sum,
+    .add = cpu_group_add,
+    .gather = cpu_group_gather,
+};
+
 const struct compute_ops compute_cpu = {
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
     .describe = cpu_describe,
-    .memory_take = cpu_floats_take,
-    .memory_free = cpu_floats_free,
+    .device_memory = host_device_memory,
+    .memory_take = host_memory_take,
+    .memory_free = host_memory_free,
+    .memory_write = host_memory_copy,
+    .memory_read = host_memory_copy,
+    .mark = host_mark,
+    .wait = host_wait,
+    .check = cpu_check,
     .matrix_open = cpu_matrix_open,
     .matrix_close = cpu_matrix_close,
     .matrix_needs = cpu_matrix_needs,
@@ -238,6 +241,8 @@ const struct compute_ops compute_cpu = {
     .activations_close = cpu_activations_close,
     .rope_open = cpu_rope_open,
     .rope_close = cpu_rope_close,
+    .attention_check = host_attention_check,
+    .layer_begin = cpu_layer_begin,
     .embed = cpu_embed,
     .gather = cpu_gather,
     .norm = cpu_norm,
@@ -246,18 +251,10 @@ const struct compute_ops compute_cpu = {
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,
-    .lanes_max = cpu_lanes_max,
-    .lanes_pick = cpu_lanes_pick,
-    .lane = cpu_lane,
-    .lanes_run = cpu_lanes_run,
     .gelu_mul = cpu_gelu_mul,
     .scale = cpu_scale,
     .head_norm = cpu_head_norm,
     .norm_add = cpu_norm_add,
-    .group_make = cpu_group_make,
-    .group_join = cpu_group_join,
-    .group_sum = cpu_group_sum,
-    .group_add = cpu_group_add,
-    .group_gather = cpu_group_gather,
-    .check = cpu_check,
+    .lanes = &cpu_lanes,
+    .group = &cpu_group,
 };

@@ -136,7 +136,7 @@ enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct la
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine */
 /* Removes pointers to matrix m, which is about to be closed. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
-uint32_t cpu_lanes_max(const struct compute *c);
+uint32_t cpu_lanes_count(const struct compute *c);
 uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
 struct compute *cpu_lane(struct compute *c, uint32_t i);
 void cpu_lanes_run(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),

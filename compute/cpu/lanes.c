@@ -101,7 +101,7 @@ static bool lanes_far(struct compute *c)
 
 /* ---- the lanes ---- */
 
-uint32_t cpu_lanes_max(const struct compute *c)
+uint32_t cpu_lanes_count(const struct compute *c)
 {
     return c->lanes != NULL ? c->lanes->count : 1;
 }

@@ -224,7 +224,7 @@ enum status cpu_matrix_open(struct compute *c, const struct compute_source *sour
         return ST_NO_MEMORY;
     *m = (struct compute_matrix){.type = type, .form = form, .rows = rows, .cols = cols};
     m->groups = (rows + GROUP_ROWS - 1) / GROUP_ROWS;
-    m->next = calloc(workers_threads(c->workers) + (size_t)cpu_lanes_max(c), sizeof(*m->next));
+    m->next = calloc(workers_threads(c->workers) + (size_t)cpu_lanes_count(c), sizeof(*m->next));
     if (form < FORM_QUANTISED_COUNT)
         m->group_bytes = layout_group_bytes(form, cols / 32);
     else

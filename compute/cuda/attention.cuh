@@ -74,9 +74,6 @@ static __host__ __device__ inline uint32_t attention_tiles_per_kv(uint32_t group
 enum attention_shape { ATTENTION_HOPPER, ATTENTION_AMPERE, ATTENTION_SMALL };
 
 enum attention_shape attention_prompt_shape();
-#ifdef CUDA_EMULATED
-extern enum attention_shape attention_emulated_shape; /* Tests try each shape. */
-#endif
 /* False: this head_dim needs more shared memory than the shape has; attention_token then computes
  * all rows. */
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype);

@@ -312,10 +312,6 @@ static void prompt_launch_dim(cudaStream_t stream, const struct attention *a, ui
     }
 }
 
-#ifdef CUDA_EMULATED
-enum attention_shape attention_emulated_shape = ATTENTION_HOPPER;
-#endif
-
 /* Shared memory that a block can have. */
 static int prompt_shared_max()
 {
@@ -330,9 +326,6 @@ static int prompt_shared_max()
 
 enum attention_shape attention_prompt_shape()
 {
-#ifdef CUDA_EMULATED
-    return attention_emulated_shape;
-#else
     static const enum attention_shape shape = [] {
         struct cudaFuncAttributes attributes = {};
         cudaFuncGetAttributes(&attributes,
@@ -342,7 +335,6 @@ enum attention_shape attention_prompt_shape()
     return prompt_shape<ATTENTION_HOPPER, 256, COMPUTE_KV_F16, false>::SHARED <= prompt_shared_max()
                ? shape
                : ATTENTION_SMALL;
-#endif
 }
 
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype)

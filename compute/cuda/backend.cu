@@ -302,7 +302,7 @@ static void memory_read(struct compute *c, void *to, const void *from, size_t by
 
 /* Completes the description of the device with the number of weights that have a copy: without
  * copies, prompts are slower. */
-static void settle(struct compute *c)
+static void prepare(struct compute *c)
 {
     if (!cuda_enter(c))
         return;
@@ -315,6 +315,9 @@ static void settle(struct compute *c)
 
 /* ---- the plugin ---- */
 
+static const struct compute_steps_ops steps_ops = {
+    cuda_step_begin, cuda_step_end, cuda_step_padded_rows, prepare, cuda_step_next_shape};
+
 static struct compute_ops ops_make()
 {
     struct compute_ops ops = {};
@@ -324,25 +327,21 @@ static struct compute_ops ops_make()
     ops.describe = cuda_describe;
     ops.memory_take = memory_take;
     ops.memory_free = memory_free;
-    cuda_operations_set(&ops);
-    cuda_group_set(&ops);
-    ops.memory = cuda_memory_of;
+    ops.device_memory = cuda_memory_of;
+    ops.memory_write = cuda_write;
+    ops.memory_read = memory_read;
     ops.mark = cuda_mark;
     ops.wait = cuda_wait;
     ops.check = cuda_check;
-    ops.memory_write = cuda_write;
-    ops.memory_read = memory_read;
-    ops.step_begin = cuda_step_begin;
-    ops.step_end = cuda_step_end;
-    ops.step_rows = cuda_step_rows;
-    ops.settle = settle;
-    ops.step_worth = cuda_step_worth;
+    ops.group = &cuda_group_ops;
+    ops.steps = &steps_ops;
+    cuda_operations_set(&ops);
     return ops;
 }
 
 static const struct compute_ops cuda_ops = ops_make();
 
 extern "C" __attribute__((visibility("default"))) const struct compute_plugin cleave_compute_plugin;
-const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops),
+const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, COMPUTE_PLUGIN_OPS_BYTES,
                                                      sizeof(struct compute_options), CLEAVE_VERSION,
                                                      &cuda_ops};

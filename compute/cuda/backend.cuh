@@ -129,7 +129,7 @@ void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 
 uint64_t cuda_now_ns(void);
 
-/* operations.cu */
+/* operations.cu: the functions that are not in backend.cu, and sampling. */
 void cuda_operations_set(struct compute_ops *ops);
 
 /* gemm.cu: y = W · a (or y +=) with W [n × k] and a [rows × k], both bf16, fp32 or E4M3. */
@@ -150,7 +150,7 @@ void cuda_gemm_close(struct compute *c);
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
 /* group.cu */
-void cuda_group_set(struct compute_ops *ops);
+extern const struct compute_group_ops cuda_group_ops;
 void cuda_group_close(struct compute *c);
 /* Marks the device as failed if NCCL reports that a rank has failed. */
 void cuda_group_check(struct compute *c);
@@ -204,10 +204,10 @@ void cuda_steps_close(struct compute *c);
 void cuda_steps_forget(struct compute *c);
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
-uint32_t cuda_step_rows(const struct compute *c, const struct compute_step *step,
-                        uint32_t rows_max);
-bool cuda_step_worth(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
-                     uint32_t *rows_out, uint32_t *tokens_out);
+uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_step *step,
+                               uint32_t rows_max);
+bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+                          uint32_t *rows_out, uint32_t *tokens_out);
 /* Return the batch, or `count` numbers, in device memory: the step's copy if the step has these
  * very arrays. NULL: the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,

@@ -324,7 +324,7 @@ static bool recordable(const struct compute_step *step)
 {
     const struct compute_batch *batch = &step->batch;
     const bool tail = step->logits_count != 0 && step->logits_count != batch->row_count;
-    return !step->watched && rows_used(batch) == batch->sequence_count &&
+    return !step->marks_wanted && rows_used(batch) == batch->sequence_count &&
            batch->row_count <= CUDA_STEP_ROWS && !tail;
 }
 
@@ -339,15 +339,16 @@ static uint32_t rows_bucket(uint32_t rows)
     return bucket;
 }
 
-uint32_t cuda_step_rows(const struct compute *c, const struct compute_step *step, uint32_t rows_max)
+uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_step *step,
+                               uint32_t rows_max)
 {
     (void)c;
     const uint32_t rows = step->batch.row_count, bucket = rows_bucket(rows);
     return recordable(step) && bucket <= rows_max && bucket <= CUDA_STEP_ROWS ? bucket : rows;
 }
 
-bool cuda_step_worth(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
-                     uint32_t *rows_out, uint32_t *tokens_out)
+bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+                          uint32_t *rows_out, uint32_t *tokens_out)
 {
     const uint64_t now = cuda_now_ns();
     const uint64_t limit =

@@ -331,11 +331,5 @@ static void group_gather(struct compute *c, uint32_t row_count, const float *par
     }
 }
 
-void cuda_group_set(struct compute_ops *ops)
-{
-    ops->group_make = group_make;
-    ops->group_join = group_join;
-    ops->group_sum = group_sum;
-    ops->group_add = group_add;
-    ops->group_gather = group_gather;
-}
+const struct compute_group_ops cuda_group_ops = {group_make, group_join, group_sum, group_add,
+                                                 group_gather};

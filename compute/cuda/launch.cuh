@@ -1,5 +1,5 @@
-/* launch: launches a kernel and declares its dynamic shared memory, both for nvcc and for the
- * emulator (tests/gpu/emulator):
+/* launch: launches a kernel and declares its dynamic shared memory. On the emulator,
+ * tests/gpu/emulator/emulated_launch.h takes the place of this header.
  *
  *   CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments…)
  *
@@ -18,13 +18,6 @@
  * ptx_wait_dependency before it reads or writes anything except weights; after that call,
  * everything that the kernel before has done is visible. The environment variable
  * CLEAVE_CUDA_EARLY=0 turns it into CUDA_LAUNCH. */
-#ifdef CUDA_EMULATED
-#define CUDA_LAUNCH_EARLY CUDA_LAUNCH
-#define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    cuda_emulated_launch(#kernel, kernel, grid, block, shared_bytes,                               \
-                         stream __VA_OPT__(, ) __VA_ARGS__)
-#define CUDA_SHARED(type, name) type *name = static_cast<type *>(cuda_emulated_shared())
-#else
 #define CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                          \
@@ -63,6 +56,5 @@ static inline void cuda_launch_early(void (*kernel)(PARAMETERS...), dim3 grid, d
     config.numAttrs = cuda_early_wanted() ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, static_cast<ARGUMENTS &&>(arguments)...);
 }
-#endif
 
 #endif

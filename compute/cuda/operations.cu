@@ -277,12 +277,13 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
     memcpy(sampled_out, c->sampled, count * sizeof(*sampled_out));
 }
 
-/* All rows at once: chunks serve CPU caches, and would only make products smaller here. */
-static uint32_t chunk_rows(const struct compute *c, uint32_t rows_max)
+/* Kernels need no announcement. */
+static void layer_begin(struct compute *c, uint32_t row_count)
 {
-    (void)c;
-    return rows_max;
+    (void)c, (void)row_count;
 }
+
+static const struct compute_sampling_ops sampling_ops = {sample};
 
 void cuda_operations_set(struct compute_ops *ops)
 {
@@ -307,6 +308,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->scale = scale;
     ops->head_norm = head_norm;
     ops->norm_add = norm_add;
-    ops->chunk_rows = chunk_rows;
-    ops->sample = sample;
+    ops->layer_begin = layer_begin;
+    ops->sampling = &sampling_ops;
+    ops->whole_batches = true; /* Chunks would only make products smaller. */
 }

@@ -199,9 +199,9 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
     const struct compute_sample *row = &shared->row;
     sample_greatest(logits, vocab, shared);
     const float top = shared->best[0].value, temperature = row->sampling.temperature;
-    uint32_t id = row->given != COMPUTE_SAMPLE_DRAW ? row->given : shared->best[0].id;
+    uint32_t id = row->forced_token != COMPUTE_SAMPLE_DRAW ? row->forced_token : shared->best[0].id;
     bool decided = true, summed = false;
-    if (row->given == COMPUTE_SAMPLE_DRAW && temperature > 0 && !sample_masked(row, id)) {
+    if (row->forced_token == COMPUTE_SAMPLE_DRAW && temperature > 0 && !sample_masked(row, id)) {
         const bool filters =
             row->sampling.top_k > 0 || row->sampling.top_p < 1.0f || row->sampling.min_p > 0;
         const float unit = sample_unit(row->sampling.seed, row->position);

@@ -15,6 +15,7 @@
 #include "compute/wait/wait.h"
 
 #include "common/clock.h"
+#include "compute/host.h"
 #include "compute/meeting.h"
 
 #include <errno.h>
@@ -110,30 +111,6 @@ static void wait_layer_begin(struct compute *c, uint32_t row_count)
     if (c->meeting != NULL && meeting_meet(c->meeting))
         now_ns = c->time.now_ns(c->time.self);
     c->late_ns = now_ns - due_ns;
-}
-
-/* Returns zeroed memory; of a large allocation, only touched pages take memory. */
-static enum status wait_memory_take(struct compute *c, size_t floats, float **out)
-{
-    const size_t line = 64;
-    uint8_t *block = calloc(1, floats * sizeof(float) + 2 * line);
-    (void)c;
-    if (block == NULL)
-        return ST_NO_MEMORY;
-    uint8_t *memory = block + 2 * line - (uintptr_t)block % line;
-    memcpy(memory - sizeof(block), &block, sizeof(block)); /* calloc cannot align. */
-    *out = (float *)(void *)memory;
-    return ST_OK;
-}
-
-static void wait_memory_free(struct compute *c, float *memory)
-{
-    uint8_t *block;
-    (void)c;
-    if (memory == NULL)
-        return;
-    memcpy(&block, (uint8_t *)memory - sizeof(block), sizeof(block));
-    free(block);
 }
 
 static enum status wait_matrix_open(struct compute *c, const struct compute_source *source,
@@ -316,13 +293,27 @@ static enum status wait_check(struct compute *c, struct error *error)
     return meeting_check(c->meeting, error);
 }
 
+static const struct compute_group_ops wait_group = {
+    .make = wait_group_make,
+    .join = wait_group_join,
+    .sum = wait_group_sum,
+    .add = wait_group_add,
+    .gather = wait_group_gather,
+};
+
 const struct compute_ops compute_wait = {
     .name = "wait",
     .open = wait_open,
     .close = wait_close,
     .describe = wait_describe,
-    .memory_take = wait_memory_take,
-    .memory_free = wait_memory_free,
+    .device_memory = host_device_memory,
+    .memory_take = host_memory_take,
+    .memory_free = host_memory_free,
+    .memory_write = host_memory_copy,
+    .memory_read = host_memory_copy,
+    .mark = host_mark,
+    .wait = host_wait,
+    .check = wait_check,
     .matrix_open = wait_matrix_open,
     .matrix_close = wait_matrix_close,
     .matrix_needs = wait_matrix_needs,
@@ -331,6 +322,8 @@ const struct compute_ops compute_wait = {
     .activations_close = wait_activations_close,
     .rope_open = wait_rope_open,
     .rope_close = wait_rope_close,
+    .attention_check = host_attention_check,
+    .layer_begin = wait_layer_begin,
     .embed = wait_embed,
     .gather = wait_gather,
     .norm = wait_norm,
@@ -339,15 +332,9 @@ const struct compute_ops compute_wait = {
     .rope_store = wait_rope_store,
     .attention = wait_attention,
     .silu_mul = wait_gate,
-    .layer_begin = wait_layer_begin,
     .gelu_mul = wait_gate,
     .scale = wait_scale,
     .head_norm = wait_head_norm,
     .norm_add = wait_norm_add,
-    .group_make = wait_group_make,
-    .group_join = wait_group_join,
-    .group_sum = wait_group_sum,
-    .group_add = wait_group_add,
-    .group_gather = wait_group_gather,
-    .check = wait_check,
+    .group = &wait_group,
 };

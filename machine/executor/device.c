@@ -7,17 +7,17 @@
 
 #include <string.h>
 
-/* True for a device with its own memory (a GPU), whose region can be created only after the device
- * is open, and perhaps not at all. */
+/* True for a device that may have its own memory (a GPU), whose region can be created only after
+ * the device is open, and perhaps not at all. */
 static bool region_comes_last(const struct device_options *options)
 {
-    return options->ops != NULL ? options->ops->memory != NULL
+    return options->ops != NULL ? options->ops != &compute_cpu
                                 : device_name_gpu(options->name, NULL);
 }
 
 static const struct device_memory *memory_of(const struct device *device)
 {
-    return device->ops->memory != NULL ? device->ops->memory(device->compute) : NULL;
+    return device->ops->device_memory(device->compute);
 }
 
 static enum status open_region(const struct device_options *options,
@@ -73,9 +73,6 @@ enum status device_open(const struct device_options *options, struct device *out
         .ranks = options->ranks,
         .context_tokens_max = shape->context_tokens,
     };
-    if (options->ranks > 1 && out->ops->group_join == NULL)
-        return error_set(error, ST_UNSUPPORTED, "%s: tensor_parallel: device %s computes alone",
-                         options->who, out->ops->name);
     status = model_open(options->file, &model_options, &out->model, error);
     if (status != ST_OK)
         return status;

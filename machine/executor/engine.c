@@ -20,12 +20,21 @@
 #define LOGITS_ROWS        32
 #define LOGITS_ROWS_DEVICE 256
 
+/* Chooses tokens from rows of logits, or scores known tokens: on the host or on the device. */
+struct chooser {
+    uint32_t rows; /* Most rows of a call. */
+    void (*sample)(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                   const float *logits);
+    /* The tokens' log-probabilities, and `logprobs` alternatives, go to results[0..count). */
+    void (*score)(struct engine *engine, const uint32_t *ids, int32_t logprobs, uint32_t count,
+                  const float *logits, struct sampled *results);
+};
+
 struct engine {
     struct engine_options options;
     struct forward *forward;
-    /* Rows per round: LOGITS_ROWS_DEVICE on a device that samples, else LOGITS_ROWS. */
-    uint32_t logits_rows;
-    struct compute_sample *wanted; /* [logits_rows]; used for a device that samples. */
+    const struct chooser *chooser;
+    struct compute_sample *wanted; /* [chooser->rows]; used for a device that samples. */
     struct compute_sampled *found;
     /* [LOGITS_ROWS]: logits copied from a device; NULL = the host can read the device's logits. */
     float *host_rows;
@@ -67,11 +76,8 @@ static void layers_stored(void *self, uint32_t end)
 static void on_layer(void *self, uint32_t layer)
 {
     struct engine *engine = self;
-    const struct compute_ops *ops = engine->options.ops;
-    if (engine->job->report_layers && ops->mark != NULL)
-        ops->mark(engine->options.compute, layer + 1, layers_stored, engine);
-    else if (engine->job->report_layers)
-        layers_stored(engine, layer + 1);
+    if (engine->job->report_layers)
+        engine->options.ops->mark(engine->options.compute, layer + 1, layers_stored, engine);
     turns_pause(engine->options.turns);
 }
 
@@ -106,7 +112,7 @@ static void sample_host(struct engine *engine, struct engine_sample *samples, ui
     struct draw draw = {.engine = engine, .samples = samples, .count = count, .logits = logits};
     draw.shares = count < engine->samplers ? count : engine->samplers;
     if (draw.shares > 1)
-        ops->lanes_run(engine->options.compute, draw.shares, draw_share, &draw);
+        ops->lanes->run(engine->options.compute, draw.shares, draw_share, &draw);
     else if (draw.shares == 1)
         draw_share(&draw, 0);
 }
@@ -123,24 +129,65 @@ static const float *logits_read(const struct engine *engine, const float *logits
 
 static_assert(LOGITS_ROWS_DEVICE <= COMPUTE_SAMPLES_MAX, "a device draws them at once");
 
-/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
-static void sample_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
-                          const float *logits)
+/* Chooses engine->found for engine->wanted. */
+static void sample_device(struct engine *engine, uint32_t count, const float *logits)
 {
-    struct compute_sample *wanted = engine->wanted;
-    struct compute_sampled *found = engine->found;
+    engine->options.ops->sampling->sample(engine->options.compute, logits, engine->vocab,
+                                          engine->wanted, count, engine->found);
+}
+
+static void sample_rows_host(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                             const float *logits)
+{
+    sample_host(engine, samples, count, logits_read(engine, logits, count));
+}
+
+static void score_rows_host(struct engine *engine, const uint32_t *ids, int32_t logprobs,
+                            uint32_t count, const float *logits, struct sampled *results)
+{
+    logits = logits_read(engine, logits, count);
     for (uint32_t i = 0; i < count; i++)
-        wanted[i] = samples[i].wanted;
-    engine->options.ops->sample(engine->options.compute, logits, engine->vocab, wanted, count,
-                                found);
+        sampler_score(logits + (size_t)i * engine->vocab, engine->vocab, ids[i], logprobs,
+                      &results[i]);
+}
+
+static const struct chooser host_chooser = {LOGITS_ROWS, sample_rows_host, score_rows_host};
+
+/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
+static void sample_rows_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
+                               const float *logits)
+{
+    const struct compute_sampled *found = engine->found;
+    for (uint32_t i = 0; i < count; i++)
+        engine->wanted[i] = samples[i].wanted;
+    sample_device(engine, count, logits);
     for (uint32_t i = 0; i < count; i++) {
         if (found[i].undecided)
-            sample_host(engine, &samples[i], 1,
-                        logits_read(engine, logits + (size_t)i * engine->vocab, 1));
+            sample_rows_host(engine, &samples[i], 1, logits + (size_t)i * engine->vocab);
         else
             samples[i].result = found[i].sampled;
     }
 }
+
+static void score_rows_device(struct engine *engine, const uint32_t *ids, int32_t logprobs,
+                              uint32_t count, const float *logits, struct sampled *results)
+{
+    const struct compute_sampled *found = engine->found;
+    for (uint32_t i = 0; i < count; i++)
+        engine->wanted[i] = (struct compute_sample){.sampling = {.top_p = 1, .logprobs = logprobs},
+                                                    .forced_token = ids[i]};
+    sample_device(engine, count, logits);
+    for (uint32_t i = 0; i < count; i++) {
+        if (found[i].undecided)
+            score_rows_host(engine, &ids[i], logprobs, 1, logits + (size_t)i * engine->vocab,
+                            &results[i]);
+        else
+            results[i] = found[i].sampled;
+    }
+}
+
+static const struct chooser device_chooser = {LOGITS_ROWS_DEVICE, sample_rows_device,
+                                              score_rows_device};
 
 /* A rank other than 0 takes part in computing the logits, but does not have them. */
 static bool has_logits(const struct engine *engine)
@@ -151,29 +198,8 @@ static bool has_logits(const struct engine *engine)
 static void sample_rows(struct engine *engine, struct engine_sample *samples, uint32_t count,
                         const float *logits)
 {
-    if (!has_logits(engine))
-        return;
-    if (engine->options.ops->sample != NULL && count > 0) {
-        sample_device(engine, samples, count, logits);
-        return;
-    }
-    for (uint32_t at = 0; at < count; at += LOGITS_ROWS) {
-        uint32_t part = count - at < LOGITS_ROWS ? count - at : LOGITS_ROWS;
-        const float *rows = logits + (size_t)at * engine->vocab;
-        sample_host(engine, samples + at, part, logits_read(engine, rows, part));
-    }
-}
-
-static void score_device(struct engine *engine, const uint32_t *ids, int32_t logprobs,
-                         uint32_t count, const float *logits, struct sampled *results)
-{
-    for (uint32_t i = 0; i < count; i++)
-        engine->wanted[i] = (struct compute_sample){.sampling = {.top_p = 1, .logprobs = logprobs},
-                                                    .given = ids[i]};
-    engine->options.ops->sample(engine->options.compute, logits, engine->vocab, engine->wanted,
-                                count, engine->found);
-    for (uint32_t i = 0; i < count; i++)
-        results[i] = engine->found[i].sampled;
+    if (has_logits(engine) && count > 0)
+        engine->chooser->sample(engine, samples, count, logits);
 }
 
 static void score_rows(struct engine *engine, const struct engine_score *score)
@@ -182,21 +208,13 @@ static void score_rows(struct engine *engine, const struct engine_score *score)
     const float *logits;
     for (uint32_t at = 0, count; at < score->row_count; at += count) {
         uint32_t left = score->row_count - at;
-        count = left < engine->logits_rows ? left : engine->logits_rows;
+        count = left < engine->chooser->rows ? left : engine->chooser->rows;
         for (uint32_t i = 0; i < count; i++)
             rows[i] = score->first_row + at + i;
         forward_logits(engine->forward, rows, count, &logits);
-        if (!has_logits(engine))
-            continue;
-        if (engine->options.ops->sample != NULL) {
-            score_device(engine, score->ids + at, score->logprobs, count, logits,
-                         score->results + at);
-            continue;
-        }
-        logits = logits_read(engine, logits, count);
-        for (uint32_t i = 0; i < count; i++)
-            sampler_score(logits + (size_t)i * engine->vocab, engine->vocab, score->ids[at + i],
-                          score->logprobs, &score->results[at + i]);
+        if (has_logits(engine))
+            engine->chooser->score(engine, score->ids + at, score->logprobs, count, logits,
+                                   score->results + at);
     }
 }
 
@@ -207,7 +225,7 @@ static void check_device(const struct engine *engine)
 {
     const struct compute_ops *ops = engine->options.ops;
     struct error error;
-    if (ops->check == NULL || ops->check(engine->options.compute, &error) == ST_OK)
+    if (ops->check(engine->options.compute, &error) == ST_OK)
         return;
     log_error("the device has failed, this process ends: %s", error.text);
     _exit(EXIT_FAILURE);
@@ -217,7 +235,7 @@ static uint32_t sample_rows_of(const struct engine *engine, const struct engine_
                                uint32_t at, uint32_t rows[LOGITS_ROWS_DEVICE])
 {
     uint32_t left = job->sample_count - at;
-    uint32_t count = left < engine->logits_rows ? left : engine->logits_rows;
+    uint32_t count = left < engine->chooser->rows ? left : engine->chooser->rows;
     for (uint32_t i = 0; i < count; i++)
         rows[i] = job->samples[at + i].row;
     return count;
@@ -250,14 +268,13 @@ static void job_run(struct engine *engine, struct engine_job *job)
     }
     for (uint32_t i = 0; i < job->score_count; i++)
         score_rows(engine, &job->scores[i]);
-    if (engine->options.ops->wait != NULL)
-        engine->options.ops->wait(engine->options.compute);
+    engine->options.ops->wait(engine->options.compute);
     check_device(engine);
 }
 
 static void group_join(struct engine *engine)
 {
-    engine->group.status = engine->options.ops->group_join(
+    engine->group.status = engine->options.ops->group->join(
         engine->options.compute, engine->group.id, engine->options.rank, engine->group.ranks,
         engine->group.timeout_ms, &engine->group.error);
     atomic_store_explicit(&engine->done, true, memory_order_release);
@@ -296,8 +313,6 @@ static enum status check_attention(const struct engine_options *options, struct 
         .head_dim = h->head_dim,
         .dtype = options->kv.dtype,
     };
-    if (options->ops->attention_check == NULL)
-        return ST_OK;
     return options->ops->attention_check(options->compute, &kv, shard->head_count, error);
 }
 
@@ -313,28 +328,26 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     if (status != ST_OK)
         goto undo_engine;
     engine->vocab = model_hyper_of(options->model)->vocab;
-    engine->logits_rows = options->ops->sample != NULL ? LOGITS_ROWS_DEVICE : LOGITS_ROWS;
-    status = forward_open(options->model, options->rows_max, engine->logits_rows, &engine->forward,
-                          error);
+    engine->chooser = options->ops->sampling != NULL ? &device_chooser : &host_chooser;
+    status = forward_open(options->model, options->rows_max, engine->chooser->rows,
+                          &engine->forward, error);
     if (status != ST_OK)
         goto undo_engine;
-    if (options->ops->lanes_max != NULL)
-        engine->samplers = options->ops->lanes_max(options->compute);
-    else
-        engine->samplers = 1;
+    engine->samplers = compute_lanes_count(options->ops, options->compute);
     engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
-    if (options->ops->memory_read != NULL)
+    const bool copied = options->ops->device_memory(options->compute) != NULL;
+    if (copied)
         engine->host_rows = malloc((size_t)LOGITS_ROWS * engine->vocab * sizeof(float));
-    engine->wanted = calloc(engine->logits_rows, sizeof(*engine->wanted));
-    engine->found = calloc(engine->logits_rows, sizeof(*engine->found));
+    engine->wanted = calloc(engine->chooser->rows, sizeof(*engine->wanted));
+    engine->found = calloc(engine->chooser->rows, sizeof(*engine->found));
     engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (engine->scratch == NULL || engine->wanted == NULL || engine->found == NULL ||
-        engine->fd < 0 || (options->ops->memory_read != NULL && engine->host_rows == NULL)) {
+        engine->fd < 0 || (copied && engine->host_rows == NULL)) {
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
         goto undo_forward;
     }
     forward_prepare(engine->forward, &options->kv);
-    status = options->ops->check != NULL ? options->ops->check(options->compute, error) : ST_OK;
+    status = options->ops->check(options->compute, error);
     if (status != ST_OK)
         goto undo_forward;
     sem_init(&engine->started, 0, 0);

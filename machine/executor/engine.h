@@ -64,7 +64,7 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 
 void engine_start(struct engine *engine, struct engine_job *job);
 
-/* Starts to join the device's group (compute_ops.group_join), instead of a job. engine_poll reports
+/* Starts to join the device's group (compute_group_ops.join), instead of a job. engine_poll reports
  * when this is done, and engine_group_joined returns the result. */
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                        uint32_t ranks, uint32_t timeout_ms);

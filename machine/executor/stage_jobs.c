@@ -151,7 +151,7 @@ static void take_samples(struct stage_slot *slot)
                          .seed = from->seed,
                          .logprobs = from->logprobs},
             .position = from->position,
-            .given = COMPUTE_SAMPLE_DRAW,
+            .forced_token = COMPUTE_SAMPLE_DRAW,
             .masked_count = from->masked_count,
         };
         memcpy(to->masked, from->masked, sizeof(to->masked));

@@ -5,7 +5,6 @@
 #include "scheduler/options.h"
 #include "scheduler/partition_even.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,15 +118,6 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
         return status;
     out->batches_in_flight = sched_batches_in_flight(out->stage_count, out->paths.path_count);
     return ST_OK;
-}
-
-uint32_t stage_plan_place(const struct stage_plan *plan, uint32_t stage, uint32_t path)
-{
-    for (uint32_t i = 0; i < plan->place_count; i++)
-        if (plan->places[i].stage == stage && (plan->places[i].paths >> path & 1) != 0)
-            return i;
-    assert(!"each path has a place in each stage");
-    return 0;
 }
 
 uint64_t stage_plan_places(const struct stage_plan *plan, uint32_t path)

@@ -34,8 +34,6 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
                             const struct model_hyper *hyper, uint64_t metadata_hash,
                             struct stage_plan *out, struct error *error);
 
-/* Index of the stage process of rank 0 of that stage on that path; the other ranks follow it. */
-uint32_t stage_plan_place(const struct stage_plan *plan, uint32_t stage, uint32_t path);
 /* Bit i: stage process i is on the path. */
 uint64_t stage_plan_places(const struct stage_plan *plan, uint32_t path);
 /* True if stage process `from` sends its activations to stage process `to`, on the paths that both

@@ -302,11 +302,6 @@ uint64_t gguf_bytes(const struct gguf *g)
     return g->bytes;
 }
 
-size_t gguf_tensor_count(const struct gguf *g)
-{
-    return g->tensor_count;
-}
-
 const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index)
 {
     return index < g->tensor_count ? &g->tensors[index] : NULL;

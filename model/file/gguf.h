@@ -49,7 +49,7 @@ enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t cou
                                struct error *error);
 
 uint64_t gguf_bytes(const struct gguf *g); /* Bytes of the file. */
-size_t gguf_tensor_count(const struct gguf *g);
+/* NULL = the file has no tensor `index`, counted from 0. */
 const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
 /* NULL = no tensor has this name. */
 const struct mapped_tensor *gguf_tensor_find(const struct gguf *g, const char *name);

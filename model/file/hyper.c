@@ -2,6 +2,8 @@
  * compute wrongly: every key that changes the numbers is either used or an error. See hyper.h. */
 #include "model/file/hyper_internal.h"
 
+#include "common/limits.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

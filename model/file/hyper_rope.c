@@ -1,6 +1,8 @@
 /* hyper_rope: reads the hyper-parameters of the rotary embedding. */
 #include "model/file/hyper_internal.h"
 
+#include "common/limits.h"
+
 #include <inttypes.h>
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
-#include "compute/compute.h"
+#include "compute/source.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -167,7 +167,7 @@ static void pass_run(struct pass *pass)
     if (pass->lane_count == 1)
         pass_step(pass, 0);
     else
-        m->ops->lanes_run(m->compute, pass->lane_count, pass_step, pass);
+        m->ops->lanes->run(m->compute, pass->lane_count, pass_step, pass);
 }
 
 static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
@@ -191,7 +191,7 @@ static void pass_lanes(struct pass *pass)
     const struct compute_ops *ops = f->m->ops;
     const uint32_t rows = batch->batch.row_count;
     const uint32_t count = rows <= forward_lanes_rows(f) && f->lane_count > 1
-                               ? ops->lanes_pick(f->m->compute, rows)
+                               ? ops->lanes->pick(f->m->compute, rows)
                                : 1;
     pass->lane_count = count;
     pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
@@ -215,37 +215,11 @@ static struct compute_step step_of(const struct forward *f, const struct forward
         .logits_rows = batch->logits_rows,
         .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
         .all_rows = batch->all_rows,
-        .watched = batch->layer_done != NULL,
+        .marks_wanted = batch->layer_done != NULL,
         .x = f->x,
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
     };
-}
-
-/* Returns the batch with as many rows as the device prefers (compute_ops.step_rows). */
-static struct forward_batch pad(const struct forward *f, const struct forward_batch *batch,
-                                const struct model_kv *kv)
-{
-    const struct compute_ops *ops = f->m->ops;
-    const uint32_t rows = batch->batch.row_count;
-    struct forward_batch padded = *batch;
-    if (ops->step_rows == NULL)
-        return padded;
-    const struct compute_step step = step_of(f, batch, kv);
-    uint32_t most = f->rows_max;
-    if (step.logits_count > 0)
-        most = most < f->logits_max ? most : f->logits_max;
-    padded.batch.row_count = ops->step_rows(f->m->compute, &step, most);
-    if (batch->logits_count == rows)
-        padded.logits_count = padded.batch.row_count;
-    return padded;
-}
-
-/* True: the device has queued the whole pass from a recording. */
-static bool step_begin(const struct forward *f, const struct compute_step *step)
-{
-    const struct compute_ops *ops = f->m->ops;
-    return ops->step_begin != NULL && ops->step_begin(f->m->compute, step);
 }
 
 static void pass_all(struct pass *pass, const struct model_kv *kv)
@@ -255,8 +229,7 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
     const uint32_t layers = m->last_layer - m->first_layer;
     pass_lanes(pass);
     for (uint32_t i = 0; i < layers; i++) {
-        if (m->ops->layer_begin != NULL)
-            m->ops->layer_begin(m->compute, batch->batch.row_count);
+        m->ops->layer_begin(m->compute, batch->batch.row_count);
         pass->next = layer_at(m, kv, i);
         pass_run(pass);
         pass->before = pass->next;
@@ -270,6 +243,34 @@ static void pass_all(struct pass *pass, const struct model_kv *kv)
     pass->before.weights = NULL;
     if (model_has_last(m) && batch->logits_count > 0)
         pass_run(pass);
+}
+
+/* Returns the batch with as many rows as the device prefers (compute_steps_ops.padded_rows). */
+static struct forward_batch pad(const struct forward *f, const struct forward_batch *batch,
+                                const struct model_kv *kv)
+{
+    const struct compute_step step = step_of(f, batch, kv);
+    struct forward_batch padded = *batch;
+    uint32_t most = f->rows_max;
+    if (step.logits_count > 0)
+        most = most < f->logits_max ? most : f->logits_max;
+    padded.batch.row_count = f->m->ops->steps->padded_rows(f->m->compute, &step, most);
+    if (batch->logits_count == batch->batch.row_count)
+        padded.logits_count = padded.batch.row_count;
+    return padded;
+}
+
+/* A pass on a device that records steps: it may queue the whole pass from a recording. */
+static void pass_run_recordable(struct pass *pass, const struct model_kv *kv,
+                                uint32_t tokens_longest)
+{
+    const struct compute_steps_ops *steps = pass->f->m->ops->steps;
+    struct compute *c = pass->f->m->compute;
+    struct compute_step step = step_of(pass->f, pass->batch, kv);
+    step.tokens_longest = tokens_longest;
+    if (!steps->begin(c, &step))
+        pass_all(pass, kv);
+    steps->end(c);
 }
 
 /* Makes the logits available to the host, or returns their device address. */
@@ -298,14 +299,15 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     f->logits_stay = batch->logits_stay;
     f->scored_rows = batch->all_rows && model_has_last(m) ? rows : 0;
     *logits_out = NULL;
-    const struct forward_batch padded = pad(f, batch, kv);
-    const struct compute_step step = step_of(f, &padded, kv);
-    struct pass pass = {.f = f, .batch = &padded};
+    struct pass pass = {.f = f, .batch = batch};
     pass.tail = model_has_last(m) && !batch->all_rows && batch->logits_count < rows;
-    if (!step_begin(f, &step))
+    if (m->ops->steps != NULL) {
+        const struct forward_batch padded = pad(f, batch, kv);
+        pass.batch = &padded;
+        pass_run_recordable(&pass, kv, 0);
+    } else {
         pass_all(&pass, kv);
-    if (m->ops->step_end != NULL)
-        m->ops->step_end(m->compute);
+    }
     if (model_has_last(m))
         logits_take(f, batch->logits_count, logits_out);
 }
@@ -334,27 +336,25 @@ static void run_padding(struct forward *f, const struct model_kv *kv, uint32_t r
     f->x = f->own_x;
     f->token_ids = numbers;
     struct pass pass = {.f = f, .batch = &batch};
-    struct compute_step step = step_of(f, &batch, kv);
-    step.tokens_longest = tokens;
-    if (!step_begin(f, &step))
-        pass_all(&pass, kv);
-    f->m->ops->step_end(f->m->compute);
+    pass_run_recordable(&pass, kv, tokens);
 }
 
 void forward_prepare(struct forward *f, const struct model_kv *kv)
 {
     const struct model *m = f->m;
-    const struct compute_ops *ops = m->ops;
+    const struct compute_steps_ops *steps = m->ops->steps;
     uint32_t rows, tokens, most = f->rows_max < f->logits_max ? f->rows_max : f->logits_max;
-    if (ops->settle != NULL)
-        ops->settle(m->compute);
+    if (steps == NULL)
+        return;
+    steps->prepare(m->compute);
     /* Ranks of a group would have to agree on which steps to record; and for a stage, x may be at
      * another address later. */
-    if (ops->step_worth == NULL || !forward_stage_is_whole(m) || forward_in_group(f))
+    if (!forward_stage_is_whole(m) || forward_in_group(f))
         return;
     uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));
-    for (uint32_t i = 0; numbers != NULL && ops->step_worth(m->compute, i, most,
-                                                            m->context_tokens_max, &rows, &tokens);
+    for (uint32_t i = 0;
+         numbers != NULL &&
+         steps->next_shape(m->compute, i, most, m->context_tokens_max, &rows, &tokens);
          i++) {
         for (uint32_t row = 0; row < rows; row++)
             numbers[rows + row] = row;

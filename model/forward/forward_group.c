@@ -38,15 +38,15 @@ void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_
     const struct compute_ops *ops = f->m->ops;
     const size_t count = (size_t)row_count * h->hidden;
     if (post_norm == NULL) {
-        ops->group_add(c, count, y, x);
+        ops->group->add(c, count, y, x);
         return;
     }
-    ops->group_sum(c, count, y);
+    ops->group->sum(c, count, y);
     ops->norm_add(c, y, row_count, h->hidden, post_norm, h->norm_epsilon, x);
 }
 
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits)
 {
-    f->m->ops->group_gather(c, row_count, part, f->parts, logits);
+    f->m->ops->group->gather(c, row_count, part, f->parts, logits);
 }

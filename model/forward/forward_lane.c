@@ -83,7 +83,7 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
     float *x = f->x + (size_t)lane->first_row * h->hidden;
     m->ops->embed(lane->compute, m->embedding, f->token_ids + lane->first_row, rows, x);
     if (forward_in_group(f))
-        m->ops->group_sum(lane->compute, (size_t)rows * h->hidden, x);
+        m->ops->group->sum(lane->compute, (size_t)rows * h->hidden, x);
     if (h->embedding_scale != 1)
         m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
 }

@@ -102,7 +102,7 @@ static enum status take_memory(struct forward *f)
         f->branch = NULL;
     if (!has_logits(f))
         f->logits = NULL;
-    if (f->m->ops->memory_read == NULL || !has_logits(f))
+    if (f->m->ops->device_memory(f->m->compute) == NULL || !has_logits(f))
         return ST_OK;
     f->host_logits = malloc((size_t)f->logits_max * f->m->hyper.vocab * sizeof(float));
     return f->host_logits != NULL ? ST_OK : ST_NO_MEMORY;
@@ -168,8 +168,7 @@ static enum status open_lanes(struct forward *f)
 {
     const struct compute_ops *ops = f->m->ops;
     /* Not with several ranks: the lanes' sums over the ranks would run one after the other. */
-    const bool has_lanes = ops->lanes_max != NULL && !forward_in_group(f);
-    const uint32_t own = has_lanes ? ops->lanes_max(f->m->compute) : 1;
+    const uint32_t own = forward_in_group(f) ? 1 : compute_lanes_count(ops, f->m->compute);
     const struct needs needs = needs_of(f->m);
     f->lane_count = own > 1 ? 1 + own : 1;
     f->lanes = calloc(f->lane_count, sizeof(f->lanes[0]));
@@ -177,11 +176,9 @@ static enum status open_lanes(struct forward *f)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < f->lane_count; i++) {
         struct forward_lane *lane = &f->lanes[i];
-        uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
-        if (ops->chunk_rows != NULL)
-            rows = ops->chunk_rows(f->m->compute, f->rows_max);
-        lane->compute = i == 0 ? f->m->compute : ops->lane(f->m->compute, i - 1);
-        lane->chunk_rows = f->rows_max < rows ? f->rows_max : rows;
+        const uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
+        lane->compute = i == 0 ? f->m->compute : ops->lanes->lane(f->m->compute, i - 1);
+        lane->chunk_rows = ops->whole_batches || f->rows_max < rows ? f->rows_max : rows;
     }
     enum status status = take_memory(f);
     for (uint32_t i = 0; i < f->lane_count && status == ST_OK; i++)

@@ -6,7 +6,7 @@
  * A lane is a range of neighbouring rows of a batch and the workspace in which they are computed.
  * Rows are independent of each other except for K and V, so lanes wait for each other once per
  * layer. Usually there is one lane, and the device's threads share its matrices. Where that costs
- * more than it gains (compute_ops.lanes_pick), each thread has a lane. */
+ * more than it gains (compute_lanes_ops.pick), each thread has a lane. */
 #ifndef MODEL_FORWARD_FORWARD_STATE_H
 #define MODEL_FORWARD_FORWARD_STATE_H
 

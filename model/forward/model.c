@@ -264,7 +264,7 @@ enum status model_open(const struct model_file *file, const struct model_options
     status = model_shard_of(&hyper, options->rank, options->ranks, &shard, error);
     if (status != ST_OK)
         return status;
-    if (!model_shard_is_whole(&shard) && options->ops->group_add == NULL)
+    if (!model_shard_is_whole(&shard) && options->ops->group == NULL)
         return error_set(error, ST_UNSUPPORTED, "devices of %s have no tensor parallelism",
                          options->ops->name);
     struct model *m = calloc(1, sizeof(*m));

@@ -98,7 +98,7 @@ struct forward_batch {
  * and make the same calls of forward_logits, with workspaces of the same sizes. Only rank 0 gets
  * logits; the other ranks' *logits_out is NULL. K and V are those of the slice's KV heads, and
  * model_kv has room for these heads only. Requires that the devices have joined
- * (compute_ops.group_join). When another rank has died, compute_ops.check reports it and the
+ * (compute_group_ops.join). When another rank has died, compute_ops.check reports it and the
  * results are invalid. */
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);

@@ -155,10 +155,7 @@ const float *load_keep(const struct loader *l, struct load_part part)
     const size_t room = ((size_t)part.count + 15) / 16 * 16;
     assert(m->vectors_used + room <= m->vectors_capacity);
     float *vector = m->vectors + m->vectors_used;
-    if (m->ops->memory_write != NULL)
-        m->ops->memory_write(m->compute, vector, from, bytes);
-    else
-        memcpy(vector, from, bytes);
+    m->ops->memory_write(m->compute, vector, from, bytes);
     m->vectors_used += room;
     m->weight_bytes += bytes;
     return vector;

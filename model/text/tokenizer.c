@@ -25,11 +25,6 @@ uint32_t tokenizer_eos(const struct tokenizer *t)
     return t->eos;
 }
 
-bool tokenizer_is_end(const struct tokenizer *t, uint32_t id)
-{
-    return id < t->pieces.count && (t->flags[id] & FLAG_END) != 0;
-}
-
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id)
 {
     return id < t->pieces.count && (t->flags[id] & FLAG_SPECIAL) != 0;

@@ -24,11 +24,9 @@ void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 uint32_t tokenizer_vocab(const struct tokenizer *t);
 uint32_t tokenizer_bos(const struct tokenizer *t); /* TOKENIZER_NO_TOKEN if none */
 uint32_t tokenizer_eos(const struct tokenizer *t);
-/* True for every token that ends an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|> …). */
-bool tokenizer_is_end(const struct tokenizer *t, uint32_t id);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
-/* Writes the ids of all end tokens, for a process that has no tokenizer. Returns their number (at
- * most 16). */
+/* Writes the ids of all tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
+ * …), for a process that has no tokenizer. Returns their number (at most 16). */
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
 
 struct tokenizer_encode_options {

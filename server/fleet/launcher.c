@@ -279,11 +279,6 @@ bool launcher_machine_running(const struct launcher *l, uint32_t machine)
     return l->children[machine].pid != 0;
 }
 
-pid_t launcher_machine_pid(const struct launcher *l, uint32_t machine)
-{
-    return l->children[machine].pid;
-}
-
 static void signal_all(struct launcher *l, int number)
 {
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++)

@@ -17,7 +17,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 struct launcher;
 
@@ -61,7 +60,6 @@ void launcher_machine_start(struct launcher *l, uint32_t machine);
  * called when it has ended. */
 void launcher_machine_stop(struct launcher *l, uint32_t machine);
 bool launcher_machine_running(const struct launcher *l, uint32_t machine);
-pid_t launcher_machine_pid(const struct launcher *l, uint32_t machine); /* 0 = no process. */
 
 /* Asks all machines to end (SIGTERM); none is started after that. */
 void launcher_stop(struct launcher *l);

@@ -4,7 +4,7 @@
 extern const struct compute_plugin cleave_compute_plugin;
 const struct compute_plugin cleave_compute_plugin = {
     .abi = COMPUTE_PLUGIN_ABI,
-    .ops_bytes = sizeof(struct compute_ops) - sizeof(void *),
+    .ops_bytes = COMPUTE_PLUGIN_OPS_BYTES - sizeof(void *),
     .options_bytes = sizeof(struct compute_options),
     .version = "0.0.1",
     .ops = &compute_cpu,

@@ -1,6 +1,7 @@
 /* Goal: a config's device names its backend, and a wrong device gives one error that names the
- * value and the valid ones. Method: a table of texts; GPUs are opened without a plugin. */
-#include "compute/compute.h"
+ * value and the valid ones; every backend has each function of its tables. Method: a table of
+ * texts; GPUs are opened without a plugin; copies of the CPU's tables with one function missing. */
+#include "compute/plugin.h"
 
 #include "tests/check.h"
 
@@ -45,6 +46,23 @@ static void check_absent(const char *device, uint32_t number)
            error.text);
 }
 
+static void check_complete(void)
+{
+    struct compute_ops ops = compute_cpu;
+    struct compute_group_ops group = *ops.group;
+    CHECK(compute_ops_complete(&compute_cpu) && compute_ops_complete(&compute_wait));
+    CHECK(ops.steps == NULL && ops.sampling == NULL);
+    ops.lanes = NULL;
+    ops.group = &group;
+    CHECK(compute_ops_complete(&ops));
+    group.gather = NULL;
+    CHECK(!compute_ops_complete(&ops));
+    ops.group = NULL;
+    CHECK(compute_ops_complete(&ops));
+    ops.norm_add = NULL; /* the last function of the table */
+    CHECK(!compute_ops_complete(&ops));
+}
+
 int main(void)
 {
     static const char *const bad[] = {
@@ -54,6 +72,7 @@ int main(void)
         "wait:-1+2", "wait:1+-2", "wait:1e3+2", "wait:0x1+2", "wait:inf+2", "wait:nan+2",
         "wait:1.+2", "wait:.5+2", "wait:1,5+2", "wait:1+2us", "wait:1 + 2", "wait:10000001+0",
     };
+    check_complete();
     check_good("cpu", &compute_cpu, 0, 0);
     check_good("wait:2000+10", &compute_wait, 2000000, 10000);
     check_good("wait:0+0", &compute_wait, 0, 0);

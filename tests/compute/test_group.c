@@ -50,7 +50,7 @@ static void id_make(struct compute *c, uint32_t rank)
 {
     struct error error = {0};
     if (rank == 0) {
-        CHECKF(ops->group_make(c, board->id, &error) == ST_OK, "%s", error.text);
+        CHECKF(ops->group->make(c, board->id, &error) == ST_OK, "%s", error.text);
         board->made = 1;
     }
     while (board->made == 0)
@@ -61,7 +61,7 @@ static enum status join(struct compute *c, uint32_t rank, uint32_t ranks, uint32
                         struct error *error)
 {
     id_make(c, rank);
-    return ops->group_join(c, board->id, rank, ranks, timeout_ms, error);
+    return ops->group->join(c, board->id, rank, ranks, timeout_ms, error);
 }
 
 static void joined(struct compute *c, uint32_t rank, uint32_t ranks)
@@ -138,10 +138,10 @@ static void check_sums(struct compute *c, uint32_t rank, uint32_t ranks)
         const size_t count = counts[k];
         for (size_t i = 0; i < count; i++)
             y[i] = number(rank, i), x[i] = number(RANKS_MAX, i);
-        ops->group_add(c, count, y, x);
+        ops->group->add(c, count, y, x);
         for (size_t i = 0; i < count; i++)
             y[i] = number(rank, i);
-        ops->group_sum(c, count, y);
+        ops->group->sum(c, count, y);
         for (size_t i = 0; i < count; i++) {
             const float sum = sum_by_hand(ranks, i);
             const float added = number(RANKS_MAX, i) + sum;
@@ -166,7 +166,7 @@ static void check_gather(struct compute *c, uint32_t rank, uint32_t ranks, uint3
     float *all = rank == 0 ? malloc(total * sizeof(float)) : NULL;
     for (size_t i = 0; i < own; i++)
         part[i] = number(rank, i);
-    ops->group_gather(c, rows, part, counts, all);
+    ops->group->gather(c, rows, part, counts, all);
     for (uint32_t r = 0; r < ranks && rank == 0; at += counts[r++])
         for (uint32_t row = 0; row < rows; row++)
             for (uint32_t col = 0; col < counts[r]; col++)
@@ -195,11 +195,11 @@ static void await_failure(struct compute *c, const char *said)
     float y[64] = {0};
     const int64_t begun_ns = clock_system_ns();
     while (ops->check(c, &error) == ST_OK) {
-        ops->group_sum(c, 64, y);
+        ops->group->sum(c, 64, y);
         CHECK(clock_system_ns() - begun_ns < 5000000000);
     }
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
-    ops->group_sum(c, 64, y); /* returns at once, for ever */
+    ops->group->sum(c, 64, y); /* returns at once, for ever */
     CHECK(ops->check(c, &again) != ST_OK && strcmp(error.text, again.text) == 0);
 }
 
@@ -208,7 +208,7 @@ static void test_killed(struct compute *c, uint32_t rank, uint32_t ranks)
     float y[64] = {0};
     joined(c, rank, ranks);
     for (uint32_t i = 0; i < 100; i++)
-        ops->group_sum(c, 64, y);
+        ops->group->sum(c, 64, y);
     if (rank == 1) {
         usleep(60000); /* the others sleep by then */
         raise(SIGKILL);
@@ -232,12 +232,12 @@ static void test_late(struct compute *c, uint32_t rank, uint32_t ranks)
     struct rusage before, after;
     float y[2] = {1, (float)rank};
     joined(c, rank, ranks);
-    ops->group_sum(c, 2, y);
+    ops->group->sum(c, 2, y);
     if (rank == 1)
         usleep(150000);
     getrusage(RUSAGE_SELF, &before);
     const int64_t begun_ns = clock_system_ns();
-    ops->group_sum(c, 2, y);
+    ops->group->sum(c, 2, y);
     getrusage(RUSAGE_SELF, &after);
     CHECK(y[0] == 4 && y[1] == 2);
     if (rank == 1)
@@ -267,7 +267,7 @@ static void refused(uint32_t rank, uint32_t ranks, const uint8_t id[COMPUTE_GROU
     struct error error = {0};
     struct compute *c = device_open(1);
     const int64_t begun_ns = clock_system_ns();
-    CHECK(ops->group_join(c, id, rank, ranks, 60000, &error) == want);
+    CHECK(ops->group->join(c, id, rank, ranks, 60000, &error) == want);
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
     CHECK(clock_system_ns() - begun_ns < 10000000000);
     ops->close(c);
@@ -281,7 +281,7 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
     uint8_t id[COMPUTE_GROUP_ID_BYTES];
     id_make(c, rank);
     if (rank == 0)
-        CHECK(ops->group_join(c, board->id, 0, ranks, 10, &error) == ST_TIMED_OUT);
+        CHECK(ops->group->join(c, board->id, 0, ranks, 10, &error) == ST_TIMED_OUT);
     board->reached[rank] = 1;
     while (board->reached[1 - rank] == 0)
         usleep(200);
@@ -312,7 +312,7 @@ static void test_died_before(struct compute *c, uint32_t rank, uint32_t ranks)
         usleep(dies_after_us);
         raise(SIGKILL);
     }
-    CHECK(ops->group_join(c, board->id, rank, ranks, JOIN_MS, &error) == ST_UNREACHABLE);
+    CHECK(ops->group->join(c, board->id, rank, ranks, JOIN_MS, &error) == ST_UNREACHABLE);
     CHECKF(strstr(error.text, "process") != NULL, "%s", error.text);
 }
 

@@ -39,16 +39,16 @@ static struct compute *open_with(uint32_t threads, enum compute_lanes when)
 static void check_steps(uint32_t threads)
 {
     struct compute *c = open_with(threads, COMPUTE_LANES_AUTO);
-    CHECK(compute_cpu.lanes_max(c) == threads);
+    CHECK(compute_cpu.lanes->count(c) == threads);
     for (uint32_t round = 0; round < 50; round++) {
         struct meeting meeting = {.count = threads};
-        compute_cpu.lanes_run(c, threads, meet, &meeting);
+        compute_cpu.lanes->run(c, threads, meet, &meeting);
         for (uint32_t i = 0; i < threads; i++)
             CHECK(meeting.taken[i] == 1);
     }
     for (uint32_t i = 0; threads > 1 && i < threads; i++) {
-        CHECK(compute_cpu.lane(c, i) != NULL && compute_cpu.lane(c, i) != c);
-        CHECK(i == 0 || compute_cpu.lane(c, i) != compute_cpu.lane(c, i - 1));
+        CHECK(compute_cpu.lanes->lane(c, i) != NULL && compute_cpu.lanes->lane(c, i) != c);
+        CHECK(i == 0 || compute_cpu.lanes->lane(c, i) != compute_cpu.lanes->lane(c, i - 1));
     }
     compute_cpu.close(c);
 }
@@ -56,18 +56,18 @@ static void check_steps(uint32_t threads)
 static void check_choice(uint32_t threads)
 {
     struct compute *c = open_with(threads, COMPUTE_LANES_ALWAYS);
-    CHECK(compute_cpu.lanes_pick(c, 1) == threads && compute_cpu.lanes_pick(c, 4096) == threads);
+    CHECK(compute_cpu.lanes->pick(c, 1) == threads && compute_cpu.lanes->pick(c, 4096) == threads);
     compute_cpu.close(c);
     c = open_with(threads, COMPUTE_LANES_NEVER);
-    CHECK(compute_cpu.lanes_pick(c, 1) == 1 && compute_cpu.lanes_pick(c, 16 * threads) == 1);
+    CHECK(compute_cpu.lanes->pick(c, 1) == 1 && compute_cpu.lanes->pick(c, 16 * threads) == 1);
     compute_cpu.close(c);
     /* As the cores are, but never for rows that gain nothing. */
     c = open_with(threads, COMPUTE_LANES_AUTO);
     for (uint32_t i = 0; i < 20; i++) {
-        uint32_t picked = compute_cpu.lanes_pick(c, 16 * threads);
+        uint32_t picked = compute_cpu.lanes->pick(c, 16 * threads);
         CHECKF(picked == 1 || picked == threads, "%u lanes of %u threads", picked, threads);
-        CHECK(compute_cpu.lanes_pick(c, 2 * threads) == 1);
-        CHECK(compute_cpu.lanes_pick(c, 1000 * threads) == 1);
+        CHECK(compute_cpu.lanes->pick(c, 2 * threads) == 1);
+        CHECK(compute_cpu.lanes->pick(c, 1000 * threads) == 1);
         usleep(5000);
     }
     compute_cpu.close(c);
@@ -80,7 +80,7 @@ static void check_environment(void)
     struct error error = {""};
     setenv("CLEAVE_LANES", "always", 1);
     c = open_with(2, COMPUTE_LANES_AUTO);
-    CHECK(compute_cpu.lanes_pick(c, 1) == 2);
+    CHECK(compute_cpu.lanes->pick(c, 1) == 2);
     compute_cpu.close(c);
     setenv("CLEAVE_LANES", "sometimes", 1);
     CHECK(compute_cpu.open(&options, &c, &error) == ST_INVALID);

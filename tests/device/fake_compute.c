@@ -137,6 +137,18 @@ static void *to_compute(struct fake *fake, const void *pointer)
 
 /* ---- the device's own ---- */
 
+static void fake_memory_write(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    struct fake *fake = fake_of(c);
+    memcpy(to_compute(fake, to), from, bytes);
+    computed(fake, to, bytes);
+}
+
+static void fake_memory_read(struct compute *c, void *to, const void *from, size_t bytes)
+{
+    memcpy(to, to_compute(fake_of(c), from), bytes);
+}
+
 static const struct device_memory *fake_memory(struct compute *c)
 {
     return fake_memory_device(fake_of(c)->memory);
@@ -298,6 +310,19 @@ static void fake_scale(struct compute *c, float factor, size_t count, float *x)
     computed(fake, x, count * sizeof(float));
 }
 
+/* Leaves every row to the host, as a GPU does with nearly flat logits. */
+static void fake_sample(struct compute *c, const float *logits, uint32_t vocab,
+                        const struct compute_sample *samples, uint32_t count,
+                        struct compute_sampled *sampled_out)
+{
+    (void)c, (void)logits, (void)vocab, (void)samples;
+    memset(sampled_out, 0, count * sizeof(*sampled_out));
+    for (uint32_t i = 0; i < count; i++)
+        sampled_out[i].undecided = true;
+}
+
+static const struct compute_sampling_ops fake_sampling = {.sample = fake_sample};
+
 struct compute_ops fake_compute_ops;
 
 __attribute__((constructor)) static void ops_make(void)
@@ -316,13 +341,13 @@ __attribute__((constructor)) static void ops_make(void)
     ops->attention = fake_attention;
     ops->scale = fake_scale;
     ops->norm_add = fake_norm_add;
-    ops->memory = fake_memory;
+    ops->device_memory = fake_memory;
+    ops->memory_write = fake_memory_write;
+    ops->memory_read = fake_memory_read;
     ops->mark = fake_mark;
     ops->wait = fake_wait;
     ops->check = fake_check;
     /* Lanes are devices of the CPU's own. */
-    ops->lanes_max = NULL;
-    ops->lanes_pick = NULL;
-    ops->lane = NULL;
-    ops->lanes_run = NULL;
+    ops->lanes = NULL;
+    ops->sampling = &fake_sampling;
 }

@@ -30,6 +30,6 @@ __attribute__((constructor)) static void options_read(void)
 }
 
 __attribute__((visibility("default"))) extern const struct compute_plugin cleave_compute_plugin;
-const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops),
+const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, COMPUTE_PLUGIN_OPS_BYTES,
                                                      sizeof(struct compute_options), CLEAVE_VERSION,
                                                      &fake_compute_ops};

@@ -90,6 +90,38 @@ static bool gate_step_begin(struct compute *c, const struct compute_step *step)
     return false;
 }
 
+static void gate_step_end(struct compute *c)
+{
+    (void)c;
+}
+
+static uint32_t gate_padded_rows(const struct compute *c, const struct compute_step *step,
+                                 uint32_t rows_max)
+{
+    (void)c, (void)rows_max;
+    return step->batch.row_count;
+}
+
+static void gate_prepare(struct compute *c)
+{
+    (void)c;
+}
+
+static bool gate_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max,
+                            uint32_t tokens_max, uint32_t *rows_out, uint32_t *tokens_out)
+{
+    (void)c, (void)turn, (void)rows_max, (void)tokens_max, (void)rows_out, (void)tokens_out;
+    return false;
+}
+
+static const struct compute_steps_ops gate_steps = {
+    .begin = gate_step_begin,
+    .end = gate_step_end,
+    .padded_rows = gate_padded_rows,
+    .prepare = gate_prepare,
+    .next_shape = gate_next_shape,
+};
+
 static void gate_layer_begin(struct compute *c, uint32_t row_count)
 {
     (void)c;
@@ -133,11 +165,11 @@ __attribute__((constructor)) static void gate_open(void)
     }
     pace_us = pace != NULL ? (uint32_t)strtoul(pace, NULL, 10) : 0;
     gate_ops = compute_cpu;
-    gate_ops.step_begin = gate_step_begin;
+    gate_ops.steps = &gate_steps;
     gate_ops.layer_begin = gate_layer_begin;
 }
 
 __attribute__((visibility("default"))) extern const struct compute_plugin cleave_compute_plugin;
-const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, sizeof(struct compute_ops),
+const struct compute_plugin cleave_compute_plugin = {COMPUTE_PLUGIN_ABI, COMPUTE_PLUGIN_OPS_BYTES,
                                                      sizeof(struct compute_options), CLEAVE_VERSION,
                                                      &gate_ops};

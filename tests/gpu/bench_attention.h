@@ -160,7 +160,7 @@ inline void sampling(const char *name, float temperature, float top_p, int32_t l
     one.sampling.temperature = temperature;
     one.sampling.top_p = top_p;
     one.sampling.logprobs = logprobs;
-    one.given = COMPUTE_SAMPLE_DRAW;
+    one.forced_token = COMPUTE_SAMPLE_DRAW;
     gpu::buffer<struct compute_sample> samples(std::vector<struct compute_sample>(rows, one));
     gpu::buffer<struct compute_sampled> sampled(rows);
     fill(logits, logits.size, -15, 15);

@@ -92,7 +92,7 @@ static void lay_sequences(const struct bench *b, const struct work *work, uint32
         samples[i].wanted = (struct compute_sample){
             .sampling = {.top_p = 1, .logprobs = -1}, /* greedy: temperature 0 */
             .position = work->tokens,
-            .given = COMPUTE_SAMPLE_DRAW};
+            .forced_token = COMPUTE_SAMPLE_DRAW};
     }
 }
 

@@ -29,6 +29,7 @@ static const char *const names[KINDS] = {
 
 static const struct compute_ops *base;
 static struct compute_ops wrapped;
+static struct compute_steps_ops wrapped_steps;
 static bool timing;
 static double times_us[KINDS];
 static uint32_t calls[KINDS];
@@ -36,8 +37,7 @@ static uint32_t calls[KINDS];
 static double now_us(struct compute *c)
 {
     struct timespec now;
-    if (base->wait != NULL)
-        base->wait(c);
+    base->wait(c);
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
@@ -112,8 +112,8 @@ static void silu_mul(struct compute *c, const float *gate, const float *up, uint
 static bool step_begin(struct compute *c, const struct compute_step *step)
 {
     struct compute_step plain = *step;
-    plain.watched = plain.watched || timing;
-    return base->step_begin(c, &plain);
+    plain.marks_wanted = plain.marks_wanted || timing;
+    return base->steps->begin(c, &plain);
 }
 
 const struct compute_ops *bench_ops_wrap(const struct compute_ops *ops)
@@ -128,8 +128,11 @@ const struct compute_ops *bench_ops_wrap(const struct compute_ops *ops)
     wrapped.rope_store = rope_store;
     wrapped.attention = attention;
     wrapped.silu_mul = silu_mul;
-    if (ops->step_begin != NULL)
-        wrapped.step_begin = step_begin;
+    if (ops->steps != NULL) {
+        wrapped_steps = *ops->steps;
+        wrapped_steps.begin = step_begin;
+        wrapped.steps = &wrapped_steps;
+    }
     return &wrapped;
 }
 

@@ -7,7 +7,7 @@
 
 static void kv_take(struct device_model *m)
 {
-    const struct device_memory *memory = m->ops->memory != NULL ? m->ops->memory(m->compute) : NULL;
+    const struct device_memory *memory = m->ops->device_memory(m->compute);
     struct error error = {0};
     if (memory != NULL) {
         CHECKF(memory->ops->take(memory->self, m->kv_bytes, &m->kv.base, &error) == ST_OK, "%s",
@@ -52,7 +52,7 @@ void device_model_open(const struct model_file *g, const struct device_model_opt
 
 void device_model_close(struct device_model *m)
 {
-    const struct device_memory *memory = m->ops->memory != NULL ? m->ops->memory(m->compute) : NULL;
+    const struct device_memory *memory = m->ops->device_memory(m->compute);
     if (memory != NULL)
         memory->ops->free(memory->self, m->kv.base);
     else
@@ -64,6 +64,5 @@ void device_model_close(struct device_model *m)
 void device_model_check(const struct device_model *m)
 {
     struct error error = {0};
-    if (m->ops->check != NULL)
-        CHECKF(m->ops->check(m->compute, &error) == ST_OK, "the device has failed: %s", error.text);
+    CHECKF(m->ops->check(m->compute, &error) == ST_OK, "the device has failed: %s", error.text);
 }

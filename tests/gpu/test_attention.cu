@@ -332,36 +332,35 @@ void check_graph(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     GPU_CHECK(cudaGraphDestroy(graph));
     GPU_CHECK(cudaStreamDestroy(stream));
 }
+
+void check_shape(gpu::random &random, gpu::buffer<uint8_t> &scratch)
+{
+    printf("tiles of shape %d\n", (int)attention_prompt_shape());
+    check(random, {6, 2, 64, 16, COMPUTE_KV_F16}, {{0, 70}, {33, 20}}, "head_dim 64", scratch);
+    check(random, {6, 2, 128, 16, COMPUTE_KV_I16}, {{0, 70}, {33, 20}}, "head_dim 128", scratch);
+    check(random, {6, 2, 256, 16, COMPUTE_KV_I8}, {{0, 70}, {33, 20}}, "head_dim 256", scratch);
+}
 } // namespace
 
-/* Argument: few = a few cases of each kind, drawn by the seed. */
+/* Argument: few = a few cases of each kind, drawn by the seed; shape = a case of each kind with
+ * prompts, for the emulated compute capabilities that have other shapes of tiles. */
 int main(int argc, char **argv)
 {
-    const bool few = argc > 1 && std::string(argv[1]) == "few";
+    const std::string argument = argc > 1 ? argv[1] : "";
+    const bool few = argument == "few";
     gpu::begin();
     gpu::random random(gpu::seed());
     gpu::buffer<uint8_t> scratch(SCRATCH_BYTES);
     GPU_CHECK(cudaMemset(scratch, 0, SCRATCH_BYTES));
+    if (argument == "shape") {
+        check_shape(random, scratch);
+        return gpu::finish();
+    }
     check_all(random, few, scratch);
     if (few)
         check_few_bounds(random, scratch);
     else
         check_bounds(random, scratch);
     check_graph(random, scratch);
-    if (few)
-        return gpu::finish();
-#ifdef CUDA_EMULATED
-    for (enum attention_shape shape : {ATTENTION_AMPERE, ATTENTION_SMALL}) {
-        attention_emulated_shape = shape;
-        for (uint32_t dim : {64, 128, 256})
-            check(random,
-                  {6, 2, dim, 16,
-                   (enum compute_kv_dtype)(dim == 64    ? 0
-                                           : dim == 128 ? 2
-                                                        : 3)},
-                  {{0, 70}, {33, 20}}, "another shape of tiles", scratch);
-    }
-    attention_emulated_shape = ATTENTION_HOPPER;
-#endif
     return gpu::finish();
 }

@@ -71,8 +71,7 @@ static void prompt_run(const struct running *r, const struct greedy_case *c, flo
         .logits_count = ROWS,
     };
     forward_run(r->f, &batch, &r->m.kv, &logits);
-    if (r->m.ops->wait != NULL)
-        r->m.ops->wait(r->m.compute);
+    r->m.ops->wait(r->m.compute);
     device_model_check(&r->m);
     memcpy(out, logits, (size_t)ROWS * r->m.hyper->vocab * sizeof(float));
 }

@@ -217,12 +217,12 @@ static void test_died(struct ranks *r, void *context)
     (void)context;
     ranks_join(r, ops, c);
     CHECK(ops->memory_take(c, 64, &y) == ST_OK);
-    ops->group_sum(c, 64, y);
+    ops->group->sum(c, 64, y);
     ops->wait(c);
     CHECKF(ops->check(c, &error) == ST_OK, "%s", error.text);
     if (r->rank == 1)
         _exit(0);
-    ops->group_sum(c, 64, y);
+    ops->group->sum(c, 64, y);
     ops->wait(c);
     CHECK(ops->check(c, &error) == ST_IO);
     CHECKF(strstr(error.text, "NCCL: a rank of the group: a rank has died") != NULL, "%s",
@@ -238,8 +238,8 @@ static void test_missing(struct ranks *r, void *context)
     uint8_t id[COMPUTE_GROUP_ID_BYTES];
     struct error error = {0};
     (void)r, (void)context;
-    CHECKF(ops->group_make(c, id, &error) == ST_OK, "%s", error.text);
-    CHECK(ops->group_join(c, id, 0, 2, 50, &error) == ST_TIMED_OUT);
+    CHECKF(ops->group->make(c, id, &error) == ST_OK, "%s", error.text);
+    CHECK(ops->group->join(c, id, 0, 2, 50, &error) == ST_TIMED_OUT);
     CHECKF(strstr(error.text, "rank 0 of 2: the others have not joined within 50 ms") != NULL, "%s",
            error.text);
     CHECK(ops->check(c, &error) != ST_OK);
@@ -254,7 +254,7 @@ static void test_no_nccl(struct ranks *r, void *context)
     (void)r, (void)context;
     setenv("CLEAVE_NCCL", "/nowhere/libnccl.so.2", 1);
     struct compute *c = device_open(&ops);
-    CHECK(ops->group_make(c, id, &error) == ST_UNSUPPORTED);
+    CHECK(ops->group->make(c, id, &error) == ST_UNSUPPORTED);
     CHECKF(strstr(error.text, "needs NCCL: /nowhere/libnccl.so.2") != NULL, "%s", error.text);
     CHECK(ops->check(c, &error) == ST_OK); /* it computes alone */
     ops->close(c);

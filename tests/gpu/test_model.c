@@ -87,8 +87,7 @@ static void run_rows(struct forward *f, const struct device_model *m, const uint
         .logits_count = count,
     };
     forward_run(f, &batch, &m->kv, &logits);
-    if (m->ops->wait != NULL)
-        m->ops->wait(m->compute);
+    m->ops->wait(m->compute);
     device_model_check(m);
     memcpy(logits_out, logits, (size_t)count * m->hyper->vocab * sizeof(float));
 }

@@ -43,7 +43,7 @@ static void side_open(struct side *side, const char *device)
     CHECKF(compute_device_find(device, &side->ops, &options, &error) == ST_OK &&
                side->ops->open(&options, &side->compute, &error) == ST_OK,
            "%s", error.text);
-    side->memory = side->ops->memory(side->compute);
+    side->memory = side->ops->device_memory(side->compute);
     const struct device_memory_ops *ops = side->memory->ops;
     CHECKF(ops->take(side->memory->self, REGION, &region, &error) == ST_OK, "%s", error.text);
     CHECKF(ops->host_take(side->memory->self, REGION, &host, &error) == ST_OK, "%s", error.text);

@@ -57,7 +57,7 @@ struct compute_sample draw_settings(gpu::random &random, uint32_t vocab)
     s.sampling.seed = (uint64_t)random.bits() << 32 | random.bits();
     s.position = random.below(100000);
     s.sampling.logprobs = (int32_t)random.below(LIMIT_LOGPROBS + 2) - 1;
-    s.given = random.below(6) == 0 ? random.below(vocab) : COMPUTE_SAMPLE_DRAW;
+    s.forced_token = random.below(6) == 0 ? random.below(vocab) : COMPUTE_SAMPLE_DRAW;
     if (random.below(3) == 0)
         s.masked_count = random.below(SAMPLING_ENDS_MAX + 1);
     for (uint32_t i = 0; i < s.masked_count; i++)
@@ -91,7 +91,7 @@ bool may_be_undecided(const struct compute_sample &s, const std::vector<float> &
         if (count > CANDIDATES_MAX)
             return true;
     }
-    if (s.given != COMPUTE_SAMPLE_DRAW || s.sampling.temperature <= 0 ||
+    if (s.forced_token != COMPUTE_SAMPLE_DRAW || s.sampling.temperature <= 0 ||
         !(s.sampling.top_k > 0 || s.sampling.top_p < 1 || s.sampling.min_p > 0))
         return false;
     top = -FLT_MAX; /* of those that may be drawn */
@@ -124,13 +124,13 @@ void compare(const struct compute_sample &s, const std::vector<float> &logits,
     const uint32_t vocab = (uint32_t)logits.size();
     std::vector<float> scratch(2 * logits.size());
     struct sampled want;
-    if (s.given == COMPUTE_SAMPLE_DRAW)
+    if (s.forced_token == COMPUTE_SAMPLE_DRAW)
         sampler_draw(&s.sampling, logits.data(), vocab, s.position, s.masked, s.masked_count,
                      scratch.data(), &want);
     else if (s.sampling.logprobs >= 0)
-        sampler_score(logits.data(), vocab, s.given, s.sampling.logprobs, &want);
+        sampler_score(logits.data(), vocab, s.forced_token, s.sampling.logprobs, &want);
     else
-        want = {s.given, 0, 0, {}, {}};
+        want = {s.forced_token, 0, 0, {}, {}};
     char what[200];
     snprintf(what, sizeof(what),
              "vocabulary %u, temperature %g, top_k %u, top_p %g, min_p %g, %u masked, logprobs %d",

@@ -81,7 +81,7 @@ static void rig_open(const struct model_file *file, uint32_t stages, uint32_t lo
     }
     const struct model_hyper *h = model_hyper_of(r->models[0]);
     r->vocab = h->vocab;
-    r->memory = base_ops->memory(r->compute);
+    r->memory = base_ops->device_memory(r->compute);
     r->kv.block_tokens = BLOCK_TOKENS;
     r->kv.dtype = COMPUTE_KV_F32;
     r->kv.block_bytes =

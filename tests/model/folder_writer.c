@@ -439,8 +439,8 @@ uint8_t *gguf_retype(const struct gguf *g, enum compute_type type, size_t *bytes
     struct gguf_writer *w = gguf_writer_open(3, 0);
     CHECK(type == COMPUTE_F32 || type == COMPUTE_BF16);
     copy_keys(g, w);
-    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct mapped_tensor *t = gguf_tensor_at(g, i);
+    const struct mapped_tensor *t;
+    for (size_t i = 0; (t = gguf_tensor_at(g, i)) != NULL; i++) {
         size_t count = 1, bytes;
         char name[256];
         for (uint32_t d = 0; d < t->dim_count; d++)

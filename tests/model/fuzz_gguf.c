@@ -48,8 +48,8 @@ static void read_all(struct gguf *g)
         sum += f32 > 0;
     if (gguf_get_bool(g, "tokenizer.ggml.add_bos_token", &flag, &error) == ST_OK)
         sum += flag;
-    for (size_t i = 0; i < gguf_tensor_count(g); i++) {
-        const struct mapped_tensor *t = gguf_tensor_at(g, i);
+    const struct mapped_tensor *t;
+    for (size_t i = 0; (t = gguf_tensor_at(g, i)) != NULL; i++) {
         sum += sum_bytes(t->data, t->bytes) + sum_bytes(t->name.text, t->name.bytes);
     }
     sink = sum;

@@ -50,11 +50,11 @@ void ranks_join(struct ranks *r, const struct compute_ops *ops, struct compute *
     CHECK(number < GROUPS_MAX);
     uint8_t *id = r->board->ids[number];
     if (r->rank == 0) {
-        CHECKF(ops->group_make(c, id, &error) == ST_OK, "%s", error.text);
+        CHECKF(ops->group->make(c, id, &error) == ST_OK, "%s", error.text);
         atomic_store(&r->board->made, number + 1);
     }
     while (atomic_load(&r->board->made) <= number)
         usleep(200);
-    CHECKF(ops->group_join(c, id, r->rank, r->ranks, JOIN_MS, &error) == ST_OK, "rank %u: %s",
+    CHECKF(ops->group->join(c, id, r->rank, r->ranks, JOIN_MS, &error) == ST_OK, "rank %u: %s",
            r->rank, error.text);
 }

@@ -339,7 +339,7 @@ static void check_refused(void)
             "tensor blk.0.attn_output.weight of type Q4_K: rank 1 of 2 has its columns 128 to 255, "
             "which cuts a block of 256");
     s = synthetic_default();
-    ops.group_add = NULL;
+    ops.group = NULL;
     struct model_file *file = synthetic_open(&s, &image);
     CHECK(model_open(file, &options, &m, &error) == ST_UNSUPPORTED);
     CHECKF(strstr(error.text, "cpu have no tensor parallelism") != NULL, "%s", error.text);

@@ -169,7 +169,7 @@ static void test_changes(void)
     turn_until(l, &seen[0].ready, 1);
     turn_until(l, &seen[1].ready, 1);
     launcher_machine_stop(l, 1);
-    CHECK(launcher_machine_running(l, 1) && launcher_machine_pid(l, 1) > 0);
+    CHECK(launcher_machine_running(l, 1));
     int64_t begun_us = shifted_now(NULL);
     turn_until(l, &seen[1].ended, 1);
     CHECK(shifted_now(NULL) - begun_us > 4000000); /* it had its time */

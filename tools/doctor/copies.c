@@ -112,9 +112,9 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
         status = end->ops->open(&device_options, &end->compute, error);
     if (status != ST_OK)
         return status;
-    if (end->ops->memory == NULL)
+    end->memory = end->ops->device_memory(end->compute);
+    if (end->memory == NULL)
         return error_set(error, ST_UNSUPPORTED, "%s has no memory of its own", device);
-    end->memory = end->ops->memory(end->compute);
     status = end->memory->ops->host_take(end->memory->self, REGION_BYTES, &host, error);
     if (status != ST_OK)
         return status;

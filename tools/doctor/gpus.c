@@ -67,7 +67,7 @@ static enum status gpu_look(uint32_t number, struct doctor_gpu *out, struct erro
     if (status != ST_OK)
         return status;
     snprintf(out->text, sizeof(out->text), "%s", ops->describe(compute));
-    const struct device_memory *memory = ops->memory != NULL ? ops->memory(compute) : NULL;
+    const struct device_memory *memory = ops->device_memory(compute);
     if (memory != NULL) {
         memory->ops->room(memory->self, &out->free_bytes, &out->total_bytes);
         way_look(memory, out);

@@ -4,15 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct device_memory *memory_of(const struct compute_ops *ops, struct compute *c)
-{
-    return ops->memory != NULL ? ops->memory(c) : NULL;
-}
-
 enum status profile_cache_take(const struct compute_ops *ops, struct compute *c, size_t bytes,
                                void **out, struct error *error)
 {
-    const struct device_memory *memory = memory_of(ops, c);
+    const struct device_memory *memory = ops->device_memory(c);
     if (memory != NULL)
         return memory->ops->take(memory->self, bytes, out, error);
     *out = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
@@ -24,7 +19,7 @@ enum status profile_cache_take(const struct compute_ops *ops, struct compute *c,
 
 void profile_cache_free(const struct compute_ops *ops, struct compute *c, void *base)
 {
-    const struct device_memory *memory = memory_of(ops, c);
+    const struct device_memory *memory = ops->device_memory(c);
     if (memory != NULL)
         memory->ops->free(memory->self, base);
     else
@@ -44,7 +39,7 @@ enum status profile_cache_fill(const struct compute_ops *ops, struct compute *c,
                                const struct model_kv *kv, uint32_t layer_count,
                                uint32_t block_count, uint32_t from, struct error *error)
 {
-    const bool copied = memory_of(ops, c) != NULL;
+    const bool copied = ops->device_memory(c) != NULL;
     const size_t bytes = block_count * kv->block_bytes, at = from * kv->block_bytes;
     uint8_t *room = copied ? malloc(bytes) : NULL;
     if (copied && room == NULL)

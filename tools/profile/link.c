@@ -103,8 +103,8 @@ static enum status side_device(struct side *side, const char *device,
         status = side->ops->open(&options, &side->compute, error);
     if (status != ST_OK)
         error_prefix(error, "device %s", device);
-    if (status == ST_OK && side->ops->memory != NULL)
-        *out = side->ops->memory(side->compute);
+    if (status == ST_OK)
+        *out = side->ops->device_memory(side->compute);
     return status;
 }
 

@@ -84,9 +84,9 @@ static void timed_embed(struct compute *c, const struct compute_matrix *m, const
 
 static bool timed_step_begin(struct compute *c, const struct compute_step *step)
 {
-    struct compute_step watched = *step;
-    watched.watched = watched.watched || !profile_timed.unwatched;
-    return profile_timed.base->step_begin(c, &watched);
+    struct compute_step timed = *step;
+    timed.marks_wanted = timed.marks_wanted || !profile_timed.unwatched;
+    return profile_timed.base->steps->begin(c, &timed);
 }
 
 /* Called by the backend that only waits; it waits here, before the layer's operations. */
@@ -123,8 +123,11 @@ void profile_stamps_set(struct compute *c)
     if (profile_timed.waits)
         profile_timed.ops.layer_begin = timed_layer_begin;
     profile_timed.ops.matmul = timed_matmul;
-    profile_timed.device = profile_timed.ops.memory != NULL && profile_timed.ops.memory(c) != NULL;
+    profile_timed.device = profile_timed.base->device_memory(c) != NULL;
     profile_timed.unwatched = true; /* No stamps while the device is being prepared. */
-    if (profile_timed.ops.step_begin != NULL)
-        profile_timed.ops.step_begin = timed_step_begin;
+    if (profile_timed.base->steps != NULL) {
+        profile_timed.steps = *profile_timed.base->steps;
+        profile_timed.steps.begin = timed_step_begin;
+        profile_timed.ops.steps = &profile_timed.steps;
+    }
 }

@@ -30,6 +30,7 @@ enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 struct profile_timed {
     const struct compute_ops *base;
     struct compute_ops ops;
+    struct compute_steps_ops steps; /* Used if the backend has steps. */
     uint32_t layer_count;
     const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
     uint64_t end_bytes[PROFILE_ENDS_MAX];

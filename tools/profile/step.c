@@ -247,7 +247,7 @@ static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uin
         .row = row,
         .wanted = {.sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1},
                    .position = position,
-                   .given = COMPUTE_SAMPLE_DRAW}};
+                   .forced_token = COMPUTE_SAMPLE_DRAW}};
 }
 
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
@@ -377,12 +377,12 @@ uint64_t profile_step_memory_bytes(const struct profile_step *s)
     uint64_t left, all = 0;
     if (!profile_timed.device)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    const struct device_memory *memory = profile_timed.base->memory(s->compute);
+    const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
     memory->ops->room(memory->self, &left, &all);
     return all;
 }
 
 enum status profile_step_check(const struct profile_step *s, struct error *error)
 {
-    return profile_timed.base->check != NULL ? profile_timed.base->check(s->compute, error) : ST_OK;
+    return profile_timed.base->check(s->compute, error);
 }

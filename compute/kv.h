@@ -1,0 +1,64 @@
+/* kv: the layout of the KV cache of one layer. The layout is part of the protocol: blocks travel
+ * between machines in this form, and every backend uses it. Stateless; any thread. */
+#ifndef COMPUTE_KV_H
+#define COMPUTE_KV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How K and V are stored. The integer forms (I16, I8) store the K, and the V, of one token and one
+ * head as 14-bit or 8-bit integers (|x| ≤ 8191 or 127) with one bfloat16 scale. For the K and V of
+ * real models, I16 loses as little as F16, in 2 % more memory; attention is then integer dot
+ * products, two multiplications per lane, with exact sums. */
+enum compute_kv_dtype {
+    COMPUTE_KV_F16,
+    COMPUTE_KV_F32,
+    COMPUTE_KV_I16,
+    COMPUTE_KV_I8,
+    COMPUTE_KV_DTYPE_COUNT
+};
+
+/* The KV-cache of one layer, divided into blocks. Block b starts at base + b * block_bytes. It
+ * holds, KV head after KV head, first K and then V, each of block_tokens × head_dim elements:
+ *
+ *   F16, F32   K as [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]
+ *   I16, I8    [K scale of each token][V scale of each token],
+ *              K as [head_dim / 2][block_tokens][2 dimensions],
+ *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even */
+struct compute_kv {
+    void *base;
+    size_t block_bytes;
+    uint32_t block_tokens;
+    uint32_t head_count; /* KV heads. */
+    uint32_t head_dim;
+    enum compute_kv_dtype dtype;
+};
+
+const char *compute_kv_dtype_name(enum compute_kv_dtype dtype); /* "i16" */
+/* Finds the dtype with this name; false if there is none. */
+bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out);
+
+static inline bool compute_kv_fixed(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_I16 || dtype == COMPUTE_KV_I8;
+}
+
+static inline size_t compute_kv_element_bytes(enum compute_kv_dtype dtype)
+{
+    return dtype == COMPUTE_KV_F32 ? 4 : dtype == COMPUTE_KV_I8 ? 1 : 2;
+}
+
+/* Bytes of the K and V of one token and one head, including scales. */
+static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_dtype dtype)
+{
+    return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
+}
+
+static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
+                                            uint32_t head_dim, enum compute_kv_dtype dtype)
+{
+    return (size_t)block_tokens * head_count * compute_kv_token_bytes(head_dim, dtype);
+}
+
+#endif

@@ -1,0 +1,27 @@
+/* lanes: an optional ability of a backend. Normally the device's threads share the weights of each
+ * product. With lanes they share the rows of the batch instead: a lane is one thread acting as a
+ * device of its own for its rows, and it waits for the others only between calls of `run`. Every
+ * lane then reads all weights, and no result travels between cores. The numbers are the same. */
+#ifndef COMPUTE_LANES_H
+#define COMPUTE_LANES_H
+
+#include <stdint.h>
+
+struct compute;
+
+struct compute_lanes_ops {
+    /* Returns how many lanes the device has; 1 = none besides the device itself. */
+    uint32_t (*count)(const struct compute *c);
+    /* Returns how many lanes are fastest for a batch of row_count rows now: `count`, or 1 for the
+     * device itself. */
+    uint32_t (*pick)(struct compute *c, uint32_t row_count);
+    /* Returns lane i, which can open activations and compute every operation on rows. It belongs to
+     * c. */
+    struct compute *(*lane)(struct compute *c, uint32_t i);
+    /* Calls step(context, i) for each i < count in parallel; returns when all calls have returned.
+     */
+    void (*run)(struct compute *c, uint32_t count, void (*step)(void *context, uint32_t i),
+                void *context);
+};
+
+#endif

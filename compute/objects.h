@@ -1,0 +1,42 @@
+/* objects: what a device keeps for its operations: weights, activations, rotary tables. Only the
+ * backend knows their contents. */
+#ifndef COMPUTE_OBJECTS_H
+#define COMPUTE_OBJECTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Weights [rows × cols], repacked for the device. y = W · x, where x has `cols` elements and y
+ * `rows`. */
+struct compute_matrix;
+/* Activations in the form that this backend's matrices read: quantised to 8 bits per block of 32
+ * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise; several forms at
+ * once if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul reads
+ * them. The capacity is fixed when they are opened. */
+struct compute_activations;
+struct compute_rope_table; /* Tables of cos and sin by position; each position is computed once. */
+
+/* Forms that activations must have to be multiplied with given matrices: the OR of matrix_needs()
+ * of all of them. COMPUTE_REFINED may be added if norm or silu_mul write the activations: blocks
+ * with an outlier then keep about 16 bits, in two planes of 8 bits, for about 5 % more arithmetic.
+ * Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
+enum compute_needs {
+    COMPUTE_NEEDS_F32 = 1,
+    COMPUTE_NEEDS_Q8 = 2,
+    COMPUTE_REFINED = 4,
+    COMPUTE_NEEDS_BF16 = 8,
+    COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that support it. */
+};
+
+/* Rotary embedding (Su et al. 2021). */
+struct compute_rope {
+    uint32_t dim; /* Rotated dimensions of a head; even. */
+    bool neox;    /* Rotated pairs are (i, i + dim/2); false: (2i, 2i + 1). */
+    float freq_base;
+    float freq_scale; /* Positions are multiplied by this (linear scaling). */
+    /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
+    const float *factors;
+    uint32_t positions_max;
+};
+
+#endif

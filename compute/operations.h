@@ -1,0 +1,136 @@
+/* operations: the operations of a device. Every backend implements all functions of struct
+ * compute_ops. Four abilities that only some backends have are tables of their own (lanes.h,
+ * group.h, steps.h, sampling.h); NULL = the backend does not have the ability.
+ *
+ * A device with memory of its own (a GPU) queues operations and returns before they are finished;
+ * mark, wait, memory_read and compute_sampling_ops.sample tell when results are there. On every
+ * other device, an operation is finished when it returns. */
+#ifndef COMPUTE_OPERATIONS_H
+#define COMPUTE_OPERATIONS_H
+
+#include "common/device_memory.h"
+#include "compute/batch.h"
+#include "compute/kv.h"
+#include "compute/objects.h"
+#include "compute/source.h"
+
+struct compute;         /* One device. */
+struct compute_options; /* compute.h */
+struct compute_lanes_ops;
+struct compute_group_ops;
+struct compute_steps_ops;
+struct compute_sampling_ops;
+
+struct compute_ops {
+    const char *name; /* "cpu" */
+    enum status (*open)(const struct compute_options *options, struct compute **out,
+                        struct error *error);
+    void (*close)(struct compute *c); /* NULL is fine. */
+    /* What the device runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
+    const char *(*describe)(const struct compute *c);
+
+    /* Returns the memory that holds the KV-cache and the activations that travel between stages;
+     * NULL = host memory. The returned functions are called on the event loop's thread and stay
+     * valid until c is closed. */
+    const struct device_memory *(*device_memory)(struct compute *c);
+    /* Allocates fp32 device memory, 64-byte aligned and zeroed. Of a large allocation, only touched
+     * pages take memory. */
+    enum status (*memory_take)(struct compute *c, size_t floats, float **out);
+    void (*memory_free)(struct compute *c, float *memory);
+    /* Copy between memory of memory_take and host memory, in the order of what is queued. They
+     * return when the copy is done. */
+    void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
+    void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
+
+    /* Calls done(self, number) when everything that has been queued so far is finished: its results
+     * may then be copied from the device's memory. `done` is called from any thread, or by `mark`
+     * itself, in the order of the calls of mark. Operations queued later are not delayed. */
+    void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
+                 void *self);
+    /* Waits until everything that was queued is finished and every mark has been reported. */
+    void (*wait)(struct compute *c);
+    /* Returns ST_OK, or what has gone wrong with the device since it was opened. After an error,
+     * everything computed since the failure is invalid, no mark is reported any more, and the
+     * device never computes again. A check after `wait` covers everything that was queued. */
+    enum status (*check)(struct compute *c, struct error *error);
+
+    /* Repacks `source` for the device; `source` and its data are read during the call only.
+     * Requires cols to be a multiple of the type's block. Several threads of the backend take part.
+     */
+    enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
+                               struct compute_matrix **out);
+    void (*matrix_close)(struct compute *c, struct compute_matrix *m);
+    unsigned (*matrix_needs)(const struct compute_matrix *m); /* OR of enum compute_needs */
+    size_t (*matrix_bytes)(const struct compute_matrix *m);
+    enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols,
+                                    unsigned needs, struct compute_activations **out);
+    void (*activations_close)(struct compute *c, struct compute_activations *a);
+    enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
+                             struct compute_rope_table **out);
+    void (*rope_close)(struct compute *c, struct compute_rope_table *table);
+    /* Checks whether `attention` supports these heads and blocks. ST_UNSUPPORTED names what is not
+     * supported. kv->base is not used. */
+    enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
+                                   uint32_t head_count, struct error *error);
+
+    /* Announces that row_count rows enter the next layer, before its first operation (fewer rows
+     * may leave the last layer). */
+    void (*layer_begin)(struct compute *c, uint32_t row_count);
+    /* y[i] = row ids[i] of the dequantised embedding matrix m; y is [count × cols]. Writes zeros
+     * for ids that m does not have: another rank has these rows. */
+    void (*embed)(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                  uint32_t count, float *y);
+    /* y[i] = x[rows[i]], both of `cols` columns. Requires ascending rows, and that y does not
+     * overlap x. */
+    void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
+                   uint32_t cols, float *y);
+    /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL = row r
+     * itself. */
+    void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+                 uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
+    /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices with the same activations, in one
+     * parallel region. y_k is [row_count × rows(W_k)]. Each entry of `biases` may be NULL, and
+     * `biases` too. */
+    void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
+                   const float *const *biases, uint32_t count, const struct compute_activations *a,
+                   uint32_t row_count, float *const *y);
+    /* x += W · a, including the residual add. */
+    void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
+                       const struct compute_activations *a, uint32_t row_count, float *x);
+    /* Rotates q [rows × head_count * head_dim] in place and k [rows × kv.head_count * head_dim],
+     * and writes k and v of every row into its block. */
+    void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
+                       const struct compute_batch *batch, const struct compute_kv *kv,
+                       uint32_t head_count, float *q, float *k, const float *v);
+    /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
+     * of scale * q·K, times V. The result goes to a [rows × head_count * head_dim]. */
+    void (*attention)(struct compute *c, const struct compute_batch *batch,
+                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      struct compute_activations *a);
+    /* a = silu(gate) * up, each [row_count × cols]. */
+    void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                     uint32_t cols, struct compute_activations *a);
+    /* a = gelu(gate) * up, with the tanh form of GELU (Hendrycks and Gimpel 2016). */
+    void (*gelu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
+                     uint32_t cols, struct compute_activations *a);
+    /* x *= factor. */
+    void (*scale)(struct compute *c, float factor, size_t count, float *x);
+    /* RMSNorm of each head by itself, in place. x is [row_count × head_count * head_dim], weight is
+     * [head_dim]. */
+    void (*head_norm)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                      uint32_t head_count, uint32_t head_dim, float *x);
+    /* x += RMSNorm of y (see norm), both [row_count × cols]. */
+    void (*norm_add)(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
+                     const float *weight, float epsilon, float *x);
+
+    /* Abilities; NULL = the backend does not have the ability, else every function is there. */
+    const struct compute_lanes_ops *lanes;
+    const struct compute_group_ops *group;
+    const struct compute_steps_ops *steps;
+    const struct compute_sampling_ops *sampling;
+    /* Parts of a layer are best computed for all rows of a batch at once. False: in chunks of rows
+     * that fit the caches of a CPU. */
+    bool whole_batches;
+};
+
+#endif

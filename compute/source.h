@@ -1,0 +1,73 @@
+/* source: a weight matrix as its file stores it: element types, scales, slices, and the plain C
+ * dequantisation that is the reference for the kernels. Stateless; any thread. */
+#ifndef COMPUTE_SOURCE_H
+#define COMPUTE_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Element types of a weight matrix, as files store them. compute_type_block_elements and
+ * compute_type_block_bytes give the shape of a block. */
+enum compute_type {
+    COMPUTE_F32,
+    COMPUTE_F16,
+    COMPUTE_BF16,
+    COMPUTE_Q8_0,
+    COMPUTE_Q4_0,
+    COMPUTE_Q4_1,
+    COMPUTE_Q5_0,
+    COMPUTE_Q5_1,
+    COMPUTE_Q4_K,
+    COMPUTE_Q5_K,
+    COMPUTE_Q6_K,
+    COMPUTE_GGUF_COUNT, /* Number of types that GGUF files use. */
+    /* 8-bit floats of Hugging Face folders, scaled by struct compute_scales. */
+    COMPUTE_F8_E4M3 = COMPUTE_GGUF_COUNT,
+    COMPUTE_TYPE_COUNT
+};
+
+const char *compute_type_name(enum compute_type type);        /* "Q4_1" */
+uint32_t compute_type_block_elements(enum compute_type type); /* 1, 32 or 256 */
+size_t compute_type_block_bytes(enum compute_type type);
+/* Dequantises `count` elements (a multiple of the block) to fp32 in plain C. This is the reference
+ * for the kernels. For F8_E4M3 the scales are not applied. */
+void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
+
+/* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` are multiplied by the
+ * same number. */
+struct compute_scales {
+    const float *values; /* NULL = no scales, every factor is 1. */
+    uint32_t rows, cols; /* UINT32_MAX = one scale for all rows (columns). */
+    uint32_t stride;     /* Number of values from one row of blocks to the next. */
+    /* Position of the matrix within its first block. It is not 0 when a slice begins inside a
+     * block. */
+    uint32_t first_row, first_col;
+};
+
+static inline float compute_scale_at(const struct compute_scales *s, uint32_t row, uint32_t col)
+{
+    size_t down = ((size_t)s->first_row + row) / s->rows;
+    size_t right = ((size_t)s->first_col + col) / s->cols;
+    return s->values[down * s->stride + right];
+}
+
+/* A matrix, or a slice of one, as its file stores it. */
+struct compute_source {
+    enum compute_type type;
+    uint32_t rows, cols;
+    const void *data;             /* Elements of the first row. */
+    size_t row_bytes;             /* Bytes from one row to the next; 0 = the rows are contiguous. */
+    struct compute_scales scales; /* Used only with F8_E4M3. */
+};
+
+size_t compute_source_row_bytes(const struct compute_source *source);
+/* Writes row `row`, dequantised and scaled, to out[0..cols). This is the reference for the kernels.
+ */
+void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
+/* Describes rows [row, row + rows) × columns [col, col + cols) of `source` without copying data or
+ * scales. False: col or cols is not a multiple of the type's block. */
+bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
+                          uint32_t col, uint32_t cols, struct compute_source *out);
+
+#endif
