@@ -186,8 +186,10 @@ enum serve_update_plan {
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins the planned update and takes over *version. serve_reload starts its machines. */
-enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error);
+/* Begins the planned update and takes over *version. serve_reload starts its machines. The update is
+ * given up after `update_ms`. */
+enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
+                               struct error *error);
 /* Goes back to the model before: a new version that starts is ended, one that drains serves again.
  */
 void serve_update_back(struct serve *s);

@@ -255,7 +255,7 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     else
         status = read_all(&r, error);
     if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
-        status = serve_update_begin(s, &r.version, error);
+        status = serve_update_begin(s, &r.version, r.next->server.update_ms, error);
     if (status == ST_OK) {
         change_all(&r);
         list_add(answer, "{", "changed", &r.changed);

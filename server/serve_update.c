@@ -222,7 +222,8 @@ static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms
     s->hurry = true;
 }
 
-enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error)
+enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
+                               struct error *error)
 {
     struct gateway_model model = {.metadata_hash = version->metadata_hash,
                                   .context_tokens = version->context_tokens,
@@ -236,7 +237,7 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, s
     s->update_failed = false;
     s->update_text[0] = 0;
     s->update_ready_us = -1;
-    enter(s, SERVE_UPDATE_STARTING, s->config->server.update_ms);
+    enter(s, SERVE_UPDATE_STARTING, update_ms);
     log_info("model update: version %u, %s, starts beside version %u, %s", s->other.number,
              s->other.config.model, s->current.number, s->current.config.model);
     return ST_OK;
