@@ -94,6 +94,7 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (g == NULL)
         return error_set(error, ST_NO_MEMORY, "gateway: out of memory");
     g->options = *options;
+    g->fleet = options->fleet;
     uint32_t tag = 0;
     if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
         tag = (uint32_t)gateway_now(g);
@@ -103,16 +104,12 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         g->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
     g->free_count = LIMIT_CLUSTER_REQUESTS;
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
-        g->machines[i].gateway = g;
-        g->machines[i].index = i;
-        g->machines[i].version = &g->versions[0];
-    }
-    for (uint32_t i = 0; i < options->config->machine_count; i++)
-        gateway_machine_home_read(g, i);
     enum status status = gateway_versions_open(g, error);
     if (status != ST_OK)
         goto undo_gateway;
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        m->version = g->current;
     status = connections_open(g, error);
     g->options.cluster_key = NULL; /* the caller's key may be gone */
     if (status != ST_OK)
@@ -343,9 +340,6 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         .tokens = tokens,
         .prompt_count = submit->prompt_count,
         .scored_next = 1,
-        .prompt_machine = SCHED_NO_MACHINE,
-        .token_machine = SCHED_NO_MACHINE,
-        .held_machine = SCHED_NO_MACHINE,
         .first_us = -1,
         .end = GATEWAY_DONE, /* the default */
     };

@@ -9,6 +9,7 @@
 #include "common/config.h"
 #include "common/status.h"
 #include "server/event_log.h"
+#include "server/fleet.h"
 #include "server/text.h"
 #include "transport/message.h"
 
@@ -22,7 +23,8 @@ struct metrics;         /* See server/metrics.h. */
 struct transport_ops;   /* See transport/transport.h. */
 
 struct gateway_options {
-    const struct config *config; /* Not owned; must outlive the gateway. */
+    const struct config *config; /* Not owned; must outlive the gateway. Its machines are unused. */
+    struct fleet *fleet;         /* Not owned; must outlive the gateway. */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
     uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
@@ -36,30 +38,34 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
+/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which gets
+ * its model from us; 0 = the model that the machine reports decides. */
+void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
+
 /* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
  * connects, and connects again with back-off whenever the connection is lost. "" = no address for
  * now (the machine's process died): the connection is dropped, and nothing is tried until the next
  * call. */
-void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
+void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
+                                 const char *address);
 
 /* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
  */
-void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
+void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
-/* --- Changes by an operator while serving. The caller changes the config first. --- */
+/* --- Changes by an operator while serving. --- */
 
-/* Drains a machine or ends the drain. A draining machine gets no new requests and finishes those
- * that it has. */
-void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain);
-bool gateway_machine_draining(const struct gateway *g, uint32_t machine);
+/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain. */
+void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
+                               enum fleet_phase phase);
 /* True when no request has work on the machine. */
-bool gateway_machine_idle(const struct gateway *g, uint32_t machine);
-/* Moves the machine to the home pool that the config now names. */
-void gateway_machine_home(struct gateway *g, uint32_t machine);
-/* Removes the machine: its connection ends, the other machines forget it, and its index becomes
- * free. Call before the config's entry is cleared. */
-void gateway_machine_forget(struct gateway *g, uint32_t machine);
-/* Gives the scheduler the limits that the config now names. */
+bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *machine);
+/* Moves the machine to another home pool. */
+void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
+/* Removes the machine from the fleet: its connection ends, and the other machines forget it.
+ * Requires that its process has ended. */
+void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
+/* Gives the scheduler the limits that the config now names. Call after the config has changed. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: a second model beside the one that is served. A request keeps the version that it
@@ -95,11 +101,6 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* As gateway_health_text, for one version and without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
-/* Fixes the version of a machine, so that the model that it reports does not decide. Call before
- * its first address. Other machines get the version of the model that they report. */
-void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
-/* The machine's present version, or that of its latest connection. */
-uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);
 
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */
@@ -119,7 +120,6 @@ bool gateway_pending(const struct gateway *g);
  */
 void gateway_stop(struct gateway *g);
 
-bool gateway_machine_up(const struct gateway *g, uint32_t machine);
 bool gateway_ready(const struct gateway *g); /* True when both phases can be served now. */
 /* Adds a note to the text of gateway_health_text; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);

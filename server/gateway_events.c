@@ -26,16 +26,16 @@ void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number > EVENT_VERSION_FIRST)
             gateway_event_version(g, &g->versions[i]);
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
-        if (config_machine_present(g->options.config, i))
-            gateway_event_machine(g, i);
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        gateway_event_machine(g, m);
 }
 
-void gateway_event_machine(struct gateway *g, uint32_t machine)
+void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
 {
     if (g->events == NULL)
         return;
-    event_text_machine(&g->event_line, machine, gateway_machine_name(g, machine));
+    event_text_machine(&g->event_line, m->index, m->config.name);
     line_end(g);
 }
 

@@ -77,15 +77,15 @@ struct gateway_request {
     uint32_t losses;      /* Consecutive losses since a token was delivered. */
     uint32_t suspicion;   /* Sum of GATEWAY_SUSPECT_* of these losses. */
     uint32_t preemptions; /* How often a machine preempted it. */
-    /* Machine that had its KV before this generation; SCHED_NO_MACHINE = none. */
-    uint32_t held_machine;
+    /* Machine that had its KV before this generation; NULL = none. */
+    struct fleet_machine *held_machine;
 
     bool scheduled;    /* The scheduler knows it. */
     bool reserve_sent; /* RESERVE of this generation was sent. */
     bool prefill_sent;
     bool prefilled;
-    uint32_t prompt_machine; /* Routed to; SCHED_NO_MACHINE = none. */
-    uint32_t token_machine;
+    struct fleet_machine *prompt_machine; /* Routed to; NULL = none. */
+    struct fleet_machine *token_machine;
 
     /* [GATEWAY_EARLY_MAX]: tokens that overtook the first one; allocated at need. */
     struct message_token *early;
@@ -104,45 +104,9 @@ struct gateway_request {
     char end_text[256];
 };
 
-enum connection_state {
-    CONNECTION_NONE,    /* no address */
-    CONNECTION_WAITING, /* waits until retry_us */
-    CONNECTION_TRYING,
-    CONNECTION_UP,
-};
-
-struct gateway_machine {
-    struct gateway *gateway;
-    uint32_t index;
-    struct gateway_version *version; /* Version of its latest connection, or of the next one. */
-    /* The version is fixed; the model that the machine reports does not decide. */
-    bool version_set;
-    enum connection_state connection;
-    /* A send failed, or the machine broke the protocol: the next iteration drops the connection. */
-    bool broken;
-    char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* Set while TRYING or UP. */
-    int64_t retry_us;
-    int64_t backoff_us;
-    uint64_t kv_tokens; /* KV tokens, as of its latest connection. */
-    bool named;         /* The config has named its home pool. */
-    enum pool home;     /* As the config, the scheduler or another gateway said last. */
-    enum pool pool;     /* Current pool. */
-    struct sched_rates rates;
-    char why[256]; /* Why it is not up. */
-    /* The `why` that was logged, so that a machine that stays away is logged once. */
-    char complaint[256];
-    bool draining;
-    struct machine_bits links; /* Machines that it can write KV to. */
-    char link_why[320];        /* Latest link that failed, and why; empty once a link comes up. */
-    struct message_stats stats;
-    struct message_others others; /* gateways = 0: not received yet. */
-    bool led_elsewhere;           /* Another of the gateways connected to the machine leads. */
-    uint64_t home_serial;         /* Serial of `home`; 0 = from the config. */
-};
-
 struct gateway {
     struct gateway_options options;
+    struct fleet *fleet;
     struct transport *transport;
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
@@ -163,8 +127,7 @@ struct gateway {
     int64_t machines_due_us;  /* When the connections must be checked next; 0 = now. */
     uint64_t prompts_waiting; /* On machines, by their latest STATS. */
     uint32_t open_count;
-    uint32_t draining_count; /* Machines that drain. */
-    int64_t handover_at_us;  /* Earliest time of the next hand-over check. */
+    int64_t handover_at_us; /* Earliest time of the next hand-over check. */
     uint64_t resumed_count;
     /* Requests that the scheduler reports as lost now were lost because a machine died. */
     bool dying;
@@ -172,7 +135,6 @@ struct gateway {
     uint32_t free_count;
     struct gateway_list arriving;
     struct gateway_list ending;
-    struct gateway_machine machines[LIMIT_MACHINES];
     struct gateway_request requests[LIMIT_CLUSTER_REQUESTS];
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
 };
@@ -210,10 +172,10 @@ enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g);
 /* Returns the version of a machine that has just connected; NULL = no version matches, and m->why
  * says why. */
-struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_machine *m,
+struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
 /* Changes the machine's version. Requires that it is not up. */
-void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
                                     struct gateway_version *version);
 
 /* ---- gateway_schedule.c ---- */
@@ -231,11 +193,11 @@ void gateway_actions_do(struct gateway *g, const struct gateway_version *version
  */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
 /* Updates the machine's rates. `stats` are the statistics that follow m->stats. */
-void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
 /* Passes the machine's report on its prefix cache to the scheduler. */
-void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
 
 /* Gives the schedulers the options that follow from the config and from which gateway leads. */
@@ -245,10 +207,10 @@ void gateway_scheduler_configure(struct gateway *g);
 
 /* True unless another gateway is known to lead, that is, to change home pools for the demand. */
 bool gateway_leads(const struct gateway *g);
-void gateway_machine_others(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others);
 /* Forgets the other gateways on a machine whose connection is gone. */
-void gateway_machine_others_gone(struct gateway *g, struct gateway_machine *m);
+void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* ---- gateway_handover.c ---- */
 
@@ -262,23 +224,17 @@ extern const struct transport_events gateway_transport_events;
  * INT64_MAX = none. */
 int64_t gateway_machines_turn(struct gateway *g, int64_t now_us);
 /* Encodes and sends the message. A failure marks the machine broken; its requests are then lost. */
-void gateway_machine_send(struct gateway *g, uint32_t machine, const struct message *message);
-static inline bool gateway_machine_is_up(const struct gateway *g, uint32_t machine)
-{
-    return machine < LIMIT_MACHINES && g->machines[machine].connection == CONNECTION_UP;
-}
-/* Sets the machine's home pool from the config. */
-void gateway_machine_home_read(struct gateway *g, uint32_t machine);
+void gateway_machine_send(struct gateway *g, struct fleet_machine *m,
+                          const struct message *message);
 /* Sends the machine its current and home pool. */
-void gateway_machine_role_tell(struct gateway *g, uint32_t machine);
+void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
 /* Sends PEER messages to the machine and to others: which machines should be able to write KV to
  * which. */
-void gateway_machine_peers_tell(struct gateway *g, uint32_t machine);
-const char *gateway_machine_name(const struct gateway *g, uint32_t machine);
+void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
 /* Drops the connection, if there is one, with this reason. */
-void gateway_machine_drop(struct gateway *g, struct gateway_machine *m, const char *why);
+void gateway_machine_drop(struct gateway *g, struct fleet_machine *m, const char *why);
 /* Tells the other machines to drop their links to this machine. */
-void gateway_machine_links_forget(struct gateway *g, uint32_t machine);
+void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- gateway_events.c ---- */
 
@@ -291,21 +247,24 @@ void gateway_event_configure(struct gateway *g, const struct gateway_version *ve
                              const struct sched_actions *actions);
 void gateway_event_version(struct gateway *g, const struct gateway_version *version);
 void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version);
-void gateway_event_machine(struct gateway *g, uint32_t machine);
+void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 /* Updates the counters for /metrics, and warns once when lines are lost. */
 void gateway_events_turn(struct gateway *g);
 
 /* ---- gateway_requests.c ---- */
 
-void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_t prompt_machine,
-                           uint32_t token_machine);
-void gateway_request_reserved(struct gateway *g, uint32_t machine,
+void gateway_request_route(struct gateway *g, struct gateway_request *r,
+                           struct fleet_machine *prompt_machine,
+                           struct fleet_machine *token_machine);
+void gateway_request_reserved(struct gateway *g, const struct fleet_machine *machine,
                               const struct message_reserved *m);
-void gateway_request_tokens(struct gateway *g, uint32_t machine, struct message_tokens *tokens);
-void gateway_request_prefilled(struct gateway *g, uint32_t machine,
+void gateway_request_tokens(struct gateway *g, const struct fleet_machine *machine,
+                            struct message_tokens *tokens);
+void gateway_request_prefilled(struct gateway *g, const struct fleet_machine *machine,
                                const struct message_prefilled *m);
-void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m);
-void gateway_request_preempted(struct gateway *g, uint32_t machine,
+void gateway_request_failed(struct gateway *g, const struct fleet_machine *machine,
+                            const struct message_failed *m);
+void gateway_request_preempted(struct gateway *g, struct fleet_machine *machine,
                                const struct message_preempted *m);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */

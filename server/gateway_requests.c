@@ -21,8 +21,8 @@ static struct message_request request_of(const struct gateway_request *r)
 
 /* Returns the request that a machine's message is about; NULL = it has ended, or the message
  * belongs to an old generation or comes from a machine that has no part in it. */
-static struct gateway_request *request_named(struct gateway *g, uint32_t machine, uint64_t id,
-                                             uint32_t generation)
+static struct gateway_request *request_named(struct gateway *g, const struct fleet_machine *machine,
+                                             uint64_t id, uint32_t generation)
 {
     struct gateway_request *r = gateway_request_find(g, id);
     if (r == NULL || r->generation != generation || request_state_ended(r->life.state))
@@ -90,21 +90,22 @@ static void prefill_send(struct gateway *g, struct gateway_request *r,
                     .prompt_count = r->prompt_count + r->delivered,
                     .prompt = r->tokens},
     };
-    if (r->token_machine != SCHED_NO_MACHINE)
+    if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
-                 gateway_machine_name(g, r->token_machine));
+                 r->token_machine->config.name);
     r->prefill_sent = true;
     g->begun_count++;
     request_life_change(&r->life, REQUEST_PREFILLING, gateway_now(g));
     gateway_machine_send(g, r->prompt_machine, &message);
 }
 
-void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_t prompt_machine,
-                           uint32_t token_machine)
+void gateway_request_route(struct gateway *g, struct gateway_request *r,
+                           struct fleet_machine *prompt_machine,
+                           struct fleet_machine *token_machine)
 {
     r->prompt_machine = prompt_machine;
     r->token_machine = token_machine;
-    if (token_machine == SCHED_NO_MACHINE) {
+    if (token_machine == NULL) {
         prefill_send(g, r, &(struct message_reserved){0});
         return;
     }
@@ -120,7 +121,7 @@ void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_
         message.reserve.prompt_count = message.reserve.prompt_tokens;
     }
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
-             gateway_machine_name(g, prompt_machine));
+             prompt_machine->config.name);
     r->reserve_sent = true;
     r->reserve_us = gateway_now(g);
     gateway_machine_send(g, token_machine, &message);
@@ -147,7 +148,7 @@ static void generation_clear(struct gateway *g, struct gateway_request *r)
     if (r->prefill_sent)
         g->begun_count--;
     r->reserve_sent = r->prefill_sent = r->prefilled = false;
-    r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
+    r->prompt_machine = r->token_machine = NULL;
     r->early_count = 0;
 }
 
@@ -179,12 +180,12 @@ void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32
         return;
     }
     g->resumed_count++;
-    r->held_machine = SCHED_NO_MACHINE;
+    r->held_machine = NULL;
     metrics_request_resumed(g->options.metrics);
     generation_next(g, r, why);
 }
 
-void gateway_request_preempted(struct gateway *g, uint32_t machine,
+void gateway_request_preempted(struct gateway *g, struct fleet_machine *machine,
                                const struct message_preempted *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
@@ -203,7 +204,7 @@ void gateway_request_preempted(struct gateway *g, uint32_t machine,
 
 void gateway_request_hand_over(struct gateway *g, struct gateway_request *r)
 {
-    uint32_t machine = r->token_machine;
+    struct fleet_machine *machine = r->token_machine;
     gateway_request_cancel(g, r);
     gateway_request_unschedule(g, r);
     generation_clear(g, r);
@@ -212,13 +213,14 @@ void gateway_request_hand_over(struct gateway *g, struct gateway_request *r)
     generation_next(g, r, "its token machine drains");
 }
 
-void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m)
+void gateway_request_failed(struct gateway *g, const struct fleet_machine *machine,
+                            const struct message_failed *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
     if (r == NULL)
         return;
     char why[sizeof(r->end_text)];
-    snprintf(why, sizeof(why), "machine %s: %.200s", gateway_machine_name(g, machine),
+    snprintf(why, sizeof(why), "machine %s: %.200s", machine->config.name,
              m->text[0] != 0 ? m->text : status_name((enum status)m->status));
     bool begun = r->delivered > 0 || r->scored_next > 1;
     /* full of requests: the scheduler expects other machines to be as full */
@@ -239,7 +241,8 @@ void gateway_request_failed(struct gateway *g, uint32_t machine, const struct me
 
 /* ---- messages from machines ---- */
 
-void gateway_request_reserved(struct gateway *g, uint32_t machine, const struct message_reserved *m)
+void gateway_request_reserved(struct gateway *g, const struct fleet_machine *machine,
+                              const struct message_reserved *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
     if (r == NULL || machine != r->token_machine || !r->reserve_sent || r->prefill_sent)
@@ -248,7 +251,7 @@ void gateway_request_reserved(struct gateway *g, uint32_t machine, const struct 
     prefill_send(g, r, m);
 }
 
-void gateway_request_prefilled(struct gateway *g, uint32_t machine,
+void gateway_request_prefilled(struct gateway *g, const struct fleet_machine *machine,
                                const struct message_prefilled *m)
 {
     struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
@@ -260,7 +263,7 @@ void gateway_request_prefilled(struct gateway *g, uint32_t machine,
     if (r == NULL || machine != r->prompt_machine || !r->prefill_sent || r->prefilled)
         return;
     r->prefilled = true;
-    if (r->token_machine != SCHED_NO_MACHINE &&
+    if (r->token_machine != NULL &&
         (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
         request_life_change(&r->life, REQUEST_DECODING, gateway_now(g));
     struct sched_event event = {
@@ -302,7 +305,7 @@ static void request_finish(struct gateway *g, struct gateway_request *r)
 {
     /* The prompt machine sampled an end token at once: the token machine's blocks, and the KV on
      * its way there, are not needed. */
-    bool ended_early = r->delivered - r->base < 2 && r->token_machine != SCHED_NO_MACHINE;
+    bool ended_early = r->delivered - r->base < 2 && r->token_machine != NULL;
     if (ended_early)
         gateway_request_cancel(g, r);
     gateway_request_unschedule(g, r);
@@ -404,7 +407,8 @@ static void score_take(struct gateway *g, struct gateway_request *r,
     request_finish(g, r);
 }
 
-void gateway_request_tokens(struct gateway *g, uint32_t machine, struct message_tokens *tokens)
+void gateway_request_tokens(struct gateway *g, const struct fleet_machine *machine,
+                            struct message_tokens *tokens)
 {
     struct message_token token;
     while (message_tokens_next(tokens, &token)) {

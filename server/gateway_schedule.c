@@ -65,21 +65,20 @@ static void expire(struct gateway *g, struct gateway_request *r)
 
 static void machine_moved(struct gateway *g, const struct sched_action *action)
 {
-    struct gateway_machine *m = &g->machines[action->machine];
+    struct fleet_machine *m = &g->fleet->machines[action->machine];
     bool new_home = action->home != m->home;
     m->home_serial += new_home ? 1 : 0;
     m->home = action->home;
     m->pool = action->pool;
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     if (new_home)
-        log_info("machine %s belongs to pool %s now, and is in pool %s",
-                 gateway_machine_name(g, m->index), pool_name(m->home), pool_name(m->pool));
+        log_info("machine %s belongs to pool %s now, and is in pool %s", m->config.name,
+                 pool_name(m->home), pool_name(m->pool));
     else
-        log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
-                  pool_name(m->pool));
-    gateway_machine_role_tell(g, m->index);
+        log_debug("machine %s moves to pool %s", m->config.name, pool_name(m->pool));
+    gateway_machine_role_send(g, m);
     if (new_home)
-        gateway_machine_peers_tell(g, m->index);
+        gateway_machine_peers_send(g, m);
 }
 
 static void action_do(struct gateway *g, const struct sched_action *action)
@@ -92,7 +91,9 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     assert(r->id != 0);
     switch (action->kind) {
     case SCHED_ROUTE:
-        gateway_request_route(g, r, action->machine, action->peer);
+        gateway_request_route(g, r, &g->fleet->machines[action->machine],
+                              action->peer == SCHED_NO_MACHINE ? NULL
+                                                               : &g->fleet->machines[action->peer]);
         break;
     case SCHED_REFUSE:
         refuse(g, r, action);
@@ -147,7 +148,7 @@ static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t s
 }
 
 /* Sends one event for each run of entries of the same kind. */
-void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes)
 {
     struct sched_event event = {
@@ -185,7 +186,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
-            .held = r->held_machine == SCHED_NO_MACHINE ? 0 : r->held_machine + 1,
+            .held = r->held_machine == NULL ? 0 : r->held_machine->index + 1,
             .prefix = {.hashes = hashes},
         };
         if (prefix)
@@ -213,15 +214,15 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
 }
 
 /* Tokens whose KV has this many bytes. */
-static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
+static uint64_t kv_tokens_of(const struct fleet_machine *m, uint64_t bytes)
 {
-    const struct transport_identity *identity = transport_peer_identity(m->peer);
+    const struct transport_identity *identity = transport_peer_identity(m->connection.peer);
     uint64_t block_bytes = identity->block_bytes * identity->layer_count;
     return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
 }
 
 /* Measures the machine's speed from its work since the previous STATS. */
-void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
 {
     const struct message_stats *before = &m->stats;

@@ -8,8 +8,8 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
-#include "common/config.h"
 #include "common/status.h"
+#include "server/fleet.h"
 #include "transport/message.h"
 
 #include <stdbool.h>
@@ -19,9 +19,9 @@
 struct api_keys; /* See server/api_keys.h. */
 struct metrics;
 
-/* The config supplies the names of machines and pools (not owned); model_name is a label (copied);
+/* The fleet supplies the names of machines and pools (not owned); model_name is a label (copied);
  * keys: whose counters are shown as well (not owned; NULL = none). */
-enum status metrics_open(const struct config *config, const char *model_name,
+enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
 

@@ -32,7 +32,7 @@ struct metrics_machine {
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics {
-    const struct config *config;
+    const struct fleet *fleet;
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];

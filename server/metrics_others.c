@@ -75,7 +75,7 @@ void metrics_others_render(struct text *out, const struct metrics *m)
     text_addf(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++)
+        for (uint32_t i = 0; i < m->fleet->count; i++)
             if (m->machines[i].others.gateways > 0)
                 metrics_machine_sample(out, m, families[f].name, i,
                                        families[f].value(&m->machines[i].others));

@@ -45,11 +45,11 @@ static const struct stage_family families[] = {
 void metrics_stages_render(struct text *out, const struct metrics *m)
 {
     bool any = false;
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
+    for (uint32_t i = 0; i < m->fleet->count; i++)
         any |= m->machines[i].load_count > 0;
     for (size_t f = 0; any && f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, families[f].type, families[f].help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        for (uint32_t i = 0; i < m->fleet->count; i++) {
             for (uint32_t stage = 0; stage < m->machines[i].load_count; stage++) {
                 const struct message_load *load = &m->machines[i].loads[stage];
                 uint64_t value;

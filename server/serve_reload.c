@@ -44,18 +44,16 @@ static enum status check_machines(const struct reload *r, struct error *error)
 {
     const struct serve *s = r->s;
     const struct config *next = r->next;
-    uint32_t count = 0;
+    uint32_t count = fleet_present_count(s->fleet);
     if (s->is_loopback && !config_is_loopback(next))
         return error_set(error, ST_INVALID,
                          "%s: machines: all were local when the gateway started, so others cannot "
                          "reach theirs: restart it",
                          next->source);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        count += config_machine_present(s->config, i);
     for (uint32_t i = 0; i < next->machine_count; i++) {
-        int known = config_machine_find(s->config, next->machines[i].name);
-        count += known < 0;
-        if (known >= 0 && machine_bits_has(&s->ending, (uint32_t)known))
+        const struct fleet_machine *known = fleet_find(s->fleet, next->machines[i].name);
+        count += known == NULL;
+        if (known != NULL && known->phase == FLEET_ENDING)
             return error_set(error, ST_NO_RESOURCE,
                              "machines/%s is still ending: try again in a moment",
                              next->machines[i].name);
@@ -141,18 +139,19 @@ static void change_events(struct reload *r)
 }
 
 /* `local` cannot change: it decides which process starts the machine. */
-static void change_machine(struct reload *r, uint32_t machine, const struct config_machine *next)
+static void change_machine(struct reload *r, struct fleet_machine *m,
+                           const struct config_machine *next)
 {
     struct serve *s = r->s;
-    struct config_machine *now = &s->config->machines[machine];
-    if (serve_machine_leaving(s, machine)) {
-        serve_machine_keep(s, machine);
+    struct config_machine *now = &m->config;
+    if (fleet_machine_leaving(m)) {
+        serve_machine_keep(s, m);
         say(&r->changed, "machines/%s: stays", now->name);
     }
     if (now->pool != next->pool) {
         say(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
             pool_name(now->pool));
-        serve_machine_pool(s, machine, next->pool);
+        gateway_machine_home_set(s->gateway, m, next->pool);
     }
     if (now->local != next->local) {
         say(&r->restart, "machines/%s/local: stays %s", now->name, now->local ? "true" : "false");
@@ -162,7 +161,7 @@ static void change_machine(struct reload *r, uint32_t machine, const struct conf
     bool moved = !now->local && strcmp(now->address, next->address) != 0;
     *now = *next;
     if (moved)
-        gateway_machine_address(s->gateway, machine, now->address);
+        gateway_machine_address_set(s->gateway, m, now->address);
 }
 
 /* New machines are added before others are removed, so that there is no gap. serve_update.c handles
@@ -176,20 +175,19 @@ static void change_machines(struct reload *r)
     uint32_t version = starting ? s->other.number : s->current.number;
     for (uint32_t i = 0; i < r->next->machine_count; i++) {
         const struct config_machine *next = &r->next->machines[i];
-        int known = config_machine_find(s->config, next->name);
-        if (known >= 0)
-            change_machine(r, (uint32_t)known, next);
-        else if (serve_machine_add(s, next, version, &error) == ST_OK)
+        struct fleet_machine *known = fleet_find(s->fleet, next->name);
+        if (known != NULL)
+            change_machine(r, known, next);
+        else if (serve_machine_add(s, next, version, NULL, &error) == ST_OK)
             say(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
     }
-    for (uint32_t i = 0; i < s->config->machine_count && !starting; i++) {
-        const struct config_machine *now = &s->config->machines[i];
-        if (!config_machine_present(s->config, i) || serve_machine_leaving(s, i) ||
-            (now->local && s->machine_versions[i] != version) || s->members[i].is ||
-            config_machine_find(r->next, now->name) >= 0)
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL && !starting;
+         m = fleet_next(s->fleet, m)) {
+        if (fleet_machine_leaving(m) || (m->config.local && m->fixed_version != version) ||
+            m->member != FLEET_MEMBER_NONE || config_machine_find(r->next, m->config.name) >= 0)
             continue;
-        say(&r->changed, "machines/%s: drains, then leaves", now->name);
-        serve_machine_remove(s, i);
+        say(&r->changed, "machines/%s: drains, then leaves", m->config.name);
+        serve_machine_remove(s, m);
     }
 }
 

@@ -18,9 +18,10 @@ static void stop(struct serve *s)
 {
     http_quiesce(s->http);
     gateway_stop(s->gateway); /* clients are told while the machines end */
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (s->config->machines[i].local)
-            gateway_machine_shutdown(s->gateway, i);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->config.local)
+            gateway_machine_shutdown(s->gateway, m);
     gateway_turn(s->gateway);
     launcher_stop(s->launcher);
     s->stop_us = serve_now_us() + STOP_US_MAX;

@@ -27,12 +27,6 @@
  */
 #define STEADY_US 1000000
 
-static bool of_version(const struct serve *s, uint32_t machine, const struct serve_version *version)
-{
-    return config_machine_present(s->config, machine) &&
-           s->machine_versions[machine] == version->number;
-}
-
 enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error)
 {
     char whole[LIMIT_NAME_BYTES + 16];
@@ -77,12 +71,10 @@ static bool same_machines(const struct config *a, const struct config *b)
 static enum status check_places(const struct serve *s, const struct config *next,
                                 struct error *error)
 {
-    uint32_t count = 0;
+    uint32_t count = fleet_present_count(s->fleet);
     uint32_t more = 0;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        count += config_machine_present(s->config, i);
     for (uint32_t i = 0; i < next->machine_count; i++)
-        more += config_machine_find(s->config, next->machines[i].name) < 0;
+        more += fleet_find(s->fleet, next->machines[i].name) == NULL;
     if (count + more <= LIMIT_MACHINES)
         return ST_OK;
     return error_set(error, ST_NO_RESOURCE,
@@ -134,7 +126,7 @@ static enum status check_names(const struct serve *s, const struct config *next,
 {
     for (uint32_t i = 0; i < next->machine_count; i++) {
         const char *name = next->machines[i].name;
-        uint32_t count = config_machine_find(s->config, name) >= 0;
+        uint32_t count = fleet_find(s->fleet, name) != NULL;
         for (uint32_t k = 0; k < next->machine_count; k++)
             count += strcmp(next->machines[k].name, name) == 0;
         if (next->machines[i].local && count > 1)
@@ -246,9 +238,10 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, u
 /* Ends the machines of the other version, which has no requests. */
 static void end_other(struct serve *s)
 {
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (of_version(s, i, &s->other) && !serve_machine_leaving(s, i))
-            serve_machine_remove(s, i);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->fixed_version == s->other.number && !fleet_machine_leaving(m))
+            serve_machine_remove(s, m);
     enter(s, SERVE_UPDATE_ENDING, 0);
 }
 
@@ -286,18 +279,18 @@ void serve_update_back(struct serve *s)
     end_other(s);
 }
 
-bool serve_update_failed(struct serve *s, uint32_t machine, const char *why)
+bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why)
 {
-    if (s->other.number == 0 || s->machine_versions[machine] != s->other.number)
+    if (s->other.number == 0 || machine->fixed_version != s->other.number)
         return false;
     if (s->update != SERVE_UPDATE_STARTING) {
-        log_error("machine %s is given up: %s", s->config->machines[machine].name, why);
+        log_error("machine %s is given up: %s", machine->config.name, why);
         return true;
     }
     s->update_failed = true;
     s->hurry = true;
-    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s",
-             s->config->machines[machine].name, why);
+    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s", machine->config.name,
+             why);
     return true;
 }
 
@@ -316,9 +309,10 @@ static void starting_turn(struct serve *s)
 {
     char why[300];
     bool ready = gateway_version_paired(s->gateway, s->other.number);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (of_version(s, i, &s->other))
-            ready = ready && gateway_machine_up(s->gateway, i);
+    for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->fixed_version == s->other.number)
+            ready = ready && fleet_machine_up(m);
     if (!ready)
         s->update_ready_us = -1;
     else if (s->update_ready_us < 0)
@@ -340,11 +334,11 @@ static void starting_turn(struct serve *s)
  * end. */
 static void remote_leave(struct serve *s)
 {
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (config_machine_present(s->config, i) && !s->config->machines[i].local &&
-            !s->members[i].is && !serve_machine_leaving(s, i) &&
-            config_machine_find(s->asked, s->config->machines[i].name) < 0)
-            serve_machine_remove(s, i);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (!m->config.local && m->member == FLEET_MEMBER_NONE && !fleet_machine_leaving(m) &&
+            config_machine_find(s->asked, m->config.name) < 0)
+            serve_machine_remove(s, m);
 }
 
 static void draining_turn(struct serve *s)
@@ -371,15 +365,16 @@ static void ending_turn(struct serve *s)
 {
     if (gateway_version_requests(s->gateway, s->other.number) > 0)
         return;
-    bool there = false;
-    for (uint32_t i = 0; i < s->config->machine_count; i++) {
-        if (!of_version(s, i, &s->other))
+    bool has_machines = false;
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m)) {
+        if (m->fixed_version != s->other.number)
             continue;
-        there = true;
-        if (!serve_machine_leaving(s, i)) /* an operator has undrained it since */
-            serve_machine_remove(s, i);
+        has_machines = true;
+        if (!fleet_machine_leaving(m)) /* an operator has undrained it since */
+            serve_machine_remove(s, m);
     }
-    if (there)
+    if (has_machines)
         return;
     log_info("model update: version %u, %s, is gone; version %u, %s, serves", s->other.number,
              s->other.name, s->current.number, s->current.name);

@@ -328,14 +328,17 @@ static void test_forgotten(struct metrics *m)
 int main(void)
 {
     static struct config config;
+    struct fleet *fleet;
     config_make(&config);
+    CHECK(fleet_open(&config, &fleet) == ST_OK);
     struct metrics *m;
-    CHECK(metrics_open(&config, "a \"model\"\n", NULL, &m) == ST_OK);
+    CHECK(metrics_open(fleet, "a \"model\"\n", NULL, &m) == ST_OK);
     render(m); /* empty */
     CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
     test_figures(m);
     test_restart(m);
     test_forgotten(m);
     metrics_close(m);
+    fleet_close(fleet);
     return 0;
 }
