@@ -1,6 +1,5 @@
-/* gateway_machines: connections to the machines (started when an address is known, and again with
- * back-off when they are lost), and everything that does not concern a single request: links
- * between machines, STATS, health.
+/* gateway_machines: what the router does about machines as such: their models, pools and links when
+ * they come up and go down, their messages that do not concern a single request, and the health text.
  *
  * A machine that computes prompts learns of every machine that generates tokens by a PEER message
  * as soon as both are connected here, and reports by LINK when it can write there. The latest
@@ -24,30 +23,6 @@ static bool generates_tokens(const struct gateway *g, const struct fleet_machine
     return g->options.config->scheduler.adaptive_pools || m->home != POOL_PROMPT;
 }
 
-/* ---- sending ---- */
-
-void gateway_machine_send(struct gateway *g, struct fleet_machine *m, const struct message *message)
-{
-    if (m->connection.state != CONNECTION_UP || m->connection.broken)
-        return; /* its requests are lost, or will be in this iteration */
-    enum status status = message_encode(message, &g->buffer);
-    assert(status == ST_OK || status == ST_NO_MEMORY);
-    if (status == ST_OK)
-        status = transport_send(g->transport, m->connection.peer, g->buffer.data, g->buffer.bytes);
-    g->sent = true;
-    if (status == ST_OK)
-        return;
-    snprintf(m->connection.why, sizeof(m->connection.why), "sending %s: %s",
-             message_kind_name(message->kind), status_name(status));
-    m->connection.broken = g->broken = true;
-}
-
-void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
-{
-    struct message message = {.kind = MESSAGE_SHUTDOWN};
-    gateway_machine_send(g, m, &message);
-}
-
 /* ---- up and down ---- */
 
 static void link_schedule(struct gateway *g, const struct fleet_machine *from, uint32_t to, bool up)
@@ -69,19 +44,14 @@ static void peer_send(struct gateway *g, struct fleet_machine *prompt,
     struct message message = {.kind = MESSAGE_PEER};
     snprintf(message.peer.name, sizeof(message.peer.name), "%s", token->config.name);
     snprintf(message.peer.address, sizeof(message.peer.address), "%s", token->connection.address);
-    gateway_machine_send(g, prompt, &message);
+    connections_send(g->connections, prompt, &message);
 }
 
-/* Checks that the peer is the expected machine with a model that we serve, and sets its version. */
-static bool identity_fits(struct gateway *g, struct fleet_machine *m,
-                          const struct transport_identity *identity)
+/* Checks that the machine has a model that we serve, and sets its version. */
+static bool on_accept(void *self, struct fleet_machine *m,
+                      const struct transport_identity *identity)
 {
-    const char *name = m->config.name;
-    if (identity->role != TRANSPORT_MACHINE || strcmp(identity->name, name) != 0) {
-        snprintf(m->connection.why, sizeof(m->connection.why), "%s answers as \"%s\", want \"%s\"",
-                 m->connection.address, identity->name, name);
-        return false;
-    }
+    struct gateway *g = self;
     struct gateway_version *version = gateway_version_of(g, m, identity);
     if (version != NULL)
         gateway_machine_version_change(g, m, version);
@@ -93,7 +63,7 @@ void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m)
     struct message message = {
         .kind = MESSAGE_ROLE,
         .role = {.role = (uint8_t)m->pool, .home = (uint8_t)m->home, .serial = m->home_serial}};
-    gateway_machine_send(g, m, &message);
+    connections_send(g->connections, m, &message);
 }
 
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m)
@@ -124,22 +94,12 @@ static void stats_set(struct gateway *g, struct fleet_machine *m, const struct m
     m->stats = *stats;
 }
 
-static void on_peer_up(void *self, struct transport_peer *peer)
+static void on_up(void *self, struct fleet_machine *m, const struct transport_identity *identity,
+                  const struct transport_region_info *region)
 {
     struct gateway *g = self;
-    struct fleet_machine *m = transport_peer_user(peer);
-    assert(m != NULL && m->connection.peer == peer); /* a gateway does not listen */
-    const struct transport_identity *identity = transport_peer_identity(peer);
-    if (!identity_fits(g, m, identity)) {
-        m->connection.broken = g->broken = true;
-        return;
-    }
-    const struct transport_region_info *region = transport_peer_region(peer);
-    m->connection.state = CONNECTION_UP;
-    m->connection.backoff_us = GATEWAY_RETRY_FIRST_US;
     m->kv_tokens = (uint64_t)region->block_count * identity->block_tokens;
     m->links = (struct machine_bits){{0}};
-    m->connection.why[0] = 0;
     stats_set(g, m, &(struct message_stats){0});
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name, pool_name(m->home),
              m->connection.address, (unsigned long long)m->kv_tokens);
@@ -163,27 +123,9 @@ static void on_peer_up(void *self, struct transport_peer *peer)
             link_schedule(g, other, m->index, true);
 }
 
-/* Handles a connection that is gone or did not come up. ST_TIMED_OUT = the machine was silent for
- * too long. */
-static void machine_down(struct gateway *g, struct fleet_machine *m, enum status why)
+static void on_down(void *self, struct fleet_machine *m, bool silent)
 {
-    bool was_up = m->connection.state == CONNECTION_UP;
-    m->connection.peer = NULL;
-    m->connection.broken = false;
-    g->machines_due_us = 0;
-    bool again = m->connection.address[0] != 0 && !g->stopping;
-    m->connection.state = again ? CONNECTION_WAITING : CONNECTION_NONE;
-    m->connection.retry_us = gateway_now(g) + m->connection.backoff_us;
-    m->connection.backoff_us = m->connection.backoff_us * 2 < GATEWAY_RETRY_MAX_US
-                                   ? m->connection.backoff_us * 2
-                                   : GATEWAY_RETRY_MAX_US;
-    if (!was_up) {
-        if (strcmp(m->connection.complaint, m->connection.why) != 0 && !g->stopping)
-            log_warn("machine %s cannot be reached: %s", m->config.name, m->connection.why);
-        memcpy(m->connection.complaint, m->connection.why, sizeof(m->connection.complaint));
-        return;
-    }
-    m->connection.complaint[0] = 0;
+    struct gateway *g = self;
     m->link_why[0] = 0;
     metrics_machine_up_set(g->options.metrics, m->index, false);
     for (uint32_t other = 0; other < g->fleet->count; other++)
@@ -191,27 +133,19 @@ static void machine_down(struct gateway *g, struct fleet_machine *m, enum status
             metrics_link_set(g->options.metrics, m->index, other, false, "");
     m->links = (struct machine_bits){{0}};
     stats_set(g, m, &(struct message_stats){0});
-    uint64_t resumed = g->resumed_count;
+    uint64_t resumed = requests_counts(g->requests).resumed;
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
-    g->dying = why != ST_TIMED_OUT;
+    g->dying = !silent;
     gateway_schedule(g, m->version, &event);
     g->dying = false;
     gateway_machine_others_gone(g, m);
     if (fleet_machine_draining(m))
         log_info("machine %s, which drained, is down: %s", m->config.name, m->connection.why);
-    else if (!g->stopping)
+    else if (!connections_stopping(g->connections))
         log_warn("machine %s is down: %s; requests that resume elsewhere: %llu", m->config.name,
-                 m->connection.why, (unsigned long long)(g->resumed_count - resumed));
-}
-
-static void on_peer_down(void *self, struct transport_peer *peer, enum status why, const char *text)
-{
-    struct fleet_machine *m = transport_peer_user(peer);
-    assert(m != NULL && m->connection.peer == peer);
-    snprintf(m->connection.why, sizeof(m->connection.why), "%s",
-             text != NULL && text[0] != 0 ? text : status_name(why));
-    machine_down(self, m, why);
+                 m->connection.why,
+                 (unsigned long long)(requests_counts(g->requests).resumed - resumed));
 }
 
 /* ---- messages ---- */
@@ -259,76 +193,38 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
     link_schedule(g, m, to->index, link->up);
 }
 
-static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
+static bool on_message(void *self, struct fleet_machine *m, struct message *message)
 {
     struct gateway *g = self;
-    struct fleet_machine *m = transport_peer_user(peer);
-    if (m->connection.state != CONNECTION_UP || m->connection.broken)
-        return;
-    struct message message;
-    struct error error;
-    if (message_decode(data, bytes, &message, &error) != ST_OK) {
-        snprintf(m->connection.why, sizeof(m->connection.why),
-                 "it sent a message that is not valid: %.200s", error.text);
-        m->connection.broken = g->broken = true;
-        return;
-    }
-    switch (message.kind) {
-    case MESSAGE_RESERVED:
-        gateway_request_reserved(g, m, &message.reserved);
-        break;
-    case MESSAGE_TOKENS:
-        gateway_request_tokens(g, m, &message.tokens);
-        break;
-    case MESSAGE_PREFILLED:
-        gateway_request_prefilled(g, m, &message.prefilled);
-        break;
-    case MESSAGE_PREEMPTED:
-        gateway_request_preempted(g, m, &message.preempted);
-        break;
-    case MESSAGE_FAILED:
-        gateway_request_failed(g, m, &message.failed);
-        break;
+    switch (message->kind) {
     case MESSAGE_STATS:
-        gateway_machine_rates(g, m, &message.stats);
-        stats_set(g, m, &message.stats);
-        metrics_stats_set(g->options.metrics, m->index, &message.stats);
-        break;
+        gateway_machine_rates(g, m, &message->stats);
+        stats_set(g, m, &message->stats);
+        metrics_stats_set(g->options.metrics, m->index, &message->stats);
+        return true;
     case MESSAGE_LOADS:
-        metrics_loads_set(g->options.metrics, m->index, &message.loads);
-        break;
+        metrics_loads_set(g->options.metrics, m->index, &message->loads);
+        return true;
     case MESSAGE_OTHERS:
-        gateway_machine_others(g, m, &message.others);
-        break;
+        gateway_machine_others(g, m, &message->others);
+        return true;
     case MESSAGE_PREFIXES:
-        gateway_machine_prefixes(g, m, &message.prefixes);
-        break;
+        gateway_machine_prefixes(g, m, &message->prefixes);
+        return true;
     case MESSAGE_LINK:
-        on_link(g, m, &message.link);
-        break;
+        on_link(g, m, &message->link);
+        return true;
     default:
-        snprintf(m->connection.why, sizeof(m->connection.why),
-                 "it sent %s, which is not for a gateway", message_kind_name(message.kind));
-        m->connection.broken = g->broken = true;
+        return requests_message(g->requests, m, message);
     }
 }
 
-const struct transport_events gateway_transport_events = {
-    .peer_up = on_peer_up,
-    .peer_down = on_peer_down,
+const struct connections_events gateway_connections_events = {
+    .accept = on_accept,
+    .up = on_up,
+    .down = on_down,
     .message = on_message,
 };
-
-/* ---- the iteration ---- */
-
-void gateway_machine_drop(struct gateway *g, struct fleet_machine *m, const char *why)
-{
-    if (m->connection.peer == NULL)
-        return;
-    transport_disconnect(g->transport, m->connection.peer);
-    snprintf(m->connection.why, sizeof(m->connection.why), "%s", why);
-    machine_down(g, m, ST_UNREACHABLE);
-}
 
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m)
 {
@@ -339,56 +235,9 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
         if (other == m)
             continue;
         if (other->version == m->version)
-            gateway_machine_send(g, other, &message);
+            connections_send(g->connections, other, &message);
         machine_bits_put(&other->links, m->index, false);
     }
-}
-
-void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, const char *address)
-{
-    struct fleet_connection *connection = &m->connection;
-    gateway_machine_drop(g, m,
-                         address[0] != 0 ? "it has another address now" : "its process has ended");
-    snprintf(connection->address, sizeof(connection->address), "%s", address);
-    connection->complaint[0] = 0;
-    connection->backoff_us = GATEWAY_RETRY_FIRST_US;
-    connection->retry_us = gateway_now(g);
-    g->machines_due_us = 0;
-    connection->state = address[0] != 0 ? CONNECTION_WAITING : CONNECTION_NONE;
-}
-
-static void machine_try(struct gateway *g, struct fleet_machine *m)
-{
-    struct error error = {""};
-    m->connection.state = CONNECTION_TRYING;
-    enum status status =
-        transport_connect(g->transport, m->connection.address, m, &m->connection.peer, &error);
-    g->sent = true;
-    if (status == ST_OK || status == ST_IN_PROGRESS)
-        return;
-    snprintf(m->connection.why, sizeof(m->connection.why), "%.200s", error.text);
-    machine_down(g, m, ST_UNREACHABLE);
-}
-
-int64_t gateway_machines_turn(struct gateway *g, int64_t now_us)
-{
-    int64_t due = INT64_MAX;
-    if (!g->broken && g->machines_due_us > now_us)
-        return g->machines_due_us; /* the usual case: nothing is broken or due */
-    g->broken = false;
-    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
-         m = fleet_next(g->fleet, m)) {
-        if (m->connection.broken) {
-            transport_disconnect(g->transport, m->connection.peer);
-            machine_down(g, m, ST_UNREACHABLE);
-        }
-        if (m->connection.state == CONNECTION_WAITING && m->connection.retry_us <= now_us)
-            machine_try(g, m);
-        if (m->connection.state == CONNECTION_WAITING && m->connection.retry_us < due)
-            due = m->connection.retry_us;
-    }
-    g->machines_due_us = due;
-    return due;
 }
 
 /* ---- queries ---- */

@@ -5,6 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, const char *address)
+{
+    connections_address_set(g->connections, m, address);
+}
+
+void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
+{
+    connections_send(g->connections, m, &(struct message){.kind = MESSAGE_SHUTDOWN});
+}
+
 /* Tells the machine's scheduler whether the machine drains, and the machine which others it may write
  * KV to: a draining machine pushes the KV of its answers. */
 static void drain_report(struct gateway *g, struct fleet_machine *m, bool drains)

@@ -44,23 +44,14 @@ static const char *refusal_text(const struct sched_action *action)
     return "the request is larger than any machine's KV memory";
 }
 
-static void refuse(struct gateway *g, struct gateway_request *r, const struct sched_action *action)
+/* Ends a request that no machine took in time. */
+static void request_expire(struct gateway *g, struct gateway_request *r)
 {
-    const char *text = refusal_text(action);
-    r->scheduled = false;
-    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
-    else
-        gateway_request_end(g, r, GATEWAY_REFUSED, (action->retry_after_ms + 999) / 1000, text);
-}
-
-static void expire(struct gateway *g, struct gateway_request *r)
-{
+    const struct gateway_version *version = gateway_request_version(g, r);
     char text[200] = "no machine that is up can hold the request";
-    r->scheduled = false;
-    if (!sched_cluster_ready(r->version->scheduler))
-        gateway_version_text(g, r->version->number, text, sizeof(text));
-    gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    if (!sched_cluster_ready(version->scheduler))
+        gateway_version_text(g, version->number, text, sizeof(text));
+    requests_expire(g->requests, r, text);
 }
 
 static void machine_moved(struct gateway *g, const struct sched_action *action)
@@ -87,24 +78,22 @@ static void action_do(struct gateway *g, const struct sched_action *action)
         machine_moved(g, action);
         return;
     }
-    struct gateway_request *r = &g->requests[action->request];
-    assert(r->id != 0);
+    struct gateway_request *r = requests_at(g->requests, action->request);
     switch (action->kind) {
     case SCHED_ROUTE:
-        gateway_request_route(g, r, &g->fleet->machines[action->machine],
-                              action->peer == SCHED_NO_MACHINE ? NULL
-                                                               : &g->fleet->machines[action->peer]);
+        requests_route(g->requests, r, &g->fleet->machines[action->machine],
+                       action->peer == SCHED_NO_MACHINE ? NULL : &g->fleet->machines[action->peer],
+                       gateway_request_version(g, r)->kv.prefix_cache);
         break;
     case SCHED_REFUSE:
-        refuse(g, r, action);
+        requests_refuse(g->requests, r, (action->retry_after_ms + 999) / 1000,
+                        refusal_text(action));
         break;
     case SCHED_EXPIRED:
-        expire(g, r);
+        request_expire(g, r);
         break;
     case SCHED_LOST:
-        r->scheduled = false;
-        gateway_request_resume(g, r, g->dying ? GATEWAY_SUSPECT_DEATH : GATEWAY_SUSPECT_LINK,
-                               "its machine or its link is gone");
+        requests_lose(g->requests, r, g->dying);
         break;
     case SCHED_MOVED:
         break;
@@ -134,6 +123,16 @@ void gateway_schedule(struct gateway *g, const struct gateway_version *version,
 }
 
 /* ---- events ---- */
+
+static void request_schedule(struct gateway *g, const struct gateway_request *r,
+                             enum sched_event_kind kind)
+{
+    struct sched_event event = {.kind = kind,
+                                .now_us = gateway_now(g),
+                                .request = request_slot(r),
+                                .output_tokens = kind == SCHED_ENDED ? r->delivered - r->base : 0};
+    gateway_schedule(g, gateway_request_version(g, r), &event);
+}
 
 /* Each hash of the chain covers all tokens before it. */
 static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
@@ -168,21 +167,41 @@ void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
     }
 }
 
+static void on_computed(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_COMPUTED);
+}
+
+static void on_prefilled(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_PREFILLED);
+}
+
+static void on_left(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_ENDED);
+}
+
+const struct requests_events gateway_requests_events = {
+    .computed = on_computed,
+    .prefilled = on_prefilled,
+    .left = on_left,
+};
+
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
     bool prefix = sched_policy_prefix(g->options.config);
-    while (g->arriving.first != NULL) {
-        struct gateway_request *r = g->arriving.first;
-        gateway_list_remove(g, r);
-        r->scheduled = true;
+    struct gateway_request *r;
+    while ((r = requests_arrived_take(g->requests)) != NULL) {
+        const struct gateway_version *version = gateway_request_version(g, r);
         struct sched_event event = {
             .kind = SCHED_ARRIVED,
             .now_us = now_us,
-            .request = request_slot(g, r),
+            .request = request_slot(r),
             .resumed = r->generation > 0,
             .prompt_tokens = r->prompt_count + r->delivered,
-            .output_tokens = gateway_request_decodes(r),
+            .output_tokens = request_decodes(r),
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
@@ -191,9 +210,18 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
         };
         if (prefix)
             event.prefix.count =
-                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(r->version), hashes);
-        gateway_schedule(g, r->version, &event);
+                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(version), hashes);
+        gateway_schedule(g, version, &event);
     }
+}
+
+uint32_t gateway_unrouted(const struct gateway *g)
+{
+    uint32_t unrouted = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
+    return unrouted;
 }
 
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)

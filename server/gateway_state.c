@@ -91,19 +91,16 @@ static void links_add(struct text *out, const struct gateway *g)
 static void requests_add(struct text *out, const struct gateway *g)
 {
     uint32_t counts[REQUEST_STATE_COUNT] = {0};
-    uint32_t unrouted = 0;
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > 0)
-            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
-    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
-        if (g->requests[slot].id != 0)
-            counts[g->requests[slot].life.state]++;
+    struct requests_counts total = requests_counts(g->requests);
+    for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r))
+        counts[r->life.state]++;
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
         text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
                   request_state_name((enum request_state)state), counts[state]);
     text_addf(out, "},\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
-              g->open_count, unrouted, (unsigned long long)g->resumed_count);
+              total.open, gateway_unrouted(g), (unsigned long long)total.resumed);
 }
 
 void gateway_state_write(const struct gateway *g, struct text *out)

@@ -20,6 +20,12 @@ struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t num
     return NULL;
 }
 
+static struct requests_version *requests_of(const struct gateway *g,
+                                            const struct gateway_version *version)
+{
+    return requests_version(g->requests, (uint32_t)(version - g->versions));
+}
+
 /* ---- opening and closing ---- */
 
 static enum status version_open(struct gateway *g, struct gateway_version *version, uint32_t number,
@@ -64,7 +70,7 @@ static void models_expect(struct gateway *g)
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number > 0 && g->versions[i].metadata_hash != hash)
             hash = 0;
-    transport_expect(g->transport, hash);
+    connections_model_expect(g->connections, hash);
 }
 
 enum status gateway_version_open(struct gateway *g, uint32_t number,
@@ -78,6 +84,7 @@ enum status gateway_version_open(struct gateway *g, uint32_t number,
         enum status status = version_open(g, version, number, model, error);
         if (status != ST_OK)
             return status;
+        *requests_of(g, version) = (struct requests_version){.open = 0};
         gateway_event_version(g, version);
         models_expect(g);
         return ST_OK;
@@ -97,23 +104,29 @@ void gateway_version_use(struct gateway *g, uint32_t number)
 
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t number)
 {
-    return gateway_version_at(g, number)->open_count;
+    return requests_of(g, gateway_version_at(g, number))->open;
 }
 
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t number)
 {
-    return gateway_version_at(g, number)->total;
+    return requests_of(g, gateway_version_at(g, number))->total;
+}
+
+void gateway_version_stop(struct gateway *g, uint32_t number, const char *text)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    requests_version_stop(g->requests, (uint32_t)(version - g->versions), text);
 }
 
 void gateway_version_close(struct gateway *g, uint32_t number)
 {
     struct gateway_version *version = gateway_version_at(g, number);
-    assert(version != g->current && version->open_count == 0);
+    assert(version != g->current && requests_of(g, version)->open == 0);
     for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {
         if (m->version != version)
             continue;
-        gateway_machine_drop(g, m, "its model is not served any more");
+        connections_drop(g->connections, m, "its model is not served any more");
         m->fixed_version = 0;
         gateway_machine_version_change(g, m, g->current);
     }
@@ -159,7 +172,7 @@ static bool weights_free(const struct gateway *g, const struct gateway_version *
 {
     bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;
     return version->model_hash == 0 ||
-           (alone && version->open_count == 0 && machine_up(g, version) == NULL);
+           (alone && requests_of(g, version)->open == 0 && machine_up(g, version) == NULL);
 }
 
 static void weights_complain(const struct gateway *g, struct fleet_machine *m,
