@@ -84,7 +84,6 @@ void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
 {
     load_report(g, m, others);
     m->others = *others;
-    metrics_others_set(g->options.metrics, m->index, others);
     leader_set(g, m, others->leader[0] != 0 && strcmp(others->leader, g->name) != 0);
     home_adopt(g, m, others);
 }
@@ -92,6 +91,5 @@ void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
 void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m)
 {
     memset(&m->others, 0, sizeof(m->others));
-    metrics_others_set(g->options.metrics, m->index, &m->others);
     leader_set(g, m, false);
 }

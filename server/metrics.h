@@ -104,8 +104,6 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine);
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
-/* The load of other gateways on the machine; all zero = not connected. */
-void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 /* Leads until the first call says otherwise. */
 void metrics_leads_set(struct metrics *m, bool leads);

@@ -19,8 +19,7 @@ struct metrics_machine {
     bool counters_known;
     struct message_stats last;
     struct message_stats carried; /* Counters of its earlier processes. */
-    struct message_others others;
-    uint32_t load_count; /* 0 = no stages. */
+    uint32_t load_count;          /* 0 = no stages. */
     struct message_load *loads;
 };
 

@@ -82,9 +82,8 @@ static bool machine_add(struct serve *s, const char *body, size_t bytes, struct 
         return api_error_set(error, 409, NULL, "there is a machine %s already", machine.name);
     if (!cluster_check(s, &machine, NULL, error))
         return false;
-    status = serve_machine_add(s, &machine, s->current.number, NULL, &why);
-    if (status != ST_OK)
-        return fail(error, status, &why);
+    if (serve_machine_add(s, &machine, s->current.number, &why) == NULL)
+        return fail(error, ST_NO_RESOURCE, &why);
     text_addf(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
     return true;
 }

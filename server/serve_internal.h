@@ -88,7 +88,7 @@ struct serve {
     struct watch *watch; /* NULL = the machines are those of the config file. */
     /* etcd's members were reported again for the present update: a machine that did not fit the old
      * model may fit the new one. */
-    bool members_told;
+    bool members_checked_again;
     int64_t servable_us; /* Since when both phases can be served; -1 = not yet. */
     bool announced;
     int64_t drain_us; /* Time until which requests may finish; -1 = not draining. */
@@ -137,11 +137,10 @@ void serve_version_done(struct serve_version *version);
 /* --- serve_machines.c --- */
 
 /* Adds a machine with a new name, and starts it (a local one, with that version's model) or
- * connects to it. *machine_out, if it is not NULL, receives its record. ST_NO_RESOURCE: there are
- * LIMIT_MACHINES, including those that are leaving. */
-enum status serve_machine_add(struct serve *s, const struct config_machine *config,
-                              uint32_t version, struct fleet_machine **machine_out,
-                              struct error *error);
+ * connects to it. Returns NULL with ST_NO_RESOURCE in *error if there are LIMIT_MACHINES, including
+ * those that are leaving. */
+struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
+                                        uint32_t version, struct error *error);
 /* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
  * a remote one is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);

@@ -5,25 +5,24 @@
  */
 #include "server/serve_internal.h"
 
-enum status serve_machine_add(struct serve *s, const struct config_machine *config,
-                              uint32_t version, struct fleet_machine **machine_out,
-                              struct error *error)
+struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
+                                        uint32_t version, struct error *error)
 {
     struct fleet_machine *m = fleet_add(s->fleet, config);
-    if (m == NULL)
-        return error_set(error, ST_NO_RESOURCE,
-                         "machine %s: there are %d already, those that are leaving included",
-                         config->name, LIMIT_MACHINES);
+    if (m == NULL) {
+        error_set(error, ST_NO_RESOURCE,
+                  "machine %s: there are %d already, those that are leaving included", config->name,
+                  LIMIT_MACHINES);
+        return NULL;
+    }
     log_info("machine %s is added to pool %s", config->name, pool_name(config->pool));
     gateway_machine_add(s->gateway, m, config->local ? version : 0);
     if (config->local)
         launcher_machine_start(s->launcher, m);
     else
         gateway_machine_address_set(s->gateway, m, config->address);
-    if (machine_out != NULL)
-        *machine_out = m;
     s->hurry = true;
-    return ST_OK;
+    return m;
 }
 
 void serve_machine_remove(struct serve *s, struct fleet_machine *m)

@@ -37,16 +37,15 @@ static bool model_fits(const struct serve *s, const struct member *member)
 static void member_add(struct serve *s, const struct member *member)
 {
     struct config_machine machine = {.pool = member->pool, .device = "cpu"};
-    struct fleet_machine *added;
     struct error error;
     snprintf(machine.name, sizeof(machine.name), "%s", member->name);
     snprintf(machine.address, sizeof(machine.address), "%s", member->address);
-    if (serve_machine_add(s, &machine, s->current.number, &added, &error) != ST_OK) {
+    struct fleet_machine *added = serve_machine_add(s, &machine, s->current.number, &error);
+    if (added == NULL)
         log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address,
                   error.text);
-        return;
-    }
-    fleet_member_set(s->fleet, added, FLEET_MEMBER_REGISTERED);
+    else
+        fleet_member_set(s->fleet, added, FLEET_MEMBER_REGISTERED);
 }
 
 /* A known machine has registered again. */
@@ -138,9 +137,9 @@ int serve_members_turn(struct serve *s)
     if (s->watch == NULL || s->stop_us >= 0)
         return -1;
     bool updating = s->update != SERVE_UPDATE_NONE;
-    if (updating && !s->members_told)
+    if (updating && !s->members_checked_again)
         watch_again(s->watch);
-    s->members_told = updating;
+    s->members_checked_again = updating;
     int timeout_ms = watch_turn(s->watch);
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL);
          m != NULL && s->fleet->expired_count > 0; m = fleet_next(s->fleet, m)) {

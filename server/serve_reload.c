@@ -178,7 +178,7 @@ static void change_machines(struct reload *r)
         struct fleet_machine *known = fleet_find(s->fleet, next->name);
         if (known != NULL)
             change_machine(r, known, next);
-        else if (serve_machine_add(s, next, version, NULL, &error) == ST_OK)
+        else if (serve_machine_add(s, next, version, &error) != NULL)
             say(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
     }
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL && !starting;

@@ -68,8 +68,8 @@ static bool same_machines(const struct config *a, const struct config *b)
     return changes == 0;
 }
 
-static enum status check_places(const struct serve *s, const struct config *next,
-                                struct error *error)
+static enum status machine_count_check(const struct serve *s, const struct config *next,
+                                       struct error *error)
 {
     uint32_t count = fleet_present_count(s->fleet);
     uint32_t more = 0;
@@ -83,7 +83,7 @@ static enum status check_places(const struct serve *s, const struct config *next
 }
 
 /* Checks that the memory for the new version's local machines is available beside the old ones. */
-static enum status check_memory(const struct config *next, const struct serve_version *version,
+static enum status memory_check(const struct config *next, const struct serve_version *version,
                                 struct error *error)
 {
     uint64_t weights = 0;
@@ -121,7 +121,7 @@ static enum status names_set(struct config *next, uint32_t version, struct error
 
 /* Checks that no new local machine would have the name of an existing machine or of another one in
  * the file, because it would be taken for that machine. */
-static enum status check_names(const struct serve *s, const struct config *next, uint32_t version,
+static enum status names_check(const struct serve *s, const struct config *next, uint32_t version,
                                struct error *error)
 {
     for (uint32_t i = 0; i < next->machine_count; i++) {
@@ -149,17 +149,17 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     if (status == ST_OK)
         status = names_set(next, version->number, error);
     if (status == ST_OK)
-        status = check_names(s, next, version->number, error);
+        status = names_check(s, next, version->number, error);
     if (status == ST_OK)
-        status = check_places(s, next, error);
+        status = machine_count_check(s, next, error);
     if (status == ST_OK)
-        status = check_memory(next, version, error);
+        status = memory_check(next, version, error);
     if (status != ST_OK)
         serve_version_done(version);
     return status;
 }
 
-static enum status refuse(const struct serve *s, const char *path, struct error *error)
+static enum status other_update_refuse(const struct serve *s, const char *path, struct error *error)
 {
     if (s->update == SERVE_UPDATE_ENDING)
         return error_set(error, ST_NO_RESOURCE,
@@ -199,14 +199,14 @@ enum status serve_update_plan(struct serve *s, struct config *next,
         return names_set(next, back->number, error);
     }
     if (s->update != SERVE_UPDATE_NONE)
-        return refuse(s, path, error);
+        return other_update_refuse(s, path, error);
     *plan_out = SERVE_PLAN_BEGIN;
     return plan_new(s, next, version_out, error);
 }
 
 /* ---- the course of an update ---- */
 
-static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms)
+static void update_state_set(struct serve *s, enum serve_update update, uint32_t allowed_ms)
 {
     s->update = update;
     s->update_begun_us = serve_now_us();
@@ -229,25 +229,25 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, u
     s->update_failed = false;
     s->update_text[0] = 0;
     s->update_ready_us = -1;
-    enter(s, SERVE_UPDATE_STARTING, update_ms);
+    update_state_set(s, SERVE_UPDATE_STARTING, update_ms);
     log_info("model update: version %u, %s, starts beside version %u, %s", s->other.number,
              s->other.config.model, s->current.number, s->current.config.model);
     return ST_OK;
 }
 
 /* Ends the machines of the other version, which has no requests. */
-static void end_other(struct serve *s)
+static void other_end(struct serve *s)
 {
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         if (m->fixed_version == s->other.number && !fleet_machine_leaving(m))
             serve_machine_remove(s, m);
-    enter(s, SERVE_UPDATE_ENDING, 0);
+    update_state_set(s, SERVE_UPDATE_ENDING, 0);
 }
 
 /* Exchanges the versions: new requests get the other one, and the present one finishes its
  * requests. */
-static void change_over(struct serve *s)
+static void versions_exchange(struct serve *s)
 {
     struct serve_version old = s->current;
     s->current = s->other;
@@ -257,7 +257,7 @@ static void change_over(struct serve *s)
     serve_model_put(&s->current.asked, s->asked);
     http_model_use(s->http, s->current.served);
     metrics_model_set(s->metrics, s->current.name);
-    enter(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
+    update_state_set(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
     log_info("model update: new requests get version %u, %s; %u of version %u, %s, go on to their "
              "end",
              s->current.number, s->current.name,
@@ -269,14 +269,14 @@ void serve_update_back(struct serve *s)
     if (s->update == SERVE_UPDATE_DRAINING) {
         snprintf(s->update_text, sizeof(s->update_text), "went back to version %u",
                  s->other.number);
-        change_over(s);
+        versions_exchange(s);
         return;
     }
     snprintf(s->update_text, sizeof(s->update_text), "version %u, %s, was cancelled",
              s->other.number, s->other.name);
     log_info("model update: %s", s->update_text);
     gateway_version_stop(s->gateway, s->other.number, "its model is not served any more");
-    end_other(s);
+    other_end(s);
 }
 
 bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why)
@@ -294,7 +294,7 @@ bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, c
     return true;
 }
 
-static void give_up(struct serve *s, const char *why)
+static void update_give_up(struct serve *s, const char *why)
 {
     char text[sizeof(s->update_text)];
     snprintf(text, sizeof(text), "version %u, %s, is given up: %.240s", s->other.number,
@@ -302,7 +302,7 @@ static void give_up(struct serve *s, const char *why)
     memcpy(s->update_text, text, sizeof(text));
     log_error("model update: %s; version %u, %s, goes on", text, s->current.number,
               s->current.name);
-    end_other(s);
+    other_end(s);
 }
 
 static void starting_turn(struct serve *s)
@@ -319,14 +319,14 @@ static void starting_turn(struct serve *s)
         s->update_ready_us = serve_now_us();
     if (s->update_failed) {
         snprintf(why, sizeof(why), "%.299s", s->update_text);
-        give_up(s, why);
+        update_give_up(s, why);
     } else if (ready && serve_now_us() - s->update_ready_us >= STEADY_US) {
-        change_over(s);
+        versions_exchange(s);
     } else if (serve_now_us() >= s->update_us) {
         char missing[240];
         gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
         snprintf(why, sizeof(why), "it does not serve after server/update_ms: %s", missing);
-        give_up(s, why);
+        update_give_up(s, why);
     }
 }
 
@@ -358,7 +358,7 @@ static void draining_turn(struct serve *s)
     log_info("model update: version %u, %s, has no requests any more: its machines end",
              s->other.number, s->other.name);
     remote_leave(s);
-    end_other(s);
+    other_end(s);
 }
 
 static void ending_turn(struct serve *s)
@@ -385,7 +385,7 @@ static void ending_turn(struct serve *s)
                  s->current.number, s->current.name, s->other.number);
     gateway_version_close(s->gateway, s->other.number);
     serve_version_done(&s->other);
-    enter(s, SERVE_UPDATE_NONE, 0);
+    update_state_set(s, SERVE_UPDATE_NONE, 0);
 }
 
 /* ---- reports ---- */
@@ -398,7 +398,7 @@ static const char *state_name(const struct serve *s, bool other)
     return other ? names[s->update] : "serving";
 }
 
-static void metrics_tell(struct serve *s)
+static void metrics_report(struct serve *s)
 {
     struct metrics_version shown[METRICS_VERSIONS] = {{.number = 0}};
     const struct serve_version *versions[METRICS_VERSIONS] = {&s->current, &s->other};
@@ -416,7 +416,7 @@ static void metrics_tell(struct serve *s)
     metrics_versions_set(s->metrics, shown);
 }
 
-static void health_tell(struct serve *s)
+static void health_note_set(struct serve *s)
 {
     char text[400] = "";
     char missing[240];
@@ -437,7 +437,7 @@ static void health_tell(struct serve *s)
 
 int serve_update_turn(struct serve *s)
 {
-    metrics_tell(s);
+    metrics_report(s);
     if (s->stop_us >= 0 || s->update == SERVE_UPDATE_NONE)
         return -1;
     if (s->update == SERVE_UPDATE_STARTING && s->drain_us >= 0)
@@ -448,7 +448,7 @@ int serve_update_turn(struct serve *s)
         draining_turn(s);
     else if (s->update == SERVE_UPDATE_ENDING)
         ending_turn(s);
-    health_tell(s);
+    health_note_set(s);
     if (s->update == SERVE_UPDATE_NONE || s->update == SERVE_UPDATE_ENDING)
         return -1;
     int64_t due_us = s->update_us;
