@@ -136,11 +136,6 @@ int gateway_fd(struct gateway *g)
 
 /* ---- calls by the HTTP side ---- */
 
-bool gateway_ready(const struct gateway *g)
-{
-    return sched_cluster_ready(g->current->scheduler);
-}
-
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out)
 {

@@ -1,14 +1,18 @@
-/* gateway_internal: private to the files of the router, the upper part of the gateway: it asks the
- * schedulers and carries out their actions. gateway.c: opening and the iteration. gateway_versions.c:
- * the served models. gateway_schedule.c: the schedulers. gateway_machines.c: machines that come up
- * and go down, their pools and links. gateway_operate.c: changes by an operator. gateway_others.c: the
- * load of other gateways on the same machines. gateway_handover.c: hand-overs of draining machines.
- * gateway_events.c: the event log. gateway_state.c: the state as JSON.
+/* gateway_internal: private to the files of the router, the upper part of the gateway. The parts of the
+ * gateway, each of which calls only those below it and reports upwards through calls given at open:
  *
- * The parts of the gateway, each of which calls only those below it. They report upwards through
- * calls given at open:
+ *   router (struct gateway) ─► requests (gateway_requests.h) ─► connections (gateway_connections.h)
  *
- *   router (struct gateway) ─► requests (gateway_requests.h) ─► connections (gateway_connections.h) */
+ * The router asks the schedulers and carries out their actions. Its files, each of which calls only
+ * those in the rows below it:
+ *
+ *   gateway.c (opening, iteration), gateway_state.c (the state as JSON)
+ *   gateway_operate.c (changes by an operator)
+ *   gateway_machines.c (machines that come up, go down and report)
+ *   gateway_versions.c (models), gateway_others.c (other gateways), gateway_handover.c (drains)
+ *   gateway_schedule.c (the schedulers)
+ *   gateway_health.c (what can be served)
+ *   gateway_peers.c (the machines' pools and links), gateway_events.c (the event log) */
 #ifndef SERVER_GATEWAY_INTERNAL_H
 #define SERVER_GATEWAY_INTERNAL_H
 
@@ -63,11 +67,27 @@ static inline const struct gateway_version *gateway_request_version(const struct
     return &g->versions[r->version_index];
 }
 
-/* ---- gateway_versions.c ---- */
-
 /* Returns the version with that number (GATEWAY_CURRENT = the current one). Requires that it is
  * open. */
-struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number);
+static inline struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
+{
+    if (number == GATEWAY_CURRENT)
+        return g->current;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number == number)
+            return (struct gateway_version *)&g->versions[i];
+    assert(!"a version that is open");
+    return NULL;
+}
+
+/* True unless another gateway is known to lead, that is, to change home pools for the demand. */
+static inline bool gateway_leads(const struct gateway *g)
+{
+    return g->led_elsewhere == 0;
+}
+
+/* ---- gateway_versions.c ---- */
+
 /* Opens the first version; closes all versions. */
 enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g);
@@ -109,8 +129,6 @@ void gateway_scheduler_configure(struct gateway *g);
 
 /* ---- gateway_others.c ---- */
 
-/* True unless another gateway is known to lead, that is, to change home pools for the demand. */
-bool gateway_leads(const struct gateway *g);
 void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others);
 /* Forgets the other gateways on a machine whose connection is gone. */
@@ -124,6 +142,11 @@ int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 /* ---- gateway_machines.c ---- */
 
 extern const struct connections_events gateway_connections_events;
+
+/* ---- gateway_peers.c ---- */
+
+/* True if the machine may get work of the token phase. */
+bool gateway_machine_generates(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
 /* Sends PEER messages to the machine and to others: which machines should be able to write KV to
@@ -141,7 +164,10 @@ void gateway_event(struct gateway *g, const struct gateway_version *version, int
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
                              int64_t now_us, const struct sched_cluster_options *options,
                              const struct sched_actions *actions);
-void gateway_event_version(struct gateway *g, const struct gateway_version *version);
+void gateway_event_begin(struct gateway *g, bool whole,
+                         const struct sched_cluster_options *options);
+void gateway_event_version(struct gateway *g, const struct gateway_version *version,
+                           const struct sched_cluster_options *options);
 void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version);
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 /* Updates the counters for /metrics, and warns once when lines are lost. */

@@ -1,27 +1,9 @@
-/* gateway_machines: what the router does about machines as such: their models, pools and links when
- * they come up and go down, their messages that do not concern a single request, and the health text.
- *
- * A machine that computes prompts learns of every machine that generates tokens by a PEER message
- * as soon as both are connected here, and reports by LINK when it can write there. The latest
- * report is kept, so a token machine that lost its connection to the gateway, but not to its peers,
- * is usable again at once. */
+/* gateway_machines: what the router does when a machine comes up or goes down, and about its messages
+ * that do not concern a single request. */
 #include "server/gateway_internal.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Machines of an adaptive cluster may get work of both phases; a draining machine pushes the KV of
- * its answers. */
-static bool computes_prompts(const struct gateway *g, const struct fleet_machine *m)
-{
-    return g->options.config->scheduler.adaptive_pools || fleet_machine_draining(m) ||
-           m->home != POOL_TOKEN;
-}
-
-static bool generates_tokens(const struct gateway *g, const struct fleet_machine *m)
-{
-    return g->options.config->scheduler.adaptive_pools || m->home != POOL_PROMPT;
-}
 
 /* ---- up and down ---- */
 
@@ -34,19 +16,6 @@ static void link_schedule(struct gateway *g, const struct fleet_machine *from, u
     gateway_schedule(g, from->version, &event);
 }
 
-static void peer_send(struct gateway *g, struct fleet_machine *prompt,
-                      const struct fleet_machine *token)
-{
-    if (prompt == token || !fleet_machine_up(prompt) || !fleet_machine_up(token) ||
-        prompt->version != token->version || !computes_prompts(g, prompt) ||
-        !generates_tokens(g, token))
-        return;
-    struct message message = {.kind = MESSAGE_PEER};
-    snprintf(message.peer.name, sizeof(message.peer.name), "%s", token->config.name);
-    snprintf(message.peer.address, sizeof(message.peer.address), "%s", token->connection.address);
-    connections_send(g->connections, prompt, &message);
-}
-
 /* Checks that the machine has a model that we serve, and sets its version. */
 static bool on_accept(void *self, struct fleet_machine *m,
                       const struct transport_identity *identity)
@@ -56,23 +25,6 @@ static bool on_accept(void *self, struct fleet_machine *m,
     if (version != NULL)
         gateway_machine_version_change(g, m, version);
     return version != NULL;
-}
-
-void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m)
-{
-    struct message message = {
-        .kind = MESSAGE_ROLE,
-        .role = {.role = (uint8_t)m->pool, .home = (uint8_t)m->home, .serial = m->home_serial}};
-    connections_send(g->connections, m, &message);
-}
-
-void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m)
-{
-    for (struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
-         other = fleet_next(g->fleet, other)) {
-        peer_send(g, m, other);
-        peer_send(g, other, m);
-    }
 }
 
 /* Largest request of which a machine in the mixed pool does one phase. It keeps the blocks of one
@@ -225,92 +177,3 @@ const struct connections_events gateway_connections_events = {
     .down = on_down,
     .message = on_message,
 };
-
-void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m)
-{
-    struct message message = {.kind = MESSAGE_PEER};
-    snprintf(message.peer.name, sizeof(message.peer.name), "%s", m->config.name);
-    for (struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
-         other = fleet_next(g->fleet, other)) {
-        if (other == m)
-            continue;
-        if (other->version == m->version)
-            connections_send(g->connections, other, &message);
-        machine_bits_put(&other->links, m->index, false);
-    }
-}
-
-/* ---- queries ---- */
-
-void gateway_note_set(struct gateway *g, const char *text)
-{
-    snprintf(g->note, sizeof(g->note), "%s", text);
-}
-
-void gateway_update_note_set(struct gateway *g, const char *text)
-{
-    snprintf(g->update_note, sizeof(g->update_note), "%s", text);
-}
-
-/* Lists the version's machines that are not connected. Returns the bytes used in `out`. */
-static size_t missing_text(const struct gateway *g, const struct gateway_version *version,
-                           size_t used, char *out, size_t capacity)
-{
-    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
-         m = fleet_next(g->fleet, m)) {
-        if (fleet_machine_up(m) || m->version != version)
-            continue;
-        const char *why = m->connection.why[0] != 0                ? m->connection.why
-                          : m->connection.state == CONNECTION_NONE ? "it has not started yet"
-                                                                   : "not connected yet";
-        int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
-                            used > 0 ? "; " : "", pool_name(m->home), m->config.name, why);
-        used += more > 0 ? (size_t)more : 0;
-    }
-    return used;
-}
-
-void gateway_version_text(const struct gateway *g, uint32_t number, char *out, size_t capacity)
-{
-    const struct gateway_version *version = gateway_version_at(g, number);
-    size_t used = 0;
-    if (sched_cluster_ready(version->scheduler)) {
-        used = (size_t)snprintf(out, capacity, "ready");
-        if (!sched_cluster_covering(version->scheduler))
-            return;
-    }
-    used = missing_text(g, version, used, out, capacity);
-    if (used > 0)
-        return;
-    used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
-    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
-         m = fleet_next(g->fleet, m))
-        if (m->link_why[0] != 0 && m->version == version)
-            used += (size_t)snprintf(out + used, capacity - used, "; %s to %s", m->config.name,
-                                     m->link_why);
-}
-
-void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
-{
-    gateway_version_text(g, GATEWAY_CURRENT, out, capacity);
-    const char *notes[] = {g->note, g->update_note};
-    for (int i = 0; i < 2; i++) {
-        size_t used = strlen(out);
-        if (notes[i][0] != 0 && used + 1 < capacity)
-            snprintf(out + used, capacity - used, "; %s", notes[i]);
-    }
-}
-
-uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
-{
-    const struct gateway_version *version = gateway_version_at(g, number);
-    uint64_t least = LIMIT_CONTEXT_TOKENS;
-    if (version->context_tokens > 0 && version->context_tokens < least)
-        least = version->context_tokens;
-    uint64_t largest = 0; /* a request goes to a token machine that can hold it */
-    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
-         m = fleet_next(g->fleet, m))
-        if (m->version == version && generates_tokens(g, m) && m->kv_tokens > largest)
-            largest = m->kv_tokens;
-    return (uint32_t)(largest > 0 && largest < least ? largest : least);
-}

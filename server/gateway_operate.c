@@ -70,24 +70,6 @@ void gateway_machine_remove(struct gateway *g, struct fleet_machine *m)
     fleet_remove(g->fleet, m);
 }
 
-static void version_configure(struct gateway *g, const struct gateway_version *version)
-{
-    struct sched_cluster_options options = gateway_sched_options(g, version);
-    struct sched_actions actions;
-    int64_t now = gateway_now(g);
-    enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
-    assert(status == ST_OK); /* because the counts have not changed */
-    gateway_event_configure(g, version, now, &options, &actions);
-    gateway_actions_do(g, version, &actions, now);
-}
-
-void gateway_scheduler_configure(struct gateway *g)
-{
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > 0)
-            version_configure(g, &g->versions[i]);
-}
-
 void gateway_configure(struct gateway *g)
 {
     g->current->kv = g->options.config->kv;
@@ -96,4 +78,24 @@ void gateway_configure(struct gateway *g)
     for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m))
         gateway_machine_peers_send(g, m);
+}
+
+void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
+{
+    g->events = log;
+    g->events_warned = false;
+    metrics_events_set(g->options.metrics, log != NULL, 0, 0);
+    if (log == NULL)
+        return;
+    struct sched_cluster_options options = gateway_sched_options(g, g->current);
+    gateway_event_begin(g, whole, &options);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        if (g->versions[i].number <= EVENT_VERSION_FIRST)
+            continue;
+        options = gateway_sched_options(g, &g->versions[i]);
+        gateway_event_version(g, &g->versions[i], &options);
+    }
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        gateway_event_machine(g, m);
 }

@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-bool gateway_leads(const struct gateway *g)
-{
-    return g->led_elsewhere == 0;
-}
-
 /* Repurposing starts or stops with the lead. */
 static void leader_set(struct gateway *g, struct fleet_machine *m, bool elsewhere)
 {

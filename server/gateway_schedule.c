@@ -273,3 +273,23 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
     };
     gateway_schedule(g, m->version, &event);
 }
+
+/* ---- options that change ---- */
+
+static void version_configure(struct gateway *g, const struct gateway_version *version)
+{
+    struct sched_cluster_options options = gateway_sched_options(g, version);
+    struct sched_actions actions;
+    int64_t now = gateway_now(g);
+    enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
+    assert(status == ST_OK); /* because the counts have not changed */
+    gateway_event_configure(g, version, now, &options, &actions);
+    gateway_actions_do(g, version, &actions, now);
+}
+
+void gateway_scheduler_configure(struct gateway *g)
+{
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            version_configure(g, &g->versions[i]);
+}

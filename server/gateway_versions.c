@@ -9,17 +9,6 @@
 
 #include <stdio.h>
 
-struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
-{
-    if (number == GATEWAY_CURRENT)
-        return g->current;
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number == number)
-            return (struct gateway_version *)&g->versions[i];
-    assert(!"a version that is open");
-    return NULL;
-}
-
 static struct requests_version *requests_of(const struct gateway *g,
                                             const struct gateway_version *version)
 {
@@ -85,7 +74,8 @@ enum status gateway_version_open(struct gateway *g, uint32_t number,
         if (status != ST_OK)
             return status;
         *requests_of(g, version) = (struct requests_version){.open = 0};
-        gateway_event_version(g, version);
+        const struct sched_cluster_options options = gateway_sched_options(g, version);
+        gateway_event_version(g, version, &options);
         models_expect(g);
         return ST_OK;
     }
