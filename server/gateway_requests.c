@@ -119,9 +119,8 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
 
 void requests_endings_report(struct requests *q)
 {
-    uint32_t budget =
-        q->table
-            .open_count; /* a request submitted from inside `ended` waits for the next iteration */
+    /* a request submitted from inside `ended` waits for the next iteration */
+    uint32_t budget = q->table.open_count;
     while (q->table.lists[LIST_ENDING].first != NULL && budget-- > 0) {
         struct gateway_request *r = q->table.lists[LIST_ENDING].first;
         struct gateway_client client = r->client;
