@@ -55,11 +55,9 @@ enum process_state {
 /* The process of a local machine; launcher.c writes it. */
 struct fleet_process {
     enum process_state state;
-    pid_t pid; /* 0 = no process. */
-    int pidfd; /* -1 = no process. */
-    /* Reading end of the pipe for the ready line; -1 = the line was read, or there is no process.
-     */
-    int ready_fd;
+    pid_t pid;    /* 0 = no process. */
+    int pidfd;    /* -1 = no process. */
+    int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
     struct child_line line;
     bool was_ready; /* This process or an earlier one was ready. */
     int64_t started_us;
@@ -75,7 +73,7 @@ enum connection_state {
     CONNECTION_UP,
 };
 
-/* The gateway's connection to a machine; gateway_machines.c writes it. */
+/* The gateway's connection to a machine; gateway_connections.c writes it. */
 struct fleet_connection {
     enum connection_state state;
     /* A send failed, or the machine broke the protocol: the next iteration drops the connection. */
@@ -96,6 +94,8 @@ struct fleet_machine {
     enum fleet_member member;     /* fleet_member_set changes it. */
     struct fleet_process process;
     struct fleet_connection connection;
+
+    /* The router (gateway_internal.h) writes the fields below. */
 
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
