@@ -98,7 +98,9 @@ static void load_report(struct gateway *g)
         waiting += (uint32_t)g->prompts_waiting;
     else /* STATS are a little older than our counts, and include requests of other gateways */
         waiting = requests.open;
-    metrics_open_set(g->options.metrics, requests.open, waiting, gateway_unrouted(g));
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_RUNNING, requests.open - waiting);
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_WAITING, waiting);
+    metrics_value_set(g->options.metrics, METRICS_REQUESTS_UNROUTED, gateway_unrouted(g));
 }
 
 int gateway_turn(struct gateway *g)

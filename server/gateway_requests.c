@@ -104,7 +104,7 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
     bool done = end == GATEWAY_DONE;
     request_life_change(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
     if (end == GATEWAY_REFUSED)
-        metrics_request_refused(q->options.metrics);
+        metrics_counter_add(q->options.metrics, METRICS_REQUESTS_REFUSED, 1);
     else
         request_report(q, r,
                        !done                      ? METRICS_ERROR
@@ -163,9 +163,9 @@ uint32_t request_decodes(const struct gateway_request *r)
                               : 0; /* the first one comes from the prompt machine */
 }
 
-static struct message_sampling sampling_left(const struct gateway_request *r)
+static struct sampling sampling_left(const struct gateway_request *r)
 {
-    struct message_sampling sampling = r->sampling;
+    struct sampling sampling = r->sampling;
     uint32_t done = r->delivered;
     sampling.output_tokens_max -= done;
     sampling.output_tokens_min -=
@@ -203,7 +203,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
                     .kv_path = r->kv_path,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
-                    .path = reserved->path,
+                    .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
@@ -301,7 +301,7 @@ static void request_resume(struct requests *q, struct gateway_request *r, uint32
     }
     q->resumed_count++;
     r->held_machine = NULL;
-    metrics_request_resumed(q->options.metrics);
+    metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
     generation_next(q, r, why);
 }
 
@@ -329,7 +329,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     request_unschedule(q, r);
     generation_clear(q, r);
     r->held_machine = machine;
-    metrics_request_handed_over(q->options.metrics);
+    metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(q, r, "its token machine drains");
 }
 
@@ -402,7 +402,7 @@ static void first_token_report(struct requests *q, const struct gateway_request 
     metrics_time_add(metrics, METRICS_WAIT, wait);
     metrics_time_add(metrics, METRICS_PROMPT, token->run_us);
     metrics_time_add(metrics, METRICS_TTFT, now_us - at[REQUEST_QUEUED]);
-    metrics_prompt_tokens_add(metrics, r->prompt_count);
+    metrics_counter_add(metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
 }
 
 static void token_report(struct requests *q, const struct gateway_request *r,
@@ -415,7 +415,7 @@ static void token_report(struct requests *q, const struct gateway_request *r,
         metrics_time_add(metrics, METRICS_INTER_TOKEN, now_us - r->last_us);
     if (token->index == 1)
         metrics_time_add(metrics, METRICS_FIRST_DECODE, (int64_t)token->wait_us + token->run_us);
-    metrics_generated_tokens_add(metrics, 1);
+    metrics_counter_add(metrics, METRICS_GENERATED_TOKENS, 1);
 }
 
 /* Ends a request that has everything that it asked for. */
@@ -518,7 +518,7 @@ static void score_take(struct requests *q, struct gateway_request *r,
     r->client.token(r->client.self, token);
     if (r->id != id || r->scored_next < r->prompt_count || r->sampling.output_tokens_max > 0)
         return;
-    metrics_prompt_tokens_add(q->options.metrics, r->prompt_count);
+    metrics_counter_add(q->options.metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
     request_finish(q, r);
 }
 

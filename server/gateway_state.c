@@ -18,18 +18,18 @@ static const char *connection_name(enum connection_state state)
     return names[state];
 }
 
+#define STATE_ADD(bits, name, kind, ...) STATE_ADD_##kind(name)
+#define STATE_ADD_STATE(name)                                                                      \
+    text_addf(out, ",\"" #name "\":%llu", (unsigned long long)stats->name);
+#define STATE_ADD_GAUGE(name)
+#define STATE_ADD_COUNTER(name)
+
 static void stats_add(struct text *out, const struct message_stats *stats)
 {
     static const char *const states[] = {"free", "reserved", "filling",
                                          "live", "cached",   "quarantined"};
-    text_addf(out,
-              ",\"prompts_waiting\":%u,\"prompts_running\":%u,\"prompt_tokens_pending\":%llu"
-              ",\"reservations_waiting\":%u,\"transfers_awaited\":%u,\"decodes_running\":%u"
-              ",\"resident_bytes\":%llu,\"kv_blocks\":{",
-              stats->prompts_waiting, stats->prompts_running,
-              (unsigned long long)stats->prompt_tokens_pending, stats->reservations_waiting,
-              stats->transfers_awaited, stats->decodes_running,
-              (unsigned long long)stats->resident_bytes);
+    MACHINE_COUNTERS(STATE_ADD)
+    text_adds(out, ",\"kv_blocks\":{");
     for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++)
         text_addf(out, "%s\"%s\":%u", i > 0 ? "," : "", states[i], stats->kv_blocks[i]);
     text_adds(out, "}");

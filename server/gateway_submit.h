@@ -34,9 +34,9 @@ struct gateway_client {
 struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
-    const uint32_t *prompt;           /* Copied. */
-    uint32_t prompt_count;            /* ≥ 1 */
-    struct message_sampling sampling; /* output_tokens_max 0 = only score the prompt. */
+    const uint32_t *prompt;   /* Copied. */
+    uint32_t prompt_count;    /* ≥ 1 */
+    struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
     bool score_prompt;
     uint8_t kv_path;    /* enum message_kv_path */
     uint32_t key;       /* API key index: requests of one key share its weight. */

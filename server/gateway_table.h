@@ -17,7 +17,7 @@ struct gateway_request {
     uint32_t generation;
     struct request_life life;
     struct gateway_client client;
-    struct message_sampling sampling; /* As submitted. */
+    struct sampling sampling; /* As submitted. */
     bool score_prompt;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */

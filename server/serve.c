@@ -170,7 +170,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     gateway_events_set(s->gateway, s->events, true);
-    metrics_certificate_set(s->metrics, s->certificate_expires);
+    metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES, (uint64_t)s->certificate_expires);
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         if (!m->config.local)

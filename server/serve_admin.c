@@ -135,6 +135,14 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
     return true;
 }
 
+#define KEY_ADD(name)              text_addf(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
+#define KEY_GAUGE(name, kind, ...) KEY_GAUGE_##kind(name)
+#define KEY_GAUGE_GAUGE            KEY_ADD
+#define KEY_GAUGE_COUNTER(name)
+#define KEY_COUNTER(name, kind, ...) KEY_COUNTER_##kind(name)
+#define KEY_COUNTER_COUNTER          KEY_ADD
+#define KEY_COUNTER_GAUGE(name)
+
 static void keys_add(const struct serve *s, struct text *out)
 {
     const char *before = "";
@@ -144,13 +152,10 @@ static void keys_add(const struct serve *s, struct text *out)
         if (rules == NULL)
             continue;
         const struct api_key_counts *counts = api_keys_counts(s->keys, key);
-        text_addf(out,
-                  "%s{\"name\":\"%s\",\"weight\":%u,\"in_flight\":%u,\"requests\":%llu,"
-                  "\"refused\":%llu,\"prompt_tokens\":%llu,\"generated_tokens\":%llu}",
-                  before, rules->name, rules->weight, counts->in_flight,
-                  (unsigned long long)counts->requests, (unsigned long long)counts->refused,
-                  (unsigned long long)counts->prompt_tokens,
-                  (unsigned long long)counts->generated_tokens);
+        text_addf(out, "%s{\"name\":\"%s\",\"weight\":%u", before, rules->name, rules->weight);
+        KEY_COUNTERS(KEY_GAUGE)
+        KEY_COUNTERS(KEY_COUNTER)
+        text_adds(out, "}");
         before = ",";
     }
     text_adds(out, "]");

@@ -107,7 +107,8 @@ static void certificate_change(struct reload *r)
         if (!s->tls)
             return;
         s->certificate_expires = http_certificate_expires(r->certificate);
-        metrics_certificate_set(s->metrics, s->certificate_expires);
+        metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES,
+                          (uint64_t)s->certificate_expires);
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
         line_add(&r->changed, "server/tls_certificate_file: read again");

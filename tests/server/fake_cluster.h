@@ -36,7 +36,7 @@ struct fake_request {
     uint32_t generation;
     /* RESERVED to DECODING: on its token machine. PROMPT to HANDED: on its prompt machine. */
     enum fake_stage stage;
-    struct message_sampling sampling;
+    struct sampling sampling;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t prompt_tokens;   /* From RESERVE. */
