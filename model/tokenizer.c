@@ -173,9 +173,9 @@ static bool wants_prefix(const struct tokenizer *t, const char *text, bool first
     return false;
 }
 
-/* Encodes text without special tokens with a SentencePiece vocabulary. `first_part` is true for the
- * part at the beginning of the whole text. */
-static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
+/* Encodes text without special tokens and without U+2581 with a SentencePiece vocabulary.
+ * `first_part` is true for the part at the beginning of the whole text. */
+static enum status encode_blanks(const struct tokenizer *t, const char *text, size_t bytes,
                                  bool first_part, struct bpe_space *space, struct output *o)
 {
     enum status status = ST_OK;
@@ -196,6 +196,34 @@ static enum status encode_pieces(const struct tokenizer *t, const char *text, si
         status = encode_word(t, text + at, end - at, space, o);
         at = end;
     }
+    return status;
+}
+
+/* Encodes text without special tokens with a SentencePiece vocabulary, which spells a space as
+ * U+2581: a U+2581 of the text is the same as a space. */
+static enum status encode_pieces(const struct tokenizer *t, const char *text, size_t bytes,
+                                 bool first_part, struct bpe_space *space, struct output *o)
+{
+    static const char blank[] = "\xe2\x96\x81";
+    const size_t blank_bytes = sizeof(blank) - 1;
+    const char *found = memmem(text, bytes, blank, blank_bytes);
+    if (found == NULL)
+        return encode_blanks(t, text, bytes, first_part, space, o);
+    char *copy = malloc(bytes);
+    if (copy == NULL)
+        return ST_NO_MEMORY;
+    size_t copied = 0;
+    const char *at = text, *end = text + bytes;
+    for (; found != NULL; found = memmem(at, (size_t)(end - at), blank, blank_bytes)) {
+        memcpy(copy + copied, at, (size_t)(found - at));
+        copied += (size_t)(found - at);
+        copy[copied++] = ' ';
+        at = found + blank_bytes;
+    }
+    memcpy(copy + copied, at, (size_t)(end - at));
+    copied += (size_t)(end - at);
+    enum status status = encode_blanks(t, copy, copied, first_part, space, o);
+    free(copy);
     return status;
 }
 

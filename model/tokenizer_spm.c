@@ -46,20 +46,11 @@ bool spm_word_crosses(const char *piece, size_t bytes)
     return false;
 }
 
-/* Bytes of the blank at text[at]: 1 for a space, 3 for U+2581 (the character that stands for a space
- * in the vocabulary), 0 = no blank. */
-static size_t blank_bytes(const char *text, size_t bytes, size_t at)
-{
-    if (at < bytes && text[at] == ' ')
-        return 1;
-    return at + 3 <= bytes && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
-}
-
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at)
 {
     if (t->blank_begins_word) {
-        at += blank_bytes(text, bytes, at);
-        while (at < bytes && blank_bytes(text, bytes, at) == 0)
+        at += text[at] == ' ';
+        while (at < bytes && text[at] != ' ')
             at++;
         return at;
     }

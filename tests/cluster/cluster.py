@@ -354,6 +354,18 @@ def wait_until(condition, what, seconds=300, cluster=None):
         time.sleep(0.01)
 
 
+def wait_passes(check, seconds=60):
+    """Calls check() until it raises no AssertionError: machines report their figures with a delay."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 def gated(config):
     """The config's machines with the gate as their device."""
     names = []

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 
-from cluster import DEFAULT_MODEL, Cluster, need_model, wait_until
+from cluster import DEFAULT_MODEL, Cluster, need_model, wait_passes, wait_until
 from test_stages import state, up
 from tiny_model import write
 
@@ -158,7 +158,7 @@ def mixes(want):
             again = run(cluster)  # with the KV of the prefix caches
             assert again == want, (name, cluster.logged())
             cluster.wait_all_free()
-            check_metrics(cluster, name, config)
+            wait_passes(lambda: check_metrics(cluster, name, config))
             if name == "stages of GPUs":  # neither KV nor activations pass through the host
                 assert cluster.metric("cleave_kv_staged_out_bytes_total") == 0, cluster.logged()
                 assert cluster.metric("cleave_kv_ipc_bytes_total") > cluster.metric("cleave_transfer_bytes_total")
@@ -177,6 +177,7 @@ def refused(want):
     for options, ucx, way, lines in ways if ALL else ways[:2]:
         with device("delay_us=100," + options, config, ucx) as cluster:
             assert run(cluster) == want, (options, cluster.logged())
+            cluster.wait_all_free()  # the machines have reported all they did
             written = cluster.metric("cleave_transfer_bytes_total")
             assert cluster.metric("cleave_kv_way", machine="p0") == way, (options, ucx)
             assert cluster.metric("cleave_kv_ipc_bytes_total") == 0
@@ -292,7 +293,7 @@ def emulated(model):
                 wait_until(lambda: cluster.logged().count("cannot open its memory: cudaIpcOpenMemHandle: ") == 2,
                            "a log line for each direction", cluster=cluster)
             elif way > 0:
-                check_metrics(cluster, name, config, way)
+                wait_passes(lambda: check_metrics(cluster, name, config, way))
             if prompt_keys and token_keys:
                 straight = straight or got
                 assert got == straight, (name, got, straight)

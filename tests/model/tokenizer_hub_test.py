@@ -126,7 +126,7 @@ def random_text(draw, words, special):
         elif kind == 4:
             parts.append(" " * draw.randrange(1, 9))
         elif kind == 5:
-            parts.append(draw.choice(["\n", "\n\n", "\r\n", "\t", " \n ", "\u3000", "\u00a0", "\u2028"]))
+            parts.append(draw.choice(["\n", "\n\n", "\r\n", "\t", " \n ", "\u3000", "\u00a0", "\u2028", "\u2581", "\u2581 \u2581"]))
         elif kind == 6:
             parts.append(str(draw.randrange(10 ** draw.randrange(1, 9))))
         elif kind == 7:
