@@ -3,7 +3,7 @@
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
-#define LIMIT_NAME_BYTES       32     /* A machine's name with its NUL; fits every wire struct. */
+#define LIMIT_NAME_BYTES       32     /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES    128    /* "host:port" with its NUL. */
 #define LIMIT_PATH_BYTES       1024   /* A file path with its NUL. */
 #define LIMIT_MACHINES         256    /* Machines of a cluster. Links between them are a matrix. */

@@ -15,6 +15,7 @@
 
 #include "common/device_memory.h"
 #include "common/limits.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -224,35 +225,25 @@ struct compute_step {
     uint32_t tokens_longest;
 };
 
-#define COMPUTE_MASKED_MAX  16
 #define COMPUTE_SAMPLES_MAX 256
 #define COMPUTE_SAMPLE_DRAW UINT32_MAX
 
 /* One token to choose from one row of logits, by the rules of model/forward/sampler.h. A device that
  * samples gives the same token as the host for the same logits. */
 struct compute_sample {
-    float temperature; /* 0 = always the most likely token. */
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
+    struct sampling sampling;
     uint32_t position; /* Position of the new token. */
-    /* Number of alternatives to report; 0 = only the token's own log-probability; -1 = none. */
-    int32_t logprobs;
     /* This token is taken instead of a draw, and its log-probability reported;
      * COMPUTE_SAMPLE_DRAW = draw a token. */
     uint32_t given;
     uint32_t masked_count;
-    uint32_t masked[COMPUTE_MASKED_MAX];
+    uint32_t masked[SAMPLING_ENDS_MAX]; /* Ids that must not be drawn. */
 };
 
 struct compute_sampled {
-    bool undecided; /* The device has no kernel for this request: the host must draw. */
-    uint32_t id;
-    float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */
-    float top_logprobs[LIMIT_LOGPROBS];
+    /* The device cannot decide, as it has room for fewer candidates: the host must draw. */
+    bool undecided;
+    struct sampled sampled;
 };
 
 /* Rotary embedding (Su et al. 2021). */

@@ -15,7 +15,7 @@
 
 /* Increase it with each change of compute.h or device_memory.h that the sizes in struct
  * compute_plugin do not show. */
-#define COMPUTE_PLUGIN_ABI    1
+#define COMPUTE_PLUGIN_ABI    2
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
 
 struct compute_plugin {

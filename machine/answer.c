@@ -4,7 +4,7 @@
 #include <float.h>
 #include <math.h>
 
-static bool is_end(const struct message_sampling *rules, uint32_t id)
+static bool is_end(const struct sampling *rules, uint32_t id)
 {
     for (uint32_t i = 0; i < rules->end_count; i++)
         if (rules->ends[i] == id)
@@ -12,27 +12,18 @@ static bool is_end(const struct message_sampling *rules, uint32_t id)
     return false;
 }
 
-void answer_sample(const struct message_sampling *rules, uint32_t vocab, uint32_t index,
-                   uint32_t row, uint32_t position, struct engine_sample *out)
+void answer_sample(const struct sampling *rules, uint32_t vocab, uint32_t index, uint32_t row,
+                   uint32_t position, struct engine_sample *out)
 {
     *out = (struct engine_sample){
         .row = row,
-        .position = position,
-        .sampling =
-            {
-                .temperature = rules->temperature,
-                .top_p = rules->top_p,
-                .min_p = rules->min_p,
-                .top_k = rules->top_k,
-                .seed = rules->seed,
-                .logprobs = rules->logprobs,
-            },
+        .wanted = {.sampling = *rules, .position = position, .given = COMPUTE_SAMPLE_DRAW},
     };
     if (index >= rules->output_tokens_min)
         return;
-    for (uint32_t i = 0; i < rules->end_count && i < ENGINE_MASKED_MAX; i++)
+    for (uint32_t i = 0; i < rules->end_count; i++)
         if (rules->ends[i] < vocab)
-            out->masked[out->masked_count++] = rules->ends[i];
+            out->wanted.masked[out->wanted.masked_count++] = rules->ends[i];
 }
 
 /* Broken weights can give infinite logits; a message (and JSON) can hold only finite numbers. */
@@ -52,7 +43,7 @@ static void logprobs_copy(const struct sampled *sampled, struct message_token *o
     }
 }
 
-void answer_token(const struct message_sampling *rules, uint32_t output_limit, uint32_t index,
+void answer_token(const struct sampling *rules, uint32_t output_limit, uint32_t index,
                   const struct sampled *sampled, struct message_token *out)
 {
     *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};

@@ -191,8 +191,8 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     struct machine_batch *batch = &m->batches[m->next.index];
     batch->items = m->next;
     batch_fill(m, batch);
-    m->prompt_batches += batch->prompts ? 1 : 0;
-    m->token_batches += batch->prompts ? 0 : 1;
+    m->stats.prompt_batches += batch->prompts ? 1 : 0;
+    m->stats.token_batches += batch->prompts ? 0 : 1;
     batch->at_us = clock_now_us(m->options.clock);
     m->changed = true;
     return batch;
@@ -257,8 +257,11 @@ static void batch_end(struct machine *m, struct machine_batch *batch)
 {
     uint32_t sampled = 0;
     m->changed = true;
-    m->batch_rows[batch->prompts] += batch->items.row_count;
-    m->batch_us[batch->prompts] += (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    m->stats.prompt_batch_rows += batch->prompts ? batch->items.row_count : 0;
+    m->stats.prompt_batch_us += batch->prompts ? us : 0;
+    m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;
+    m->stats.token_batch_us += batch->prompts ? 0 : us;
     sched_machine_batch_done(m->sched, batch->items.index);
     report_scores(m, batch);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {
@@ -294,23 +297,14 @@ void machine_batch_progress(struct machine *m)
     m->unsent = true;
 }
 
-static void take_result(const struct stage_result *from, struct sampled *to)
-{
-    to->id = from->id;
-    to->logprob = from->logprob;
-    to->top_count = from->top_count;
-    memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
-    memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
-}
-
 void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done)
 {
     struct machine_batch *batch = &m->batches[slot];
-    const struct stage_result *result = done->results;
+    const struct sampled *result = done->results;
     for (uint32_t i = 0; i < batch->job.sample_count; i++)
-        take_result(result++, &batch->samples[i].result);
+        batch->samples[i].result = *result++;
     for (uint32_t i = 0; i < batch->job.score_count; i++)
         for (uint32_t row = 0; row < batch->scores[i].row_count; row++)
-            take_result(result++, &batch->scores[i].results[row]);
+            batch->scores[i].results[row] = *result++;
     batch_end(m, batch);
 }

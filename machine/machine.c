@@ -38,17 +38,12 @@ static int way_slowness(uint32_t way)
     return way < sizeof(slowness) / sizeof(slowness[0]) ? slowness[way] : 0;
 }
 
-static void stage_add(struct message_stats *out, const struct message_load *load)
+static void process_add(struct message_stats *out, const struct message_process *process)
 {
-    out->resident_bytes += load->resident_bytes;
-    if (way_slowness(load->staged.way) > way_slowness(out->staged.way))
-        out->staged.way = load->staged.way;
-    out->staged.out_bytes += load->staged.out_bytes;
-    out->staged.out_us += load->staged.out_us;
-    out->staged.in_bytes += load->staged.in_bytes;
-    out->staged.in_us += load->staged.in_us;
-    out->staged.peer_bytes += load->staged.peer_bytes;
-    out->staged.peer_us += load->staged.peer_us;
+    out->resident_bytes += process->resident_bytes;
+    if (way_slowness(process->staged.way) > way_slowness(out->staged.way))
+        out->staged.way = process->staged.way;
+    message_staged_add(&out->staged, &process->staged);
 }
 
 void machine_stats(struct machine *m, struct message_stats *out)
@@ -62,13 +57,7 @@ void machine_stats(struct machine *m, struct message_stats *out)
         .reservations_waiting = load.reservations_waiting,
         .decodes_running = load.decodes_running,
         .decode_tokens_pending = load.decode_tokens_pending,
-        .prompt_batches = m->prompt_batches,
-        .token_batches = m->token_batches,
         .resident_bytes = memory_resident(),
-        .prompt_batch_rows = m->batch_rows[1],
-        .prompt_batch_us = m->batch_us[1],
-        .token_batch_rows = m->batch_rows[0],
-        .token_batch_us = m->batch_us[0],
         .staged = machine_staged(m->transport),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,
@@ -79,8 +68,9 @@ void machine_stats(struct machine *m, struct message_stats *out)
         struct message_load loads[LIMIT_STAGES];
         pipeline_loads(m->pipeline, loads);
         for (uint32_t i = 0; i < m->shape.plan.place_count; i++)
-            stage_add(out, &loads[i]);
+            process_add(out, &loads[i].process);
     }
+    message_stats_add(out, &m->stats);
     prompt_pool_stats(m->prompts, out);
     token_pool_stats(m->tokens, out);
 }

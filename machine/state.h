@@ -48,8 +48,8 @@ struct machine_batch {
     uint32_t *sample_items;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
-    struct sampled *score_results;         /* [rows_max] */
-    const struct message_sampling **rules; /* [sequences_max]: rules of each item. */
+    struct sampled *score_results; /* [rows_max] */
+    const struct sampling **rules; /* [sequences_max]: rules of each item. */
     uint32_t *output_limits;
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     /* For stages, which keep block tables. */
@@ -104,10 +104,7 @@ struct machine {
     int64_t pipeline_at_us; /* Time of the pipeline's next call. */
     bool stopping;
     int64_t stop_by_us;
-    uint64_t prompt_batches;
-    uint64_t token_batches;
-    uint64_t batch_rows[2]; /* Rows of all batches: [0] without prompts, [1] with prompts. */
-    uint64_t batch_us[2];
+    struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
 /* open.c */

@@ -419,15 +419,5 @@ void prompt_pool_others(const struct prompt_pool *pool, const struct transport_p
 
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats)
 {
-    stats->prompt_tokens_done += pool->stats.prompt_tokens_done;
-    stats->prefix_query_tokens += pool->stats.prefix_query_tokens;
-    stats->prefix_hit_tokens += pool->stats.prefix_hit_tokens;
-    stats->transfer_bytes += pool->stats.transfer_bytes;
-    stats->transfer_layers += pool->stats.transfer_layers;
-    stats->transfers_layerwise += pool->stats.transfers_layerwise;
-    stats->transfers_one_piece += pool->stats.transfers_one_piece;
-    stats->transfers_failed += pool->stats.transfers_failed;
-    stats->transfer_us += pool->stats.transfer_us;
-    stats->transfer_exposed_us += pool->stats.transfer_exposed_us;
-    stats->transfer_held_bytes += pool->stats.transfer_held_bytes;
+    message_stats_add(stats, &pool->stats);
 }

@@ -135,7 +135,7 @@ struct prompt_chunk {
     const kv_block_id *blocks;
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
-    const struct message_sampling *sampling;
+    const struct sampling *sampling;
     uint32_t output_limit; /* Most tokens of the answer. */
     bool sample;           /* The last row gives token 0 of the answer. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */

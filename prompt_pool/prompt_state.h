@@ -26,7 +26,7 @@ struct prompt_request {
     uint32_t target_number; /* Number of the target in prompt_links. */
     uint32_t target_path;   /* Path through the target's stages. */
     uint32_t path;          /* Path through our stages. */
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t output_limit;
     bool local; /* The blocks belong to the token pool of this machine. */
     bool score;

@@ -125,7 +125,7 @@ void token_pool_yield(struct token_pool *pool, uint32_t prompt_holders, int64_t 
              "prompts on machine %s wait for KV blocks of %u requests that wait for their KV",
              options->name, pool->holders);
     options->calls.send(options->self, request->gateway, &message);
-    pool->preemptions++;
+    pool->stats.preemptions++;
     token_request_quarantine(pool, request, REQUEST_CANCELLED, now_us);
 }
 
@@ -143,7 +143,7 @@ static void request_preempt(struct token_pool *pool, struct token_request *reque
     token_pool_settle(pool); /* Sends the request's tokens of the last batch before PREEMPTED. */
     if (request->gateway != NULL)
         pool->options.calls.send(pool->options.self, request->gateway, &message);
-    pool->preemptions++;
+    pool->stats.preemptions++;
     token_request_forget(pool, request);
 }
 

@@ -401,6 +401,5 @@ void token_pool_others(const struct token_pool *pool, const struct transport_pee
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats)
 {
     stats->transfers_awaited += pool->awaited;
-    stats->generated_tokens_done += pool->generated_tokens_done;
-    stats->preemptions += pool->preemptions;
+    message_stats_add(stats, &pool->stats);
 }

@@ -130,7 +130,7 @@ struct token_row {
     uint32_t position;
     const kv_block_id *blocks;
     kv_owner_id owner; /* Identifies this use of the slot. */
-    const struct message_sampling *sampling;
+    const struct sampling *sampling;
     uint32_t output_limit; /* Most tokens of the answer. */
     uint32_t index;
 };

@@ -22,7 +22,7 @@ struct token_request {
     bool local;                            /* prompt_machine is this machine. */
     bool quarantined; /* The request has ended; its blocks wait for the writer. */
     bool stopped;     /* Cancelled while in a batch. */
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t prompt_tokens;
     uint32_t output_limit;
     struct sched_rank rank;
@@ -58,14 +58,13 @@ struct token_writer {
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
-    uint64_t serial;      /* Number of requests admitted so far. */
-    uint32_t awaited;     /* Requests that await their KV. */
-    uint32_t blocks_held; /* Blocks of requests whose prompts run elsewhere. */
-    uint32_t holders;     /* Requests that hold blocks. */
-    uint32_t growing;     /* Holders with fewer blocks than they may need. */
-    uint64_t preemptions;
-    uint32_t leased; /* Requests with a lease: the awaited and the quarantined ones. */
-    uint64_t generated_tokens_done;
+    uint64_t serial;            /* Number of requests admitted so far. */
+    uint32_t awaited;           /* Requests that await their KV. */
+    uint32_t blocks_held;       /* Blocks of requests whose prompts run elsewhere. */
+    uint32_t holders;           /* Requests that hold blocks. */
+    uint32_t growing;           /* Holders with fewer blocks than they may need. */
+    uint32_t leased;            /* Requests with a lease: the awaited and the quarantined ones. */
+    struct message_stats stats; /* Only the counters are used. */
     struct message_buffer tokens;
     uint32_t writer_count;
     struct token_writer writers[LIMIT_MACHINES];

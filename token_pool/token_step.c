@@ -39,7 +39,7 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
         token->run_us = (uint32_t)(now_us - request->began_us);
     }
     token_request_token(request, token->id);
-    pool->generated_tokens_done++;
+    pool->stats.generated_tokens_done++;
     /* Several batches were done before one was settled. */
     if (pool->outgoing_count == LIMIT_BATCH_SEQUENCES)
         token_pool_settle(pool);

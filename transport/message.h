@@ -1,7 +1,11 @@
 /* message: the control messages between gateway and machines and between machines, and their
- * encoding. On the wire, a message is a fixed little-endian struct per kind, then its arrays. The
+ * encoding. On the wire, a message is a header, the struct of its kind as it is in memory up to its
+ * first pointer (little-endian, without hidden padding), then its arrays. The tables in message.c
+ * hold the range of every field; one encoder and one decoder work from them (message_layout.h). The
  * decoder checks every length and range before it reads, and is fuzzed. No I/O; any thread may call
  * it.
+ *
+ * Any change of a struct here needs a new TRANSPORT_PROTOCOL_VERSION.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
@@ -19,8 +23,10 @@
 #ifndef TRANSPORT_MESSAGE_H
 #define TRANSPORT_MESSAGE_H
 
+#include "common/counters.h"
 #include "common/limits.h"
 #include "common/pool.h"
+#include "common/sampling.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -61,9 +67,15 @@ enum message_kind {
 
 const char *message_kind_name(enum message_kind kind);
 
+/* The structs of messages have no hidden padding, because their bytes are sent. A member `padding`
+ * is sent as 0. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 struct message_request { /* Part of most messages. */
     uint64_t id;
     uint32_t generation;
+    uint32_t padding;
 };
 
 /* Sorts requests the same way on every machine. The lower half of an id is the gateway's count of
@@ -73,22 +85,6 @@ static inline uint64_t message_request_number(const struct message_request *requ
 {
     return request->id << 32 | request->id >> 32;
 }
-
-/* Sampling parameters and stop conditions (see model/forward/sampler.h). */
-struct message_sampling {
-    float temperature;
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
-    int32_t logprobs; /* Number of alternatives; -1 = no log-probabilities. */
-    /* At least 1; 0 = score the prompt only (PREFILL with score_prompt). */
-    uint32_t output_tokens_max;
-    uint32_t output_tokens_min;
-    bool ignore_end;
-    uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
-    uint32_t ends[16];
-};
 
 /* Decides the order of the requests that wait on a machine, for requests of all gateways. */
 struct message_rank {
@@ -102,16 +98,13 @@ struct message_rank {
 /* FINISH_STOP = an end token was sampled. The end token is sent too. */
 enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 
+/* Sent up to top_ids, then `top_count` elements of each array. */
 struct message_token {
     uint64_t request;
     uint32_t generation;
     /* Position in the answer, from 0. The gateway accepts only the next position. */
     uint32_t index;
     uint32_t id;
-    uint8_t finish; /* enum message_finish. */
-    /* The token is the score of a prompt position (echo with logprobs); then `index` is that
-     * position, from 1. */
-    bool scored;
     /* wait_us, run_us and cached_tokens are sent with a machine's first token, else 0.
      * Prompt machine: from arrival to the start of its batch. Token machine: from KV_READY to the
      * start of its first batch. */
@@ -119,11 +112,15 @@ struct message_token {
     /* Prompt machine: from the start of the batch to the sampled token. Token machine: the first
      * decode step. */
     uint32_t run_us;
+    float logprob;
+    uint8_t finish; /* enum message_finish. */
+    /* The token is the score of a prompt position (echo with logprobs); then `index` is that
+     * position, from 1. */
+    bool scored;
+    bool has_logprob;
+    uint8_t top_count;
     /* Prompt machine, first token: prompt tokens found in the prefix cache. */
     uint32_t cached_tokens;
-    bool has_logprob;
-    float logprob;
-    uint8_t top_count;
     uint32_t top_ids[LIMIT_LOGPROBS];
     float top_logprobs[LIMIT_LOGPROBS];
 };
@@ -136,19 +133,21 @@ struct message_reserve {
     /* Machine that will write the KV. If that machine goes down first, the request fails. */
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
-    struct message_rank rank;
-    struct message_sampling sampling;
     /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
     uint32_t prompt_count;
+    struct message_rank rank;
+    struct sampling sampling;
+    /* When decoded, the arrays of all messages point into the received bytes. */
     const uint32_t *prompt;
 };
 
 struct message_reserved {
     struct message_request request;
-    uint32_t path;          /* Path of the request through the machine's stages (see STAGES). */
-    uint32_t held_count;    /* Number of the prompt's first blocks that the machine already has. */
-    uint32_t block_count;   /* Number of blocks in `blocks`, which follow the held ones. */
-    const uint32_t *blocks; /* When decoded, points into the message's bytes. */
+    uint32_t held_count;  /* Number of the prompt's first blocks that the machine already has. */
+    uint32_t block_count; /* Number of blocks in `blocks`, which follow the held ones. */
+    uint32_t path;        /* Path of the request through the machine's stages (see STAGES). */
+    uint32_t padding;
+    const uint32_t *blocks;
 };
 
 struct message_prefill {
@@ -158,18 +157,20 @@ struct message_prefill {
     char token_machine[LIMIT_NAME_BYTES];
     bool score_prompt; /* Send a scored token for each prompt position from 1 on. */
     uint8_t kv_path;   /* enum message_kv_path. */
+    uint8_t path;      /* path, held_count and blocks are those of RESERVED. */
+    uint8_t padding;
+    uint32_t held_count; /* Number of first blocks that are not written. */
     struct message_rank rank;
-    struct message_sampling sampling;
-    uint32_t path;        /* path, held_count and blocks are those of RESERVED. */
-    uint32_t held_count;  /* Number of first blocks that are not written. */
+    struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
-    const uint32_t *blocks;
     uint32_t prompt_count;
+    const uint32_t *blocks;
     const uint32_t *prompt;
 };
 
 struct message_tokens {
     uint32_t count;
+    uint32_t padding;
     /* Read the tokens with message_tokens_next. */
     const uint8_t *cursor;
     const uint8_t *end;
@@ -186,6 +187,7 @@ struct message_prefilled {
     uint32_t transfer_us; /* From the first write to the flush of all KV. */
     uint32_t layers;      /* Layers whose KV was written. */
     bool layerwise;
+    uint8_t padding[3];
     uint64_t bytes;
 };
 
@@ -203,11 +205,13 @@ struct message_kv_ready {
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
+    uint8_t padding[7];
 };
 
 struct message_failed {
     struct message_request request;
     int32_t status; /* enum status. */
+    uint32_t padding;
     char text[256];
 };
 
@@ -217,60 +221,45 @@ struct message_failed {
 struct message_preempted {
     struct message_request request;
     uint32_t generated; /* Tokens of this generation. All of them were sent before this message. */
-    char text[256];     /* Reason, for logs. */
+    uint32_t padding;
+    char text[256]; /* Reason, for logs. */
 };
 
-/* How KV gets into and out of the memory of its region (transport_memory). */
+/* How KV gets into and out of the memory of its region (transport_memory). `way` is an enum
+ * transport_way; with stages, it is the slowest way of all processes. */
 struct message_staged {
-    uint32_t way;       /* enum transport_way. With stages, the slowest way of all processes. */
-    uint32_t padding;   /* Always 0. */
-    uint64_t out_bytes; /* Copied out of the device's memory to be sent. */
-    uint64_t out_us;    /* Time in which at least one such copy was under way. */
-    uint64_t in_bytes;  /* Received and copied into the device's memory. */
-    uint64_t in_us;
-    uint64_t peer_bytes; /* Copied into other devices' memory. */
-    uint64_t peer_us;
+    COPY_COUNTERS(COUNTER_FIELD_32)
+    uint32_t padding;
+    COPY_COUNTERS(COUNTER_FIELD_64)
 };
 
 /* State of a machine, pushed when it has changed, at most ten times a second. Counters start at 0
  * when the machine starts. */
 struct message_stats {
-    uint32_t prompts_waiting;
-    uint32_t prompts_running;
-    uint64_t prompt_tokens_pending;
-    uint32_t reservations_waiting; /* Requests that wait for KV memory. */
-    uint32_t transfers_awaited;    /* Requests with blocks whose KV has not arrived. */
-    uint32_t decodes_running;
-    uint64_t decode_tokens_pending; /* Tokens that the running requests may still generate. */
-    uint32_t kv_blocks[6];          /* Indexed by enum kv_state. */
-    uint64_t prompt_tokens_done;    /* Prompt tokens computed. */
-    uint64_t prefix_query_tokens;   /* Prompt tokens looked up in the prefix cache. */
-    uint64_t prefix_hit_tokens;     /* Prompt tokens found in the prefix cache. */
-    uint64_t generated_tokens_done;
-    uint64_t preemptions; /* Requests that gave up their memory for others. */
-    uint64_t prompt_batches;
-    uint64_t token_batches;
-    uint64_t transfer_bytes;
-    uint64_t transfer_layers;
-    uint64_t transfers_layerwise;
-    uint64_t transfers_one_piece;
-    uint64_t transfers_failed;
-    uint64_t transfer_us; /* Sum over requests of the time from the first write to the flush. */
-    uint64_t transfer_exposed_us; /* The part of transfer_us that computing did not hide. */
-    uint64_t transfer_held_bytes; /* Not written, because the token machine already had them. */
-    uint64_t resident_bytes;
-    /* Speed: tokens and time of batches with prompts, and of decode-only batches. */
-    uint64_t prompt_batch_rows;
-    uint64_t prompt_batch_us;
-    uint64_t token_batch_rows;
-    uint64_t token_batch_us;
+    MACHINE_COUNTERS(COUNTER_FIELD_32)
+    uint32_t padding;
+    uint32_t kv_blocks[6]; /* Indexed by enum kv_state. */
+    MACHINE_COUNTERS(COUNTER_FIELD_64)
     struct message_staged staged;
 };
 
+/* Adds the counters, not the gauges, of `from`. */
+static inline void message_staged_add(struct message_staged *to, const struct message_staged *from)
+{
+    COPY_COUNTERS(COUNTER_ADD)
+}
+
+static inline void message_stats_add(struct message_stats *to, const struct message_stats *from)
+{
+    MACHINE_COUNTERS(COUNTER_ADD)
+    message_staged_add(&to->staged, &from->staged);
+}
+
 /* Sent as often as STATS, and at once to a gateway that connects. */
 struct message_prefixes {
-    bool all;               /* Forget everything reported before this message. */
-    uint32_t count;         /* At most LIMIT_PREFIXES. */
+    uint32_t count; /* At most LIMIT_PREFIXES. */
+    bool all;       /* Forget everything reported before this message. */
+    uint8_t padding[3];
     const uint64_t *hashes; /* Values of prefix_hash (common/prefix_hash.h). */
     /* 1 = the machine holds this prefix, 0 = it no longer does. Changes are in the order in which
      * they happened. */
@@ -285,15 +274,16 @@ struct message_peer {
 /* The pools of a machine. Any machine does any work that arrives; a machine that is in the mixed
  * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine_state.h). */
 struct message_role {
-    uint8_t role; /* enum pool: the current pool. */
-    uint8_t
-        home; /* enum pool: the home pool. Used only if `serial` is higher than all earlier ones. */
     /* Number of the last change of the home pool that the gateway knows of; 0 = none, the config
      * file decides. */
     uint64_t serial;
+    uint8_t role; /* enum pool: the current pool. */
+    /* enum pool: the home pool. Used only if `serial` is higher than all earlier ones. */
+    uint8_t home;
+    uint8_t padding[6];
 };
 
-/* One process that holds KV of a machine. The wire form is this struct. */
+/* One process that holds KV of a machine. */
 struct message_stage {
     uint64_t paths;       /* Bit p = the process holds KV of requests with path p. */
     uint32_t first_layer; /* Layers first_layer to last_layer - 1. */
@@ -306,26 +296,28 @@ struct message_stage {
 
 /* Each KV head of each layer of each path is at exactly one of the processes. */
 struct message_stages {
-    uint32_t count; /* 1 to LIMIT_STAGES */
+    uint32_t count; /* 1 to LIMIT_STAGES. */
+    uint32_t padding;
     const struct message_stage *stages;
 };
 
-/* Load of one process of a machine with stages, since it was opened. The wire form is this
- * struct. */
+/* Load of one process of a machine with stages, since it was opened. */
+struct message_process {
+    PROCESS_COUNTERS(COUNTER_FIELD_64)
+    struct message_staged staged;
+};
+
 struct message_load {
     uint32_t stage;
     uint32_t replica;
     uint32_t rank;
     uint32_t padding;
-    uint64_t batches;
-    uint64_t rows;
-    uint64_t busy_us; /* Busy time of the process's engine. */
-    uint64_t resident_bytes;
-    struct message_staged staged;
+    struct message_process process;
 };
 
 struct message_loads { /* Sent after STATS by a machine with stages. */
     uint32_t count;    /* At most LIMIT_STAGES. */
+    uint32_t padding;
     const struct message_load *loads;
 };
 
@@ -333,24 +325,29 @@ struct message_loads { /* Sent after STATS by a machine with stages. */
  * to the receiving gateway, and when that gateway has connected. The sums leave out the receiver's
  * own requests. */
 struct message_others {
-    uint32_t gateways;             /* Connected gateways, including the receiver. */
     char leader[LIMIT_NAME_BYTES]; /* The connected gateway with the lowest name. */
+    uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
     uint32_t decodes;              /* Answers reserved or running. */
-    uint64_t prompt_tokens;        /* Tokens of `prompts`. */
-    uint64_t kv_tokens;            /* KV tokens of `prompts` and `decodes`. */
     bool mixed;                    /* Another gateway has this machine in its mixed pool. */
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
-    uint64_t home_serial;          /* That serial; 0 = none, the config file decides. */
-    uint64_t prompt_tokens_taken;  /* Prompt tokens of all PREFILLs of other gateways. */
-    uint64_t answers_taken;        /* Number of all RESERVEs of other gateways. */
+    uint8_t padding[2];
+    uint64_t prompt_tokens; /* Tokens of `prompts`. */
+    uint64_t kv_tokens;     /* KV tokens of `prompts` and `decodes`. */
+    /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
+    uint64_t home_serial;
+    uint64_t prompt_tokens_taken; /* Prompt tokens of all PREFILLs of other gateways. */
+    uint64_t answers_taken;       /* Number of all RESERVEs of other gateways. */
 };
 
 struct message_link {
     char name[LIMIT_NAME_BYTES];
     bool up;
+    uint8_t padding[7];
     char text[256]; /* How writes travel ("ucx put over posix"), or why the connection is down. */
 };
+
+#pragma GCC diagnostic pop
 
 struct message {
     enum message_kind kind;
@@ -397,11 +394,12 @@ void message_tokens_begin(struct message_buffer *buffer);
 enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token);
 
 /* Decodes data[0..bytes). Requires 8-byte alignment, which transports guarantee. Arrays of `out`
- * point into `data`. Returns ST_INVALID with a text that names kind, field and value. */
+ * point into `data`. Returns ST_INVALID with a text that names kind, field and value; then the
+ * content of `out` is undefined. */
 enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
                            struct error *error);
-/* Takes the next token of a decoded MESSAGE_TOKENS. Returns false at the end. The decoder has
- * already checked all tokens. */
+/* Copies the next token of a decoded MESSAGE_TOKENS; elements of top_ids and top_logprobs after
+ * top_count are not set. Returns false at the end. The decoder has already checked all tokens. */
 bool message_tokens_next(struct message_tokens *tokens, struct message_token *out);
 
 #endif

@@ -1,6 +1,7 @@
 /* stage_message: the messages between the processes of one machine with stages: the head
  * (scheduler, pools, connections to gateways) and the stage processes (weights, KV, compute). As in
- * message.h: fixed little-endian structs, then arrays; the decoder checks every length and range.
+ * message.h, structs are sent as they are in memory, then their arrays, and tables in
+ * stage_message.c hold the range of every field.
  *
  *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH
  *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD
@@ -42,6 +43,10 @@ enum stage_message_kind {
 
 const char *stage_message_name(enum stage_message_kind kind);
 
+/* As in message.h: the bytes of these structs are sent. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wpadded"
+
 struct stage_open {
     uint32_t stage; /* Index in the machine's list of stages. */
     uint32_t first_layer;
@@ -52,7 +57,8 @@ struct stage_open {
     uint32_t context_blocks;
     uint32_t rank; /* Index of this rank, less than `ranks`. */
     uint32_t ranks;
-    struct message_stages next; /* Where activations go, per path. Empty for the last stage. */
+    uint32_t next_count;
+    const struct message_stage *next; /* Where activations go, per path. None for the last stage. */
 };
 
 #define STAGE_GROUP_ID_BYTES 128 /* Size of a device's group id (compute.h). */
@@ -64,6 +70,7 @@ struct stage_group {
 
 struct stage_state {
     bool ready;
+    uint8_t padding[7];
     char text[256]; /* How activations travel, or what is wrong. */
 };
 
@@ -103,7 +110,7 @@ struct stage_sample { /* A row whose next token is sampled (engine.h). */
     uint32_t row;
     uint32_t position;
     uint32_t masked_count;
-    uint32_t masked[16];
+    uint32_t masked[SAMPLING_ENDS_MAX];
 };
 
 struct stage_score {
@@ -139,20 +146,14 @@ struct stage_job {
 struct stage_activations {
     uint64_t serial;
     uint32_t slot;
-};
-
-struct stage_result { /* Result of a sample or of a scored row. */
-    uint32_t id;
-    float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS];
-    float top_logprobs[LIMIT_LOGPROBS];
+    uint32_t padding;
 };
 
 struct stage_done {
     uint64_t serial;
     uint32_t result_count; /* The samples, then the rows of the scores. */
-    const struct stage_result *results;
+    uint32_t padding;
+    const struct sampled *results;
 };
 
 struct stage_target {
@@ -168,6 +169,7 @@ struct stage_target_link {
     uint32_t target;
     uint32_t serial;
     bool up;
+    uint8_t padding[7];
     char text[256];
 };
 
@@ -180,21 +182,17 @@ struct stage_flush {
 struct stage_flushed {
     uint64_t cookie;
     int32_t status; /* enum status. */
+    uint32_t padding;
 };
 
 struct stage_writer {
     char name[LIMIT_NAME_BYTES];
     bool up;
+    uint8_t padding[7];
     char text[256];
 };
 
-struct stage_load { /* Counted since the process was opened. */
-    uint64_t jobs;
-    uint64_t rows;
-    uint64_t busy_us; /* Busy time of the process's engine. */
-    uint64_t resident_bytes;
-    struct message_staged staged;
-};
+#pragma GCC diagnostic pop
 
 struct stage_message {
     enum stage_message_kind kind;
@@ -209,22 +207,20 @@ struct stage_message {
         struct stage_flush flush;
         struct stage_flushed flushed;
         struct stage_writer writer;
-        struct stage_load load;
+        struct message_process load;
         struct stage_group group;
     };
 };
 
-/* Replaces the buffer's content with a message of any kind. */
+/* Replaces the buffer's content with a message of any kind. Checks only the size: the receiver checks
+ * the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if
+ * the buffer cannot grow, ST_INVALID for an unknown kind. */
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 
-/* As message_decode; arrays point into `data`, which must be 8-byte aligned. Sums over arrays are
- * checked too: rows and new block ids of the sequences, blocks of the pushes, rows of the scores,
- * and each push's index of a sequence. */
+/* As message_decode. Sums over the arrays of a JOB are checked too: rows and new block ids of the
+ * sequences, blocks of the pushes, rows of the scores, and each push's index of a sequence. */
 enum status stage_message_decode(const uint8_t *data, size_t bytes, struct stage_message *out,
                                  struct error *error);
-
-/* True if the bytes begin like a stage message, complete or not. */
-bool stage_message_is(const uint8_t *data, size_t bytes);
 
 #endif

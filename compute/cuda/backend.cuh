@@ -54,8 +54,8 @@ struct compute {
     struct cuda_staging *staging;
     struct cuda_steps *steps;
 
-    struct cuda_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned. */
-    struct cuda_sampled *sampled;
+    struct compute_sample *samples; /* [COMPUTE_SAMPLES_MAX], pinned. */
+    struct compute_sampled *sampled;
 
     /* Scratch memory of one operation at a time. It grows only while nothing is recorded. */
     void *attention_scratch;

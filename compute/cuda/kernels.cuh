@@ -154,34 +154,8 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of model/forward/sampler.h. */
-#define CUDA_SAMPLE_MASKED 16
-#define CUDA_SAMPLE_NONE   UINT32_MAX
-
-struct cuda_sample {
-    float temperature; /* As in struct sampling. */
-    float top_p;
-    float min_p;
-    uint32_t top_k;
-    uint64_t seed;
-    int32_t logprobs; /* At most LIMIT_LOGPROBS. */
-    uint32_t position;
-    uint32_t given; /* This id is scored (sampler_score); CUDA_SAMPLE_NONE = a token is drawn. */
-    uint32_t masked_count;
-    uint32_t masked[CUDA_SAMPLE_MASKED]; /* Ids. */
-};
-
-struct cuda_sampled {
-    /* 1 = more candidates than the kernel has room for: the host must call sampler_draw. */
-    uint32_t undecided;
-    uint32_t id;
-    float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS];
-    float top_logprobs[LIMIT_LOGPROBS];
-};
-
 /* logits is [count × vocab]; rows and out may be pinned host memory. */
 void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
-                 const struct cuda_sample *rows, uint32_t count, struct cuda_sampled *out);
+                 const struct compute_sample *rows, uint32_t count, struct compute_sampled *out);
 
 #endif

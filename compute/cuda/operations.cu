@@ -269,31 +269,13 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
     memset(sampled_out, 0, count * sizeof(*sampled_out));
     if (!cuda_enter(c))
         return;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct compute_sample *from = &samples[i];
-        struct cuda_sample *to = &c->samples[i];
-        *to = {from->temperature, from->top_p,    from->min_p, from->top_k,        from->seed,
-               from->logprobs,    from->position, from->given, from->masked_count, {}};
-        memcpy(to->masked, from->masked, sizeof(to->masked));
-    }
+    memcpy(c->samples, samples, count * sizeof(*samples));
     cuda_sample(c->stream, logits, vocab, c->samples, count, c->sampled);
     if (!cuda_launched(c, "sampling") ||
         !cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until sampling"))
         return;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct cuda_sampled *from = &c->sampled[i];
-        struct compute_sampled *to = &sampled_out[i];
-        to->undecided = from->undecided != 0;
-        to->id = from->id;
-        to->logprob = from->logprob;
-        to->top_count = from->top_count;
-        memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
-        memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
-    }
+    memcpy(sampled_out, c->sampled, count * sizeof(*sampled_out));
 }
-
-static_assert(CUDA_SAMPLE_MASKED == COMPUTE_MASKED_MAX && CUDA_SAMPLE_NONE == COMPUTE_SAMPLE_DRAW,
-              "the same");
 
 /* All rows at once: chunks serve CPU caches, and would only make products smaller here. */
 static uint32_t chunk_rows(const struct compute *c, uint32_t rows_max)

@@ -21,18 +21,18 @@
  * sum of all weights; 0 = top_p is a share of the candidates that are left. */
 static __device__ void sample_cut(struct sample_shared *shared, double total)
 {
-    const struct cuda_sample *row = &shared->row;
+    const struct compute_sample *row = &shared->row;
     uint32_t kept = shared->count;
-    if (row->top_k > 0 && row->top_k < kept)
-        kept = row->top_k;
-    if (row->top_p < 1.0f) {
+    if (row->sampling.top_k > 0 && row->sampling.top_k < kept)
+        kept = row->sampling.top_k;
+    if (row->sampling.top_p < 1.0f) {
         double above = 0, mass = total;
         if (!(total > 0)) {
             mass = 0;
             for (uint32_t i = 0; i < kept; i++)
                 mass += (double)shared->weights[i];
         }
-        const double limit = (double)row->top_p * mass;
+        const double limit = (double)row->sampling.top_p * mass;
         uint32_t i = 0;
         for (; i < kept && above < limit; i++)
             above += (double)shared->weights[i];
@@ -73,11 +73,11 @@ static __device__ bool sample_filtered(const float *logits, uint32_t vocab, floa
                                        double total, struct sample_shared *shared)
 {
     static const float cuts[] = {0x1p-10f, 0x1p-18f, 0x1p-30f, 0x1p-50f, 0x1p-80f, 0x1p-149f};
-    const struct cuda_sample *row = &shared->row;
+    const struct compute_sample *row = &shared->row;
     for (uint32_t i = 0;; i++) {
-        const float least = fmaxf(cuts[i], row->min_p);
+        const float least = fmaxf(cuts[i], row->sampling.min_p);
         /* Far from the limit, comparing the logit is enough. */
-        const float logit = top + row->temperature * (logf(least) * 1.001f - 0.01f);
+        const float logit = top + row->sampling.temperature * (logf(least) * 1.001f - 0.01f);
         sample_gather(logits, vocab, top, i < 5 && logit > -FLT_MAX ? logit : -FLT_MAX, least, true,
                       shared);
         if (shared->count > SAMPLE_MAX)
@@ -85,15 +85,15 @@ static __device__ bool sample_filtered(const float *logits, uint32_t vocab, floa
         sample_sort(shared->keys, shared->count);
         for (uint32_t k = threadIdx.x; k < shared->count; k += SAMPLE_THREADS)
             shared->weights[k] = sample_weight(sample_logit(~(uint32_t)(shared->keys[k] >> 32)),
-                                               top, row->temperature);
+                                               top, row->sampling.temperature);
         __syncthreads();
         if (threadIdx.x == 0) {
             double mass = 0;
             for (uint32_t k = 0; k < shared->count && total > 0; k++)
                 mass += (double)shared->weights[k];
-            const bool enough = cuts[i] <= row->min_p || i == 5 ||
-                                (row->top_k > 0 && shared->count >= row->top_k) ||
-                                (total > 0 && mass >= (double)row->top_p * total);
+            const bool enough = cuts[i] <= row->sampling.min_p || i == 5 ||
+                                (row->sampling.top_k > 0 && shared->count >= row->sampling.top_k) ||
+                                (total > 0 && mass >= (double)row->sampling.top_p * total);
             shared->kept = 0;
             if (enough)
                 sample_cut(shared, total);
@@ -111,9 +111,9 @@ static __device__ bool sample_filtered(const float *logits, uint32_t vocab, floa
 static __device__ void sample_from_all(const float *logits, uint32_t vocab, float top, float unit,
                                        struct sample_shared *shared, const float *sums)
 {
-    const struct cuda_sample *row = &shared->row;
+    const struct compute_sample *row = &shared->row;
     auto weight = [&](uint32_t i) {
-        return sample_masked(row, i) ? 0 : sample_weight(logits[i], top, row->temperature);
+        return sample_masked(row, i) ? 0 : sample_weight(logits[i], top, row->sampling.temperature);
     };
     const double target = shared->total * (double)unit;
     const bool first_counts = weight(0) > 0;
@@ -150,15 +150,15 @@ static __device__ void sample_from_all(const float *logits, uint32_t vocab, floa
 
 /* Computes the log-probabilities of the id and of the most likely ids. False: undecided. */
 static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_t id,
-                                    struct sample_shared *shared, struct cuda_sampled *out)
+                                    struct sample_shared *shared, struct compute_sampled *out)
 {
     static const float depths[] = {1, 4, 10, 25, 60, FLT_MAX};
     const float top = shared->best[0].raw;
     const double base = (double)top + log(shared->total);
-    const uint32_t wanted = min((uint32_t)max(shared->row.logprobs, 0), vocab);
+    const uint32_t wanted = min((uint32_t)max(shared->row.sampling.logprobs, 0), vocab);
     if (threadIdx.x == 0) {
-        out->logprob = (float)((double)sample_clean(logits[id]) - base);
-        out->top_count = wanted;
+        out->sampled.logprob = (float)((double)sample_clean(logits[id]) - base);
+        out->sampled.top_count = wanted;
     }
     if (wanted == 0)
         return true;
@@ -175,8 +175,8 @@ static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_
     sample_sort(shared->keys, shared->count);
     if (threadIdx.x < wanted) {
         const uint64_t key = shared->keys[threadIdx.x];
-        out->top_ids[threadIdx.x] = (uint32_t)key;
-        out->top_logprobs[threadIdx.x] =
+        out->sampled.top_ids[threadIdx.x] = (uint32_t)key;
+        out->sampled.top_logprobs[threadIdx.x] =
             (float)((double)sample_logit(~(uint32_t)(key >> 32)) - base);
     }
     return true;
@@ -185,8 +185,8 @@ static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_
 /* ---- the kernel ---- */
 
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
-    sample_kernel(const float *logits, uint32_t vocab, const struct cuda_sample *rows,
-                  struct cuda_sampled *out)
+    sample_kernel(const float *logits, uint32_t vocab, const struct compute_sample *rows,
+                  struct compute_sampled *out)
 {
     CUDA_SHARED(struct sample_shared, shared);
     float *sums = (float *)(shared + 1);
@@ -196,20 +196,21 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
     for (uint32_t i = threadIdx.x; i < sizeof(*rows) / 4; i += SAMPLE_THREADS)
         ((uint32_t *)&shared->row)[i] = words[i];
     __syncthreads();
-    const struct cuda_sample *row = &shared->row;
+    const struct compute_sample *row = &shared->row;
     sample_greatest(logits, vocab, shared);
-    const float top = shared->best[0].value, temperature = row->temperature;
-    uint32_t id = row->given != CUDA_SAMPLE_NONE ? row->given : shared->best[0].id;
+    const float top = shared->best[0].value, temperature = row->sampling.temperature;
+    uint32_t id = row->given != COMPUTE_SAMPLE_DRAW ? row->given : shared->best[0].id;
     bool decided = true, summed = false;
-    if (row->given == CUDA_SAMPLE_NONE && temperature > 0 && !sample_masked(row, id)) {
-        const bool filters = row->top_k > 0 || row->top_p < 1.0f || row->min_p > 0;
-        const float unit = sample_unit(row->seed, row->position);
-        if (!filters || (row->top_k == 0 && !(row->min_p > 0))) {
+    if (row->given == COMPUTE_SAMPLE_DRAW && temperature > 0 && !sample_masked(row, id)) {
+        const bool filters =
+            row->sampling.top_k > 0 || row->sampling.top_p < 1.0f || row->sampling.min_p > 0;
+        const float unit = sample_unit(row->sampling.seed, row->position);
+        if (!filters || (row->sampling.top_k == 0 && !(row->sampling.min_p > 0))) {
             sample_sums(logits, vocab, top, temperature, true, shared, sums);
             summed = temperature == 1.0f && row->masked_count == 0;
         }
         if (filters) {
-            const bool share_of_all = row->top_k == 0 && !(row->min_p > 0);
+            const bool share_of_all = row->sampling.top_k == 0 && !(row->sampling.min_p > 0);
             decided =
                 sample_filtered(logits, vocab, top, unit, share_of_all ? shared->total : 0, shared);
         } else if (threadIdx.x < 32) {
@@ -220,12 +221,12 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
             id = shared->id;
     }
     if (threadIdx.x == 0) {
-        out->id = id;
-        out->logprob = 0;
-        out->top_count = 0;
+        out->sampled.id = id;
+        out->sampled.logprob = 0;
+        out->sampled.top_count = 0;
     }
     __syncthreads();
-    if (decided && row->logprobs >= 0) {
+    if (decided && row->sampling.logprobs >= 0) {
         if (!summed)
             sample_sums(logits, vocab, shared->best[0].raw, 1, false, shared, sums);
         decided = sample_score(logits, vocab, id, shared, out);
@@ -235,7 +236,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
 }
 
 void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
-                 const struct cuda_sample *rows, uint32_t count, struct cuda_sampled *out)
+                 const struct compute_sample *rows, uint32_t count, struct compute_sampled *out)
 {
     const uint32_t blocks = (vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
     const size_t bytes = sizeof(struct sample_shared) + blocks * sizeof(float);

@@ -20,7 +20,7 @@ struct sample_shared {
     uint64_t keys[SAMPLE_MAX];
     float weights[SAMPLE_MAX];
     float block[SAMPLE_BLOCK];
-    struct cuda_sample row;
+    struct compute_sample row;
     struct {
         float value;
         uint32_t id;
@@ -91,7 +91,7 @@ static __device__ __forceinline__ float sample_logit(uint32_t order)
     return __uint_as_float(order >> 31 != 0 ? order ^ 0x80000000u : ~order);
 }
 
-static __device__ __forceinline__ bool sample_masked(const struct cuda_sample *row, uint32_t id)
+static __device__ __forceinline__ bool sample_masked(const struct compute_sample *row, uint32_t id)
 {
     bool masked = false;
     for (uint32_t i = 0; i < row->masked_count; i++)
@@ -107,12 +107,12 @@ static __device__ void sample_greatest(const float *logits, uint32_t vocab,
                                        struct sample_shared *shared)
 {
     float value = -FLT_MAX, raw = -FLT_MAX;
-    uint32_t id = CUDA_SAMPLE_NONE;
+    uint32_t id = COMPUTE_SAMPLE_DRAW;
 #pragma unroll 8
     for (uint32_t i = threadIdx.x; i < vocab; i += SAMPLE_THREADS) {
         const float logit = sample_clean(logits[i]);
         raw = fmaxf(raw, logit);
-        if ((logit > value || id == CUDA_SAMPLE_NONE) && !sample_masked(&shared->row, i)) {
+        if ((logit > value || id == COMPUTE_SAMPLE_DRAW) && !sample_masked(&shared->row, i)) {
             value = logit;
             id = i;
         }
@@ -136,7 +136,7 @@ static __device__ void sample_greatest(const float *logits, uint32_t vocab,
     if (threadIdx.x == 0) {
         for (uint32_t w = 1; w < SAMPLE_THREADS / 32; w++)
             join(shared->best[w].value, shared->best[w].id, shared->best[w].raw);
-        shared->best[0] = {value, id == CUDA_SAMPLE_NONE ? 0 : id, raw};
+        shared->best[0] = {value, id == COMPUTE_SAMPLE_DRAW ? 0 : id, raw};
     }
     __syncthreads();
 }
@@ -198,7 +198,8 @@ static __device__ void sample_gather(const float *logits, uint32_t vocab, float 
         const float logit = logits[i];
         if (!(sample_clean(logit) >= least_logit))
             continue;
-        if (least_weight > 0 && sample_weight(logit, top, shared->row.temperature) < least_weight)
+        if (least_weight > 0 &&
+            sample_weight(logit, top, shared->row.sampling.temperature) < least_weight)
             continue;
         if (masked && sample_masked(&shared->row, i))
             continue;

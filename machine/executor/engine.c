@@ -91,9 +91,9 @@ static void draw_share(void *context, uint32_t share)
     uint32_t end = draw->count * (share + 1) / draw->shares;
     for (uint32_t i = draw->count * share / draw->shares; i < end; i++) {
         struct engine_sample *sample = &draw->samples[i];
-        sampler_draw(&sample->sampling, draw->logits + (size_t)i * engine->vocab, engine->vocab,
-                     sample->position, sample->masked, sample->masked_count, scratch,
-                     &sample->result);
+        sampler_draw(&sample->wanted.sampling, draw->logits + (size_t)i * engine->vocab,
+                     engine->vocab, sample->wanted.position, sample->wanted.masked,
+                     sample->wanted.masked_count, scratch, &sample->result);
     }
 }
 
@@ -121,34 +121,7 @@ static const float *logits_read(const struct engine *engine, const float *logits
     return engine->host_rows;
 }
 
-static_assert(ENGINE_MASKED_MAX == COMPUTE_MASKED_MAX, "a device takes as many");
 static_assert(LOGITS_ROWS_DEVICE <= COMPUTE_SAMPLES_MAX, "a device draws them at once");
-
-static void sample_begin(const struct engine_sample *from, struct compute_sample *to)
-{
-    const struct sampling *s = &from->sampling;
-    *to = (struct compute_sample){
-        .temperature = s->temperature,
-        .top_p = s->top_p,
-        .min_p = s->min_p,
-        .top_k = s->top_k,
-        .seed = s->seed,
-        .position = from->position,
-        .logprobs = s->logprobs,
-        .given = COMPUTE_SAMPLE_DRAW,
-        .masked_count = from->masked_count,
-    };
-    memcpy(to->masked, from->masked, sizeof(to->masked));
-}
-
-static void sample_end(const struct compute_sampled *from, struct sampled *to)
-{
-    to->id = from->id;
-    to->logprob = from->logprob;
-    to->top_count = from->top_count;
-    memcpy(to->top_ids, from->top_ids, sizeof(to->top_ids));
-    memcpy(to->top_logprobs, from->top_logprobs, sizeof(to->top_logprobs));
-}
 
 /* Samples on the device that has the logits, except for rows that the device leaves to the host. */
 static void sample_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
@@ -157,7 +130,7 @@ static void sample_device(struct engine *engine, struct engine_sample *samples, 
     struct compute_sample *wanted = engine->wanted;
     struct compute_sampled *found = engine->found;
     for (uint32_t i = 0; i < count; i++)
-        sample_begin(&samples[i], &wanted[i]);
+        wanted[i] = samples[i].wanted;
     engine->options.ops->sample(engine->options.compute, logits, engine->vocab, wanted, count,
                                 found);
     for (uint32_t i = 0; i < count; i++) {
@@ -165,7 +138,7 @@ static void sample_device(struct engine *engine, struct engine_sample *samples, 
             sample_host(engine, &samples[i], 1,
                         logits_read(engine, logits + (size_t)i * engine->vocab, 1));
         else
-            sample_end(&found[i], &samples[i].result);
+            samples[i].result = found[i].sampled;
     }
 }
 
@@ -195,12 +168,12 @@ static void score_device(struct engine *engine, const uint32_t *ids, int32_t log
                          uint32_t count, const float *logits, struct sampled *results)
 {
     for (uint32_t i = 0; i < count; i++)
-        engine->wanted[i] =
-            (struct compute_sample){.top_p = 1, .logprobs = logprobs, .given = ids[i]};
+        engine->wanted[i] = (struct compute_sample){.sampling = {.top_p = 1, .logprobs = logprobs},
+                                                    .given = ids[i]};
     engine->options.ops->sample(engine->options.compute, logits, engine->vocab, engine->wanted,
                                 count, engine->found);
     for (uint32_t i = 0; i < count; i++)
-        sample_end(&engine->found[i], &results[i]);
+        results[i] = engine->found[i].sampled;
 }
 
 static void score_rows(struct engine *engine, const struct engine_score *score)

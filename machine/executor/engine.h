@@ -14,14 +14,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ENGINE_MASKED_MAX 16 /* End tokens of one request (struct message_sampling). */
-
 struct engine_sample { /* A row from which a token is sampled. */
     uint32_t row;
-    uint32_t position; /* Context position of the new token. */
-    struct sampling sampling;
-    uint32_t masked_count;
-    uint32_t masked[ENGINE_MASKED_MAX];
+    struct compute_sample wanted; /* `given` is COMPUTE_SAMPLE_DRAW. */
     struct sampled result;
 };
 

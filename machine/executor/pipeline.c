@@ -236,18 +236,18 @@ static void heads_of(const struct stage_place *place, struct message_stage *out)
 /* Lists the processes of the next stage that this one sends activations to, with the paths that
  * each of them shares. Returns false if one is not connected yet: a stage process that cannot reach
  * the next one would give up. */
-static bool next_of(const struct pipeline *p, const struct place *place, struct message_stages *out,
-                    struct message_stage next[LIMIT_STAGES])
+static bool next_of(const struct pipeline *p, const struct place *place,
+                    struct message_stage next[LIMIT_STAGES], uint32_t *count_out)
 {
     const struct stage_place *from = &p->plan->places[place->index];
-    *out = (struct message_stages){.stages = next};
+    *count_out = 0;
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
         const struct stage_place *to = &p->plan->places[i];
         if (!stage_plan_gives(p->plan, place->index, i))
             continue;
         if (p->places[i].state < PLACE_CONNECTED)
             return false;
-        struct message_stage *entry = &next[out->count++];
+        struct message_stage *entry = &next[(*count_out)++];
         *entry = (struct message_stage){.paths = to->paths & from->paths,
                                         .first_layer = to->first_layer,
                                         .last_layer = to->last_layer};
@@ -272,9 +272,10 @@ static void open_stage(struct pipeline *p, struct place *place)
                  .slots = stage_plan_slots(p->plan),
                  .context_blocks = machine_shape_context_blocks(shape),
                  .rank = from->shard.rank,
-                 .ranks = from->shard.ranks},
+                 .ranks = from->shard.ranks,
+                 .next = next},
     };
-    if (!next_of(p, place, &message.open.next, next))
+    if (!next_of(p, place, next, &message.open.next_count))
         return;
     place->state = PLACE_OPENING;
     pipeline_send(p, place, &message);
@@ -350,15 +351,10 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
 void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAGES])
 {
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        const struct stage_load *load = &p->places[i].load;
         out[i] = (struct message_load){.stage = p->plan->places[i].stage,
                                        .replica = p->plan->places[i].replica,
                                        .rank = p->plan->places[i].shard.rank,
-                                       .batches = load->jobs,
-                                       .rows = load->rows,
-                                       .busy_us = load->busy_us,
-                                       .resident_bytes = load->resident_bytes,
-                                       .staged = load->staged};
+                                       .process = p->places[i].load};
     }
 }
 

@@ -123,20 +123,20 @@ static bool put_pushes(struct pipeline *p, const struct pipeline_batch *batch,
 static void put_samples(struct pipeline *p, const struct engine_job *from, struct stage_job *job)
 {
     for (uint32_t i = 0; i < from->sample_count; i++) {
-        const struct engine_sample *sample = &from->samples[i];
-        struct stage_sample *to = &p->samples[i];
-        *to = (struct stage_sample){
-            .seed = sample->sampling.seed,
-            .temperature = sample->sampling.temperature,
-            .top_p = sample->sampling.top_p,
-            .min_p = sample->sampling.min_p,
-            .top_k = sample->sampling.top_k,
-            .logprobs = sample->sampling.logprobs,
-            .row = sample->row,
-            .position = sample->position,
-            .masked_count = sample->masked_count,
+        const struct compute_sample *wanted = &from->samples[i].wanted;
+        const struct sampling *sampling = &wanted->sampling;
+        p->samples[i] = (struct stage_sample){
+            .seed = sampling->seed,
+            .temperature = sampling->temperature,
+            .top_p = sampling->top_p,
+            .min_p = sampling->min_p,
+            .top_k = sampling->top_k,
+            .logprobs = sampling->logprobs,
+            .row = from->samples[i].row,
+            .position = wanted->position,
+            .masked_count = wanted->masked_count,
         };
-        memcpy(to->masked, sample->masked, sample->masked_count * sizeof(uint32_t));
+        memcpy(p->samples[i].masked, wanted->masked, sizeof(wanted->masked));
     }
     for (uint32_t i = 0; i < from->score_count; i++) {
         const struct engine_score *score = &from->scores[i];

@@ -42,7 +42,9 @@ void pipeline_target_set(struct pipeline *p, uint32_t target, const struct messa
     entry->left = p->plan->place_count;
     struct stage_message message = {
         .kind = STAGE_TARGET,
-        .target = {.target = target, .serial = entry->serial, .stages = {stages->count, copies}}};
+        .target = {.target = target,
+                   .serial = entry->serial,
+                   .stages = {.count = stages->count, .stages = copies}}};
     memcpy(message.target.name, machine->name, sizeof(message.target.name));
     send_all(p, &message);
 }

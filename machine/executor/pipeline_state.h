@@ -30,7 +30,7 @@ struct place { /* A stage process, as the head sees it. */
     int64_t retry_at_us;
     int64_t retry_us;
     char said[256]; /* Latest logged reason why it cannot be reached. */
-    struct stage_load load;
+    struct message_process load;
     bool grouped;    /* Rank 0: it has made its group. */
     bool group_told; /* Rank 0: the group was sent to all ranks. */
     struct stage_group group;
@@ -42,7 +42,7 @@ struct batch {
     uint64_t left;   /* Bit i: stage process i has still to report DONE. */
     uint32_t result_count;
     bool kept; /* `results` holds its results, because they arrived before the last DONE. */
-    struct stage_result *results;
+    struct sampled *results;
     uint32_t capacity;
 };
 

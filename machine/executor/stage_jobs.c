@@ -141,19 +141,20 @@ static void take_samples(struct stage_slot *slot)
     struct sampled *results = slot->score_results;
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
-        struct engine_sample *to = &slot->samples[i];
-        *to = (struct engine_sample){
-            .row = from->row,
-            .position = from->position,
+        slot->samples[i].row = from->row;
+        struct compute_sample *to = &slot->samples[i].wanted;
+        *to = (struct compute_sample){
             .sampling = {.temperature = from->temperature,
                          .top_p = from->top_p,
                          .min_p = from->min_p,
                          .top_k = from->top_k,
                          .seed = from->seed,
                          .logprobs = from->logprobs},
+            .position = from->position,
+            .given = COMPUTE_SAMPLE_DRAW,
             .masked_count = from->masked_count,
         };
-        memcpy(to->masked, from->masked, from->masked_count * sizeof(uint32_t));
+        memcpy(to->masked, from->masked, sizeof(to->masked));
     }
     for (uint32_t i = 0; i < job->score_count; i++) {
         const struct stage_score *from = &job->scores[i];
@@ -430,23 +431,14 @@ void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, e
         stage_send(s, peer, &message);
 }
 
-static struct stage_result result_of(const struct sampled *from)
-{
-    struct stage_result to = {
-        .id = from->id, .logprob = from->logprob, .top_count = from->top_count};
-    memcpy(to.top_ids, from->top_ids, sizeof(to.top_ids));
-    memcpy(to.top_logprobs, from->top_logprobs, sizeof(to.top_logprobs));
-    return to;
-}
-
 static void tell_done(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
     const bool samples = stage_plan_samples(&s->shape.plan, s->options.place);
     for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
-        s->results[count++] = result_of(&slot->samples[i].result);
+        s->results[count++] = slot->samples[i].result;
     for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)
-        s->results[count++] = result_of(&slot->score_results[i]);
+        s->results[count++] = slot->score_results[i];
     const struct stage_message message = {
         .kind = STAGE_DONE,
         .done = {.serial = slot->job.serial, .result_count = count, .results = s->results}};
@@ -457,7 +449,7 @@ static void tell_done(struct stage *s, const struct stage_slot *slot)
 static void job_end(struct stage *s, struct stage_slot *slot)
 {
     uint32_t pushed = s->pushed_layers;
-    s->load.jobs++;
+    s->load.batches++;
     s->load.rows += slot->job.row_count;
     s->load.busy_us += (uint64_t)(clock_now_us(s->options.clock) - s->job_at_us);
     s->changed = true;

@@ -209,12 +209,11 @@ static void on_open(struct stage *s, const struct stage_open *open)
         return;
     }
     s->opened = true;
-    s->next_count = open->next.count;
+    s->next_count = open->next_count;
     for (uint32_t i = 0; i < s->next_count; i++) {
         struct stage_next *next = &s->next[i];
-        *next = (struct stage_next){.user = KV_USER_STAGE, .paths = open->next.stages[i].paths};
-        if (transport_connect(s->transport, open->next.stages[i].address, next, &next->peer,
-                              &error) >= 0)
+        *next = (struct stage_next){.user = KV_USER_STAGE, .paths = open->next[i].paths};
+        if (transport_connect(s->transport, open->next[i].address, next, &next->peer, &error) >= 0)
             continue;
         next->peer = NULL;
         stage_tell_state(s, false, error.text);

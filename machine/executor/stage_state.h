@@ -84,7 +84,7 @@ struct stage {
     /* End of the layers pushed of the running job. */
     uint32_t pushed_layers;
     struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_result *results;   /* [sequences_max + rows_max] */
+    struct sampled *results;        /* [sequences_max + rows_max] */
     struct message_buffer out;
 
     int64_t now_us;
@@ -92,7 +92,7 @@ struct stage {
     bool unsent;
     bool changed; /* `load` has changed since it was sent. */
     int64_t load_at_us;
-    struct stage_load load;
+    struct message_process load;
     int64_t job_at_us;
     bool stopping;
 };

@@ -4,31 +4,11 @@
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 
-#include "common/limits.h"
+#include "common/sampling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct sampling {
-    float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
-    float top_p;       /* In (0, 1]; 1 = off. */
-    float min_p;       /* In [0, 1]; 0 = off. */
-    uint32_t top_k;    /* 0 = off. */
-    uint64_t seed;
-    /* Alternatives to report, at most LIMIT_LOGPROBS; 0 = only the sampled token; -1 = none. */
-    int32_t logprobs;
-};
-
-struct sampled {
-    uint32_t id;
-    /* Natural logarithm of the token's softmax probability, from the raw logits at temperature 1.
-     * 0 if log-probabilities are not wanted. */
-    float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */
-    float top_logprobs[LIMIT_LOGPROBS];
-};
 
 /* Draws a token. `position` is the position that the new token will have in the sequence.
  * masked[0..masked_count) are ids that must not be drawn (end tokens before min_tokens is reached).

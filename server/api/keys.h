@@ -6,6 +6,7 @@
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
+#include "common/counters.h"
 #include "common/limits.h"
 #include "common/status.h"
 #include "server/api/error.h"
@@ -31,13 +32,11 @@ struct api_key_rules {
     bool metrics;               /* May read /metrics. */
 };
 
+#define API_KEY_COUNT(name, ...) uint64_t name;
 struct api_key_counts {
-    uint64_t requests; /* Answers admitted. */
-    uint64_t refused;  /* API requests refused because of a limit of the key. */
-    uint64_t prompt_tokens;
-    uint64_t generated_tokens;
-    uint32_t in_flight;
+    KEY_COUNTERS(API_KEY_COUNT)
 };
+#undef API_KEY_COUNT
 
 struct api_keys;
 struct api_key_set; /* A key file that was read and checked. */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define STOP_IDS_MAX 8
+
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
 {
     json_error_t wrong;
@@ -192,22 +194,22 @@ static bool parse_sampling(struct api_request *out, struct api_error *error)
         api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
     if (!api_field_integer(root, limit, 0, LIMIT_CONTEXT_TOKENS, &out->max_tokens, error) ||
-        !api_field_number(root, "temperature", 0, 2, false, &out->temperature, error) ||
-        !api_field_number(root, "top_p", 0, 1, true, &out->top_p, error) ||
-        !api_field_number(root, "min_p", 0, 1, false, &out->min_p, error) ||
+        !api_field_number(root, "temperature", 0, 2, false, &out->sampling.temperature, error) ||
+        !api_field_number(root, "top_p", 0, 1, true, &out->sampling.top_p, error) ||
+        !api_field_number(root, "min_p", 0, 1, false, &out->sampling.min_p, error) ||
         !api_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error) ||
         !api_field_integer(root, "min_tokens", 0, LIMIT_CONTEXT_TOKENS, &min_tokens, error) ||
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
-        !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
+        !api_field_bool(root, "ignore_eos", &out->sampling.ignore_end, error))
         return false;
     out->priority = (int32_t)priority;
-    out->top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
-    out->min_tokens = (uint32_t)min_tokens;
+    out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
+    out->sampling.output_tokens_min = (uint32_t)min_tokens;
     out->n = (uint32_t)n;
     out->has_seed = api_field(root, "seed") != NULL;
-    out->seed = (uint64_t)seed;
+    out->sampling.seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
         return api_error_set(error, 400, "min_tokens",
                              "min_tokens is %lld, above %s, which is %lld", (long long)min_tokens,
@@ -222,7 +224,7 @@ static bool parse_logprobs(struct api_request *out, struct api_error *error)
         if (!api_field_integer(out->root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
             !api_field_bool(out->root, "echo", &out->echo, error))
             return false;
-        out->logprobs = (int32_t)count;
+        out->sampling.logprobs = (int32_t)count;
         return true;
     }
     bool wanted = false;
@@ -232,7 +234,7 @@ static bool parse_logprobs(struct api_request *out, struct api_error *error)
         return false;
     if (!wanted && count > 0)
         return api_error_set(error, 400, "top_logprobs", "top_logprobs needs logprobs: true");
-    out->logprobs = wanted ? (int32_t)count : -1;
+    out->sampling.logprobs = wanted ? (int32_t)count : -1;
     return true;
 }
 
@@ -267,17 +269,16 @@ static bool parse_stops(struct api_request *out, struct api_error *error)
     }
     if (ids == NULL)
         return true;
-    size_t most = sizeof(out->stop_ids) / sizeof(out->stop_ids[0]);
     if (!json_is_array(ids))
         return api_field_wrong(error, "stop_token_ids", ids, "a list of token ids");
-    if (json_array_size(ids) > most)
+    if (json_array_size(ids) > STOP_IDS_MAX)
         return api_error_set(error, 400, "stop_token_ids",
-                             "stop_token_ids has %zu entries: at most %zu are taken",
-                             json_array_size(ids), most);
+                             "stop_token_ids has %zu entries: at most %d are taken",
+                             json_array_size(ids), STOP_IDS_MAX);
     uint32_t *list = NULL;
-    if (!api_ids_parse(ids, "stop_token_ids", &list, &out->stop_id_count, error))
+    if (!api_ids_parse(ids, "stop_token_ids", &list, &out->sampling.end_count, error))
         return false;
-    memcpy(out->stop_ids, list, out->stop_id_count * sizeof(*list));
+    memcpy(out->sampling.ends, list, out->sampling.end_count * sizeof(*list));
     free(list);
     return true;
 }
@@ -324,9 +325,9 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     if (out->root == NULL)
         return false;
     out->kind = kind;
-    out->temperature = 1;
-    out->top_p = 1;
-    out->logprobs = -1;
+    out->sampling.temperature = 1;
+    out->sampling.top_p = 1;
+    out->sampling.logprobs = -1;
     out->add_special_tokens = kind == API_COMPLETION;
     out->skip_special_tokens = true;
     bool good = kind == API_CHAT ? api_messages_parse(api_field(out->root, "messages"), out, error)

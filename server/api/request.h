@@ -5,6 +5,7 @@
 #define SERVER_API_REQUEST_H
 
 #include "common/limits.h"
+#include "common/sampling.h"
 #include "model/text/chat.h"
 #include "server/api/error.h"
 #include "server/api/stop_strings.h"
@@ -35,16 +36,10 @@ struct api_request {
     uint32_t message_count;
 
     int64_t max_tokens; /* -1 = not given. */
-    float temperature;
-    float top_p;
-    float min_p;
-    uint32_t top_k; /* 0 = off. */
+    /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
+    struct sampling sampling;
     bool has_seed;
-    uint64_t seed;
     uint32_t n;
-    uint32_t min_tokens;
-    bool ignore_eos;
-    int32_t logprobs; /* Alternatives per position; -1 = no log-probabilities. */
     bool echo;
     bool stream;
     bool include_usage;
@@ -54,8 +49,6 @@ struct api_request {
     bool return_token_ids;
     bool tokens_as_ids; /* vLLM's return_tokens_as_token_ids: token texts are "token_id:N". */
     struct stop_strings stops;
-    uint32_t stop_id_count;
-    uint32_t stop_ids[8];
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
 

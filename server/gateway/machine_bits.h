@@ -24,12 +24,4 @@ static inline void machine_bits_put(struct machine_bits *bits, uint32_t machine,
     *word = in ? *word | bit : *word & ~bit;
 }
 
-static inline bool machine_bits_empty(const struct machine_bits *bits)
-{
-    uint64_t any = 0;
-    for (uint32_t i = 0; i < sizeof(bits->words) / sizeof(bits->words[0]); i++)
-        any |= bits->words[i];
-    return any == 0;
-}
-
 #endif

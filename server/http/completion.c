@@ -233,7 +233,7 @@ static void on_token(void *self, const struct message_token *token)
         choice->cached_tokens = token->cached_tokens;
     api_keys_generated(c->server->keys, c->key, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
-    if (c->request.logprobs >= 0)
+    if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
     if (token->finish != FINISH_STOP) /* the end token itself is not part of the text */
         feed_token(choice, token);
@@ -295,24 +295,16 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
 
 /* --- opening: choices --- */
 
-static void sampling_of(const struct completion *c, const struct choice *choice, uint64_t seed,
-                        struct message_sampling *out)
+static void sampling_fill(const struct completion *c, const struct choice *choice, uint64_t seed,
+                          struct sampling *out)
 {
     const struct api_request *r = &c->request;
-    *out = (struct message_sampling){
-        .temperature = r->temperature,
-        .top_p = r->top_p,
-        .min_p = r->min_p,
-        .top_k = r->top_k,
-        .seed = seed + choice->index,
-        .logprobs = r->logprobs,
-        .output_tokens_max = (uint32_t)r->max_tokens,
-        .output_tokens_min = r->min_tokens,
-        .ignore_end = r->ignore_eos,
-    };
+    *out = r->sampling;
+    out->seed = seed + choice->index;
+    out->output_tokens_max = (uint32_t)r->max_tokens;
     out->end_count = tokenizer_ends(c->model->tokenizer, out->ends);
-    for (uint32_t i = 0; i < r->stop_id_count && out->end_count < 16; i++)
-        out->ends[out->end_count++] = r->stop_ids[i];
+    for (uint32_t i = 0; i < r->sampling.end_count && out->end_count < SAMPLING_ENDS_MAX; i++)
+        out->ends[out->end_count++] = r->sampling.ends[i];
 }
 
 /* Shows the prompt's text before the answer. */
@@ -334,7 +326,7 @@ static void echo_prompt(struct choice *choice)
     free(room);
     char tail[3];
     text_add(&choice->text, tail, detokenizer_finish(&whole, tail));
-    if (c->request.logprobs >= 0)
+    if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, choice->prompt->ids[0], NULL);
 }
 
@@ -344,7 +336,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
     if (c->request.echo)
         echo_prompt(choice);
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
-    bool score = c->request.echo && c->request.logprobs >= 0 && choice->prompt->count > 1;
+    bool score = c->request.echo && c->request.sampling.logprobs >= 0 && choice->prompt->count > 1;
     if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
         on_ended(choice, GATEWAY_DONE, "", 0);
         return true;
@@ -362,7 +354,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .priority = c->request.priority,
         .client = {on_token, on_ended, choice},
     };
-    sampling_of(c, choice, seed, &submit.sampling);
+    sampling_fill(c, choice, seed, &submit.sampling);
     if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
         return true;
     api_error_set(error, 429, NULL, "too many requests are open here");
@@ -377,7 +369,7 @@ static void unchanged(void *self)
 
 static bool submit_choices(struct completion *c, struct api_error *error)
 {
-    uint64_t seed = c->request.has_seed ? c->request.seed
+    uint64_t seed = c->request.has_seed ? c->request.sampling.seed
                                         : random_at(c->server->id_key, ~c->server->id_counter);
     uint64_t prompt_tokens = 0;
     for (uint32_t i = 0; i < c->choice_count; i++) {

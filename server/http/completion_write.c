@@ -44,7 +44,7 @@ static void add_chat_logprob(struct choice *choice, uint32_t id, const struct me
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->logprob_tokens;
-    uint32_t wanted = (uint32_t)c->request.logprobs;
+    uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     add_separator(list);
     add_chat_entry(list, c, id, entry->logprob);
     text_adds(list, ",\"top_logprobs\":[");
@@ -63,7 +63,7 @@ static void add_top_object(struct choice *choice, uint32_t id, const struct mess
 {
     const struct completion *c = choice->completion;
     struct text *list = &choice->logprob_tops;
-    uint32_t wanted = (uint32_t)c->request.logprobs;
+    uint32_t wanted = (uint32_t)c->request.sampling.logprobs;
     bool itself = false;
     text_adds(list, "{");
     for (uint32_t i = 0; i < entry->top_count && i < wanted; i++) {
@@ -127,7 +127,7 @@ static void write_list(struct text *out, const char *before, const struct text *
 static void write_logprobs(struct text *out, const struct choice *choice)
 {
     text_adds(out, ",\"logprobs\":");
-    if (choice->completion->request.logprobs < 0) {
+    if (choice->completion->request.sampling.logprobs < 0) {
         text_adds(out, "null");
     } else if (is_chat(choice->completion)) {
         write_list(out, "{\"content\":[", &choice->logprob_tokens);

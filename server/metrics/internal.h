@@ -19,8 +19,7 @@ struct metrics_machine {
     bool counters_known;
     struct message_stats last;
     struct message_stats carried; /* Counters of its earlier processes. */
-    struct message_others others;
-    uint32_t load_count; /* 0 = no stages. */
+    uint32_t load_count;          /* 0 = no stages. */
     struct message_load *loads;
 };
 
@@ -32,7 +31,7 @@ struct metrics_machine {
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics {
-    const struct config *config;
+    const struct fleet *fleet;
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];
@@ -42,19 +41,9 @@ struct metrics {
     struct histogram prompt_sizes;              /* In tokens. */
     struct histogram answer_sizes;
     bool has_events;
-    uint64_t events_written;
-    uint64_t events_dropped;
-    int64_t certificate_expires;
+    uint64_t values[METRICS_VALUE_COUNT];
     uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
     uint64_t ended[METRICS_REASON_COUNT];
-    uint64_t refused;
-    uint64_t resumed;
-    uint64_t handed_over;
-    uint64_t prompt_tokens;
-    uint64_t generated_tokens;
-    uint32_t open;
-    uint32_t waiting;
-    uint32_t unrouted;
     struct metrics_machine machines[LIMIT_MACHINES];
     struct message_stats forgotten; /* Counters of removed machines, which sums keep. */
     uint32_t path_count;
@@ -65,7 +54,37 @@ struct metrics {
 /* A machine's counters summed over all its processes; its gauges are the latest. */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
+/* The groups of families that common/counters.h names. The groups of a machine follow each other on
+ * the page in this order. */
+enum metrics_group {
+    METRICS_GROUP_HIDDEN, /* Not on the page, or a part of another family. */
+    METRICS_GROUP_LOAD,
+    METRICS_GROUP_WORK,
+    METRICS_GROUP_SENT,
+    METRICS_GROUP_TRANSFERS,
+    METRICS_GROUP_COPIES,
+    METRICS_GROUP_REQUESTS, /* Labelled as vLLM does. */
+    METRICS_GROUP_ROUTING,
+    METRICS_GROUP_EVENTS,      /* Only with an event log. */
+    METRICS_GROUP_CERTIFICATE, /* Only with a certificate. */
+};
+
+/* A family whose values are a field of a struct. */
+struct metrics_row {
+    uint32_t bits; /* 32 or 64. */
+    size_t offset;
+    double factor;
+    enum metrics_group group;
+    const char *type;
+    const char *family;
+    const char *help;
+};
+
+#define METRICS_ROW(bits, offset, kind, group, factor, family, help)                               \
+    {bits, offset, factor, METRICS_GROUP_##group, COUNTER_TYPE_##kind, family, help},
+
 /* render.c */
+double metrics_row_value(const struct metrics_row *row, const void *values);
 void metrics_family(struct text *out, const char *name, const char *type, const char *help);
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
 /* machine="…",pool="…" */

@@ -13,13 +13,13 @@
 #define TIME_BUCKETS 30
 #define SIZE_BUCKETS 18 /* up to LIMIT_CONTEXT_TOKENS */
 
-enum status metrics_open(const struct config *config, const char *model_name,
+enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out)
 {
     struct metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return ST_NO_MEMORY;
-    m->config = config;
+    m->fleet = fleet;
     m->keys = keys;
     snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
     for (int which = 0; which < METRICS_TIME_COUNT; which++)
@@ -52,36 +52,14 @@ void metrics_request_ended(struct metrics *m, enum metrics_reason reason)
     m->ended[reason]++;
 }
 
-void metrics_request_refused(struct metrics *m)
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
 {
-    m->refused++;
+    m->values[counter] += by;
 }
 
-void metrics_request_resumed(struct metrics *m)
+void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to)
 {
-    m->resumed++;
-}
-
-void metrics_request_handed_over(struct metrics *m)
-{
-    m->handed_over++;
-}
-
-void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens)
-{
-    m->prompt_tokens += tokens;
-}
-
-void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens)
-{
-    m->generated_tokens += tokens;
-}
-
-void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted)
-{
-    m->open = open;
-    m->waiting = waiting;
-    m->unrouted = unrouted;
+    m->values[value] = to;
 }
 
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool)
@@ -95,13 +73,8 @@ void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped)
 {
     m->has_events = has_log;
-    m->events_written = written;
-    m->events_dropped = dropped;
-}
-
-void metrics_certificate_set(struct metrics *m, int64_t expires)
-{
-    m->certificate_expires = expires;
+    m->values[METRICS_EVENTS_WRITTEN] = written;
+    m->values[METRICS_EVENTS_DROPPED] = dropped;
 }
 
 void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens)
@@ -145,36 +118,11 @@ static bool has_restarted(const struct message_stats *last, const struct message
            now->transfer_bytes < last->transfer_bytes || now->transfer_us < last->transfer_us;
 }
 
-static void counters_add(struct message_stats *to, const struct message_stats *from)
-{
-    to->prompt_tokens_done += from->prompt_tokens_done;
-    to->prefix_query_tokens += from->prefix_query_tokens;
-    to->prefix_hit_tokens += from->prefix_hit_tokens;
-    to->generated_tokens_done += from->generated_tokens_done;
-    to->preemptions += from->preemptions;
-    to->prompt_batches += from->prompt_batches;
-    to->token_batches += from->token_batches;
-    to->transfer_bytes += from->transfer_bytes;
-    to->transfer_layers += from->transfer_layers;
-    to->transfers_layerwise += from->transfers_layerwise;
-    to->transfers_one_piece += from->transfers_one_piece;
-    to->transfers_failed += from->transfers_failed;
-    to->transfer_us += from->transfer_us;
-    to->transfer_exposed_us += from->transfer_exposed_us;
-    to->transfer_held_bytes += from->transfer_held_bytes;
-    to->staged.out_bytes += from->staged.out_bytes;
-    to->staged.out_us += from->staged.out_us;
-    to->staged.in_bytes += from->staged.in_bytes;
-    to->staged.in_us += from->staged.in_us;
-    to->staged.peer_bytes += from->staged.peer_bytes;
-    to->staged.peer_us += from->staged.peer_us;
-}
-
 void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message_stats *stats)
 {
     struct metrics_machine *figures = &m->machines[machine];
     if (has_restarted(&figures->last, stats))
-        counters_add(&figures->carried, &figures->last);
+        message_stats_add(&figures->carried, &figures->last);
     figures->last = *stats;
     figures->gauges_known = true;
     figures->counters_known = true;
@@ -183,14 +131,14 @@ void metrics_stats_set(struct metrics *m, uint32_t machine, const struct message
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine)
 {
     struct message_stats sum = m->machines[machine].last;
-    counters_add(&sum, &m->machines[machine].carried);
+    message_stats_add(&sum, &m->machines[machine].carried);
     return sum;
 }
 
 void metrics_machine_forget(struct metrics *m, uint32_t machine)
 {
     struct message_stats counters = metrics_counters(m, machine);
-    counters_add(&m->forgotten, &counters);
+    message_stats_add(&m->forgotten, &counters);
     free(m->machines[machine].loads);
     memset(&m->machines[machine], 0, sizeof(m->machines[machine]));
     for (uint32_t other = 0; other < LIMIT_MACHINES; other++) {

@@ -8,8 +8,9 @@
 #ifndef SERVER_METRICS_METRICS_H
 #define SERVER_METRICS_METRICS_H
 
+#include "common/counters.h"
 #include "common/status.h"
-#include "config/config.h"
+#include "server/fleet/fleet.h"
 #include "transport/message.h"
 
 #include <stdbool.h>
@@ -19,9 +20,9 @@
 struct api_keys; /* See server/api/keys.h. */
 struct metrics;
 
-/* The config supplies the names of machines and pools (not owned); model_name is a label (copied);
+/* The fleet supplies the names of machines and pools (not owned); model_name is a label (copied);
  * keys: whose counters are shown as well (not owned; NULL = none). */
-enum status metrics_open(const struct config *config, const char *model_name,
+enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
 
@@ -69,15 +70,16 @@ enum metrics_reason {
 };
 
 void metrics_request_ended(struct metrics *m, enum metrics_reason reason);
-void metrics_request_refused(struct metrics *m);
-void metrics_request_resumed(struct metrics *m);
-void metrics_request_handed_over(struct metrics *m);
-void metrics_prompt_tokens_add(struct metrics *m, uint64_t tokens);
-void metrics_generated_tokens_add(struct metrics *m, uint64_t tokens);
 
-/* Open requests now: all; those that no machine has begun; those that wait in the cluster
- * scheduler. */
-void metrics_open_set(struct metrics *m, uint32_t open, uint32_t waiting, uint32_t unrouted);
+/* The gateway's own counters and gauges. */
+#define METRICS_VALUE(name, ...) METRICS_##name,
+enum metrics_value { GATEWAY_COUNTERS(METRICS_VALUE) METRICS_VALUE_COUNT };
+#undef METRICS_VALUE
+
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by);
+/* CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
+void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
+
 /* Lines of the event log, if there is one. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
 /* A served model; there are at most METRICS_VERSIONS at a time. */
@@ -93,8 +95,6 @@ void metrics_versions_set(struct metrics *m,
                           const struct metrics_version versions[METRICS_VERSIONS]);
 /* Sets the model label of vLLM's metrics. */
 void metrics_model_set(struct metrics *m, const char *model_name);
-/* When the certificate expires (seconds since 1970; 0 = no certificate). */
-void metrics_certificate_set(struct metrics *m, int64_t expires);
 /* Records the sizes of a request that ended normally. */
 void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t generated_tokens);
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
@@ -104,8 +104,6 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine);
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
-/* The load of other gateways on the machine; all zero = not connected. */
-void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 /* Leads until the first call says otherwise. */
 void metrics_leads_set(struct metrics *m, bool leads);

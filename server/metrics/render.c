@@ -66,8 +66,8 @@ static void vllm_sample(struct text *out, const struct metrics *m, const char *n
 
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine)
 {
-    metrics_label_add(out, "", "machine", m->config->machines[machine].name);
-    metrics_label_add(out, ",", "pool", pool_name(m->config->machines[machine].pool));
+    metrics_label_add(out, "", "machine", m->fleet->machines[machine].config.name);
+    metrics_label_add(out, ",", "pool", pool_name(m->fleet->machines[machine].config.pool));
 }
 
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
@@ -77,6 +77,18 @@ void metrics_machine_sample(struct text *out, const struct metrics *m, const cha
     metrics_machine_labels(out, m, machine);
     text_adds(out, "}");
     metrics_value_add(out, value);
+}
+
+double metrics_row_value(const struct metrics_row *row, const void *values)
+{
+    const char *at = (const char *)values + row->offset;
+    uint32_t narrow = 0;
+    uint64_t wide = 0;
+    if (row->bits == 32)
+        memcpy(&narrow, at, sizeof(narrow));
+    else
+        memcpy(&wide, at, sizeof(wide));
+    return (row->bits == 32 ? (double)narrow : (double)wide) * row->factor;
 }
 
 /* ---- times ---- */
@@ -176,21 +188,35 @@ static void sizes_render(struct text *out, const struct metrics *m, const char *
     vllm_sample(out, m, count, (double)h->total);
 }
 
+/* ---- the gateway's own values ---- */
+
+#define GATEWAY_ROW(name, kind, group, family, help)                                               \
+    METRICS_ROW(64, METRICS_##name * sizeof(uint64_t), kind, group, 1, family, help)
+static const struct metrics_row gateway_rows[] = {GATEWAY_COUNTERS(GATEWAY_ROW)};
+#undef GATEWAY_ROW
+
+static void group_render(struct text *out, const struct metrics *m, enum metrics_group group)
+{
+    for (size_t i = 0; i < sizeof(gateway_rows) / sizeof(gateway_rows[0]); i++) {
+        const struct metrics_row *row = &gateway_rows[i];
+        if (row->group != group)
+            continue;
+        double value = metrics_row_value(row, m->values);
+        metrics_family(out, row->family, row->type, row->help);
+        if (group == METRICS_GROUP_REQUESTS) {
+            vllm_sample(out, m, row->family, value);
+            continue;
+        }
+        text_adds(out, row->family);
+        metrics_value_add(out, value);
+    }
+}
+
 /* ---- requests ---- */
 
 static void requests_render(struct text *out, const struct metrics *m)
 {
-    metrics_family(out, "vllm:num_requests_running", "gauge", "Requests that a machine has begun.");
-    vllm_sample(out, m, "vllm:num_requests_running", m->open - m->waiting);
-    metrics_family(out, "vllm:num_requests_waiting", "gauge",
-                   "Requests that no machine has begun.");
-    vllm_sample(out, m, "vllm:num_requests_waiting", m->waiting);
-    metrics_family(out, "vllm:prompt_tokens_total", "counter",
-                   "Tokens of prompts, computed or cached.");
-    vllm_sample(out, m, "vllm:prompt_tokens_total", (double)m->prompt_tokens);
-    metrics_family(out, "vllm:generation_tokens_total", "counter", "Tokens that were generated.");
-    vllm_sample(out, m, "vllm:generation_tokens_total", (double)m->generated_tokens);
-
+    group_render(out, m, METRICS_GROUP_REQUESTS);
     sizes_render(out, m, "vllm:request_prompt_tokens", "Prompt tokens of requests that ended well.",
                  &m->prompt_sizes);
     sizes_render(out, m, "vllm:request_generation_tokens",
@@ -205,18 +231,7 @@ static void requests_render(struct text *out, const struct metrics *m)
         text_adds(out, "}");
         metrics_value_add(out, (double)m->ended[reason]);
     }
-    metrics_family(out, "cleave_requests_unrouted", "gauge",
-                   "Requests in the cluster scheduler's queue, without a machine yet.");
-    text_addf(out, "cleave_requests_unrouted %u\n", m->unrouted);
-    metrics_family(out, "cleave_requests_refused_total", "counter",
-                   "Requests that were refused: a queue was full, or they can never fit.");
-    text_addf(out, "cleave_requests_refused_total %llu\n", (unsigned long long)m->refused);
-    metrics_family(out, "cleave_requests_resumed_total", "counter",
-                   "Times that a request lost its machines and went on elsewhere.");
-    text_addf(out, "cleave_requests_resumed_total %llu\n", (unsigned long long)m->resumed);
-    metrics_family(out, "cleave_requests_handed_over_total", "counter",
-                   "Times that an answer left a machine that drained, with its KV.");
-    text_addf(out, "cleave_requests_handed_over_total %llu\n", (unsigned long long)m->handed_over);
+    group_render(out, m, METRICS_GROUP_ROUTING);
     metrics_family(out, "cleave_http_requests_total", "counter", "HTTP responses, by status code.");
     for (int code = 0; code < METRICS_HTTP_CODES; code++)
         if (m->http_codes[code] > 0)
@@ -226,71 +241,29 @@ static void requests_render(struct text *out, const struct metrics *m)
 
 /* ---- API keys ---- */
 
-struct key_family {
-    const char *name;
-    const char *type;
-    const char *help;
-    size_t offset; /* in struct api_key_counts */
-    bool narrow;   /* uint32_t; otherwise uint64_t */
-};
-
-#define KEY_FIELD(name) offsetof(struct api_key_counts, name)
-
-static const struct key_family key_families[] = {
-    {"cleave_key_requests_total", "counter", "Answers that an API key began.", KEY_FIELD(requests),
-     false},
-    {"cleave_key_refused_total", "counter",
-     "Requests refused because their API key was at a limit.", KEY_FIELD(refused), false},
-    {"cleave_key_prompt_tokens_total", "counter", "Prompt tokens of an API key.",
-     KEY_FIELD(prompt_tokens), false},
-    {"cleave_key_generated_tokens_total", "counter", "Tokens generated for an API key.",
-     KEY_FIELD(generated_tokens), false},
-    {"cleave_key_requests_in_flight", "gauge", "Answers of an API key that are not done yet.",
-     KEY_FIELD(in_flight), true},
-};
+#define KEY_ROW(name, kind, family, help)                                                          \
+    METRICS_ROW(64, offsetof(struct api_key_counts, name), kind, HIDDEN, 1, family, help)
+static const struct metrics_row key_rows[] = {KEY_COUNTERS(KEY_ROW)};
+#undef KEY_ROW
 
 static void keys_render(struct text *out, const struct metrics *m)
 {
-    size_t families = m->keys != NULL ? sizeof(key_families) / sizeof(key_families[0]) : 0;
+    size_t families = m->keys != NULL ? sizeof(key_rows) / sizeof(key_rows[0]) : 0;
     for (size_t f = 0; f < families; f++) {
-        const struct key_family *fam = &key_families[f];
+        const struct metrics_row *row = &key_rows[f];
         bool begun = false;
         for (uint32_t key = 0; key < API_KEY_PLACES; key++) {
             const struct api_key_rules *rules = api_keys_rules(m->keys, key);
             if (rules == NULL)
                 continue;
             if (!begun)
-                metrics_family(out, fam->name, fam->type, fam->help);
+                metrics_family(out, row->family, row->type, row->help);
             begun = true;
-            const char *at = (const char *)api_keys_counts(m->keys, key) + fam->offset;
-            uint32_t narrow = 0;
-            uint64_t wide = 0;
-            memcpy(fam->narrow ? (void *)&narrow : (void *)&wide, at,
-                   fam->narrow ? sizeof(narrow) : sizeof(wide));
-            text_addf(out, "%s{", fam->name);
+            text_addf(out, "%s{", row->family);
             metrics_label_add(out, "", "key", rules->name);
             text_adds(out, "}");
-            metrics_value_add(out, (double)(fam->narrow ? narrow : wide));
+            metrics_value_add(out, metrics_row_value(row, api_keys_counts(m->keys, key)));
         }
-    }
-}
-
-/* ---- the gateway itself ---- */
-
-static void gateway_render(struct text *out, const struct metrics *m)
-{
-    if (m->has_events) {
-        metrics_family(out, "cleave_events_written_total", "counter", "Lines of log/events_file.");
-        text_addf(out, "cleave_events_written_total %llu\n", (unsigned long long)m->events_written);
-        metrics_family(out, "cleave_events_dropped_total", "counter",
-                       "Lines that log/events_file did not take: its disk is full, or too slow.");
-        text_addf(out, "cleave_events_dropped_total %llu\n", (unsigned long long)m->events_dropped);
-    }
-    if (m->certificate_expires != 0) {
-        metrics_family(out, "cleave_certificate_expires_seconds", "gauge",
-                       "When the TLS certificate ends to be valid, since 1970.");
-        text_addf(out, "cleave_certificate_expires_seconds %lld\n",
-                  (long long)m->certificate_expires);
     }
 }
 
@@ -306,9 +279,9 @@ static double kv_usage(const struct metrics *m)
 {
     uint64_t total = 0;
     uint64_t used = 0;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct metrics_machine *machine = &m->machines[i];
-        if (!machine->gauges_known || m->config->machines[i].pool == POOL_PROMPT)
+        if (!machine->gauges_known || m->fleet->machines[i].config.pool == POOL_PROMPT)
             continue;
         for (int state = 0; state < 6; state++)
             total += machine->last.kv_blocks[state];
@@ -318,31 +291,23 @@ static double kv_usage(const struct metrics *m)
     return total > 0 ? (double)used / (double)total : 0;
 }
 
-static void prefix_render(struct text *out, const struct metrics *m)
-{
-    uint64_t queries = m->forgotten.prefix_query_tokens;
-    uint64_t hits = m->forgotten.prefix_hit_tokens;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
-        struct message_stats stats = metrics_counters(m, i);
-        queries += stats.prefix_query_tokens;
-        hits += stats.prefix_hit_tokens;
-    }
-    metrics_family(out, "vllm:prefix_cache_queries_total", "counter",
-                   "Tokens of prompts that were looked up in prefix caches.");
-    vllm_sample(out, m, "vllm:prefix_cache_queries_total", (double)queries);
-    metrics_family(out, "vllm:prefix_cache_hits_total", "counter",
-                   "Of these, tokens that were found.");
-    vllm_sample(out, m, "vllm:prefix_cache_hits_total", (double)hits);
-}
+#define CLUSTER_ROW(name, family, help)                                                            \
+    METRICS_ROW(64, offsetof(struct message_stats, name), COUNTER, HIDDEN, 1, family, help)
+static const struct metrics_row cluster_rows[] = {CLUSTER_COUNTERS(CLUSTER_ROW)};
+#undef CLUSTER_ROW
 
-static void preemptions_render(struct text *out, const struct metrics *m)
+static void cluster_render(struct text *out, const struct metrics *m)
 {
-    uint64_t all = m->forgotten.preemptions;
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
-        all += metrics_counters(m, i).preemptions;
-    metrics_family(out, "vllm:num_preemptions_total", "counter",
-                   "Answers that gave up their KV memory for others and were computed again.");
-    vllm_sample(out, m, "vllm:num_preemptions_total", (double)all);
+    struct message_stats sum = m->forgotten;
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
+        struct message_stats stats = metrics_counters(m, i);
+        message_stats_add(&sum, &stats);
+    }
+    for (size_t i = 0; i < sizeof(cluster_rows) / sizeof(cluster_rows[0]); i++) {
+        const struct metrics_row *row = &cluster_rows[i];
+        metrics_family(out, row->family, row->type, row->help);
+        vllm_sample(out, m, row->family, metrics_row_value(row, &sum));
+    }
 }
 
 static void kv_render(struct text *out, const struct metrics *m)
@@ -354,7 +319,7 @@ static void kv_render(struct text *out, const struct metrics *m)
                    "The same (vllm:kv_cache_usage_perc by its older name).");
     vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
     metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
             text_adds(out, "cleave_kv_blocks{");
             metrics_machine_labels(out, m, i);
@@ -365,131 +330,53 @@ static void kv_render(struct text *out, const struct metrics *m)
     }
 }
 
-enum field_width { WIDTH_32, WIDTH_64 };
+#define MACHINE_ROW(bits, name, ...)                                                               \
+    METRICS_ROW(bits, offsetof(struct message_stats, name), __VA_ARGS__)
+#define COPY_ROW(bits, name, ...)                                                                  \
+    METRICS_ROW(bits, offsetof(struct message_stats, staged.name), __VA_ARGS__)
+static const struct metrics_row machine_rows[] = {MACHINE_COUNTERS(MACHINE_ROW)
+                                                      COPY_COUNTERS(COPY_ROW)};
+#undef MACHINE_ROW
+#undef COPY_ROW
 
-struct machine_family {
-    const char *name;
-    const char *type;
-    const char *help;
-    size_t offset; /* in struct message_stats */
-    enum field_width width;
-    double scale;
-};
-
-#define FIELD(name) offsetof(struct message_stats, name)
-
-static const struct machine_family machine_families[] = {
-    {"cleave_prompts_waiting", "gauge", "Prompts that wait for a batch.", FIELD(prompts_waiting),
-     WIDTH_32, 1},
-    {"cleave_prompts_running", "gauge", "Prompts of which a part is computed.",
-     FIELD(prompts_running), WIDTH_32, 1},
-    {"cleave_prompt_tokens_pending", "gauge", "Prompt tokens that are not computed yet.",
-     FIELD(prompt_tokens_pending), WIDTH_64, 1},
-    {"cleave_reservations_waiting", "gauge", "Requests that wait for KV memory.",
-     FIELD(reservations_waiting), WIDTH_32, 1},
-    {"cleave_transfers_awaited", "gauge", "Requests whose KV is not there yet.",
-     FIELD(transfers_awaited), WIDTH_32, 1},
-    {"cleave_decodes_running", "gauge", "Requests in the token batch.", FIELD(decodes_running),
-     WIDTH_32, 1},
-    {"cleave_decode_tokens_pending", "gauge", "Tokens that running requests may still generate.",
-     FIELD(decode_tokens_pending), WIDTH_64, 1},
-    {"cleave_machine_resident_bytes", "gauge", "Resident memory of a machine's process.",
-     FIELD(resident_bytes), WIDTH_64, 1},
-    {"cleave_machine_prompt_tokens_total", "counter", "Prompt tokens that a machine computed.",
-     FIELD(prompt_tokens_done), WIDTH_64, 1},
-    {"cleave_prefix_cache_queries_tokens_total", "counter",
-     "Tokens of prompts that were looked up in a machine's prefix cache.",
-     FIELD(prefix_query_tokens), WIDTH_64, 1},
-    {"cleave_prefix_cache_hits_tokens_total", "counter",
-     "Of these, tokens whose KV was found there.", FIELD(prefix_hit_tokens), WIDTH_64, 1},
-    {"cleave_machine_generated_tokens_total", "counter", "Tokens that a machine generated.",
-     FIELD(generated_tokens_done), WIDTH_64, 1},
-    {"cleave_preemptions_total", "counter",
-     "Answers that gave up their KV memory for others and were computed again.", FIELD(preemptions),
-     WIDTH_64, 1},
-    {"cleave_prompt_batches_total", "counter", "Batches with prompt tokens.", FIELD(prompt_batches),
-     WIDTH_64, 1},
-    {"cleave_token_batches_total", "counter", "Batches with decode steps.", FIELD(token_batches),
-     WIDTH_64, 1},
-    {"cleave_transfer_bytes_total", "counter", "KV bytes that were written to token machines.",
-     FIELD(transfer_bytes), WIDTH_64, 1},
-    {"cleave_transfer_held_bytes_total", "counter",
-     "KV bytes that were not written: the token machine had them.", FIELD(transfer_held_bytes),
-     WIDTH_64, 1},
-    {"cleave_transfer_layers_total", "counter", "Layers of KV that were written to token machines.",
-     FIELD(transfer_layers), WIDTH_64, 1},
-    {"cleave_transfers_failed_total", "counter", "KV transfers that failed.",
-     FIELD(transfers_failed), WIDTH_64, 1},
-    {"cleave_transfer_seconds_total", "counter",
-     "Time of transfers, each from its first write until all was there.", FIELD(transfer_us),
-     WIDTH_64, 1e-6},
-    {"cleave_transfer_exposed_seconds_total", "counter",
-     "The part of cleave_transfer_seconds_total that no compute hid.", FIELD(transfer_exposed_us),
-     WIDTH_64, 1e-6},
-    {"cleave_kv_way", "gauge",
-     "Where a machine's KV is and how it travels: 0 the host's memory, 1 a GPU's, straight from "
-     "and "
-     "into it where its peers can, 2 a GPU's, staged through the host's, 3 likewise, but straight "
-     "into the GPUs of other machines of its computer (CUDA IPC).",
-     FIELD(staged.way), WIDTH_32, 1},
-    {"cleave_kv_staged_out_bytes_total", "counter",
-     "KV bytes that were copied out of a GPU's memory to be sent.", FIELD(staged.out_bytes),
-     WIDTH_64, 1},
-    {"cleave_kv_staged_out_seconds_total", "counter", "Time in which such copies were under way.",
-     FIELD(staged.out_us), WIDTH_64, 1e-6},
-    {"cleave_kv_staged_in_bytes_total", "counter",
-     "KV bytes that came and were copied into a GPU's memory.", FIELD(staged.in_bytes), WIDTH_64,
-     1},
-    {"cleave_kv_staged_in_seconds_total", "counter", "Time in which such copies were under way.",
-     FIELD(staged.in_us), WIDTH_64, 1e-6},
-    {"cleave_kv_ipc_bytes_total", "counter",
-     "KV and activations that were copied from a GPU's memory into another machine's or stage's.",
-     FIELD(staged.peer_bytes), WIDTH_64, 1},
-    {"cleave_kv_ipc_seconds_total", "counter", "Time in which such copies were under way.",
-     FIELD(staged.peer_us), WIDTH_64, 1e-6},
-};
-
-static double field_of(const struct message_stats *stats, const struct machine_family *f)
+static void machine_group_render(struct text *out, const struct metrics *m,
+                                 enum metrics_group group)
 {
-    const char *at = (const char *)stats + f->offset;
-    uint32_t narrow = 0;
-    uint64_t wide = 0;
-    if (f->width == WIDTH_32)
-        memcpy(&narrow, at, sizeof(narrow));
-    else
-        memcpy(&wide, at, sizeof(wide));
-    return (f->width == WIDTH_32 ? (double)narrow : (double)wide) * f->scale;
+    for (size_t r = 0; r < sizeof(machine_rows) / sizeof(machine_rows[0]); r++) {
+        const struct metrics_row *row = &machine_rows[r];
+        bool gauge = strcmp(row->type, "gauge") == 0;
+        if (row->group != group)
+            continue;
+        metrics_family(out, row->family, row->type, row->help);
+        for (uint32_t i = 0; i < m->fleet->count; i++) {
+            if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
+                continue;
+            struct message_stats stats = metrics_counters(m, i);
+            metrics_machine_sample(out, m, row->family, i, metrics_row_value(row, &stats));
+        }
+    }
 }
 
 static void machines_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
-        if (config_machine_present(m->config, i))
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
     metrics_family(
         out, "cleave_machine_in_pool", "gauge",
         "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
+    for (uint32_t i = 0; i < m->fleet->count; i++)
         if (m->machines[i].pool_known)
             metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
     metrics_family(out, "cleave_pool_moves_total", "counter",
                    "Moves of a machine from pool to pool.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
-        if (config_machine_present(m->config, i))
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
                                    (double)m->machines[i].moves);
-    for (size_t f = 0; f < sizeof(machine_families) / sizeof(machine_families[0]); f++) {
-        const struct machine_family *fam = &machine_families[f];
-        bool gauge = strcmp(fam->type, "gauge") == 0;
-        metrics_family(out, fam->name, fam->type, fam->help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++) {
-            if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
-                continue;
-            struct message_stats stats = metrics_counters(m, i);
-            metrics_machine_sample(out, m, fam->name, i, field_of(&stats, fam));
-        }
-    }
+    for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
+        machine_group_render(out, m, (enum metrics_group)group);
 }
 
 static void transfers_render(struct text *out, const struct metrics *m)
@@ -498,7 +385,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
                    "KV transfers that arrived, by how: layer by layer, or in one piece.");
     uint64_t transfer_us = 0;
     uint64_t exposed_us = 0;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         if (!m->machines[i].counters_known)
             continue;
         struct message_stats stats = metrics_counters(m, i);
@@ -525,7 +412,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
  * the links that are down. */
 static void links_render(struct text *out, const struct metrics *m)
 {
-    uint32_t count = m->config->machine_count;
+    uint32_t count = m->fleet->count;
     metrics_family(out, "cleave_link_up", "gauge",
                    "1 while a prompt machine can write into a token machine's memory; path says "
                    "how. With more "
@@ -537,8 +424,8 @@ static void links_render(struct text *out, const struct metrics *m)
             if (link == METRICS_LINK_UNKNOWN || (up && count > LINKS_SHOWN_MACHINES))
                 continue;
             text_adds(out, "cleave_link_up{");
-            metrics_label_add(out, "", "prompt", m->config->machines[from].name);
-            metrics_label_add(out, ",", "token", m->config->machines[to].name);
+            metrics_label_add(out, "", "prompt", m->fleet->machines[from].config.name);
+            metrics_label_add(out, ",", "token", m->fleet->machines[to].config.name);
             metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
             text_adds(out, "}");
             metrics_value_add(out, up);
@@ -550,7 +437,7 @@ static void links_render(struct text *out, const struct metrics *m)
         uint32_t up = 0;
         for (uint32_t to = 0; to < count; to++)
             up += m->links[from][to] >= METRICS_LINK_UP;
-        if (config_machine_present(m->config, from))
+        if (fleet_machine_present(&m->fleet->machines[from]))
             metrics_machine_sample(out, m, "cleave_links_up", from, up);
     }
 }
@@ -561,11 +448,13 @@ char *metrics_render(const struct metrics *m, size_t *bytes_out)
     times_render(&out, m);
     requests_render(&out, m);
     keys_render(&out, m);
-    gateway_render(&out, m);
+    if (m->has_events)
+        group_render(&out, m, METRICS_GROUP_EVENTS);
+    if (m->values[METRICS_CERTIFICATE_EXPIRES] != 0)
+        group_render(&out, m, METRICS_GROUP_CERTIFICATE);
     metrics_versions_render(&out, m);
     kv_render(&out, m);
-    prefix_render(&out, m);
-    preemptions_render(&out, m);
+    cluster_render(&out, m);
     machines_render(&out, m);
     metrics_stages_render(&out, m);
     metrics_others_render(&out, m);

@@ -156,13 +156,13 @@ inline void sampling(const char *name, float temperature, float top_p, int32_t l
                      uint32_t rows, uint32_t vocab, bool tiny)
 {
     gpu::buffer<float> logits((size_t)rows * vocab);
-    struct cuda_sample one = {};
-    one.temperature = temperature;
-    one.top_p = top_p;
-    one.logprobs = logprobs;
-    one.given = CUDA_SAMPLE_NONE;
-    gpu::buffer<struct cuda_sample> samples(std::vector<struct cuda_sample>(rows, one));
-    gpu::buffer<struct cuda_sampled> sampled(rows);
+    struct compute_sample one = {};
+    one.sampling.temperature = temperature;
+    one.sampling.top_p = top_p;
+    one.sampling.logprobs = logprobs;
+    one.given = COMPUTE_SAMPLE_DRAW;
+    gpu::buffer<struct compute_sample> samples(std::vector<struct compute_sample>(rows, one));
+    gpu::buffer<struct compute_sampled> sampled(rows);
     fill(logits, logits.size, -15, 15);
     const double ms = gpu::median_ms(
         NULL, [&] { cuda_sample(NULL, logits, vocab, samples, rows, sampled); }, tiny ? 1 : 20,

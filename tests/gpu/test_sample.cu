@@ -45,21 +45,21 @@ void fill(gpu::random &random, std::vector<float> &logits)
     }
 }
 
-struct cuda_sample draw_settings(gpu::random &random, uint32_t vocab)
+struct compute_sample draw_settings(gpu::random &random, uint32_t vocab)
 {
-    struct cuda_sample s = {};
-    s.temperature = random.below(5) == 0   ? 0
-                    : random.below(3) == 0 ? 1
-                                           : random.uniform(0.1f, 2.1f);
-    s.top_p = random.below(2) ? 1 : random.uniform(0.01f, 0.999f);
-    s.top_k = random.below(3) ? 0 : 1 + random.below(random.below(2) ? 60 : vocab + 3);
-    s.min_p = random.below(3) ? 0 : random.uniform(0, random.below(2) ? 1.0f : 0.01f);
-    s.seed = (uint64_t)random.bits() << 32 | random.bits();
+    struct compute_sample s = {};
+    s.sampling.temperature = random.below(5) == 0   ? 0
+                             : random.below(3) == 0 ? 1
+                                                    : random.uniform(0.1f, 2.1f);
+    s.sampling.top_p = random.below(2) ? 1 : random.uniform(0.01f, 0.999f);
+    s.sampling.top_k = random.below(3) ? 0 : 1 + random.below(random.below(2) ? 60 : vocab + 3);
+    s.sampling.min_p = random.below(3) ? 0 : random.uniform(0, random.below(2) ? 1.0f : 0.01f);
+    s.sampling.seed = (uint64_t)random.bits() << 32 | random.bits();
     s.position = random.below(100000);
-    s.logprobs = (int32_t)random.below(LIMIT_LOGPROBS + 2) - 1;
-    s.given = random.below(6) == 0 ? random.below(vocab) : CUDA_SAMPLE_NONE;
+    s.sampling.logprobs = (int32_t)random.below(LIMIT_LOGPROBS + 2) - 1;
+    s.given = random.below(6) == 0 ? random.below(vocab) : COMPUTE_SAMPLE_DRAW;
     if (random.below(3) == 0)
-        s.masked_count = random.below(CUDA_SAMPLE_MASKED + 1);
+        s.masked_count = random.below(SAMPLING_ENDS_MAX + 1);
     for (uint32_t i = 0; i < s.masked_count; i++)
         s.masked[i] = random.below(vocab);
     return s;
@@ -72,7 +72,7 @@ bool near(float a, float b)
 
 /* Whether the kernel may meet more candidates than it takes: in a draw at the first threshold that
  * decides it, or among those near the most likely one. */
-bool may_be_undecided(const struct cuda_sample &s, const std::vector<float> &logits)
+bool may_be_undecided(const struct compute_sample &s, const std::vector<float> &logits)
 {
     static const double cuts[] = {0x1p-10, 0x1p-18, 0x1p-30, 0x1p-50, 0x1p-80, 0x1p-149};
     static const double depths[] = {1, 4, 10, 25, 60, 2.0 * FLT_MAX};
@@ -83,15 +83,16 @@ bool may_be_undecided(const struct cuda_sample &s, const std::vector<float> &log
     for (double x : values)
         top = std::fmax(top, x);
     size_t count = 0;
-    for (size_t i = 0; s.logprobs > 0 && count < (size_t)s.logprobs && i < 6; i++) {
+    for (size_t i = 0; s.sampling.logprobs > 0 && count < (size_t)s.sampling.logprobs && i < 6;
+         i++) {
         count = 0;
         for (double x : values)
             count += x >= top - depths[i];
         if (count > CANDIDATES_MAX)
             return true;
     }
-    if (s.given != CUDA_SAMPLE_NONE || s.temperature <= 0 ||
-        !(s.top_k > 0 || s.top_p < 1 || s.min_p > 0))
+    if (s.given != COMPUTE_SAMPLE_DRAW || s.sampling.temperature <= 0 ||
+        !(s.sampling.top_k > 0 || s.sampling.top_p < 1 || s.sampling.min_p > 0))
         return false;
     top = -FLT_MAX; /* of those that may be drawn */
     for (uint32_t i = 0; i < s.masked_count; i++)
@@ -99,88 +100,88 @@ bool may_be_undecided(const struct cuda_sample &s, const std::vector<float> &log
     for (double x : values)
         top = std::fmax(top, x);
     for (double &x : values)
-        total += x = std::exp((x - top) / (double)s.temperature);
+        total += x = std::exp((x - top) / (double)s.sampling.temperature);
     for (double cut : cuts) {
         double mass = 0;
         count = 0;
         for (double x : values) {
-            count += x >= std::fmax(cut, (double)s.min_p) * (1 - 1e-5);
+            count += x >= std::fmax(cut, (double)s.sampling.min_p) * (1 - 1e-5);
             mass += x >= cut ? x : 0;
         }
         if (count > CANDIDATES_MAX)
             return true;
-        if (cut <= s.min_p || (s.top_k > 0 && count >= s.top_k) ||
-            (s.top_k == 0 && s.min_p <= 0 && mass >= (double)s.top_p * total))
+        if (cut <= s.sampling.min_p || (s.sampling.top_k > 0 && count >= s.sampling.top_k) ||
+            (s.sampling.top_k == 0 && s.sampling.min_p <= 0 &&
+             mass >= (double)s.sampling.top_p * total))
             return false;
     }
     return false;
 }
 
-void compare(const struct cuda_sample &s, const std::vector<float> &logits,
-             const struct cuda_sampled &got, struct counts *counts)
+void compare(const struct compute_sample &s, const std::vector<float> &logits,
+             const struct compute_sampled &got, struct counts *counts)
 {
     const uint32_t vocab = (uint32_t)logits.size();
     std::vector<float> scratch(2 * logits.size());
     struct sampled want;
-    const struct sampling sampling = {s.temperature, s.top_p, s.min_p, s.top_k, s.seed, s.logprobs};
-    if (s.given == CUDA_SAMPLE_NONE)
-        sampler_draw(&sampling, logits.data(), vocab, s.position, s.masked, s.masked_count,
+    if (s.given == COMPUTE_SAMPLE_DRAW)
+        sampler_draw(&s.sampling, logits.data(), vocab, s.position, s.masked, s.masked_count,
                      scratch.data(), &want);
-    else if (s.logprobs >= 0)
-        sampler_score(logits.data(), vocab, s.given, s.logprobs, &want);
+    else if (s.sampling.logprobs >= 0)
+        sampler_score(logits.data(), vocab, s.given, s.sampling.logprobs, &want);
     else
         want = {s.given, 0, 0, {}, {}};
     char what[200];
     snprintf(what, sizeof(what),
              "vocabulary %u, temperature %g, top_k %u, top_p %g, min_p %g, %u masked, logprobs %d",
-             vocab, (double)s.temperature, s.top_k, (double)s.top_p, (double)s.min_p,
-             s.masked_count, s.logprobs);
+             vocab, (double)s.sampling.temperature, s.sampling.top_k, (double)s.sampling.top_p,
+             (double)s.sampling.min_p, s.masked_count, s.sampling.logprobs);
     counts->rows++;
     counts->undecided += got.undecided;
     if (got.undecided != 0 && !may_be_undecided(s, logits))
         gpu::fail("%s: undecided", what);
     if (got.undecided != 0)
         return;
-    const bool filters = s.top_k > 0 || s.top_p < 1 || s.min_p > 0;
-    counts->greedy += s.temperature <= 0;
-    counts->filtered += s.temperature > 0 && filters;
-    counts->whole += s.temperature > 0 && !filters;
-    counts->scored += s.logprobs >= 0;
-    if (!gpu::expect_equal(what, &got.id, &want.id, sizeof(got.id)))
-        gpu::fail("%s: id %u instead of %u", what, got.id, want.id);
-    if (s.logprobs < 0)
+    const bool filters = s.sampling.top_k > 0 || s.sampling.top_p < 1 || s.sampling.min_p > 0;
+    counts->greedy += s.sampling.temperature <= 0;
+    counts->filtered += s.sampling.temperature > 0 && filters;
+    counts->whole += s.sampling.temperature > 0 && !filters;
+    counts->scored += s.sampling.logprobs >= 0;
+    if (!gpu::expect_equal(what, &got.sampled.id, &want.id, sizeof(got.sampled.id)))
+        gpu::fail("%s: id %u instead of %u", what, got.sampled.id, want.id);
+    if (s.sampling.logprobs < 0)
         return;
-    if (!near(got.logprob, want.logprob))
-        gpu::fail("%s: log-probability %.9g instead of %.9g", what, (double)got.logprob,
+    if (!near(got.sampled.logprob, want.logprob))
+        gpu::fail("%s: log-probability %.9g instead of %.9g", what, (double)got.sampled.logprob,
                   (double)want.logprob);
-    if (got.top_count != want.top_count) {
-        gpu::fail("%s: %u alternatives instead of %u", what, got.top_count, want.top_count);
+    if (got.sampled.top_count != want.top_count) {
+        gpu::fail("%s: %u alternatives instead of %u", what, got.sampled.top_count, want.top_count);
         return;
     }
-    gpu::expect_equal(what, got.top_ids, want.top_ids, want.top_count * sizeof(uint32_t));
+    gpu::expect_equal(what, got.sampled.top_ids, want.top_ids, want.top_count * sizeof(uint32_t));
     for (uint32_t i = 0; i < want.top_count; i++)
-        if (!near(got.top_logprobs[i], want.top_logprobs[i]))
+        if (!near(got.sampled.top_logprobs[i], want.top_logprobs[i]))
             gpu::fail("%s: alternative %u has %.9g instead of %.9g", what, i,
-                      (double)got.top_logprobs[i], (double)want.top_logprobs[i]);
+                      (double)got.sampled.top_logprobs[i], (double)want.top_logprobs[i]);
 }
 
 void check(gpu::random &random, uint32_t vocab, uint32_t rows, struct counts *counts)
 {
     std::vector<std::vector<float>> logits(rows, std::vector<float>(vocab));
     std::vector<float> all;
-    std::vector<struct cuda_sample> settings;
+    std::vector<struct compute_sample> settings;
     for (std::vector<float> &row : logits) {
         fill(random, row);
         all.insert(all.end(), row.begin(), row.end());
         settings.push_back(draw_settings(random, vocab));
     }
     gpu::buffer<float> on_device(all);
-    gpu::buffer<struct cuda_sample> there(settings);
-    gpu::buffer<struct cuda_sampled> results(rows);
-    GPU_CHECK(cudaMemset(results, 0xee, rows * sizeof(struct cuda_sampled)));
+    gpu::buffer<struct compute_sample> there(settings);
+    gpu::buffer<struct compute_sampled> results(rows);
+    GPU_CHECK(cudaMemset(results, 0xee, rows * sizeof(struct compute_sampled)));
     cuda_sample(NULL, on_device, vocab, there, rows, results);
     GPU_CHECK(cudaGetLastError());
-    const std::vector<struct cuda_sampled> got = results.get();
+    const std::vector<struct compute_sampled> got = results.get();
     for (uint32_t i = 0; i < rows; i++)
         compare(settings[i], logits[i], got[i], counts);
 }

@@ -31,7 +31,7 @@ static struct cluster *open_one(const struct transport_ops *transport, const cha
     return cluster_open(&options);
 }
 
-static double run_us(struct cluster *c, const struct message_sampling *sampling)
+static double run_us(struct cluster *c, const struct sampling *sampling)
 {
     int64_t began_us = clock_now_us(&clock_system);
     cluster_submit(c, prompt, 8, sampling, 0, 0, KV_PATH_AUTO, false);
@@ -42,7 +42,7 @@ static double run_us(struct cluster *c, const struct message_sampling *sampling)
 static void bench_step(void)
 {
     const char *model = cluster_synthetic_model();
-    const struct message_sampling sampling = cluster_sampling(600);
+    const struct sampling sampling = cluster_sampling(600);
     struct cluster *c = open_one(&transport_ucx, NULL, model, 1, 1);
     struct reference *reference = reference_open(model);
     double machine_us = 1e30;
@@ -74,7 +74,7 @@ static int compare_figures(const void *a, const void *b)
 static void bench_transfer(const char *tls, uint32_t count, uint8_t path)
 {
     struct cluster *c = open_one(&transport_ucx, tls, test_model_path(), 2, 2);
-    const struct message_sampling sampling = cluster_sampling(2);
+    const struct sampling sampling = cluster_sampling(2);
     struct message_prefilled figures[RUNS + 1];
     for (int i = 0; i <= RUNS; i++) {
         struct cluster_request *request =

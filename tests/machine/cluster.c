@@ -49,7 +49,7 @@ static void send_prefill(struct cluster *c, struct cluster_request *request,
                     .score_prompt = request->score,
                     .kv_path = request->kv_path,
                     .sampling = request->sampling,
-                    .path = reserved->path,
+                    .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
@@ -333,8 +333,7 @@ void cluster_close(struct cluster *c)
 }
 
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
-                                       uint32_t prompt_count,
-                                       const struct message_sampling *sampling,
+                                       uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
                                        uint8_t kv_path, bool score)
 {
@@ -539,8 +538,8 @@ const char *cluster_synthetic_model(void)
     return synthetic_path;
 }
 
-struct message_sampling cluster_sampling(uint32_t output_tokens)
+struct sampling cluster_sampling(uint32_t output_tokens)
 {
-    return (struct message_sampling){
+    return (struct sampling){
         .top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true};
 }

@@ -34,7 +34,7 @@ struct cluster_request {
     struct message_request name;
     uint32_t *prompt;
     uint32_t prompt_count;
-    struct message_sampling sampling;
+    struct sampling sampling;
     uint32_t prompt_machine, token_machine; /* CLUSTER_NONE = no token machine. */
     uint8_t kv_path;
     bool score;
@@ -91,8 +91,7 @@ struct cluster *cluster_open(const struct cluster_options *options);
 void cluster_close(struct cluster *c);
 
 struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt,
-                                       uint32_t prompt_count,
-                                       const struct message_sampling *sampling,
+                                       uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
                                        uint8_t kv_path, bool score);
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
@@ -124,7 +123,7 @@ const char *cluster_stages(const char *which, uint32_t machine);
 /* Returns the file of a synthetic model, which is made once and removed at exit. */
 const char *cluster_synthetic_model(void);
 /* Greedy, without end tokens and logprobs. */
-struct message_sampling cluster_sampling(uint32_t output_tokens);
+struct sampling cluster_sampling(uint32_t output_tokens);
 
 struct reference;
 struct reference *reference_open(const char *model);

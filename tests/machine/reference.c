@@ -103,8 +103,8 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
         struct engine_sample sample;
         uint32_t position = request->prompt_count + count;
         answer_sample(&request->sampling, vocab, count, 0, position, &sample);
-        sampler_draw(&sample.sampling, logits, vocab, position, sample.masked, sample.masked_count,
-                     r->scratch, &sample.result);
+        sampler_draw(&sample.wanted.sampling, logits, vocab, position, sample.wanted.masked,
+                     sample.wanted.masked_count, r->scratch, &sample.result);
         answer_token(&request->sampling, limit, count, &sample.result, &tokens[count]);
         if (tokens[count++].finish != FINISH_NONE)
             break;

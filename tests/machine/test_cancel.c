@@ -37,7 +37,7 @@ static struct kind kinds[KINDS];
 static void submit_one(struct cluster *c)
 {
     const struct kind *kind = &kinds[draw(KINDS)];
-    const struct message_sampling sampling = cluster_sampling(1 + draw(30));
+    const struct sampling sampling = cluster_sampling(1 + draw(30));
     cluster_submit(c, kind->prompt, kind->count, &sampling, draw(3), draw(3), (uint8_t)draw(3),
                    false);
 }

@@ -32,9 +32,9 @@ static void draw_prompt(uint32_t *prompt, uint32_t count, uint32_t vocab)
         prompt[i] = draw(vocab);
 }
 
-static struct message_sampling draw_sampling(uint32_t vocab)
+static struct sampling draw_sampling(uint32_t vocab)
 {
-    struct message_sampling sampling = cluster_sampling(1 + draw(40));
+    struct sampling sampling = cluster_sampling(1 + draw(40));
     if (draw(2) == 0) {
         sampling.temperature = 0.5f + (float)draw(100) / 50;
         sampling.seed = draw(1u << 30);
@@ -57,7 +57,7 @@ static void submit_one(struct cluster *c, uint32_t vocab)
     static const uint32_t lengths[] = {1, 2, 15, 16, 17, 31, 64, 100, 128, 129, 300, 700};
     static uint32_t prompt[1024];
     uint32_t count = lengths[draw(sizeof(lengths) / sizeof(lengths[0]))];
-    struct message_sampling sampling = draw_sampling(vocab);
+    struct sampling sampling = draw_sampling(vocab);
     uint32_t prompt_machine = draw(3);
     uint32_t token_machine = draw(3);
     uint8_t path = (uint8_t)draw(3);
@@ -81,7 +81,7 @@ static void submit_turn(struct cluster *c, uint32_t vocab, enum turn_kind kind)
 {
     static uint32_t prompt[1024];
     const struct cluster_request *before = &c->requests[draw(c->request_count)];
-    const struct message_sampling sampling = draw_sampling(vocab);
+    const struct sampling sampling = draw_sampling(vocab);
     uint32_t count = before->prompt_count;
     memcpy(prompt, before->prompt, count * sizeof(prompt[0]));
     for (uint32_t i = 0; i < before->token_count; i++)
@@ -137,7 +137,7 @@ static void check_turns(struct cluster *c, uint32_t vocab)
 static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
 {
     static uint32_t prompt[200];
-    struct message_sampling sampling = draw_sampling(vocab);
+    struct sampling sampling = draw_sampling(vocab);
     uint32_t count = 20 + draw(80);
     if (sampling.output_tokens_max < 2) /* an answer of one token needs no KV elsewhere */
         sampling.output_tokens_max = 2;

@@ -134,7 +134,7 @@ static void test_prefixes(const char *model)
     struct cluster *c = open_two(model);
     struct second s;
     uint32_t prompt[300] = {1};
-    const struct message_sampling sampling = cluster_sampling(5);
+    const struct sampling sampling = cluster_sampling(5);
     cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
     cluster_finish(c);
     second_open(&s, c, "gateway-2");
@@ -165,7 +165,7 @@ static void test_load(const char *model)
     struct cluster *c = open_two(model);
     struct second s;
     uint32_t prompt[100] = {1};
-    const struct message_sampling sampling = cluster_sampling(50);
+    const struct sampling sampling = cluster_sampling(50);
     second_open(&s, c, "gateway-2");
     second_connect(&s, c, 1);
     CHECK(s.others.gateways == 2 && strcmp(s.others.leader, "gateway") == 0);
@@ -218,7 +218,7 @@ static void test_roles(const char *model)
     settle(&s, c);
     CHECK(s.reserved == 1);
     uint32_t prompt[400] = {1};
-    const struct message_sampling sampling = cluster_sampling(200);
+    const struct sampling sampling = cluster_sampling(200);
     struct cluster_request *large =
         cluster_submit(c, prompt, 400, &sampling, 0, 1, KV_PATH_AUTO, false);
     settle(&s, c);

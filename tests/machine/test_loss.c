@@ -31,7 +31,7 @@ static uint32_t blocks_free(const struct cluster *c, uint32_t machine)
 
 static void serve(struct cluster *c, struct reference *reference, uint32_t count)
 {
-    const struct message_sampling sampling = cluster_sampling(10);
+    const struct sampling sampling = cluster_sampling(10);
     uint32_t first = c->request_count;
     for (uint32_t i = 0; i < count; i++)
         cluster_submit(c, prompt + i, 50 + 20 * i, &sampling, 0, 1, KV_PATH_AUTO, false);
@@ -45,7 +45,7 @@ static void serve(struct cluster *c, struct reference *reference, uint32_t count
  * memory. */
 static void begin_transfers(struct cluster *c, uint32_t count)
 {
-    const struct message_sampling sampling = cluster_sampling(10);
+    const struct sampling sampling = cluster_sampling(10);
     uint32_t first = c->request_count;
     transport_loopback_hold(machine_transport(c->machines[0]), link_of(c, 0, 1), true);
     for (uint32_t i = 0; i < count; i++)
@@ -107,7 +107,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
 
 static void check_unlinked(struct cluster *c)
 {
-    const struct message_sampling sampling = cluster_sampling(10);
+    const struct sampling sampling = cluster_sampling(10);
     transport_loopback_drop(machine_transport(c->machines[0]), link_of(c, 0, 1));
     while (c->links[0][1])
         cluster_turn(c, 0);
@@ -131,7 +131,7 @@ static void check_unlinked(struct cluster *c)
 /* RESERVE for a prompt machine that never comes: the lease ends it, without any new work. */
 static void check_lease(struct cluster *c)
 {
-    const struct message_sampling sampling = cluster_sampling(10);
+    const struct sampling sampling = cluster_sampling(10);
     struct message message = {.kind = MESSAGE_RESERVE,
                               .reserve = {.request = {.id = 0, .generation = 1},
                                           .prompt_machine = "m9",
@@ -168,7 +168,7 @@ static void check_garbage(struct cluster *c, struct reference *reference)
     const struct message not_yours = {
         .kind = MESSAGE_KV_READY,
         .kv_ready = {.request = {.id = 1, .generation = 1}, .prompt_tokens = 5}};
-    const struct message_sampling sampling = cluster_sampling(10);
+    const struct sampling sampling = cluster_sampling(10);
     for (uint32_t kind = 0; kind < 2; kind++) {
         struct cluster_request *request =
             cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
@@ -192,7 +192,7 @@ static void check_garbage(struct cluster *c, struct reference *reference)
 /* SHUTDOWN in the middle of everything: what is new is refused, what runs ends soon. */
 static void check_shutdown(struct cluster *c)
 {
-    const struct message_sampling sampling = cluster_sampling(200);
+    const struct sampling sampling = cluster_sampling(200);
     const struct message shutdown = {.kind = MESSAGE_SHUTDOWN};
     uint32_t first = c->request_count;
     for (uint32_t i = 0; i < 6; i++)

@@ -11,7 +11,7 @@ static uint32_t prompt[1100];
 
 static void check_queueing(struct cluster *c, struct reference *reference, uint32_t prompt_machine)
 {
-    const struct message_sampling sampling = cluster_sampling(20);
+    const struct sampling sampling = cluster_sampling(20);
     uint32_t first = c->request_count;
     uint64_t order = c->reserved_count;
     for (uint32_t i = 0; i < 40; i++) /* 6 blocks each, 1 in 5 is larger: 13 blocks of 20 */
@@ -58,7 +58,7 @@ int main(void)
     };
     struct reference *reference = reference_open(model);
     struct cluster *c = cluster_open(&options);
-    struct message_sampling sampling = cluster_sampling(20);
+    struct sampling sampling = cluster_sampling(20);
     for (uint32_t i = 0; i < sizeof(prompt) / sizeof(prompt[0]); i++)
         prompt[i] = i * 7 % reference_vocab(reference);
     check_queueing(c, reference, 0);

@@ -169,10 +169,10 @@ static const uint8_t *block_of(uint32_t path, uint32_t layer, uint32_t block)
 static void target_up(void *self, struct transport_peer *peer)
 {
     struct message_buffer buffer = {0};
-    struct message message = {.kind = MESSAGE_STAGES, .stages = {1, &whole}};
+    struct message message = {.kind = MESSAGE_STAGES, .stages = {.count = 1, .stages = &whole}};
     (void)self;
     if (bed.staged)
-        message.stages = (struct message_stages){PLACES, stages};
+        message.stages = (struct message_stages){.count = PLACES, .stages = stages};
     CHECK(message_encode(&message, &buffer) == ST_OK);
     transport_send(bed.target, peer, buffer.data, buffer.bytes);
     message_buffer_done(&buffer);
@@ -451,7 +451,7 @@ static void submit(uint32_t index)
     plain->path = draw(100) == 0 ? PATHS : draw(PATHS); /* the first one after its last */
     plain->prefill = (struct message_prefill){
         .request = plain->name,
-        .path = plain->path,
+        .path = (uint8_t)plain->path,
         .score_prompt = draw(16) == 0,
         .kv_path = (uint8_t)draw(3),
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 10, .seed = plain->name.id},

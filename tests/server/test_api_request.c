@@ -90,10 +90,11 @@ static void check_defaults(void)
     CHECK(parse(API_COMPLETION,
                 "{\"prompt\": \"hi\", \"unknown\": [{}], \"stop\": null, \"n\": null}"));
     CHECK(request.prompt_count == 1 && strcmp(request.prompts[0].text, "hi") == 0);
-    CHECK(request.max_tokens == -1 && request.temperature == 1 && request.top_p == 1);
-    CHECK(request.n == 1 && request.logprobs == -1 && !request.echo && !request.stream);
+    CHECK(request.max_tokens == -1 && request.sampling.temperature == 1 &&
+          request.sampling.top_p == 1);
+    CHECK(request.n == 1 && request.sampling.logprobs == -1 && !request.echo && !request.stream);
     CHECK(!request.has_seed && request.stops.count == 0 && request.model == NULL);
-    CHECK(request.add_special_tokens && request.skip_special_tokens && request.top_k == 0);
+    CHECK(request.add_special_tokens && request.skip_special_tokens && request.sampling.top_k == 0);
     api_request_done(&request);
 }
 
@@ -111,10 +112,14 @@ static void check_fields(void)
           request.prompts[0].ids[1] == 2);
     CHECK(request.prompts[1].bytes == 1 && request.prompts[2].ids[0] == 3);
     CHECK(strcmp(request.model, "m") == 0 && request.max_tokens == 7 && request.n == 2);
-    CHECK(request.temperature == 0 && request.top_p == 0.5f && request.top_k == 0);
-    CHECK(request.has_seed && request.seed == (uint64_t)-3 && request.min_tokens == 2);
-    CHECK(request.stops.count == 2 && request.stops.lengths[1] == 2 && request.stop_id_count == 2);
-    CHECK(request.ignore_eos && request.logprobs == 20 && request.echo && request.stream);
+    CHECK(request.sampling.temperature == 0 && request.sampling.top_p == 0.5f &&
+          request.sampling.top_k == 0);
+    CHECK(request.has_seed && request.sampling.seed == (uint64_t)-3 &&
+          request.sampling.output_tokens_min == 2);
+    CHECK(request.stops.count == 2 && request.stops.lengths[1] == 2 &&
+          request.sampling.end_count == 2);
+    CHECK(request.sampling.ignore_end && request.sampling.logprobs == 20 && request.echo &&
+          request.stream);
     CHECK(request.include_usage && request.continuous_usage && request.return_token_ids);
     CHECK(request.transfer == API_TRANSFER_LAYERWISE);
     api_request_done(&request);
@@ -128,7 +133,7 @@ static void check_chat(void)
                 "true, \"top_logprobs\": 3, \"max_completion_tokens\": 5, \"max_tokens\": 9}"));
     CHECK(request.message_count == 1 && request.messages[0].content_bytes == 3);
     CHECK(memcmp(request.messages[0].content, "a\0b", 3) == 0);
-    CHECK(request.logprobs == 3 && request.max_tokens == 5);
+    CHECK(request.sampling.logprobs == 3 && request.max_tokens == 5);
     api_request_done(&request);
     CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
                           "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}"));

@@ -1,7 +1,9 @@
 /* Goal: the page follows Prometheus' text format 0.0.4, and its figures are those that were set.
  * Method: a small strict parser: each line is HELP, then TYPE, then samples of that family only;
  * each family occurs once; names, labels, escapes and values follow the grammar; histograms are
- * cumulative, end with +Inf, and agree with their _count. Label values try to break the format. */
+ * cumulative, end with +Inf, and agree with their _count. Label values try to break the format.
+ * `test_metrics --reference` prints docs/metrics.md, which must match the page. */
+#include "server/api/keys.h"
 #include "server/metrics/metrics.h"
 #include "tests/check.h"
 #include "transport/transport.h"
@@ -10,6 +12,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FAMILIES_MAX 128
 #define SAMPLES_MAX  4096
@@ -211,8 +214,10 @@ static void test_figures(struct metrics *m)
         metrics_time_add(m, which, -5);        /* two clocks that disagree: counts as 0 */
     }
     metrics_request_ended(m, METRICS_LENGTH);
-    metrics_request_resumed(m);
-    metrics_open_set(m, 9, 4, 3);
+    metrics_counter_add(m, METRICS_REQUESTS_RESUMED, 1);
+    metrics_value_set(m, METRICS_REQUESTS_RUNNING, 5);
+    metrics_value_set(m, METRICS_REQUESTS_WAITING, 4);
+    metrics_value_set(m, METRICS_REQUESTS_UNROUTED, 3);
     metrics_machine_up_set(m, 0, true);
     metrics_machine_up_set(m, 1, true);
     metrics_link_set(m, 0, 1, true, "ucx \"put\" over\nposix\\");
@@ -325,17 +330,187 @@ static void test_forgotten(struct metrics *m)
     CHECK(value_of(&page, "vllm:prefix_cache_queries_total", "", "") == 131);
 }
 
-int main(void)
+static void line_check(const char *family, uint32_t after, bool counter, double factor)
+{
+    double want = (counter ? 1000.0 + 2 * after : after) * factor;
+    if (family[0] != 0)
+        CHECKF(fabs(value_of(&page, family, "t0", "") - want) < 1e-9, "%s", family);
+}
+
+/* Each line of MACHINE_COUNTERS and COPY_COUNTERS: a process reports 1001, 1002, …, its successor 1,
+ * 2, …. The page shows the sum of a counter and the latest value of a gauge. */
+static void test_lines(const struct fleet *fleet)
+{
+#define BOTH(first, second, field) (first.field = 1000 + ++count, second.field = count)
+#define SET(bits, name, ...)       (void)BOTH(before, after, name);
+#define SET_COPY(bits, name, ...)  (void)BOTH(before.staged, after.staged, name);
+    struct message_stats before = {0};
+    struct message_stats after = {0};
+    uint32_t count = 0;
+    MACHINE_COUNTERS(SET)
+    COPY_COUNTERS(SET_COPY)
+    struct metrics *m;
+    CHECK(metrics_open(fleet, "model", NULL, &m) == ST_OK);
+    metrics_stats_set(m, 1, &before);
+    metrics_stats_set(m, 1, &after);
+    render(m);
+    metrics_close(m);
+    count = 0;
+#define TYPE_COUNTER true
+#define TYPE_GAUGE   false
+#define TYPE_STATE   false
+#define SHOWN(bits, name, kind, group, factor, family, help)                                       \
+    line_check(family, ++count, TYPE_##kind, factor);
+    MACHINE_COUNTERS(SHOWN)
+    COPY_COUNTERS(SHOWN)
+#undef BOTH
+#undef SET
+#undef SET_COPY
+#undef SHOWN
+}
+
+/* ---- the reference page ---- */
+
+static struct api_keys *keys_make(void)
+{
+    static const char text[] = "{\"keys\":[{\"name\":\"a\",\"key\":\"0123456789abcdef\"}]}";
+    char path[] = "/tmp/cleave-keys-XXXXXX";
+    struct api_keys *keys;
+    struct api_key_set *set;
+    struct error error;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, text, sizeof(text) - 1) == sizeof(text) - 1 && close(fd) == 0);
+    CHECK(api_keys_open(&keys) == ST_OK);
+    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+    api_keys_apply(keys, set);
+    unlink(path);
+    return keys;
+}
+
+/* Renders a page on which each family has a sample. */
+static char *page_with_all(struct fleet *fleet)
+{
+    struct metrics *m;
+    size_t bytes;
+    struct api_keys *keys = keys_make();
+    const struct message_stats stats = {0};
+    const struct message_load load = {0};
+    const struct metrics_version versions[METRICS_VERSIONS] = {{.number = 1, .state = "serving"}};
+    CHECK(metrics_open(fleet, "model", keys, &m) == ST_OK);
+    metrics_http_done(m, 200);
+    metrics_stats_set(m, 0, &stats);
+    metrics_machine_pool_set(m, 0, 0);
+    metrics_link_set(m, 0, 1, true, "");
+    metrics_loads_set(m, 0, &(struct message_loads){.count = 1, .loads = &load});
+    fleet->machines[0].others.gateways = 1;
+    metrics_versions_set(m, versions);
+    metrics_events_set(m, true, 0, 0);
+    metrics_value_set(m, METRICS_CERTIFICATE_EXPIRES, 1);
+    char *text = metrics_render(m, &bytes);
+    CHECK(text != NULL);
+    metrics_close(m);
+    api_keys_close(keys);
+    return text;
+}
+
+/* Prints the names of a sample's labels, except le. */
+static void labels_print(FILE *out, const char *line)
+{
+    const char *at = strchr(line, '{');
+    const char *before = "";
+    for (; at != NULL && *at != '}'; at++) {
+        const char *name = at + 1;
+        at = strchr(name, '=');
+        if (strncmp(name, "le=", 3) != 0)
+            fprintf(out, "%s`%.*s`", before, (int)(at - name), name);
+        before = ", ";
+        at = strchr(at + 2, '"');
+    }
+}
+
+static void print_reference(FILE *out)
 {
     static struct config config;
+    struct fleet *fleet;
     config_make(&config);
+    snprintf(config.machines[0].name, LIMIT_NAME_BYTES, "p0");
+    CHECK(fleet_open(&config, &fleet) == ST_OK);
+    char *text = page_with_all(fleet);
+    char help[1024] = "";
+    char type[16];
+    bool sampled = true;
+    fprintf(out, "# The metrics\n\n"
+                 "Printed by `build/tests/server/test_metrics --reference`. `GET /metrics` has "
+                 "these families in this order.\n"
+                 "Histograms have the label `le` as well. [operation.md](operation.md#seeing-what-"
+                 "it-does) says who may read them.\n\n"
+                 "| name | type | labels | meaning |\n|---|---|---|---|\n");
+    char *save;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, "# HELP ", 7) == 0) {
+            CHECKF(sampled, "no sample before %s", line);
+            snprintf(help, sizeof(help), "%s", line + 7);
+            sampled = false;
+        } else if (strncmp(line, "# TYPE ", 7) == 0) {
+            CHECK(sscanf(line + 7, "%*s %15s", type) == 1);
+        } else if (!sampled) {
+            char *meaning = strchr(help, ' ');
+            fprintf(out, "| `%.*s` | %s | ", (int)(meaning - help), help, type);
+            labels_print(out, line);
+            fprintf(out, " | %s |\n", meaning + 1);
+            sampled = true;
+        }
+    }
+    CHECK(sampled);
+    free(text);
+    fleet_close(fleet);
+}
+
+static void test_reference(void)
+{
+    char path[1024];
+    char *want = NULL;
+    size_t bytes = 0;
+    const char *source = getenv("CLEAVE_SOURCE");
+    snprintf(path, sizeof(path), "%s/docs/metrics.md", source != NULL ? source : ".");
+    FILE *file = open_memstream(&want, &bytes);
+    CHECK(file != NULL);
+    print_reference(file);
+    fclose(file);
+    char *committed = calloc(1, bytes + 2);
+    CHECK(committed != NULL);
+    file = fopen(path, "rb");
+    size_t read = file != NULL ? fread(committed, 1, bytes + 1, file) : 0;
+    if (file != NULL)
+        fclose(file);
+    CHECKF(read == bytes && memcmp(want, committed, bytes) == 0,
+           "%s is not up to date; run: build/tests/server/test_metrics --reference > "
+           "docs/metrics.md",
+           path);
+    free(committed);
+    free(want);
+}
+
+int main(int argc, char **argv)
+{
+    static struct config config;
+    struct fleet *fleet;
+    if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
+        print_reference(stdout);
+        return 0;
+    }
+    test_reference();
+    config_make(&config);
+    CHECK(fleet_open(&config, &fleet) == ST_OK);
     struct metrics *m;
-    CHECK(metrics_open(&config, "a \"model\"\n", NULL, &m) == ST_OK);
+    CHECK(metrics_open(fleet, "a \"model\"\n", NULL, &m) == ST_OK);
     render(m); /* empty */
     CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
     test_figures(m);
     test_restart(m);
     test_forgotten(m);
     metrics_close(m);
+    test_lines(fleet);
+    fleet_close(fleet);
     return 0;
 }

@@ -245,8 +245,9 @@ static void sample_set(struct profile_step *s, uint32_t index, uint32_t row, uin
 {
     s->samples[index] = (struct engine_sample){
         .row = row,
-        .position = position,
-        .sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1}};
+        .wanted = {.sampling = {.temperature = 1, .top_p = 1, .seed = index, .logprobs = -1},
+                   .position = position,
+                   .given = COMPUTE_SAMPLE_DRAW}};
 }
 
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,

@@ -1,0 +1,273 @@
+/* Goal: the bytes of messages on the wire change only together with TRANSPORT_PROTOCOL_VERSION.
+ * Method: one message of each kind, with another value in every field, is encoded and compared with
+ * its line in tests/data/message_bytes.txt: the kind's name, then the bytes in hex, where "zN"
+ * stands for N zero bytes. `test_message_bytes print` prints the file. STATS, LOADS and LOAD are left
+ * out: a new counter changes them, and raises the version by itself (common/counters.h). */
+#include "tests/check.h"
+#include "transport/stage_message.h"
+
+#include <string.h>
+
+static const uint32_t numbers[] = {0x0b0b0001, 0x0b0b0002, 0x0b0b0003, 0x0b0b0004, 0x0b0b0005};
+static const uint64_t hashes[] = {0x1122334455667788, 0x99aabbccddeeff00};
+static const struct message_stage stages[] = {
+    {.paths = 0x0f01,
+     .first_layer = 1,
+     .last_layer = 3,
+     .first_head = 4,
+     .last_head = 9,
+     .address = "10.1.2.3:4567"},
+    {.paths = 0x0f02, .first_layer = 3, .last_layer = 7, .first_head = 2, .last_head = 5},
+};
+static const struct message_request request = {.id = 0xa1a2a3a4a5a6a7a8, .generation = 0xb1b2b3b4};
+static const struct message_rank rank = {.key = 0xc1c2c3c4c5c6c7c8,
+                                         .weight = 999,
+                                         .priority = -998,
+                                         .waited_ms = 0xc9cacbcc,
+                                         .preemptions = 0xcdcecfd0};
+static const struct sampling sampling = {
+    .temperature = 0.75f,
+    .top_p = 0.5f,
+    .min_p = 0.125f,
+    .top_k = 0xd1d2d3d4,
+    .seed = 0xd5d6d7d8d9dadbdc,
+    .logprobs = 17,
+    .output_tokens_max = 0x1234,
+    .output_tokens_min = 0x234,
+    .ignore_end = true,
+    .end_count = 3,
+    .ends = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec, 0xedeeeff0 /* Not one of the three: not sent. */},
+};
+/* The bytes after a text's end are not sent. */
+#define TEXT(text) text "\0garbage"
+
+static const struct message messages[] = {
+    {.kind = MESSAGE_RESERVE,
+     .reserve = {.request = request,
+                 .prompt_machine = TEXT("prompt-7"),
+                 .prompt_tokens = 5,
+                 .rank = rank,
+                 .sampling = sampling,
+                 .prompt_count = 5,
+                 .prompt = numbers}},
+    {.kind = MESSAGE_RESERVED,
+     .reserved =
+         {.request = request, .path = 13, .held_count = 257, .block_count = 3, .blocks = numbers}},
+    {.kind = MESSAGE_PREFILL,
+     .prefill = {.request = request,
+                 .token_machine = TEXT("token-8"),
+                 .score_prompt = true,
+                 .kv_path = KV_PATH_ONE_PIECE,
+                 .rank = rank,
+                 .sampling = sampling,
+                 .path = 14,
+                 .held_count = 258,
+                 .block_count = 2,
+                 .blocks = numbers,
+                 .prompt_count = 4,
+                 .prompt = numbers + 1}},
+    {.kind = MESSAGE_PREFILLED,
+     .prefilled = {.request = request,
+                   .queue_us = 0x11111111,
+                   .prefill_us = 0x22222222,
+                   .exposed_us = 0x33333333,
+                   .transfer_us = 0x44444444,
+                   .layers = 0x55,
+                   .layerwise = true,
+                   .bytes = 0x6666666677777777}},
+    {.kind = MESSAGE_KV_READY,
+     .kv_ready = {.request = request, .prompt_tokens = 0x1111, .first_token = 0x22222222}},
+    {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request},
+    {.kind = MESSAGE_CANCEL, .cancel = {.request = request, .writer = true}},
+    {.kind = MESSAGE_FAILED,
+     .failed = {.request = request, .status = -3, .text = TEXT("the disk is gone")}},
+    {.kind = MESSAGE_PEER, .peer = {.name = TEXT("token-9"), .address = TEXT("host:1234")}},
+    {.kind = MESSAGE_LINK,
+     .link = {.name = TEXT("token-10"), .up = true, .text = TEXT("ucx put over posix")}},
+    {.kind = MESSAGE_SHUTDOWN},
+    {.kind = MESSAGE_ROLE,
+     .role = {.role = POOL_TOKEN, .home = POOL_MIXED, .serial = 0x123456789abcdef0}},
+    {.kind = MESSAGE_OTHERS,
+     .others = {.gateways = 0x11111111,
+                .leader = TEXT("gateway-1"),
+                .prompts = 0x22222222,
+                .decodes = 0x33333333,
+                .prompt_tokens = 0x4444444444444444,
+                .kv_tokens = 0x5555555555555555,
+                .mixed = true,
+                .home = POOL_MIXED,
+                .home_serial = 0x6666666666666666,
+                .prompt_tokens_taken = 0x7777777777777777,
+                .answers_taken = 0x8888888888888888}},
+    {.kind = MESSAGE_PREEMPTED,
+     .preempted = {.request = request, .generated = 0x1111, .text = TEXT("no block is free")}},
+    {.kind = MESSAGE_PREFIXES,
+     .prefixes = {.all = true, .count = 2, .hashes = hashes, .held = numbers}},
+    {.kind = MESSAGE_STAGES, .stages = {.count = 2, .stages = stages}},
+};
+
+static const struct message_token tokens[] = {
+    {.request = 0x1111111111111111,
+     .generation = 0x22222222,
+     .index = 0x33333333,
+     .id = 0x44444444,
+     .finish = FINISH_LENGTH,
+     .scored = true,
+     .wait_us = 0x55555555,
+     .run_us = 0x66666666,
+     .cached_tokens = 0x77777777,
+     .has_logprob = true,
+     .logprob = -1.25f,
+     .top_count = 2,
+     .top_ids = {0x88888888, 0x99999999, 0xaaaaaaaa},
+     .top_logprobs = {-2.5f, -3.5f, -4.5f}},
+    {.request = 0xbbbbbbbbbbbbbbbb, .id = 0xcc},
+};
+
+static const struct stage_message stage_messages[] = {
+    {.kind = STAGE_OPEN,
+     .open = {.stage = 1,
+              .first_layer = 2,
+              .last_layer = 3,
+              .block_count = 4,
+              .rows_max = 5,
+              .slots = 6,
+              .context_blocks = 7,
+              .rank = 8,
+              .ranks = 9,
+              .next_count = 2,
+              .next = stages}},
+    {.kind = STAGE_STATE, .state = {.ready = true, .text = TEXT("device memory")}},
+    {.kind = STAGE_JOB,
+     .job = {.serial = 0x1111111111111111,
+             .slot = 2,
+             .path = 3,
+             .row_count = 3,
+             .turn_us = 0x44444444,
+             .sequence_count = 2,
+             .push_count = 1,
+             .sample_count = 1,
+             .score_count = 1,
+             .token_count = 3,
+             .block_count = 5,
+             .target_count = 4,
+             .score_row_count = 2,
+             .pushes = (const struct stage_push[]){{.cookie = 0x5555555555555555,
+                                                    .target = 6,
+                                                    .serial = 7,
+                                                    .sequence = 1,
+                                                    .first = 9,
+                                                    .count = 4,
+                                                    .path = 11,
+                                                    .layerwise = 1,
+                                                    .last = 1}},
+             .samples = (const struct stage_sample[]){{.seed = 0x6666666666666666,
+                                                       .temperature = 0.5f,
+                                                       .top_p = 0.25f,
+                                                       .min_p = 0.125f,
+                                                       .top_k = 0x77777777,
+                                                       .logprobs = 12,
+                                                       .row = 2,
+                                                       .position = 0x88888888,
+                                                       .masked_count = 2,
+                                                       .masked = {0x99, 0xaa, 0xbb}}},
+             .sequences = (const struct stage_sequence[]){{.table = 1,
+                                                           .row_count = 1,
+                                                           .first_position = 0xaa,
+                                                           .known = 0xbbbbbbbb,
+                                                           .block_count = 2},
+                                                          {.table = 2,
+                                                           .row_count = 2,
+                                                           .first_position = 0xcc,
+                                                           .known = 0xdddddddd,
+                                                           .block_count = 3}},
+             .scores =
+                 (const struct stage_score[]){{.first_row = 1, .row_count = 2, .logprobs = 5}},
+             .tokens = numbers,
+             .blocks = numbers,
+             .targets = numbers + 1,
+             .score_ids = numbers + 2}},
+    {.kind = STAGE_ACTIVATIONS, .activations = {.serial = 0x1111111111111111, .slot = 22}},
+    {.kind = STAGE_DONE,
+     .done = {.serial = 0x2222222222222222,
+              .result_count = 1,
+              .results = (const struct sampled[]){{.id = 0x33333333,
+                                                   .logprob = -1.5f,
+                                                   .top_count = 2,
+                                                   .top_ids = {4, 5},
+                                                   .top_logprobs = {-2.5f, -3.5f}}}}},
+    {.kind = STAGE_TARGET,
+     .target = {.target = 1,
+                .serial = 2,
+                .name = TEXT("token-3"),
+                .stages = {.count = 1, .stages = stages}}},
+    {.kind = STAGE_TARGET_LINK,
+     .target_link = {.target = 1, .serial = 2, .up = true, .text = TEXT("ucx put over posix")}},
+    {.kind = STAGE_FLUSH, .flush = {.cookie = 0x1111111111111111, .target = 2, .path = 3}},
+    {.kind = STAGE_FLUSHED, .flushed = {.cookie = 0x1111111111111111, .status = -2}},
+    {.kind = STAGE_WRITER,
+     .writer = {.name = TEXT("prompt-1"), .up = true, .text = TEXT("ucx put over posix")}},
+    {.kind = STAGE_GROUP, .group = {.device = "cpu", .id = {1, 2, 3, [127] = 0xff}}},
+};
+
+static char *text_of(const char *name, const struct message_buffer *bytes)
+{
+    char *text = malloc(bytes->bytes * 2 + 64);
+    CHECK(text != NULL);
+    char *at = text + sprintf(text, "%s", name);
+    for (size_t i = 0; i < bytes->bytes;) {
+        size_t zeros = 0;
+        while (i + zeros < bytes->bytes && bytes->data[i + zeros] == 0)
+            zeros++;
+        if (zeros > 0)
+            at += sprintf(at, " z%zu", zeros);
+        i += zeros;
+        if (i < bytes->bytes)
+            *at++ = ' ';
+        for (; i < bytes->bytes && bytes->data[i] != 0; i++)
+            at += sprintf(at, "%02x", bytes->data[i]);
+    }
+    *at++ = '\n';
+    *at = 0;
+    return text;
+}
+
+/* Prints the message's line, or compares it with the next line of the file. */
+static void line_check(FILE *file, const char *name, const struct message_buffer *bytes)
+{
+    static char want[8192];
+    char *have = text_of(name, bytes);
+    if (file == NULL) {
+        printf("%s", have);
+    } else {
+        CHECKF(fgets(want, sizeof(want), file) != NULL, "%s is not in the file", name);
+        CHECKF(strcmp(have, want) == 0, "have %swant %s", have, want);
+    }
+    free(have);
+}
+
+int main(int argc, char **argv)
+{
+    struct message_buffer buffer = {0};
+    bool prints = argc > 1 && strcmp(argv[1], "print") == 0;
+    FILE *file = prints ? NULL : fopen(test_data_path("message_bytes.txt"), "r");
+    CHECK(prints || file != NULL);
+    const size_t count = sizeof(messages) / sizeof(messages[0]);
+    for (size_t i = 0; i < count; i++) {
+        CHECK(message_encode(&messages[i], &buffer) == ST_OK);
+        line_check(file, message_kind_name(messages[i].kind), &buffer);
+    }
+    message_tokens_begin(&buffer);
+    for (size_t i = 0; i < sizeof(tokens) / sizeof(tokens[0]); i++)
+        CHECK(message_tokens_add(&buffer, &tokens[i]) == ST_OK);
+    line_check(file, message_kind_name(MESSAGE_TOKENS), &buffer);
+    const size_t stage_count = sizeof(stage_messages) / sizeof(stage_messages[0]);
+    for (size_t i = 0; i < stage_count; i++) {
+        CHECK(stage_message_encode(&stage_messages[i], &buffer) == ST_OK);
+        line_check(file, stage_message_name(stage_messages[i].kind), &buffer);
+    }
+    if (file != NULL)
+        fclose(file);
+    message_buffer_done(&buffer);
+    return 0;
+}

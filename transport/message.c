@@ -1,0 +1,349 @@
+/* message: the tables of the control messages, and MESSAGE_TOKENS, whose elements have different
+ * sizes. See message.h; message_layout.h explains the tables. */
+#include "transport/message.h"
+
+#include "transport/message_layout.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- structs that are part of several messages ---- */
+
+static const struct message_rule request_rules[] = {PADDING(message_request, padding)};
+static const struct message_layout request_layout = {RULES(request_rules)};
+
+static const struct message_rule rank_rules[] = {
+    RANGE(message_rank, weight, 0, LIMIT_WEIGHT),
+    RANGE(message_rank, priority, -LIMIT_PRIORITY, LIMIT_PRIORITY),
+};
+static const struct message_layout rank_layout = {RULES(rank_rules)};
+
+static_assert(sizeof(struct sampling) == 112, "no hidden padding");
+static const struct message_rule sampling_rules[] = {
+    RANGE(sampling, temperature, 0, 1000000),
+    RANGE(sampling, top_p, 0, 1),
+    RANGE(sampling, min_p, 0, 1),
+    RANGE(sampling, logprobs, -1, LIMIT_LOGPROBS),
+    RANGE(sampling, output_tokens_max, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, output_tokens_min, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
+    BOOL(sampling, ignore_end),
+    PADDING(sampling, padding),
+    COUNTED(sampling, ends, end_count),
+};
+static const struct message_layout sampling_layout = {RULES(sampling_rules)};
+
+static enum status output_tokens_check(const struct message_reader *reader,
+                                       const struct sampling *sampling)
+{
+    return message_range_check(reader, "output_tokens_max", sampling->output_tokens_max, 1,
+                               LIMIT_CONTEXT_TOKENS);
+}
+
+/* ---- requests ---- */
+
+static const struct message_rule reserve_rules[] = {
+    STRUCT(message_reserve, request, request_layout),
+    TEXT(message_reserve, prompt_machine),
+    RANGE(message_reserve, prompt_tokens, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_reserve, prompt_count, 0, LIMIT_CONTEXT_TOKENS),
+    STRUCT(message_reserve, rank, rank_layout),
+    STRUCT(message_reserve, sampling, sampling_layout),
+};
+static const struct message_array reserve_arrays[] = {
+    ARRAY(message_reserve, prompt, prompt_count, NULL)};
+
+static enum status reserve_check(const struct message_reader *reader, const void *message)
+{
+    const struct message_reserve *reserve = message;
+    if (reserve->prompt_count != 0 && reserve->prompt_count != reserve->prompt_tokens)
+        return message_range_check(reader, "prompt_count", reserve->prompt_count,
+                                   reserve->prompt_tokens, reserve->prompt_tokens);
+    return output_tokens_check(reader, &reserve->sampling);
+}
+
+static const struct message_rule reserved_rules[] = {
+    STRUCT(message_reserved, request, request_layout),
+    RANGE(message_reserved, held_count, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_reserved, block_count, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_reserved, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(message_reserved, padding),
+};
+static const struct message_array reserved_arrays[] = {
+    ARRAY(message_reserved, blocks, block_count, NULL)};
+
+static const struct message_rule prefill_rules[] = {
+    STRUCT(message_prefill, request, request_layout),
+    TEXT(message_prefill, token_machine),
+    BOOL(message_prefill, score_prompt),
+    RANGE(message_prefill, kv_path, 0, KV_PATH_ONE_PIECE),
+    RANGE(message_prefill, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(message_prefill, padding),
+    RANGE(message_prefill, held_count, 0, LIMIT_CONTEXT_TOKENS),
+    STRUCT(message_prefill, rank, rank_layout),
+    STRUCT(message_prefill, sampling, sampling_layout),
+    RANGE(message_prefill, block_count, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_prefill, prompt_count, 1, LIMIT_CONTEXT_TOKENS),
+};
+static const struct message_array prefill_arrays[] = {
+    ARRAY(message_prefill, blocks, block_count, NULL),
+    ARRAY(message_prefill, prompt, prompt_count, NULL),
+};
+
+static enum status prefill_check(const struct message_reader *reader, const void *message)
+{
+    const struct message_prefill *prefill = message;
+    return prefill->score_prompt ? ST_OK : output_tokens_check(reader, &prefill->sampling);
+}
+
+static const struct message_rule prefilled_rules[] = {
+    STRUCT(message_prefilled, request, request_layout),
+    RANGE(message_prefilled, layers, 0, LIMIT_LAYERS),
+    BOOL(message_prefilled, layerwise),
+    PADDING(message_prefilled, padding),
+};
+
+static const struct message_rule kv_ready_rules[] = {
+    STRUCT(message_kv_ready, request, request_layout),
+    RANGE(message_kv_ready, prompt_tokens, 1, LIMIT_CONTEXT_TOKENS),
+};
+
+static const struct message_rule cancel_rules[] = {
+    STRUCT(message_cancel, request, request_layout),
+    BOOL(message_cancel, writer),
+    PADDING(message_cancel, padding),
+};
+
+static const struct message_rule failed_rules[] = {
+    STRUCT(message_failed, request, request_layout),
+    RANGE(message_failed, status, -100, -1),
+    PADDING(message_failed, padding),
+    TEXT(message_failed, text),
+};
+
+static const struct message_rule preempted_rules[] = {
+    STRUCT(message_preempted, request, request_layout),
+    RANGE(message_preempted, generated, 0, LIMIT_CONTEXT_TOKENS),
+    PADDING(message_preempted, padding),
+    TEXT(message_preempted, text),
+};
+
+/* ---- machines ---- */
+
+static const struct message_rule staged_rules[] = {PADDING(message_staged, padding)};
+const struct message_layout message_staged_layout = {RULES(staged_rules)};
+
+static const struct message_rule stats_rules[] = {
+    PADDING(message_stats, padding),
+    STRUCT(message_stats, staged, message_staged_layout),
+};
+
+static const struct message_rule peer_rules[] = {
+    TEXT(message_peer, name),
+    TEXT(message_peer, address),
+};
+
+static const struct message_rule link_rules[] = {
+    TEXT(message_link, name),
+    BOOL(message_link, up),
+    PADDING(message_link, padding),
+    TEXT(message_link, text),
+};
+
+static const struct message_rule role_rules[] = {
+    RANGE(message_role, role, POOL_PROMPT, POOL_MIXED),
+    RANGE(message_role, home, POOL_PROMPT, POOL_MIXED),
+    PADDING(message_role, padding),
+};
+
+static const struct message_rule others_rules[] = {
+    TEXT(message_others, leader),
+    BOOL(message_others, mixed),
+    RANGE(message_others, home, POOL_PROMPT, POOL_MIXED),
+    PADDING(message_others, padding),
+};
+
+static const struct message_rule prefixes_rules[] = {
+    RANGE(message_prefixes, count, 0, LIMIT_PREFIXES),
+    BOOL(message_prefixes, all),
+    PADDING(message_prefixes, padding),
+};
+static const struct message_array prefixes_arrays[] = {
+    ARRAY(message_prefixes, hashes, count, NULL),
+    ARRAY(message_prefixes, held, count, NULL),
+};
+
+static const struct message_rule loads_rules[] = {
+    RANGE(message_loads, count, 0, LIMIT_STAGES),
+    PADDING(message_loads, padding),
+};
+static const struct message_array loads_arrays[] = {ARRAY(message_loads, loads, count, NULL)};
+
+static const struct message_rule stage_rules[] = {
+    RANGE(message_stage, last_layer, 1, LIMIT_LAYERS),
+    BELOW(message_stage, first_layer, last_layer),
+    RANGE(message_stage, last_head, 1, LIMIT_HEADS),
+    BELOW(message_stage, first_head, last_head),
+    TEXT(message_stage, address),
+};
+const struct message_layout message_stage_layout = {RULES(stage_rules)};
+
+static const struct message_rule stages_rules[] = {
+    RANGE(message_stages, count, 1, LIMIT_STAGES),
+    PADDING(message_stages, padding),
+};
+static const struct message_array stages_arrays[] = {
+    ARRAY(message_stages, stages, count, &message_stage_layout)};
+
+/* ---- tokens ---- */
+
+static const struct message_rule token_rules[] = {
+    RANGE(message_token, finish, 0, FINISH_LENGTH),
+    BOOL(message_token, scored),
+    BOOL(message_token, has_logprob),
+    RANGE(message_token, top_count, 0, LIMIT_LOGPROBS),
+    FINITE(message_token, logprob),
+};
+static const struct message_layout token_layout = {.bytes = offsetof(struct message_token, top_ids),
+                                                   RULES(token_rules)};
+
+static const struct message_rule tokens_rules[] = {PADDING(message_tokens, padding)};
+
+static enum status logprobs_check(const struct message_reader *reader, const float *logprobs,
+                                  uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!isfinite(logprobs[i]))
+            return error_set(reader->error, ST_INVALID,
+                             "TOKENS message: top_logprobs[%u] = %g: want a finite number", i,
+                             (double)logprobs[i]);
+    return ST_OK;
+}
+
+/* Reads the tokens, which follow the message's fields. */
+static enum status tokens_read(struct message_reader *reader, void *message)
+{
+    struct message_tokens *tokens = message;
+    tokens->cursor = reader->at;
+    for (uint32_t i = 0; i < tokens->count; i++) {
+        const struct message_token *token = message_take(reader, token_layout.bytes, "token");
+        if (token == NULL || message_rules_check(reader, &token_layout, token) != ST_OK)
+            return ST_INVALID;
+        const uint32_t count = token->top_count;
+        const float *top = message_take(reader, 8 * count, "top_ids and top_logprobs");
+        if (top == NULL || logprobs_check(reader, top + count, count) != ST_OK)
+            return ST_INVALID;
+    }
+    tokens->end = reader->at;
+    return ST_OK;
+}
+
+bool message_tokens_next(struct message_tokens *tokens, struct message_token *out)
+{
+    if (tokens->cursor == tokens->end)
+        return false;
+    memcpy(out, tokens->cursor, token_layout.bytes);
+    const uint8_t *top = tokens->cursor + token_layout.bytes;
+    const size_t bytes = out->top_count * sizeof(uint32_t);
+    memcpy(out->top_ids, top, bytes);
+    memcpy(out->top_logprobs, top + bytes, bytes);
+    tokens->cursor = top + 2 * bytes;
+    return true;
+}
+
+void message_tokens_begin(struct message_buffer *buffer)
+{
+    buffer->bytes = 0;
+}
+
+enum status message_tokens_add(struct message_buffer *buffer, const struct message_token *token)
+{
+    struct message_reader reader = {.message = "TOKENS"};
+    const size_t before = buffer->bytes;
+    const size_t bytes = token->top_count * sizeof(uint32_t);
+    const size_t front = sizeof(struct wire_header) + 8; /* The fields of struct message_tokens. */
+    const size_t add = token_layout.bytes + 2 * bytes + (before == 0 ? front : 0);
+    /* The caller sends the message and begins another one. */
+    if (token->top_count > LIMIT_LOGPROBS || before + add > LIMIT_MESSAGE_BYTES)
+        return ST_TOO_LARGE;
+    if (message_rules_check(&reader, &token_layout, token) != ST_OK ||
+        logprobs_check(&reader, token->top_logprobs, token->top_count) != ST_OK)
+        return ST_INVALID;
+    uint8_t *to = message_buffer_add(buffer, add);
+    if (to == NULL)
+        return ST_NO_MEMORY;
+    uint32_t *fields = (uint32_t *)buffer->data; /* Kind, bytes; count, padding. */
+    if (before == 0) {
+        to += front;
+        fields[0] = MESSAGE_TOKENS;
+        fields[2] = fields[3] = 0;
+    }
+    fields[1] = (uint32_t)buffer->bytes;
+    fields[2]++;
+    memcpy(to, token, token_layout.bytes);
+    memcpy(to + token_layout.bytes, token->top_ids, bytes);
+    memcpy(to + token_layout.bytes + bytes, token->top_logprobs, bytes);
+    return ST_OK;
+}
+
+/* ---- all kinds ---- */
+
+static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
+    [MESSAGE_RESERVE] = {"RESERVE", UP_TO(message_reserve, prompt), RULES(reserve_rules),
+                         ARRAYS(reserve_arrays), .check = reserve_check},
+    [MESSAGE_RESERVED] = {"RESERVED", UP_TO(message_reserved, blocks), RULES(reserved_rules),
+                          ARRAYS(reserved_arrays)},
+    [MESSAGE_PREFILL] = {"PREFILL", UP_TO(message_prefill, blocks), RULES(prefill_rules),
+                         ARRAYS(prefill_arrays), .check = prefill_check},
+    [MESSAGE_TOKENS] = {"TOKENS", UP_TO(message_tokens, cursor), RULES(tokens_rules),
+                        .read_rest = tokens_read},
+    [MESSAGE_PREFILLED] = {"PREFILLED", SIZE(message_prefilled), RULES(prefilled_rules)},
+    [MESSAGE_KV_READY] = {"KV_READY", SIZE(message_kv_ready), RULES(kv_ready_rules)},
+    [MESSAGE_KV_ABORTED] = {"KV_ABORTED", SIZE(message_request), RULES(request_rules)},
+    [MESSAGE_CANCEL] = {"CANCEL", SIZE(message_cancel), RULES(cancel_rules)},
+    [MESSAGE_FAILED] = {"FAILED", SIZE(message_failed), RULES(failed_rules)},
+    [MESSAGE_STATS] = {"STATS", SIZE(message_stats), RULES(stats_rules)},
+    [MESSAGE_PEER] = {"PEER", SIZE(message_peer), RULES(peer_rules)},
+    [MESSAGE_LINK] = {"LINK", SIZE(message_link), RULES(link_rules)},
+    [MESSAGE_SHUTDOWN] = {.name = "SHUTDOWN"},
+    [MESSAGE_ROLE] = {"ROLE", SIZE(message_role), RULES(role_rules)},
+    [MESSAGE_OTHERS] = {"OTHERS", SIZE(message_others), RULES(others_rules)},
+    [MESSAGE_PREEMPTED] = {"PREEMPTED", SIZE(message_preempted), RULES(preempted_rules)},
+    [MESSAGE_PREFIXES] = {"PREFIXES", UP_TO(message_prefixes, hashes), RULES(prefixes_rules),
+                          ARRAYS(prefixes_arrays)},
+    [MESSAGE_LOADS] = {"LOADS", UP_TO(message_loads, loads), RULES(loads_rules),
+                       ARRAYS(loads_arrays)},
+    [MESSAGE_STAGES] = {"STAGES", UP_TO(message_stages, stages), RULES(stages_rules),
+                        ARRAYS(stages_arrays)},
+};
+
+const struct message_layout *message_layout(uint32_t kind)
+{
+    return kind < MESSAGE_KIND_COUNT && layouts[kind].name != NULL ? &layouts[kind] : NULL;
+}
+
+const char *message_kind_name(enum message_kind kind)
+{
+    const struct message_layout *layout = message_layout(kind);
+    return layout != NULL ? layout->name : "unknown";
+}
+
+enum status message_encode(const struct message *message, struct message_buffer *buffer)
+{
+    const struct message_layout *layout = message_layout(message->kind);
+    if (layout == NULL || message->kind == MESSAGE_TOKENS)
+        return ST_INVALID;
+    const void *fields = &message->reserve; /* All structs of the union begin at this address. */
+    enum status status = message_check(layout, fields);
+    return status != ST_OK ? status : message_write(layout, message->kind, fields, buffer);
+}
+
+enum status message_decode(const uint8_t *data, size_t bytes, struct message *out,
+                           struct error *error)
+{
+    enum status status = message_read(message_layout, data, bytes, &out->reserve, error);
+    if (status == ST_OK)
+        out->kind = ((const struct wire_header *)data)->kind;
+    return status;
+}
