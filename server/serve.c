@@ -31,22 +31,22 @@
 
 /* ---- callbacks of the launcher ---- */
 
-static void on_machine_ready(void *self, uint32_t machine, const char *address)
+static void on_machine_ready(void *self, struct fleet_machine *machine, const char *address)
 {
     struct serve *s = self;
-    gateway_machine_address(s->gateway, machine, address);
+    gateway_machine_address_set(s->gateway, machine, address);
 }
 
-static void on_machine_ended(void *self, uint32_t machine)
+static void on_machine_ended(void *self, struct fleet_machine *machine)
 {
     struct serve *s = self;
-    gateway_machine_address(s->gateway, machine, "");
+    gateway_machine_address_set(s->gateway, machine, "");
 }
 
-static void on_machine_given_up(void *self, uint32_t machine, const char *why)
+static void on_machine_given_up(void *self, struct fleet_machine *machine, const char *why)
 {
     struct serve *s = self;
-    const char *name = s->config->machines[machine].name;
+    const char *name = machine->config.name;
     if (serve_update_failed(s, machine, why))
         return;
     if (s->announced) {
@@ -59,10 +59,11 @@ static void on_machine_given_up(void *self, uint32_t machine, const char *why)
 }
 
 /* Gives a machine the model of its version. */
-static void on_machine_prepare(void *self, uint32_t machine, struct config *config)
+static void on_machine_prepare(void *self, const struct fleet_machine *machine,
+                               struct config *config)
 {
     const struct serve *s = self;
-    bool other = s->other.number > 0 && s->machine_versions[machine] == s->other.number;
+    bool other = s->other.number > 0 && machine->fixed_version == s->other.number;
     serve_model_put(other ? &s->other.config : &s->current.config, config);
 }
 
@@ -124,15 +125,20 @@ static enum status model_read(struct serve *s, struct error *error)
     if (status != ST_OK)
         return status;
     serve_model_put(&s->current.config, s->config);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        s->machine_versions[i] = s->config->machines[i].local ? s->version_last : 0;
     return ST_OK;
 }
 
 static enum status machines_start(struct serve *s, struct error *error)
 {
+    enum status status = fleet_open(s->config, &s->fleet);
+    if (status != ST_OK)
+        return error_set(error, status, "machines: out of memory");
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        m->fixed_version = m->config.local ? s->current.number : 0;
     struct launcher_options options = {
         .config = s->config,
+        .fleet = s->fleet,
         .clock = &clock_system,
         .log_level = s->options.log_level_name,
         .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
@@ -145,11 +151,12 @@ static enum status machines_start(struct serve *s, struct error *error)
 
 static enum status gateway_start(struct serve *s, struct error *error)
 {
-    enum status status = metrics_open(s->config, s->current.name, s->keys, &s->metrics);
+    enum status status = metrics_open(s->fleet, s->current.name, s->keys, &s->metrics);
     if (status != ST_OK)
         return error_set(error, status, "metrics: out of memory");
     struct gateway_options options = {
         .config = s->config,
+        .fleet = s->fleet,
         .clock = &clock_system,
         .transport = &transport_ucx,
         .metadata_hash = s->current.metadata_hash,
@@ -164,12 +171,10 @@ static enum status gateway_start(struct serve *s, struct error *error)
         return status;
     gateway_events_set(s->gateway, s->events, true);
     metrics_value_set(s->metrics, METRICS_CERTIFICATE_EXPIRES, (uint64_t)s->certificate_expires);
-    for (uint32_t i = 0; i < s->config->machine_count; i++) {
-        if (s->config->machines[i].local)
-            gateway_machine_version_set(s->gateway, i, s->current.number);
-        else
-            gateway_machine_address(s->gateway, i, s->config->machines[i].address);
-    }
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (!m->config.local)
+            gateway_machine_address_set(s->gateway, m, m->config.address);
     return ST_OK;
 }
 
@@ -266,6 +271,7 @@ static void serve_close(struct serve *s)
     gateway_close(s->gateway);
     event_log_close(s->events);
     metrics_close(s->metrics);
+    fleet_close(s->fleet);
     api_keys_close(s->keys);
     serve_version_done(&s->other);
     serve_version_done(&s->current);
@@ -287,12 +293,10 @@ static void machines_text(const struct serve *s, char *out, size_t capacity)
     for (int pool = 0; pool < POOL_COUNT; pool++) {
         uint32_t count = 0;
         uint32_t up = 0;
-        for (uint32_t i = 0; i < s->config->machine_count; i++) {
-            if (s->config->machines[i].pool != (enum pool)pool ||
-                !config_machine_present(s->config, i))
-                continue;
-            count++;
-            up += gateway_machine_up(s->gateway, i);
+        for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+             m = fleet_next(s->fleet, m)) {
+            count += m->config.pool == (enum pool)pool;
+            up += m->config.pool == (enum pool)pool && fleet_machine_up(m);
         }
         if (count == 0 || used >= capacity)
             continue;
@@ -332,8 +336,9 @@ static int announce_turn(struct serve *s)
     if (s->servable_us < 0)
         s->servable_us = serve_now_us();
     bool all = true;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        all = all && (gateway_machine_up(s->gateway, i) || !config_machine_present(s->config, i));
+    for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        all = all && fleet_machine_up(m);
     int64_t left_us = s->servable_us + ALL_UP_US - serve_now_us();
     if (!all && left_us > 0)
         return (int)(left_us / 1000) + 1;

@@ -40,21 +40,22 @@ static bool reload(void *self, struct text *answer, struct api_error *error)
     return status == ST_OK || fail(error, status, &why);
 }
 
-/* Checks that the cluster would still be valid with `machine` added (NULL = none) and without
- * machine `without` (-1 = none). */
-static bool check_cluster(const struct serve *s, const struct config_machine *machine, int without,
-                          struct api_error *error)
+/* Checks that the cluster would still be valid with `added` and without `removed`; NULL = none. */
+static bool cluster_check(const struct serve *s, const struct config_machine *added,
+                          const struct fleet_machine *removed, struct api_error *error)
 {
     struct config *next = malloc(sizeof(*next));
     struct error why;
     if (next == NULL)
         return api_error_set(error, 503, NULL, "out of memory");
     *next = *s->config;
-    for (uint32_t i = 0; i < next->machine_count; i++)
-        if ((int)i == without || serve_machine_leaving(s, i))
-            next->machines[i].name[0] = 0;
-    if (machine != NULL && next->machine_count < LIMIT_MACHINES)
-        next->machines[next->machine_count++] = *machine;
+    fleet_config_write(s->fleet, next);
+    for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m == removed || fleet_machine_leaving(m))
+            next->machines[m->index].name[0] = 0;
+    if (added != NULL && next->machine_count < LIMIT_MACHINES)
+        next->machines[next->machine_count++] = *added;
     enum status status = config_check(next, "the cluster", &why);
     bool loopback = status == ST_OK && config_is_loopback(next);
     free(next);
@@ -77,52 +78,42 @@ static bool machine_add(struct serve *s, const char *body, size_t bytes, struct 
         return fail(error, status, &why);
     if (machine.local && serve_update_name(s->current.number, machine.name, &why) != ST_OK)
         return fail(error, ST_INVALID, &why);
-    if (config_machine_find(s->config, machine.name) >= 0)
+    if (fleet_find(s->fleet, machine.name) != NULL)
         return api_error_set(error, 409, NULL, "there is a machine %s already", machine.name);
-    if (!check_cluster(s, &machine, -1, error))
+    if (!cluster_check(s, &machine, NULL, error))
         return false;
-    status = serve_machine_add(s, &machine, s->current.number, &why);
-    if (status != ST_OK)
-        return fail(error, status, &why);
+    if (serve_machine_add(s, &machine, s->current.number, &why) == NULL)
+        return fail(error, ST_NO_RESOURCE, &why);
     text_addf(answer, "{\"machine\":\"%s\",\"state\":\"starting\"}", machine.name);
     return true;
 }
 
-static bool machine_named(const struct serve *s, const char *name, uint32_t *machine_out,
-                          struct api_error *error)
-{
-    int machine = config_machine_find(s->config, name);
-    *machine_out = (uint32_t)machine;
-    return machine >= 0 || api_error_set(error, 404, NULL, "there is no machine \"%s\" here", name);
-}
-
 /* Drains a machine, ends its drain, or removes it. */
-static bool machine_change(struct serve *s, enum http_admin_verb verb, uint32_t machine,
+static bool machine_change(struct serve *s, enum http_admin_verb verb, struct fleet_machine *m,
                            struct api_error *error)
 {
-    bool leaving = serve_machine_leaving(s, machine);
+    bool leaving = fleet_machine_leaving(m);
     if (verb == HTTP_ADMIN_REMOVE) {
-        if (!leaving && !check_cluster(s, NULL, (int)machine, error))
+        if (!leaving && !cluster_check(s, NULL, m, error))
             return false;
         if (!leaving)
-            serve_machine_remove(s, machine);
+            serve_machine_remove(s, m);
         return true;
     }
     if (!leaving) {
-        gateway_machine_drain(s->gateway, machine, verb == HTTP_ADMIN_DRAIN);
+        gateway_machine_phase_set(s->gateway, m,
+                                  verb == HTTP_ADMIN_DRAIN ? FLEET_DRAINING : FLEET_SERVING);
         return true;
     }
-    if (verb == HTTP_ADMIN_DRAIN || serve_machine_keep(s, machine))
+    if (verb == HTTP_ADMIN_DRAIN || serve_machine_keep(s, m))
         return true;
-    return api_error_set(error, 409, NULL, "machine %s is ending already",
-                         s->config->machines[machine].name);
+    return api_error_set(error, 409, NULL, "machine %s is ending already", m->config.name);
 }
 
 static bool on_machine(void *self, enum http_admin_verb verb, const char *name, const char *body,
                        size_t bytes, struct text *answer, struct api_error *error)
 {
     struct serve *s = self;
-    uint32_t machine;
     if (stopping(s, error))
         return false;
     if ((verb == HTTP_ADMIN_ADD || verb == HTTP_ADMIN_REMOVE) && s->update != SERVE_UPDATE_NONE)
@@ -130,15 +121,17 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
                              "machines do not come or go while a model update is under way");
     if (verb == HTTP_ADMIN_ADD)
         return machine_add(s, body, bytes, answer, error);
-    if (!machine_named(s, name, &machine, error) || !machine_change(s, verb, machine, error))
+    struct fleet_machine *m = fleet_find(s->fleet, name);
+    if (m == NULL)
+        return api_error_set(error, 404, NULL, "there is no machine \"%s\" here", name);
+    if (!machine_change(s, verb, m, error))
         return false;
-    bool drains = gateway_machine_draining(s->gateway, machine);
-    const char *state = serve_machine_leaving(s, machine) ? "leaving"
-                        : drains                          ? "draining"
-                                                          : "serving";
+    const char *state = fleet_machine_leaving(m)    ? "leaving"
+                        : fleet_machine_draining(m) ? "draining"
+                                                    : "serving";
     log_info("machine %s is %s", name, state);
     text_addf(answer, "{\"machine\":\"%s\",\"state\":\"%s\",\"idle\":%s}", name, state,
-              gateway_machine_idle(s->gateway, machine) ? "true" : "false");
+              gateway_machine_idle(s->gateway, m) ? "true" : "false");
     return true;
 }
 

@@ -12,9 +12,9 @@
 #include "model/file/model_file.h"
 #include "server/api/keys.h"
 #include "server/api/served_model.h"
+#include "server/fleet/fleet.h"
 #include "server/fleet/launcher.h"
 #include "server/gateway/gateway.h"
-#include "server/gateway/machine_bits.h"
 #include "server/http/http.h"
 #include "server/http/tls.h"
 #include "server/metrics/metrics.h"
@@ -53,7 +53,7 @@ struct serve {
     struct serve_options options;
     int argc; /* The command line, for a reload. */
     char **argv;
-    /* The running config: machines keep their indices (config_machine_present). */
+    /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
     /* As read from the file. Values that a reload cannot change stay as at the start. */
     struct config *asked;
@@ -67,9 +67,7 @@ struct serve {
     char update_text[384]; /* How the latest update ended, or why the present one fails. */
     bool update_failed;    /* A machine of the new version does not start. */
     uint32_t version_last; /* The highest version number so far. */
-    /* Version of each local machine; 0 = a remote machine, which may have any. */
-    uint32_t machine_versions[LIMIT_MACHINES];
-    bool is_loopback; /* config_is_loopback of the config at the start. */
+    bool is_loopback;      /* config_is_loopback of the config at the start. */
     int64_t started_us;
     char bound[LIMIT_ADDRESS_BYTES];
     bool tls;
@@ -83,25 +81,19 @@ struct serve {
     struct api_keys *keys;
     struct metrics *metrics;
     struct event_log *events; /* NULL = none. */
+    struct fleet *fleet;
     struct launcher *launcher;
     struct gateway *gateway;
     struct http *http;
     struct watch *watch; /* NULL = the machines are those of the config file. */
     /* etcd's members were reported again for the present update: a machine that did not fit the old
      * model may fit the new one. */
-    bool members_told;
-    uint32_t gone_count; /* Members whose etcd entry is gone while their connection is not. */
-    struct serve_member {
-        bool is;   /* This machine was found in etcd. */
-        bool gone; /* Its etcd entry is gone. */
-    } members[LIMIT_MACHINES];
+    bool members_checked_again;
     int64_t servable_us; /* Since when both phases can be served; -1 = not yet. */
     bool announced;
-    int64_t drain_us;             /* Time until which requests may finish; -1 = not draining. */
-    int64_t stop_us;              /* When the machines are killed; -1 = not stopping. */
-    bool failed;                  /* The exit status will be 1. */
-    struct machine_bits removing; /* Machines that are to leave. */
-    struct machine_bits ending;   /* Leaving machines whose processes have been asked to end. */
+    int64_t drain_us; /* Time until which requests may finish; -1 = not draining. */
+    int64_t stop_us;  /* When the machines are killed; -1 = not stopping. */
+    bool failed;      /* The exit status will be 1. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
     bool hurry;
 };
@@ -145,16 +137,15 @@ void serve_version_done(struct serve_version *version);
 /* --- serve_machines.c --- */
 
 /* Adds a machine with a new name, and starts it (a local one, with that version's model) or
- * connects to it. ST_NO_RESOURCE: there are LIMIT_MACHINES, including those that are leaving. */
-enum status serve_machine_add(struct serve *s, const struct config_machine *machine,
-                              uint32_t version, struct error *error);
+ * connects to it. Returns NULL with ST_NO_RESOURCE in *error if there are LIMIT_MACHINES, including
+ * those that are leaving. */
+struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
+                                        uint32_t version, struct error *error);
 /* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
  * a remote one is forgotten. */
-void serve_machine_remove(struct serve *s, uint32_t machine);
+void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
 /* Reverses serve_machine_remove. Returns false if its process is already ending. */
-bool serve_machine_keep(struct serve *s, uint32_t machine);
-void serve_machine_pool(struct serve *s, uint32_t machine, enum pool pool);
-bool serve_machine_leaving(const struct serve *s, uint32_t machine);
+bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);
 /* Continues the removal of leaving machines. */
 void serve_machines_turn(struct serve *s);
 
@@ -186,14 +177,16 @@ enum serve_update_plan {
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins the planned update and takes over *version. serve_reload starts its machines. */
-enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error);
+/* Begins the planned update and takes over *version. serve_reload starts its machines. The update is
+ * given up after `update_ms`. */
+enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
+                               struct error *error);
 /* Goes back to the model before: a new version that starts is ended, one that drains serves again.
  */
 void serve_update_back(struct serve *s);
 /* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
  * update is then given up. */
-bool serve_update_failed(struct serve *s, uint32_t machine, const char *why);
+bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why);
 /* Continues the update. Returns the milliseconds until the next call; -1 = none. */
 int serve_update_turn(struct serve *s);
 /* Changes the name of a local machine in the config file to its name in a version. */

@@ -9,12 +9,13 @@
 #include <string.h>
 
 /* Returns why the member cannot be used; NULL = it can. */
-static const char *unfit(const struct serve *s, const struct member *member)
+static const char *member_refusal(const struct serve *s, const struct member *member)
 {
     bool loopback = config_address_is_loopback(member->address);
     bool locals = false;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        locals |= config_machine_present(s->config, i) && s->config->machines[i].local;
+    for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        locals |= m->config.local;
     if (!loopback && !s->has_cluster_key && !s->config->cluster.allow_insecure)
         return "other computers reach it: want cluster/key_file, or cluster/allow_insecure: true";
     if (!loopback && s->is_loopback && locals)
@@ -39,62 +40,58 @@ static void member_add(struct serve *s, const struct member *member)
     struct error error;
     snprintf(machine.name, sizeof(machine.name), "%s", member->name);
     snprintf(machine.address, sizeof(machine.address), "%s", member->address);
-    if (serve_machine_add(s, &machine, s->current.number, &error) != ST_OK) {
+    struct fleet_machine *added = serve_machine_add(s, &machine, s->current.number, &error);
+    if (added == NULL)
         log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address,
                   error.text);
-        return;
-    }
-    s->members[config_machine_find(s->config, member->name)].is = true;
+    else
+        fleet_member_set(s->fleet, added, FLEET_MEMBER_REGISTERED);
 }
 
 /* A known machine has registered again. */
-static void member_change(struct serve *s, uint32_t machine, const struct member *member)
+static void member_change(struct serve *s, struct fleet_machine *m, const struct member *member)
 {
-    struct config_machine *entry = &s->config->machines[machine];
-    if (s->members[machine].gone) {
-        s->members[machine].gone = false;
-        s->gone_count--;
-    }
-    if (serve_machine_leaving(s, machine))
-        serve_machine_keep(s, machine);
-    if (entry->pool != member->pool)
-        serve_machine_pool(s, machine, member->pool);
-    if (strcmp(entry->address, member->address) == 0)
+    fleet_member_set(s->fleet, m, FLEET_MEMBER_REGISTERED);
+    if (fleet_machine_leaving(m))
+        serve_machine_keep(s, m);
+    if (m->config.pool != member->pool)
+        gateway_machine_home_set(s->gateway, m, member->pool);
+    if (strcmp(m->config.address, member->address) == 0)
         return;
-    log_info("machine %s is at %s now, was at %s", member->name, member->address, entry->address);
-    snprintf(entry->address, sizeof(entry->address), "%s", member->address);
-    gateway_machine_address(s->gateway, machine, entry->address);
+    log_info("machine %s is at %s now, was at %s", member->name, member->address,
+             m->config.address);
+    snprintf(m->config.address, sizeof(m->config.address), "%s", member->address);
+    gateway_machine_address_set(s->gateway, m, m->config.address);
 }
 
 static void on_joined(void *self, const struct member *member)
 {
     struct serve *s = self;
-    int known = config_machine_find(s->config, member->name);
-    if (known >= 0 && !s->members[known].is) {
+    struct fleet_machine *known = fleet_find(s->fleet, member->name);
+    if (known != NULL && known->member == FLEET_MEMBER_NONE) {
         log_debug("machine %s is in etcd and in the config file: the file counts", member->name);
         return;
     }
-    const char *why = unfit(s, member);
+    const char *why = member_refusal(s, member);
     if (why != NULL)
         log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address, why);
     if (why != NULL || !model_fits(s, member))
         return;
     s->hurry = true;
-    if (known < 0)
+    if (known == NULL)
         member_add(s, member);
     else
-        member_change(s, (uint32_t)known, member);
+        member_change(s, known, member);
 }
 
 static void on_left(void *self, const char *name)
 {
     struct serve *s = self;
-    int known = config_machine_find(s->config, name);
-    if (known < 0 || !s->members[known].is || s->members[known].gone)
+    struct fleet_machine *known = fleet_find(s->fleet, name);
+    if (known == NULL || known->member != FLEET_MEMBER_REGISTERED)
         return;
     log_info("machine %s is not in etcd any more", name);
-    s->members[known].gone = true;
-    s->gone_count++;
+    fleet_member_set(s->fleet, known, FLEET_MEMBER_EXPIRED);
     s->hurry = true;
 }
 
@@ -140,17 +137,16 @@ int serve_members_turn(struct serve *s)
     if (s->watch == NULL || s->stop_us >= 0)
         return -1;
     bool updating = s->update != SERVE_UPDATE_NONE;
-    if (updating && !s->members_told)
+    if (updating && !s->members_checked_again)
         watch_again(s->watch);
-    s->members_told = updating;
+    s->members_checked_again = updating;
     int timeout_ms = watch_turn(s->watch);
-    for (uint32_t i = 0; i < s->config->machine_count && s->gone_count > 0; i++) {
-        if (!s->members[i].gone || gateway_machine_up(s->gateway, i))
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL);
+         m != NULL && s->fleet->expired_count > 0; m = fleet_next(s->fleet, m)) {
+        if (m->member != FLEET_MEMBER_EXPIRED || fleet_machine_up(m))
             continue;
-        s->members[i].gone = false;
-        s->gone_count--;
-        if (config_machine_present(s->config, i)) /* otherwise an operator has removed it already */
-            serve_machine_remove(s, i);
+        fleet_member_set(s->fleet, m, FLEET_MEMBER_REGISTERED);
+        serve_machine_remove(s, m);
     }
     return timeout_ms;
 }

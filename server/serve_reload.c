@@ -22,9 +22,10 @@ struct reload {
     struct text restart;
 };
 
-static void say(struct text *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void line_add(struct text *list, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-static void say(struct text *list, const char *format, ...)
+static void line_add(struct text *list, const char *format, ...)
 {
     char line[512];
     va_list args;
@@ -40,22 +41,20 @@ static void say(struct text *list, const char *format, ...)
 
 /* Checks the machines of the new config. If all were local at the start, UCX uses loopback only and
  * the cluster key is random, so remote machines need a restart. */
-static enum status check_machines(const struct reload *r, struct error *error)
+static enum status machines_check(const struct reload *r, struct error *error)
 {
     const struct serve *s = r->s;
     const struct config *next = r->next;
-    uint32_t count = 0;
+    uint32_t count = fleet_present_count(s->fleet);
     if (s->is_loopback && !config_is_loopback(next))
         return error_set(error, ST_INVALID,
                          "%s: machines: all were local when the gateway started, so others cannot "
                          "reach theirs: restart it",
                          next->source);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        count += config_machine_present(s->config, i);
     for (uint32_t i = 0; i < next->machine_count; i++) {
-        int known = config_machine_find(s->config, next->machines[i].name);
-        count += known < 0;
-        if (known >= 0 && machine_bits_has(&s->ending, (uint32_t)known))
+        const struct fleet_machine *known = fleet_find(s->fleet, next->machines[i].name);
+        count += known == NULL;
+        if (known != NULL && known->phase == FLEET_ENDING)
             return error_set(error, ST_NO_RESOURCE,
                              "machines/%s is still ending: try again in a moment",
                              next->machines[i].name);
@@ -67,7 +66,7 @@ static enum status check_machines(const struct reload *r, struct error *error)
     return ST_OK;
 }
 
-static enum status read_all(struct reload *r, struct error *error)
+static enum status reload_read(struct reload *r, struct error *error)
 {
     struct serve *s = r->s;
     struct serve_options options = {.config = r->next};
@@ -77,7 +76,7 @@ static enum status read_all(struct reload *r, struct error *error)
     if (status == ST_OK)
         status = serve_update_plan(s, r->next, &r->plan, &r->version, error);
     if (status == ST_OK)
-        status = check_machines(r, error);
+        status = machines_check(r, error);
     if (status == ST_OK)
         status = serve_keys_read(r->next, &r->keys, error);
     if (status == ST_OK)
@@ -93,15 +92,15 @@ static void on_change(void *self, const struct config_change *change)
 {
     struct reload *r = self;
     if (change->how == CONFIG_RELOAD_YES)
-        say(&r->changed, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(&r->changed, "%s: %s, was %s", change->path, change->to, change->from);
     else if (change->how == CONFIG_RELOAD_MACHINES)
-        say(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
+        line_add(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
     else
-        say(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
+        line_add(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
 }
 
 /* Changes the certificate. Whether the daemon serves with TLS cannot change. */
-static void change_certificate(struct reload *r)
+static void certificate_change(struct reload *r)
 {
     struct serve *s = r->s;
     if (s->tls == (r->certificate != NULL)) {
@@ -112,27 +111,27 @@ static void change_certificate(struct reload *r)
                           (uint64_t)s->certificate_expires);
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
-        say(&r->changed, "server/tls_certificate_file: read again");
+        line_add(&r->changed, "server/tls_certificate_file: read again");
         return;
     }
-    say(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
+    line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
     memcpy(r->next->server.tls_certificate_file, s->asked->server.tls_certificate_file,
            sizeof(r->next->server.tls_certificate_file));
     memcpy(r->next->server.tls_key_file, s->asked->server.tls_key_file,
            sizeof(r->next->server.tls_key_file));
 }
 
-static void change_keys(struct reload *r)
+static void keys_change(struct reload *r)
 {
     if (r->keys != NULL)
-        say(&r->changed, "server/api_keys_file: read again");
+        line_add(&r->changed, "server/api_keys_file: read again");
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
 }
 
 /* Opens the event log again even if its name is the same, because it may have been moved
  * (logrotate). The old log first writes what it still holds. */
-static void change_events(struct reload *r)
+static void events_change(struct reload *r)
 {
     struct serve *s = r->s;
     event_log_close(s->events);
@@ -142,34 +141,36 @@ static void change_events(struct reload *r)
 }
 
 /* `local` cannot change: it decides which process starts the machine. */
-static void change_machine(struct reload *r, uint32_t machine, const struct config_machine *next)
+static void machine_change(struct reload *r, struct fleet_machine *m,
+                           const struct config_machine *next)
 {
     struct serve *s = r->s;
-    struct config_machine *now = &s->config->machines[machine];
-    if (serve_machine_leaving(s, machine)) {
-        serve_machine_keep(s, machine);
-        say(&r->changed, "machines/%s: stays", now->name);
+    struct config_machine *now = &m->config;
+    if (fleet_machine_leaving(m)) {
+        serve_machine_keep(s, m);
+        line_add(&r->changed, "machines/%s: stays", now->name);
     }
     if (now->pool != next->pool) {
-        say(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
-            pool_name(now->pool));
-        serve_machine_pool(s, machine, next->pool);
+        line_add(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
+                 pool_name(now->pool));
+        gateway_machine_home_set(s->gateway, m, next->pool);
     }
     if (now->local != next->local) {
-        say(&r->restart, "machines/%s/local: stays %s", now->name, now->local ? "true" : "false");
+        line_add(&r->restart, "machines/%s/local: stays %s", now->name,
+                 now->local ? "true" : "false");
         return;
     }
     config_machine_diff(now, next, on_change, r);
     bool moved = !now->local && strcmp(now->address, next->address) != 0;
     *now = *next;
     if (moved)
-        gateway_machine_address(s->gateway, machine, now->address);
+        gateway_machine_address_set(s->gateway, m, now->address);
 }
 
 /* New machines are added before others are removed, so that there is no gap. serve_update.c handles
  * local machines of a version other than the current one. While a new version starts, machines that
  * the file no longer names continue to serve. */
-static void change_machines(struct reload *r)
+static void machines_change(struct reload *r)
 {
     struct serve *s = r->s;
     struct error error;
@@ -177,65 +178,65 @@ static void change_machines(struct reload *r)
     uint32_t version = starting ? s->other.number : s->current.number;
     for (uint32_t i = 0; i < r->next->machine_count; i++) {
         const struct config_machine *next = &r->next->machines[i];
-        int known = config_machine_find(s->config, next->name);
-        if (known >= 0)
-            change_machine(r, (uint32_t)known, next);
-        else if (serve_machine_add(s, next, version, &error) == ST_OK)
-            say(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
+        struct fleet_machine *known = fleet_find(s->fleet, next->name);
+        if (known != NULL)
+            machine_change(r, known, next);
+        else if (serve_machine_add(s, next, version, &error) != NULL)
+            line_add(&r->changed, "machines/%s: added to pool %s", next->name,
+                     pool_name(next->pool));
     }
-    for (uint32_t i = 0; i < s->config->machine_count && !starting; i++) {
-        const struct config_machine *now = &s->config->machines[i];
-        if (!config_machine_present(s->config, i) || serve_machine_leaving(s, i) ||
-            (now->local && s->machine_versions[i] != version) || s->members[i].is ||
-            config_machine_find(r->next, now->name) >= 0)
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL && !starting;
+         m = fleet_next(s->fleet, m)) {
+        if (fleet_machine_leaving(m) || (m->config.local && m->fixed_version != version) ||
+            m->member != FLEET_MEMBER_NONE || config_machine_find(r->next, m->config.name) >= 0)
             continue;
-        say(&r->changed, "machines/%s: drains, then leaves", now->name);
-        serve_machine_remove(s, i);
+        line_add(&r->changed, "machines/%s: drains, then leaves", m->config.name);
+        serve_machine_remove(s, m);
     }
 }
 
 /* Keeps the parts of the config that belong to a model until the new one serves. */
-static void keep_model(struct reload *r)
+static void model_keep(struct reload *r)
 {
     struct serve_model_config asked;
     serve_model_get(r->s->asked, &asked);
     serve_model_put(&asked, r->next);
 }
 
-static void change_model(struct reload *r)
+static void model_change(struct reload *r)
 {
     struct serve *s = r->s;
     if (r->plan == SERVE_PLAN_BACK) {
         serve_update_back(s);
-        say(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
+        line_add(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
     } else if (r->plan == SERVE_PLAN_BEGIN) {
-        say(&r->changed, "model: %s starts as version %u beside %s", s->other.config.model,
-            s->other.number, s->current.config.model);
+        line_add(&r->changed, "model: %s starts as version %u beside %s", s->other.config.model,
+                 s->other.number, s->current.config.model);
     }
     if (s->update == SERVE_UPDATE_STARTING)
-        keep_model(r);
+        model_keep(r);
 }
 
-static void change_all(struct reload *r)
+static void reload_apply(struct reload *r)
 {
     struct serve *s = r->s;
     bool opened = r->next->cluster.allow_insecure && !s->config->cluster.allow_insecure;
-    change_model(r);
-    change_certificate(r);
-    change_keys(r);
+    model_change(r);
+    certificate_change(r);
+    keys_change(r);
     config_diff(s->asked, r->next, on_change, r);
     config_adopt(s->asked, r->next);
     config_adopt(s->config, r->next);
     serve_model_get(s->config, &s->current.config);
     serve_model_get(s->asked, &s->current.asked);
     if (r->plan != SERVE_PLAN_KEEP)
-        change_machines(r);
+        machines_change(r);
     memcpy(s->asked->machines, r->read->machines, sizeof(s->asked->machines));
     s->asked->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     if (opened && s->watch != NULL)
         watch_again(s->watch); /* machines of etcd that were refused may be usable now */
-    change_events(r);
+    events_change(r);
 }
 
 static void list_add(struct text *answer, const char *before, const char *name,
@@ -254,11 +255,11 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     if (r.next == NULL || r.read == NULL)
         error_set(error, status, "out of memory");
     else
-        status = read_all(&r, error);
+        status = reload_read(&r, error);
     if (status == ST_OK && r.plan == SERVE_PLAN_BEGIN) /* the last step that can fail */
-        status = serve_update_begin(s, &r.version, error);
+        status = serve_update_begin(s, &r.version, r.next->server.update_ms, error);
     if (status == ST_OK) {
-        change_all(&r);
+        reload_apply(&r);
         list_add(answer, "{", "changed", &r.changed);
         list_add(answer, ",", "for_machines_that_start", &r.later);
         list_add(answer, ",", "needs_restart", &r.restart);

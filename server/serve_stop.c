@@ -14,19 +14,20 @@
 
 #define STOP_US_MAX 5000000 /* machines that have not ended by then are killed */
 
-static void stop(struct serve *s)
+static void parts_stop(struct serve *s)
 {
     http_quiesce(s->http);
     gateway_stop(s->gateway); /* clients are told while the machines end */
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (s->config->machines[i].local)
-            gateway_machine_shutdown(s->gateway, i);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->config.local)
+            gateway_machine_shutdown(s->gateway, m);
     gateway_turn(s->gateway);
     launcher_stop(s->launcher);
     s->stop_us = serve_now_us() + STOP_US_MAX;
 }
 
-static void drain(struct serve *s, int number)
+static void drain_begin(struct serve *s, int number)
 {
     uint32_t running = http_open_answers(s->http);
     log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
@@ -35,7 +36,7 @@ static void drain(struct serve *s, int number)
     s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
 }
 
-static void hang_up(struct serve *s)
+static void reload_on_hangup(struct serve *s)
 {
     struct text answer = {0};
     struct error error;
@@ -51,14 +52,14 @@ void serve_signals_turn(struct serve *s)
     struct signalfd_siginfo info;
     while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
         if (info.ssi_signo == SIGHUP) {
-            hang_up(s);
+            reload_on_hangup(s);
         } else if (s->stop_us >= 0) {
             launcher_kill(s->launcher); /* the third signal */
         } else if (s->drain_us >= 0) {
             log_info("%s again, stops now", strsignal((int)info.ssi_signo));
-            stop(s);
+            parts_stop(s);
         } else {
-            drain(s, (int)info.ssi_signo);
+            drain_begin(s, (int)info.ssi_signo);
         }
     }
 }
@@ -72,7 +73,7 @@ static void drain_turn(struct serve *s, int *timeout_ms)
         if (running > 0)
             log_warn("%u requests did not finish within server/drain_ms", running);
         log_info("stops");
-        stop(s);
+        parts_stop(s);
     } else if (*timeout_ms < 0 || left_us / 1000 < *timeout_ms) {
         *timeout_ms = (int)(left_us / 1000) + 1;
     }
@@ -82,7 +83,7 @@ static void drain_turn(struct serve *s, int *timeout_ms)
 bool serve_stop_turn(struct serve *s, int *timeout_ms)
 {
     if (s->failed && s->stop_us < 0)
-        stop(s);
+        parts_stop(s);
     if (s->drain_us >= 0 && s->stop_us < 0)
         drain_turn(s, timeout_ms);
     if (s->stop_us < 0)

@@ -27,12 +27,6 @@
  */
 #define STEADY_US 1000000
 
-static bool of_version(const struct serve *s, uint32_t machine, const struct serve_version *version)
-{
-    return config_machine_present(s->config, machine) &&
-           s->machine_versions[machine] == version->number;
-}
-
 enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], struct error *error)
 {
     char whole[LIMIT_NAME_BYTES + 16];
@@ -74,15 +68,13 @@ static bool same_machines(const struct config *a, const struct config *b)
     return changes == 0;
 }
 
-static enum status check_places(const struct serve *s, const struct config *next,
-                                struct error *error)
+static enum status machine_count_check(const struct serve *s, const struct config *next,
+                                       struct error *error)
 {
-    uint32_t count = 0;
+    uint32_t count = fleet_present_count(s->fleet);
     uint32_t more = 0;
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        count += config_machine_present(s->config, i);
     for (uint32_t i = 0; i < next->machine_count; i++)
-        more += config_machine_find(s->config, next->machines[i].name) < 0;
+        more += fleet_find(s->fleet, next->machines[i].name) == NULL;
     if (count + more <= LIMIT_MACHINES)
         return ST_OK;
     return error_set(error, ST_NO_RESOURCE,
@@ -91,7 +83,7 @@ static enum status check_places(const struct serve *s, const struct config *next
 }
 
 /* Checks that the memory for the new version's local machines is available beside the old ones. */
-static enum status check_memory(const struct config *next, const struct serve_version *version,
+static enum status memory_check(const struct config *next, const struct serve_version *version,
                                 struct error *error)
 {
     uint64_t weights = 0;
@@ -129,12 +121,12 @@ static enum status names_set(struct config *next, uint32_t version, struct error
 
 /* Checks that no new local machine would have the name of an existing machine or of another one in
  * the file, because it would be taken for that machine. */
-static enum status check_names(const struct serve *s, const struct config *next, uint32_t version,
+static enum status names_check(const struct serve *s, const struct config *next, uint32_t version,
                                struct error *error)
 {
     for (uint32_t i = 0; i < next->machine_count; i++) {
         const char *name = next->machines[i].name;
-        uint32_t count = config_machine_find(s->config, name) >= 0;
+        uint32_t count = fleet_find(s->fleet, name) != NULL;
         for (uint32_t k = 0; k < next->machine_count; k++)
             count += strcmp(next->machines[k].name, name) == 0;
         if (next->machines[i].local && count > 1)
@@ -157,17 +149,17 @@ static enum status plan_new(struct serve *s, struct config *next, struct serve_v
     if (status == ST_OK)
         status = names_set(next, version->number, error);
     if (status == ST_OK)
-        status = check_names(s, next, version->number, error);
+        status = names_check(s, next, version->number, error);
     if (status == ST_OK)
-        status = check_places(s, next, error);
+        status = machine_count_check(s, next, error);
     if (status == ST_OK)
-        status = check_memory(next, version, error);
+        status = memory_check(next, version, error);
     if (status != ST_OK)
         serve_version_done(version);
     return status;
 }
 
-static enum status refuse(const struct serve *s, const char *path, struct error *error)
+static enum status other_update_refuse(const struct serve *s, const char *path, struct error *error)
 {
     if (s->update == SERVE_UPDATE_ENDING)
         return error_set(error, ST_NO_RESOURCE,
@@ -207,14 +199,14 @@ enum status serve_update_plan(struct serve *s, struct config *next,
         return names_set(next, back->number, error);
     }
     if (s->update != SERVE_UPDATE_NONE)
-        return refuse(s, path, error);
+        return other_update_refuse(s, path, error);
     *plan_out = SERVE_PLAN_BEGIN;
     return plan_new(s, next, version_out, error);
 }
 
 /* ---- the course of an update ---- */
 
-static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms)
+static void update_state_set(struct serve *s, enum serve_update update, uint32_t allowed_ms)
 {
     s->update = update;
     s->update_begun_us = serve_now_us();
@@ -222,7 +214,8 @@ static void enter(struct serve *s, enum serve_update update, uint32_t allowed_ms
     s->hurry = true;
 }
 
-enum status serve_update_begin(struct serve *s, struct serve_version *version, struct error *error)
+enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
+                               struct error *error)
 {
     struct gateway_model model = {.metadata_hash = version->metadata_hash,
                                   .context_tokens = version->context_tokens,
@@ -236,24 +229,25 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, s
     s->update_failed = false;
     s->update_text[0] = 0;
     s->update_ready_us = -1;
-    enter(s, SERVE_UPDATE_STARTING, s->config->server.update_ms);
+    update_state_set(s, SERVE_UPDATE_STARTING, update_ms);
     log_info("model update: version %u, %s, starts beside version %u, %s", s->other.number,
              s->other.config.model, s->current.number, s->current.config.model);
     return ST_OK;
 }
 
 /* Ends the machines of the other version, which has no requests. */
-static void end_other(struct serve *s)
+static void other_end(struct serve *s)
 {
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (of_version(s, i, &s->other) && !serve_machine_leaving(s, i))
-            serve_machine_remove(s, i);
-    enter(s, SERVE_UPDATE_ENDING, 0);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->fixed_version == s->other.number && !fleet_machine_leaving(m))
+            serve_machine_remove(s, m);
+    update_state_set(s, SERVE_UPDATE_ENDING, 0);
 }
 
 /* Exchanges the versions: new requests get the other one, and the present one finishes its
  * requests. */
-static void change_over(struct serve *s)
+static void versions_exchange(struct serve *s)
 {
     struct serve_version old = s->current;
     s->current = s->other;
@@ -263,7 +257,7 @@ static void change_over(struct serve *s)
     serve_model_put(&s->current.asked, s->asked);
     http_model_use(s->http, s->current.served);
     metrics_model_set(s->metrics, s->current.name);
-    enter(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
+    update_state_set(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
     log_info("model update: new requests get version %u, %s; %u of version %u, %s, go on to their "
              "end",
              s->current.number, s->current.name,
@@ -275,32 +269,32 @@ void serve_update_back(struct serve *s)
     if (s->update == SERVE_UPDATE_DRAINING) {
         snprintf(s->update_text, sizeof(s->update_text), "went back to version %u",
                  s->other.number);
-        change_over(s);
+        versions_exchange(s);
         return;
     }
     snprintf(s->update_text, sizeof(s->update_text), "version %u, %s, was cancelled",
              s->other.number, s->other.name);
     log_info("model update: %s", s->update_text);
     gateway_version_stop(s->gateway, s->other.number, "its model is not served any more");
-    end_other(s);
+    other_end(s);
 }
 
-bool serve_update_failed(struct serve *s, uint32_t machine, const char *why)
+bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, const char *why)
 {
-    if (s->other.number == 0 || s->machine_versions[machine] != s->other.number)
+    if (s->other.number == 0 || machine->fixed_version != s->other.number)
         return false;
     if (s->update != SERVE_UPDATE_STARTING) {
-        log_error("machine %s is given up: %s", s->config->machines[machine].name, why);
+        log_error("machine %s is given up: %s", machine->config.name, why);
         return true;
     }
     s->update_failed = true;
     s->hurry = true;
-    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s",
-             s->config->machines[machine].name, why);
+    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s", machine->config.name,
+             why);
     return true;
 }
 
-static void give_up(struct serve *s, const char *why)
+static void update_give_up(struct serve *s, const char *why)
 {
     char text[sizeof(s->update_text)];
     snprintf(text, sizeof(text), "version %u, %s, is given up: %.240s", s->other.number,
@@ -308,30 +302,31 @@ static void give_up(struct serve *s, const char *why)
     memcpy(s->update_text, text, sizeof(text));
     log_error("model update: %s; version %u, %s, goes on", text, s->current.number,
               s->current.name);
-    end_other(s);
+    other_end(s);
 }
 
 static void starting_turn(struct serve *s)
 {
     char why[300];
     bool ready = gateway_version_paired(s->gateway, s->other.number);
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (of_version(s, i, &s->other))
-            ready = ready && gateway_machine_up(s->gateway, i);
+    for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (m->fixed_version == s->other.number)
+            ready = ready && fleet_machine_up(m);
     if (!ready)
         s->update_ready_us = -1;
     else if (s->update_ready_us < 0)
         s->update_ready_us = serve_now_us();
     if (s->update_failed) {
         snprintf(why, sizeof(why), "%.299s", s->update_text);
-        give_up(s, why);
+        update_give_up(s, why);
     } else if (ready && serve_now_us() - s->update_ready_us >= STEADY_US) {
-        change_over(s);
+        versions_exchange(s);
     } else if (serve_now_us() >= s->update_us) {
         char missing[240];
         gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
         snprintf(why, sizeof(why), "it does not serve after server/update_ms: %s", missing);
-        give_up(s, why);
+        update_give_up(s, why);
     }
 }
 
@@ -339,11 +334,11 @@ static void starting_turn(struct serve *s)
  * end. */
 static void remote_leave(struct serve *s)
 {
-    for (uint32_t i = 0; i < s->config->machine_count; i++)
-        if (config_machine_present(s->config, i) && !s->config->machines[i].local &&
-            !s->members[i].is && !serve_machine_leaving(s, i) &&
-            config_machine_find(s->asked, s->config->machines[i].name) < 0)
-            serve_machine_remove(s, i);
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m))
+        if (!m->config.local && m->member == FLEET_MEMBER_NONE && !fleet_machine_leaving(m) &&
+            config_machine_find(s->asked, m->config.name) < 0)
+            serve_machine_remove(s, m);
 }
 
 static void draining_turn(struct serve *s)
@@ -363,22 +358,23 @@ static void draining_turn(struct serve *s)
     log_info("model update: version %u, %s, has no requests any more: its machines end",
              s->other.number, s->other.name);
     remote_leave(s);
-    end_other(s);
+    other_end(s);
 }
 
 static void ending_turn(struct serve *s)
 {
     if (gateway_version_requests(s->gateway, s->other.number) > 0)
         return;
-    bool there = false;
-    for (uint32_t i = 0; i < s->config->machine_count; i++) {
-        if (!of_version(s, i, &s->other))
+    bool has_machines = false;
+    for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
+         m = fleet_next(s->fleet, m)) {
+        if (m->fixed_version != s->other.number)
             continue;
-        there = true;
-        if (!serve_machine_leaving(s, i)) /* an operator has undrained it since */
-            serve_machine_remove(s, i);
+        has_machines = true;
+        if (!fleet_machine_leaving(m)) /* an operator has undrained it since */
+            serve_machine_remove(s, m);
     }
-    if (there)
+    if (has_machines)
         return;
     log_info("model update: version %u, %s, is gone; version %u, %s, serves", s->other.number,
              s->other.name, s->current.number, s->current.name);
@@ -389,7 +385,7 @@ static void ending_turn(struct serve *s)
                  s->current.number, s->current.name, s->other.number);
     gateway_version_close(s->gateway, s->other.number);
     serve_version_done(&s->other);
-    enter(s, SERVE_UPDATE_NONE, 0);
+    update_state_set(s, SERVE_UPDATE_NONE, 0);
 }
 
 /* ---- reports ---- */
@@ -402,7 +398,7 @@ static const char *state_name(const struct serve *s, bool other)
     return other ? names[s->update] : "serving";
 }
 
-static void metrics_tell(struct serve *s)
+static void metrics_report(struct serve *s)
 {
     struct metrics_version shown[METRICS_VERSIONS] = {{.number = 0}};
     const struct serve_version *versions[METRICS_VERSIONS] = {&s->current, &s->other};
@@ -420,7 +416,7 @@ static void metrics_tell(struct serve *s)
     metrics_versions_set(s->metrics, shown);
 }
 
-static void health_tell(struct serve *s)
+static void health_note_set(struct serve *s)
 {
     char text[400] = "";
     char missing[240];
@@ -441,7 +437,7 @@ static void health_tell(struct serve *s)
 
 int serve_update_turn(struct serve *s)
 {
-    metrics_tell(s);
+    metrics_report(s);
     if (s->stop_us >= 0 || s->update == SERVE_UPDATE_NONE)
         return -1;
     if (s->update == SERVE_UPDATE_STARTING && s->drain_us >= 0)
@@ -452,7 +448,7 @@ int serve_update_turn(struct serve *s)
         draining_turn(s);
     else if (s->update == SERVE_UPDATE_ENDING)
         ending_turn(s);
-    health_tell(s);
+    health_note_set(s);
     if (s->update == SERVE_UPDATE_NONE || s->update == SERVE_UPDATE_ENDING)
         return -1;
     int64_t due_us = s->update_us;

@@ -22,70 +22,56 @@
 /* a process that lived this long is restarted without longer back-off */
 #define LIVED_LONG_US 10000000
 
-struct child {
-    pid_t pid; /* 0 = no process. */
-    int pidfd;
-    /* Reading end of the pipe for the ready line; -1 = the line was read, or there is no process.
-     */
-    int ready_fd;
-    struct child_line line;
-    bool was_ready; /* It was ready at some time. */
-    bool given_up;
-    bool wanted; /* It should run. */
-    int64_t started_us;
-    int64_t kill_us;    /* Not wanted, but still running: when to kill it. */
-    int64_t restart_us; /* No process: when to start one. */
-    int64_t backoff_us;
-};
-
 struct launcher {
     struct launcher_options options;
     int epoll;
     int turns_fd; /* Shared memory by which the machines share the cores. */
     bool stopping;
     uint32_t running;
-    struct child children[LIMIT_MACHINES];
 };
 
 /* ---- starting ---- */
 
-static void watch(struct launcher *l, int fd, uint32_t machine, bool is_pidfd)
+static void descriptor_watch(struct launcher *l, int fd, const struct fleet_machine *m,
+                             bool is_pidfd)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)machine << 1 | is_pidfd};
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = (uint64_t)m->index << 1 | is_pidfd};
     int failed = epoll_ctl(l->epoll, EPOLL_CTL_ADD, fd, &event);
     assert(failed == 0);
 }
 
-static enum status machine_start(struct launcher *l, uint32_t machine, struct error *error)
+static enum status machine_start(struct launcher *l, struct fleet_machine *m, struct error *error)
 {
-    struct child *child = &l->children[machine];
+    struct fleet_process *process = &m->process;
     struct config *config = malloc(sizeof(*config));
     if (config == NULL)
         return error_set(error, ST_NO_MEMORY, "launcher: out of memory");
     *config = *l->options.config;
+    fleet_config_write(l->options.fleet, config);
     if (l->options.prepare != NULL)
-        l->options.prepare(l->options.self, machine, config);
+        l->options.prepare(l->options.self, m, config);
     const struct child_spec spec = {
         .program = l->options.program,
-        .machine = l->options.config->machines[machine].name,
+        .machine = m->config.name,
         .config = config,
         .key = l->options.cluster_key,
         .key_bytes = TRANSPORT_KEY_BYTES,
         .turns_fd = l->turns_fd,
         .log_level = l->options.log_level,
     };
-    struct child_process process;
-    enum status status = child_start(&spec, &process, error);
+    struct child_process child;
+    enum status status = child_start(&spec, &child, error);
     free(config);
     if (status != ST_OK)
         return status;
-    child->pid = process.pid;
-    child->pidfd = process.pidfd;
-    child->ready_fd = process.ready_fd;
-    child->line = (struct child_line){.bytes = 0};
-    child->started_us = clock_now_us(l->options.clock);
-    watch(l, child->pidfd, machine, true);
-    watch(l, child->ready_fd, machine, false);
+    process->state = PROCESS_RUNNING;
+    process->pid = child.pid;
+    process->pidfd = child.pidfd;
+    process->ready_fd = child.ready_fd;
+    process->line = (struct child_line){.bytes = 0};
+    process->started_us = clock_now_us(l->options.clock);
+    descriptor_watch(l, process->pidfd, m, true);
+    descriptor_watch(l, process->ready_fd, m, false);
     l->running++;
     return ST_OK;
 }
@@ -102,14 +88,11 @@ enum status launcher_open(const struct launcher_options *options, struct launche
     enum status status = turns_create(&l->turns_fd, error);
     if (status == ST_OK && l->epoll < 0)
         status = error_set(error, ST_IO, "launcher: epoll: %s", strerror(errno));
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
-        l->children[i].pidfd = l->children[i].ready_fd = -1;
-        l->children[i].backoff_us = RESTART_FIRST_US;
-    }
-    for (uint32_t i = 0; status == ST_OK && i < options->config->machine_count; i++) {
-        l->children[i].wanted = options->config->machines[i].local;
-        if (l->children[i].wanted)
-            status = machine_start(l, i, error);
+    for (struct fleet_machine *m = fleet_next(options->fleet, NULL); m != NULL && status == ST_OK;
+         m = fleet_next(options->fleet, m)) {
+        m->process.backoff_us = RESTART_FIRST_US;
+        if (m->config.local)
+            status = machine_start(l, m, error);
     }
     if (status != ST_OK) {
         launcher_close(l);
@@ -121,32 +104,32 @@ enum status launcher_open(const struct launcher_options *options, struct launche
 
 /* ---- ready lines and ends of children ---- */
 
-static void ready_close(struct child *child)
+static void ready_close(struct fleet_process *process)
 {
-    if (child->ready_fd >= 0)
-        close(child->ready_fd); /* this also removes it from the epoll set */
-    child->ready_fd = -1;
+    if (process->ready_fd >= 0)
+        close(process->ready_fd); /* this also removes it from the epoll set */
+    process->ready_fd = -1;
 }
 
-static void ready_read(struct launcher *l, uint32_t machine)
+static void ready_read(struct launcher *l, struct fleet_machine *m)
 {
-    struct child *child = &l->children[machine];
+    struct fleet_process *process = &m->process;
     const char *address;
-    enum child_said said = child_read(child->ready_fd, &child->line, &address);
+    enum child_said said = child_read(process->ready_fd, &process->line, &address);
     if (said == CHILD_NOT_YET)
         return;
-    ready_close(child);
+    ready_close(process);
     if (said == CHILD_CLOSED)
         return;
     if (said == CHILD_NONSENSE) {
-        log_error("machine %s said \"%s\", want \"ready ADDRESS\"",
-                  l->options.config->machines[machine].name, child->line.text);
-        kill(child->pid, SIGKILL);
+        log_error("machine %s said \"%s\", want \"ready ADDRESS\"", m->config.name,
+                  process->line.text);
+        kill(process->pid, SIGKILL);
         return;
     }
-    child->was_ready = true;
+    process->was_ready = true;
     if (!l->stopping)
-        l->options.events.ready(l->options.self, machine, address);
+        l->options.events.ready(l->options.self, m, address);
 }
 
 static void end_text(const siginfo_t *info, char *out, size_t capacity)
@@ -157,82 +140,95 @@ static void end_text(const siginfo_t *info, char *out, size_t capacity)
         snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
-static void child_ended(struct launcher *l, uint32_t machine, const siginfo_t *info)
+/* Plans the restart of a machine that died. */
+static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how)
 {
-    struct child *child = &l->children[machine];
-    const char *name = l->options.config->machines[machine].name;
+    struct fleet_process *process = &m->process;
+    int64_t now = clock_now_us(l->options.clock);
+    if (now - process->started_us >= LIVED_LONG_US)
+        process->backoff_us = RESTART_FIRST_US;
+    log_warn("machine %s died (%s), starts again in %d ms", m->config.name, how,
+             (int)(process->backoff_us / 1000));
+    process->state = PROCESS_DUE;
+    process->restart_us = now + process->backoff_us;
+    process->backoff_us =
+        process->backoff_us * 2 < RESTART_MAX_US ? process->backoff_us * 2 : RESTART_MAX_US;
+}
+
+static void process_ended(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
+{
+    enum process_state state = m->process.state;
     char how[64];
     char why[128];
     end_text(info, how, sizeof(how));
+    m->process.state = PROCESS_NONE;
     if (l->stopping) {
-        log_debug("machine %s has ended: %s", name, how);
-        return;
-    }
-    if (!child->wanted) {
-        log_info("machine %s has ended: %s", name, how);
-        l->options.events.ended(l->options.self, machine);
-        return;
-    }
-    if (!child->was_ready) {
-        child->given_up = true;
+        log_debug("machine %s has ended: %s", m->config.name, how);
+    } else if (state == PROCESS_ENDING) {
+        log_info("machine %s has ended: %s", m->config.name, how);
+        l->options.events.ended(l->options.self, m);
+    } else if (!m->process.was_ready) {
+        m->process.state = PROCESS_GIVEN_UP;
         snprintf(why, sizeof(why), "it ended before it was ready (%s)", how);
-        l->options.events.given_up(l->options.self, machine, why);
-        return;
+        l->options.events.given_up(l->options.self, m, why);
+    } else {
+        l->options.events.ended(l->options.self, m);
+        restart_plan(l, m, how);
     }
-    int64_t now = clock_now_us(l->options.clock);
-    if (now - child->started_us >= LIVED_LONG_US)
-        child->backoff_us = RESTART_FIRST_US;
-    l->options.events.ended(l->options.self, machine);
-    log_warn("machine %s died (%s), starts again in %d ms", name, how,
-             (int)(child->backoff_us / 1000));
-    child->restart_us = now + child->backoff_us;
-    child->backoff_us =
-        child->backoff_us * 2 < RESTART_MAX_US ? child->backoff_us * 2 : RESTART_MAX_US;
 }
 
-static void child_reap(struct launcher *l, uint32_t machine)
+static void process_reap(struct launcher *l, struct fleet_machine *m)
 {
-    struct child *child = &l->children[machine];
+    struct fleet_process *process = &m->process;
     siginfo_t info = {0};
-    if (waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+    if (waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return;
-    if (child->ready_fd >= 0)
-        ready_read(l, machine); /* it may have been ready and then died; its pid is still valid */
-    ready_close(child);
-    waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED);
-    close(child->pidfd);
-    child->pidfd = -1;
-    child->pid = 0;
+    if (process->ready_fd >= 0)
+        ready_read(l, m); /* it may have been ready and then died; its pid is still valid */
+    ready_close(process);
+    waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
+    close(process->pidfd);
+    process->pidfd = -1;
+    process->pid = 0;
     l->running--;
-    child_ended(l, machine, &info);
+    process_ended(l, m, &info);
 }
 
 /* ---- the iteration ---- */
 
-static int64_t restarts_turn(struct launcher *l)
+/* Starts the process if it is due. Returns when it is due next; INT64_MAX = it runs. */
+static int64_t restart_turn(struct launcher *l, struct fleet_machine *m, int64_t now_us)
+{
+    struct error error;
+    if (m->process.restart_us > now_us)
+        return m->process.restart_us;
+    if (machine_start(l, m, &error) == ST_OK)
+        return INT64_MAX;
+    log_error("%s", error.text);
+    m->process.restart_us = now_us + RESTART_MAX_US;
+    return m->process.restart_us;
+}
+
+/* Kills the process if it had its time. Returns when it is to be killed; INT64_MAX = it was. */
+static int64_t ending_turn(const struct fleet_machine *m, int64_t now_us)
+{
+    if (m->process.kill_us > now_us)
+        return m->process.kill_us;
+    kill(m->process.pid, SIGKILL);
+    return INT64_MAX;
+}
+
+static int64_t processes_turn(struct launcher *l)
 {
     int64_t due = INT64_MAX;
     int64_t now = clock_now_us(l->options.clock);
-    for (uint32_t i = 0; !l->stopping && i < l->options.config->machine_count; i++) {
-        struct child *child = &l->children[i];
-        if (!child->wanted && child->pid != 0) {
-            if (child->kill_us <= now)
-                kill(child->pid, SIGKILL);
-            if (child->kill_us > now && child->kill_us < due)
-                due = child->kill_us;
-        }
-        if (child->pid != 0 || child->given_up || !child->wanted)
-            continue;
-        if (child->restart_us <= now) {
-            struct error error;
-            if (machine_start(l, i, &error) == ST_OK)
-                continue;
-            log_error("%s", error.text);
-            child->restart_us = now + RESTART_MAX_US;
-        }
-        if (child->restart_us < due)
-            due = child->restart_us;
+    for (struct fleet_machine *m = fleet_next(l->options.fleet, NULL); m != NULL && !l->stopping;
+         m = fleet_next(l->options.fleet, m)) {
+        int64_t next = m->process.state == PROCESS_DUE      ? restart_turn(l, m, now)
+                       : m->process.state == PROCESS_ENDING ? ending_turn(m, now)
+                                                            : INT64_MAX;
+        due = next < due ? next : due;
     }
     return due == INT64_MAX ? -1 : due - now;
 }
@@ -242,13 +238,13 @@ int launcher_turn(struct launcher *l)
     struct epoll_event events[16];
     int count = epoll_wait(l->epoll, events, 16, 0);
     for (int i = 0; i < count; i++) {
-        uint32_t machine = (uint32_t)(events[i].data.u64 >> 1);
-        if ((events[i].data.u64 & 1) != 0 && l->children[machine].pidfd >= 0)
-            child_reap(l, machine);
-        else if ((events[i].data.u64 & 1) == 0 && l->children[machine].ready_fd >= 0)
-            ready_read(l, machine);
+        struct fleet_machine *m = &l->options.fleet->machines[events[i].data.u64 >> 1];
+        if ((events[i].data.u64 & 1) != 0 && m->process.pidfd >= 0)
+            process_reap(l, m);
+        else if ((events[i].data.u64 & 1) == 0 && m->process.ready_fd >= 0)
+            ready_read(l, m);
     }
-    int64_t wait_us = restarts_turn(l);
+    int64_t wait_us = processes_turn(l);
     return wait_us < 0 ? -1 : (int)((wait_us + 999) / 1000);
 }
 
@@ -257,33 +253,28 @@ int launcher_fd(const struct launcher *l)
     return l->epoll;
 }
 
-void launcher_machine_start(struct launcher *l, uint32_t machine)
+void launcher_machine_start(struct launcher *l, struct fleet_machine *m)
 {
-    struct child *child = &l->children[machine];
-    assert(child->pid == 0);
-    *child =
-        (struct child){.pidfd = -1, .ready_fd = -1, .backoff_us = RESTART_FIRST_US, .wanted = true};
+    (void)l; /* the next launcher_turn starts the process */
+    assert(m->process.pid == 0);
+    m->process = (struct fleet_process){
+        .state = PROCESS_DUE, .pidfd = -1, .ready_fd = -1, .backoff_us = RESTART_FIRST_US};
 }
 
-void launcher_machine_stop(struct launcher *l, uint32_t machine)
+void launcher_machine_stop(struct launcher *l, struct fleet_machine *m)
 {
-    struct child *child = &l->children[machine];
-    child->wanted = false;
-    child->kill_us = clock_now_us(l->options.clock) + STOP_US;
-    if (child->pid != 0)
-        kill(child->pid, SIGTERM);
-}
-
-bool launcher_machine_running(const struct launcher *l, uint32_t machine)
-{
-    return l->children[machine].pid != 0;
+    m->process.state = m->process.pid != 0 ? PROCESS_ENDING : PROCESS_NONE;
+    m->process.kill_us = clock_now_us(l->options.clock) + STOP_US;
+    if (m->process.pid != 0)
+        kill(m->process.pid, SIGTERM);
 }
 
 static void signal_all(struct launcher *l, int number)
 {
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
-        if (l->children[i].pid != 0)
-            kill(l->children[i].pid, number);
+    for (const struct fleet_machine *m = fleet_next(l->options.fleet, NULL); m != NULL;
+         m = fleet_next(l->options.fleet, m))
+        if (m->process.pid != 0)
+            kill(m->process.pid, number);
 }
 
 void launcher_stop(struct launcher *l)
@@ -308,13 +299,14 @@ void launcher_close(struct launcher *l)
     if (l == NULL)
         return;
     launcher_kill(l);
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
-        struct child *child = &l->children[i];
-        if (child->pid != 0)
-            waitpid(child->pid, NULL, 0);
-        ready_close(child);
-        if (child->pidfd >= 0)
-            close(child->pidfd);
+    for (struct fleet_machine *m = fleet_next(l->options.fleet, NULL); m != NULL;
+         m = fleet_next(l->options.fleet, m)) {
+        if (m->process.pid != 0)
+            waitpid(m->process.pid, NULL, 0);
+        ready_close(&m->process);
+        if (m->process.pidfd >= 0)
+            close(m->process.pidfd);
+        m->process = (struct fleet_process){.pidfd = -1, .ready_fd = -1};
     }
     if (l->epoll >= 0)
         close(l->epoll);

@@ -1,4 +1,4 @@
-/* launcher: starts the config's local machines as child processes, learns their addresses, starts
+/* launcher: starts the fleet's local machines as child processes, learns their addresses, starts
  * them again when they die, and stops them. It knows processes only; connections belong to the
  * gateway. The gateway's loop thread makes every call.
  *
@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "config/config.h"
+#include "server/fleet/fleet.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,17 +22,18 @@
 struct launcher;
 
 struct launcher_events { /* Called from launcher_turn only. */
-    void (*ready)(void *self, uint32_t machine, const char *address);
+    void (*ready)(void *self, struct fleet_machine *machine, const char *address);
     /* Its process has ended: after it was ready (it will be started again), or because
      * launcher_machine_stop asked it to end. */
-    void (*ended)(void *self, uint32_t machine);
+    void (*ended)(void *self, struct fleet_machine *machine);
     /* It ended before it was ever ready, and will not be started again. */
-    void (*given_up)(void *self, uint32_t machine, const char *why);
+    void (*given_up)(void *self, struct fleet_machine *machine, const char *why);
 };
 
 struct launcher_options {
-    /* Not owned; its model is a path that is valid in any directory. */
+    /* Not owned; its model is a path that is valid in any directory. Its machines are unused. */
     const struct config *config;
+    struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
     const char *program;   /* NULL = this executable. */
     const char *log_level; /* --log-level of the machines; NULL = their default. */
@@ -39,7 +41,7 @@ struct launcher_options {
     const uint8_t *cluster_key;
     struct launcher_events events;
     /* Changes a copy of our config into the machine's; NULL = the machine gets our config. */
-    void (*prepare)(void *self, uint32_t machine, struct config *config);
+    void (*prepare)(void *self, const struct fleet_machine *machine, struct config *config);
     void *self;
 };
 
@@ -54,12 +56,11 @@ void launcher_close(struct launcher *l);
 int launcher_fd(const struct launcher *l);
 int launcher_turn(struct launcher *l);
 
-/* Starts a machine that was added to the config, in the next launcher_turn. */
-void launcher_machine_start(struct launcher *l, uint32_t machine);
+/* Starts a machine that was added to the fleet, in the next launcher_turn. */
+void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
 /* Asks a machine to end (SIGTERM), kills it after 5 s, and does not start it again. `ended` is
  * called when it has ended. */
-void launcher_machine_stop(struct launcher *l, uint32_t machine);
-bool launcher_machine_running(const struct launcher *l, uint32_t machine);
+void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Asks all machines to end (SIGTERM); none is started after that. */
 void launcher_stop(struct launcher *l);

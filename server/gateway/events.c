@@ -13,38 +13,28 @@ static void line_end(struct gateway *g)
     line->broken = false;
 }
 
-void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
-{
-    g->events = log;
-    g->events_warned = false;
-    metrics_events_set(g->options.metrics, log != NULL, 0, 0);
-    if (log == NULL)
-        return;
-    struct sched_cluster_options options = gateway_sched_options(g, g->current);
-    event_text_begin(&g->event_line, whole, &options);
-    line_end(g);
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > EVENT_VERSION_FIRST)
-            gateway_event_version(g, &g->versions[i]);
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
-        if (config_machine_present(g->options.config, i))
-            gateway_event_machine(g, i);
-}
-
-void gateway_event_machine(struct gateway *g, uint32_t machine)
+void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
 {
     if (g->events == NULL)
         return;
-    event_text_machine(&g->event_line, machine, gateway_machine_name(g, machine));
+    event_text_machine(&g->event_line, m->index, m->config.name);
     line_end(g);
 }
 
-void gateway_event_version(struct gateway *g, const struct gateway_version *version)
+void gateway_event_begin(struct gateway *g, bool whole, const struct sched_cluster_options *options)
 {
     if (g->events == NULL)
         return;
-    struct sched_cluster_options options = gateway_sched_options(g, version);
-    event_text_version(&g->event_line, version->number, &options);
+    event_text_begin(&g->event_line, whole, options);
+    line_end(g);
+}
+
+void gateway_event_version(struct gateway *g, const struct gateway_version *version,
+                           const struct sched_cluster_options *options)
+{
+    if (g->events == NULL)
+        return;
+    event_text_version(&g->event_line, version->number, options);
     line_end(g);
 }
 

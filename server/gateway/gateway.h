@@ -10,7 +10,8 @@
 #include "common/text.h"
 #include "config/config.h"
 #include "events/event_log.h"
-#include "transport/message.h"
+#include "server/fleet/fleet.h"
+#include "server/gateway/submit.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ struct metrics;         /* See server/metrics/metrics.h. */
 struct transport_ops;   /* See transport/transport.h. */
 
 struct gateway_options {
-    const struct config *config; /* Not owned; must outlive the gateway. */
+    const struct config *config; /* Not owned; must outlive the gateway. Its machines are unused. */
+    struct fleet *fleet;         /* Not owned; must outlive the gateway. */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
     uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
@@ -36,39 +38,40 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
+/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which gets
+ * its model from us; 0 = the model that the machine reports decides. */
+void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
+
 /* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
  * connects, and connects again with back-off whenever the connection is lost. "" = no address for
  * now (the machine's process died): the connection is dropped, and nothing is tried until the next
  * call. */
-void gateway_machine_address(struct gateway *g, uint32_t machine, const char *address);
+void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
+                                 const char *address);
 
 /* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
  */
-void gateway_machine_shutdown(struct gateway *g, uint32_t machine);
+void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
-/* --- Changes by an operator while serving. The caller changes the config first. --- */
+/* --- Changes by an operator while serving. --- */
 
-/* Drains a machine or ends the drain. A draining machine gets no new requests and finishes those
- * that it has. */
-void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain);
-bool gateway_machine_draining(const struct gateway *g, uint32_t machine);
+/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain. */
+void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
+                               enum fleet_phase phase);
 /* True when no request has work on the machine. */
-bool gateway_machine_idle(const struct gateway *g, uint32_t machine);
-/* Moves the machine to the home pool that the config now names. */
-void gateway_machine_home(struct gateway *g, uint32_t machine);
-/* Removes the machine: its connection ends, the other machines forget it, and its index becomes
- * free. Call before the config's entry is cleared. */
-void gateway_machine_forget(struct gateway *g, uint32_t machine);
-/* Gives the scheduler the limits that the config now names. */
+bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *machine);
+/* Moves the machine to another home pool. */
+void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
+/* Removes the machine from the fleet: its connection ends, and the other machines forget it.
+ * Requires that its process has ended. */
+void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
+/* Gives the scheduler the limits that the config now names. Call after the config has changed. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: a second model beside the one that is served. A request keeps the version that it
  * began with, and so does a machine while it is connected. A version's requests go to its own
  * machines only, and the state of the other version's machines does not affect them
  * (versions.c). --- */
-
-#define GATEWAY_VERSIONS 2
-#define GATEWAY_CURRENT  0 /* As a version number: the version that new requests get. */
 
 struct gateway_model {
     uint64_t metadata_hash;
@@ -95,11 +98,6 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* As gateway_health_text, for one version and without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
-/* Fixes the version of a machine, so that the model that it reports does not decide. Call before
- * its first address. Other machines get the version of the model that they report. */
-void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t version);
-/* The machine's present version, or that of its latest connection. */
-uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine);
 
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */
@@ -119,7 +117,6 @@ bool gateway_pending(const struct gateway *g);
  */
 void gateway_stop(struct gateway *g);
 
-bool gateway_machine_up(const struct gateway *g, uint32_t machine);
 bool gateway_ready(const struct gateway *g); /* True when both phases can be served now. */
 /* Adds a note to the text of gateway_health_text; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
@@ -131,52 +128,11 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
  * machine with the most KV memory. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-enum gateway_end {
-    GATEWAY_DONE, /* An end token or the length limit was reached, or all scores are complete. */
-    /* The request could not be completed; the text says why. The client gets a 503 or an error
-     * event. */
-    GATEWAY_FAILED,
-    /* Nothing ran: the queue is full (retry_after_s > 0: 429), or the request can never fit (0:
-     * 400). */
-    GATEWAY_REFUSED,
-};
-
-struct gateway_client {
-    /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
-     * (token->scored). */
-    void (*token)(void *self, const struct message_token *token);
-    /* Last call for this request, whose handle becomes invalid. Never called from inside
-     * gateway_submit, nor after gateway_release. */
-    void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
-    void *self;
-};
-
-struct gateway_submit {
-    /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
-    uint32_t version;
-    const uint32_t *prompt;   /* Copied. */
-    uint32_t prompt_count;    /* ≥ 1 */
-    struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
-    bool score_prompt;
-    uint8_t kv_path;    /* enum message_kv_path */
-    uint32_t key;       /* API key index: requests of one key share its weight. */
-    uint64_t key_hash;  /* Hash of the key's name, the same at every gateway; 0 = no key. */
-    uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
-    int32_t priority;   /* Lower is more urgent. */
-    int64_t arrived_us; /* When the client's bytes had arrived (TTFT counts from here); 0 = now. */
-    struct gateway_client client;
-};
-
 /* Submits a request. *out is valid until `ended` or gateway_release. ST_NO_RESOURCE:
  * LIMIT_CLUSTER_REQUESTS are open. ST_TOO_LARGE: prompt and answer are longer than
  * LIMIT_CONTEXT_TOKENS. ST_NO_MEMORY. */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
-
-enum gateway_release {
-    GATEWAY_STOPPED /* a stop string was found: the request is done */,
-    GATEWAY_CLIENT_GONE
-};
 
 /* Releases a request that the caller no longer needs: it is cancelled on its machines at once, and
  * `ended` is not called. */

@@ -10,43 +10,37 @@
 #include "server/gateway/internal.h"
 
 /* Interval of the checks for answers that could not be handed over, or whose KV was on its way. */
-#define LOOK_US 50000
-
-static bool draining(const struct gateway *g, uint32_t machine)
-{
-    return machine != SCHED_NO_MACHINE && g->machines[machine].draining;
-}
+#define CHECK_US 50000
 
 /* True if the answer is being generated on a draining machine from complete KV, and the client has
  * the tokens of its prompt machine. Requests with a scored prompt stay: their token machine was not
  * sent the prompt, so it keeps no KV of them. */
-static bool runs_there(const struct gateway *g, const struct gateway_request *r)
+static bool decodes_on_draining(const struct gateway *g, const struct gateway_request *r)
 {
-    return r->id != 0 && r->version->kv.prefix_cache && !r->score_prompt && r->list == LIST_NONE &&
-           r->scheduled && r->prefilled && draining(g, r->token_machine) &&
-           gateway_machine_is_up(g, r->token_machine) && r->delivered > r->base &&
-           !request_state_ended(r->life.state);
+    return gateway_request_version(g, r)->kv.prefix_cache && !r->score_prompt &&
+           r->list == LIST_NONE && r->scheduled && r->prefilled && r->token_machine != NULL &&
+           fleet_machine_draining(r->token_machine) && fleet_machine_up(r->token_machine) &&
+           r->delivered > r->base && !request_state_ended(r->life.state);
 }
 
-static bool worth_while(const struct gateway *g, const struct gateway_request *r)
+static bool handover_pays(const struct gateway *g, const struct gateway_request *r)
 {
-    uint32_t left = gateway_request_decodes(r);
+    uint32_t left = request_decodes(r);
     return left > 0 && left >= g->options.config->scheduler.handover_tokens_min &&
-           sched_cluster_movable(r->version->scheduler, request_slot(g, r),
+           sched_cluster_movable(gateway_request_version(g, r)->scheduler, request_slot(r),
                                  r->prompt_count + r->delivered, left);
 }
 
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us)
 {
-    if (g->draining_count == 0 || g->stopping)
+    if (!fleet_any_draining(g->fleet) || connections_stopping(g->connections))
         return INT64_MAX;
     if (now_us < g->handover_at_us)
         return g->handover_at_us;
-    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++) {
-        struct gateway_request *r = &g->requests[slot];
-        if (runs_there(g, r) && worth_while(g, r))
-            gateway_request_hand_over(g, r);
-    }
-    g->handover_at_us = now_us + LOOK_US;
+    for (struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r))
+        if (decodes_on_draining(g, r) && handover_pays(g, r))
+            requests_hand_over(g->requests, r);
+    g->handover_at_us = now_us + CHECK_US;
     return g->handover_at_us;
 }

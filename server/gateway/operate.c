@@ -5,73 +5,69 @@
 #include <stdio.h>
 #include <string.h>
 
-void gateway_machine_drain(struct gateway *g, uint32_t machine, bool drain)
+void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, const char *address)
 {
-    struct sched_event event = {.kind = drain ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
+    connections_address_set(g->connections, m, address);
+}
+
+void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
+{
+    connections_send(g->connections, m, &(struct message){.kind = MESSAGE_SHUTDOWN});
+}
+
+/* Tells the machine's scheduler whether the machine drains, and the machine which others it may write
+ * KV to: a draining machine pushes the KV of its answers. */
+static void drain_report(struct gateway *g, struct fleet_machine *m, bool drains)
+{
+    struct sched_event event = {.kind = drains ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,
                                 .now_us = gateway_now(g),
-                                .machine = machine};
-    if (gateway_machine_draining(g, machine) == drain)
-        return;
-    g->machines[machine].draining = drain;
-    g->draining_count += drain ? 1 : UINT32_MAX;
+                                .machine = m->index};
     g->handover_at_us = 0;
-    gateway_schedule(g, g->machines[machine].version, &event);
-    gateway_machine_peers_tell(g, machine); /* it may push the KV of its answers now */
+    gateway_schedule(g, m->version, &event);
+    gateway_machine_peers_send(g, m);
 }
 
-bool gateway_machine_draining(const struct gateway *g, uint32_t machine)
+void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *m, enum fleet_phase phase)
 {
-    struct sched_machine_view view;
-    sched_cluster_view(g->machines[machine].version->scheduler, machine, &view);
-    return view.draining;
+    bool drained = fleet_machine_draining(m);
+    fleet_phase_set(g->fleet, m, phase);
+    if (fleet_machine_draining(m) != drained)
+        drain_report(g, m, !drained);
 }
 
-bool gateway_machine_idle(const struct gateway *g, uint32_t machine)
+bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *m)
 {
     struct sched_machine_view view;
-    sched_cluster_view(g->machines[machine].version->scheduler, machine, &view);
+    (void)g;
+    sched_cluster_view(m->version->scheduler, m->index, &view);
     return view.prompts == 0 && view.decodes == 0;
 }
 
-void gateway_machine_home(struct gateway *g, uint32_t machine)
+void gateway_machine_home_set(struct gateway *g, struct fleet_machine *m, enum pool home)
 {
-    gateway_machine_home_read(g, machine);
-    g->machines[machine].home_serial++;
-    struct sched_event event = {.kind = SCHED_MACHINE_HOME,
-                                .now_us = gateway_now(g),
-                                .machine = machine,
-                                .pool = g->machines[machine].home};
-    gateway_machine_peers_tell(g, machine);
-    gateway_schedule(g, g->machines[machine].version, &event);
+    m->config.pool = m->home = home;
+    m->home_serial++;
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};
+    gateway_machine_peers_send(g, m);
+    gateway_schedule(g, m->version, &event);
 }
 
-void gateway_machine_forget(struct gateway *g, uint32_t machine)
+void gateway_machine_add(struct gateway *g, struct fleet_machine *m, uint32_t version)
 {
-    struct gateway_machine *m = &g->machines[machine];
-    gateway_machine_address(g, machine, "");
+    m->version = gateway_version_at(g, version);
+    m->fixed_version = version;
+}
+
+void gateway_machine_remove(struct gateway *g, struct fleet_machine *m)
+{
+    gateway_machine_address_set(g, m, "");
     gateway_machine_others_gone(g, m);
-    gateway_machine_links_forget(g, machine);
-    gateway_machine_drain(g, machine, false); /* for the next machine with this index */
-    metrics_machine_forget(g->options.metrics, machine);
-    *m = (struct gateway_machine){.gateway = g, .index = machine, .version = g->current};
-}
-
-static void configure(struct gateway *g, const struct gateway_version *version)
-{
-    struct sched_cluster_options options = gateway_sched_options(g, version);
-    struct sched_actions actions;
-    int64_t now = gateway_now(g);
-    enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
-    assert(status == ST_OK); /* because the counts have not changed */
-    gateway_event_configure(g, version, now, &options, &actions);
-    gateway_actions_do(g, version, &actions, now);
-}
-
-void gateway_scheduler_configure(struct gateway *g)
-{
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > 0)
-            configure(g, &g->versions[i]);
+    gateway_machine_links_forget(g, m);
+    if (fleet_machine_draining(m)) /* the next machine with this index does not drain */
+        drain_report(g, m, false);
+    metrics_machine_forget(g->options.metrics, m->index);
+    fleet_remove(g->fleet, m);
 }
 
 void gateway_configure(struct gateway *g)
@@ -79,6 +75,27 @@ void gateway_configure(struct gateway *g)
     g->current->kv = g->options.config->kv;
     gateway_scheduler_configure(g);
     /* adaptive_pools may have changed */
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
-        gateway_machine_peers_tell(g, i);
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        gateway_machine_peers_send(g, m);
+}
+
+void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
+{
+    g->events = log;
+    g->events_warned = false;
+    metrics_events_set(g->options.metrics, log != NULL, 0, 0);
+    if (log == NULL)
+        return;
+    struct sched_cluster_options options = gateway_sched_options(g, g->current);
+    gateway_event_begin(g, whole, &options);
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
+        if (g->versions[i].number <= EVENT_VERSION_FIRST)
+            continue;
+        options = gateway_sched_options(g, &g->versions[i]);
+        gateway_event_version(g, &g->versions[i], &options);
+    }
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        gateway_event_machine(g, m);
 }

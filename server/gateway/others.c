@@ -7,13 +7,8 @@
 
 #include <string.h>
 
-bool gateway_leads(const struct gateway *g)
-{
-    return g->led_elsewhere == 0;
-}
-
 /* Repurposing starts or stops with the lead. */
-static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewhere)
+static void leader_set(struct gateway *g, struct fleet_machine *m, bool elsewhere)
 {
     bool led = gateway_leads(g);
     if (m->led_elsewhere == elsewhere)
@@ -30,7 +25,7 @@ static void leader_set(struct gateway *g, struct gateway_machine *m, bool elsewh
 
 /* Adopts a home pool that another gateway has set, unless ours is newer. If two gateways set it at
  * once, the machine has chosen one. */
-static void home_adopt(struct gateway *g, struct gateway_machine *m,
+static void home_adopt(struct gateway *g, struct fleet_machine *m,
                        const struct message_others *others)
 {
     enum pool home = (enum pool)others->home;
@@ -40,9 +35,9 @@ static void home_adopt(struct gateway *g, struct gateway_machine *m,
     if (home == m->home)
         return;
     m->home = home;
-    log_info("machine %s belongs to pool %s now, another gateway says",
-             gateway_machine_name(g, m->index), pool_name(home));
-    gateway_machine_peers_tell(g, m->index);
+    log_info("machine %s belongs to pool %s now, another gateway says", m->config.name,
+             pool_name(home));
+    gateway_machine_peers_send(g, m);
     struct sched_event event = {
         .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};
     gateway_schedule(g, m->version, &event);
@@ -56,8 +51,8 @@ static bool same_load(const struct message_others *a, const struct message_other
 }
 
 /* Demand from before this gateway connected does not count. */
-static void load_tell(struct gateway *g, struct gateway_machine *m,
-                      const struct message_others *now)
+static void load_report(struct gateway *g, struct fleet_machine *m,
+                        const struct message_others *now)
 {
     const struct message_others *before = &m->others;
     struct sched_event event = {
@@ -79,19 +74,17 @@ static void load_tell(struct gateway *g, struct gateway_machine *m,
     gateway_schedule(g, m->version, &event);
 }
 
-void gateway_machine_others(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others)
 {
-    load_tell(g, m, others);
+    load_report(g, m, others);
     m->others = *others;
-    metrics_others_set(g->options.metrics, m->index, others);
     leader_set(g, m, others->leader[0] != 0 && strcmp(others->leader, g->name) != 0);
     home_adopt(g, m, others);
 }
 
-void gateway_machine_others_gone(struct gateway *g, struct gateway_machine *m)
+void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m)
 {
     memset(&m->others, 0, sizeof(m->others));
-    metrics_others_set(g->options.metrics, m->index, &m->others);
     leader_set(g, m, false);
 }

@@ -8,11 +8,132 @@
  * gets each index once. When a generation is lost, the prompt of the next one is the old prompt and
  * all delivered tokens. Positions are then the same as before, and sampling depends on (seed,
  * position) only, so the answer continues unchanged. */
-#include "server/gateway/internal.h"
+#include "server/gateway/requests.h"
 
+#include "common/log.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Weight with which a loss counts against the request that was lost: the request may have killed a
+ * machine that died, but hardly broke a link or silenced a machine. A request ends when the sum of
+ * consecutive losses, without a token in between, reaches SUSPICION_MAX. */
+#define SUSPICION_DEATH 8
+#define SUSPICION_LINK  1
+#define SUSPICION_MAX   64
+/* Most tokens that may overtake the first one, because they arrive over another connection. */
+#define EARLY_MAX 512
+
+#define STOPPING_TEXT "the server is stopping"
+
+struct requests {
+    struct requests_options options;
+    bool stopping;
+    uint32_t begun_count;
+    uint64_t resumed_count;
+    struct requests_version versions[GATEWAY_VERSIONS];
+    struct request_table table;
+};
+
+static int64_t now_us(const struct requests *q)
+{
+    return clock_now_us(q->options.clock);
+}
+
+enum status requests_open(const struct requests_options *options, struct requests **out)
+{
+    struct requests *q = calloc(1, sizeof(*q));
+    if (q == NULL)
+        return ST_NO_MEMORY;
+    q->options = *options;
+    request_table_init(&q->table, options->id_tag);
+    *out = q;
+    return ST_OK;
+}
+
+/* ---- ends ---- */
+
+static void request_free(struct requests *q, struct gateway_request *r)
+{
+    q->begun_count -= r->prefill_sent ? 1 : 0;
+    q->versions[r->version_index].open--;
+    request_table_free(&q->table, r);
+}
+
+void requests_close(struct requests *q)
+{
+    struct gateway_request *r;
+    while (q != NULL && (r = requests_next(q, NULL)) != NULL)
+        request_free(q, r);
+    free(q);
+}
+
+/* Tells the router that the request no longer needs its machines, if the scheduler knows it. */
+static void request_unschedule(struct requests *q, struct gateway_request *r)
+{
+    if (!r->scheduled)
+        return;
+    r->scheduled = false;
+    q->options.events.left(q->options.self, r);
+}
+
+/* Reports a finished request to the metrics. */
+static void request_report(struct requests *q, const struct gateway_request *r,
+                           enum metrics_reason reason)
+{
+    struct metrics *metrics = q->options.metrics;
+    int64_t now = now_us(q);
+    metrics_request_ended(metrics, reason);
+    metrics_time_add(metrics, METRICS_E2E, now - r->life.at_us[REQUEST_QUEUED]);
+    if (r->delivered > 1)
+        metrics_time_add(metrics, METRICS_DECODE, r->last_us - r->first_us);
+    if (r->delivered > 1)
+        metrics_time_add(metrics, METRICS_PER_TOKEN,
+                         (r->last_us - r->first_us) / (r->delivered - 1));
+    if (reason == METRICS_STOP || reason == METRICS_LENGTH)
+        metrics_request_sizes(metrics, r->prompt_count, r->delivered);
+}
+
+/* Queues the end of a request; the iteration calls `ended`. Requires that its machines have been
+ * told. */
+static void request_end(struct requests *q, struct gateway_request *r, enum gateway_end end,
+                        uint32_t retry_after_s, const char *text)
+{
+    bool done = end == GATEWAY_DONE;
+    request_life_change(&r->life, done ? REQUEST_DONE : REQUEST_FAILED, now_us(q));
+    if (end == GATEWAY_REFUSED)
+        metrics_counter_add(q->options.metrics, METRICS_REQUESTS_REFUSED, 1);
+    else
+        request_report(q, r,
+                       !done                      ? METRICS_ERROR
+                       : r->finish == FINISH_STOP ? METRICS_STOP
+                                                  : METRICS_LENGTH);
+    r->end = end;
+    r->retry_after_s = retry_after_s;
+    snprintf(r->end_text, sizeof(r->end_text), "%s", text);
+    request_list_remove(&q->table, r);
+    request_list_add(&q->table, r, LIST_ENDING);
+}
+
+void requests_endings_report(struct requests *q)
+{
+    /* a request submitted from inside `ended` waits for the next iteration */
+    uint32_t budget = q->table.open_count;
+    while (q->table.lists[LIST_ENDING].first != NULL && budget-- > 0) {
+        struct gateway_request *r = q->table.lists[LIST_ENDING].first;
+        struct gateway_client client = r->client;
+        enum gateway_end end = r->end;
+        uint32_t retry_after_s = r->retry_after_s;
+        char text[sizeof(r->end_text)];
+        memcpy(text, r->end_text, sizeof(text));
+        request_free(q, r);
+        client.ended(client.self, end, text, retry_after_s);
+    }
+}
+
+/* ---- messages to machines ---- */
 
 static struct message_request request_of(const struct gateway_request *r)
 {
@@ -21,23 +142,22 @@ static struct message_request request_of(const struct gateway_request *r)
 
 /* Returns the request that a machine's message is about; NULL = it has ended, or the message
  * belongs to an old generation or comes from a machine that has no part in it. */
-static struct gateway_request *request_named(struct gateway *g, uint32_t machine, uint64_t id,
+static struct gateway_request *request_named(struct requests *q,
+                                             const struct fleet_machine *machine, uint64_t id,
                                              uint32_t generation)
 {
-    struct gateway_request *r = gateway_request_find(g, id);
+    struct gateway_request *r = request_table_find(&q->table, id);
     if (r == NULL || r->generation != generation || request_state_ended(r->life.state))
         return NULL;
     return machine == r->prompt_machine || machine == r->token_machine ? r : NULL;
 }
-
-/* ---- messages to machines ---- */
 
 static uint32_t tokens_left(const struct gateway_request *r)
 {
     return r->sampling.output_tokens_max - r->delivered;
 }
 
-uint32_t gateway_request_decodes(const struct gateway_request *r)
+uint32_t request_decodes(const struct gateway_request *r)
 {
     return tokens_left(r) > 1 ? tokens_left(r)
                               : 0; /* the first one comes from the prompt machine */
@@ -59,9 +179,9 @@ static bool scores_left(const struct gateway_request *r)
     return r->score_prompt && r->scored_next < r->prompt_count;
 }
 
-static struct message_rank rank_of(const struct gateway *g, const struct gateway_request *r)
+static struct message_rank rank_of(const struct requests *q, const struct gateway_request *r)
 {
-    int64_t waited_ms = (gateway_now(g) - r->life.at_us[REQUEST_QUEUED]) / 1000;
+    int64_t waited_ms = (now_us(q) - r->life.at_us[REQUEST_QUEUED]) / 1000;
     return (struct message_rank){
         .key = r->key_hash,
         .weight = r->weight,
@@ -73,7 +193,7 @@ static struct message_rank rank_of(const struct gateway *g, const struct gateway
     };
 }
 
-static void prefill_send(struct gateway *g, struct gateway_request *r,
+static void prefill_send(struct requests *q, struct gateway_request *r,
                          const struct message_reserved *reserved)
 {
     struct message message = {
@@ -81,7 +201,7 @@ static void prefill_send(struct gateway *g, struct gateway_request *r,
         .prefill = {.request = request_of(r),
                     .score_prompt = scores_left(r),
                     .kv_path = r->kv_path,
-                    .rank = rank_of(g, r),
+                    .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
                     .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
@@ -90,135 +210,137 @@ static void prefill_send(struct gateway *g, struct gateway_request *r,
                     .prompt_count = r->prompt_count + r->delivered,
                     .prompt = r->tokens},
     };
-    if (r->token_machine != SCHED_NO_MACHINE)
+    if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
-                 gateway_machine_name(g, r->token_machine));
+                 r->token_machine->config.name);
     r->prefill_sent = true;
-    g->begun_count++;
-    request_life_change(&r->life, REQUEST_PREFILLING, gateway_now(g));
-    gateway_machine_send(g, r->prompt_machine, &message);
+    q->begun_count++;
+    request_life_change(&r->life, REQUEST_PREFILLING, now_us(q));
+    connections_send(q->options.connections, r->prompt_machine, &message);
 }
 
-void gateway_request_route(struct gateway *g, struct gateway_request *r, uint32_t prompt_machine,
-                           uint32_t token_machine)
+void requests_route(struct requests *q, struct gateway_request *r,
+                    struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
+                    bool prefix)
 {
     r->prompt_machine = prompt_machine;
     r->token_machine = token_machine;
-    if (token_machine == SCHED_NO_MACHINE) {
-        prefill_send(g, r, &(struct message_reserved){0});
+    if (token_machine == NULL) {
+        prefill_send(q, r, &(struct message_reserved){0});
         return;
     }
     struct message message = {
         .kind = MESSAGE_RESERVE,
         .reserve = {.request = request_of(r),
                     .prompt_tokens = r->prompt_count + r->delivered,
-                    .rank = rank_of(g, r),
+                    .rank = rank_of(q, r),
                     .sampling = sampling_left(r)},
     };
-    if (r->version->kv.prefix_cache && !scores_left(r)) {
+    if (prefix && !scores_left(r)) {
         message.reserve.prompt = r->tokens;
         message.reserve.prompt_count = message.reserve.prompt_tokens;
     }
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
-             gateway_machine_name(g, prompt_machine));
+             prompt_machine->config.name);
     r->reserve_sent = true;
-    r->reserve_us = gateway_now(g);
-    gateway_machine_send(g, token_machine, &message);
+    r->reserve_us = now_us(q);
+    connections_send(q->options.connections, token_machine, &message);
 }
 
-void gateway_request_cancel(struct gateway *g, struct gateway_request *r)
+static void request_cancel(struct requests *q, struct gateway_request *r)
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
         .cancel = {.request = request_of(r), .writer = r->prefill_sent},
     };
     if (r->prefill_sent && !r->prefilled)
-        gateway_machine_send(g, r->prompt_machine, &message);
+        connections_send(q->options.connections, r->prompt_machine, &message);
     bool told = r->prefill_sent && !r->prefilled && r->prompt_machine == r->token_machine;
     if (r->reserve_sent && !told)
-        gateway_machine_send(g, r->token_machine, &message);
+        connections_send(q->options.connections, r->token_machine, &message);
 }
 
 /* ---- lost generations ---- */
 
 /* Forgets the state of this generation on its machines. */
-static void generation_clear(struct gateway *g, struct gateway_request *r)
+static void generation_clear(struct requests *q, struct gateway_request *r)
 {
     if (r->prefill_sent)
-        g->begun_count--;
+        q->begun_count--;
     r->reserve_sent = r->prefill_sent = r->prefilled = false;
-    r->prompt_machine = r->token_machine = SCHED_NO_MACHINE;
+    r->prompt_machine = r->token_machine = NULL;
     r->early_count = 0;
 }
 
 /* Queues the next generation, whose prompt includes the delivered tokens. */
-static void generation_next(struct gateway *g, struct gateway_request *r, const char *why)
+static void generation_next(struct requests *q, struct gateway_request *r, const char *why)
 {
     log_debug("request %llx generation %u is lost: %s; resumes at token %u",
               (unsigned long long)r->id, r->generation, why, r->delivered);
     r->generation++;
     r->base = r->delivered;
     if (r->life.state != REQUEST_RESUMING)
-        request_life_change(&r->life, REQUEST_RESUMING, gateway_now(g));
-    gateway_list_add(g, r, LIST_ARRIVING);
+        request_life_change(&r->life, REQUEST_RESUMING, now_us(q));
+    request_list_add(&q->table, r, LIST_ARRIVING);
 }
 
-void gateway_request_resume(struct gateway *g, struct gateway_request *r, uint32_t suspicion,
-                            const char *why)
+static void request_resume(struct requests *q, struct gateway_request *r, uint32_t suspicion,
+                           const char *why)
 {
     bool progress = r->delivered > r->base;
     r->losses = progress ? 1 : r->losses + 1;
     r->suspicion = progress ? suspicion : r->suspicion + suspicion;
-    gateway_request_cancel(g, r);
-    gateway_request_unschedule(g, r);
-    generation_clear(g, r);
-    if (r->suspicion >= GATEWAY_SUSPECT_MAX) {
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    generation_clear(q, r);
+    if (r->suspicion >= SUSPICION_MAX) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, lastly: %s", r->losses, why);
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+        request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
     }
-    g->resumed_count++;
-    r->held_machine = SCHED_NO_MACHINE;
-    metrics_counter_add(g->options.metrics, METRICS_REQUESTS_RESUMED, 1);
-    generation_next(g, r, why);
+    q->resumed_count++;
+    r->held_machine = NULL;
+    metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
+    generation_next(q, r, why);
 }
 
-void gateway_request_preempted(struct gateway *g, uint32_t machine,
-                               const struct message_preempted *m)
+static void preempted_take(struct requests *q, struct fleet_machine *machine,
+                           const struct message_preempted *m)
 {
-    struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
     if (r == NULL || machine != r->token_machine || !r->prefill_sent)
         return;
     r->reserve_sent = false; /* the token machine has already forgotten it */
-    gateway_request_cancel(g, r);
-    gateway_request_unschedule(g, r);
-    generation_clear(g, r);
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    generation_clear(q, r);
     if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
         r->held_machine = machine;
     }
-    generation_next(g, r, m->text);
+    generation_next(q, r, m->text);
 }
 
-void gateway_request_hand_over(struct gateway *g, struct gateway_request *r)
+void requests_hand_over(struct requests *q, struct gateway_request *r)
 {
-    uint32_t machine = r->token_machine;
-    gateway_request_cancel(g, r);
-    gateway_request_unschedule(g, r);
-    generation_clear(g, r);
+    struct fleet_machine *machine = r->token_machine;
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    generation_clear(q, r);
     r->held_machine = machine;
-    metrics_counter_add(g->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
-    generation_next(g, r, "its token machine drains");
+    metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
+    generation_next(q, r, "its token machine drains");
 }
 
-void gateway_request_failed(struct gateway *g, uint32_t machine, const struct message_failed *m)
+static void failed_take(struct requests *q, const struct fleet_machine *machine,
+                        const struct message_failed *m)
 {
-    struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
     if (r == NULL)
         return;
     char why[sizeof(r->end_text)];
-    snprintf(why, sizeof(why), "machine %s: %.200s", gateway_machine_name(g, machine),
+    snprintf(why, sizeof(why), "machine %s: %.200s", machine->config.name,
              m->text[0] != 0 ? m->text : status_name((enum status)m->status));
     bool begun = r->delivered > 0 || r->scored_next > 1;
     /* full of requests: the scheduler expects other machines to be as full */
@@ -227,52 +349,51 @@ void gateway_request_failed(struct gateway *g, uint32_t machine, const struct me
         log_info("request %llx failed: %s; resumes at token %u", (unsigned long long)r->id, why,
                  r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
-        gateway_request_resume(g, r, link ? GATEWAY_SUSPECT_LINK : GATEWAY_SUSPECT_DEATH, why);
+        request_resume(q, r, link ? SUSPICION_LINK : SUSPICION_DEATH, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
     log_warn("request %llx failed: %s", (unsigned long long)r->id, why);
-    gateway_request_cancel(g, r);
-    gateway_request_unschedule(g, r);
-    gateway_request_end(g, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    request_end(q, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
 }
 
 /* ---- messages from machines ---- */
 
-void gateway_request_reserved(struct gateway *g, uint32_t machine, const struct message_reserved *m)
+static void reserved_take(struct requests *q, const struct fleet_machine *machine,
+                          const struct message_reserved *m)
 {
-    struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
     if (r == NULL || machine != r->token_machine || !r->reserve_sent || r->prefill_sent)
         return;
-    request_life_change(&r->life, REQUEST_RESERVED, gateway_now(g));
-    prefill_send(g, r, m);
+    request_life_change(&r->life, REQUEST_RESERVED, now_us(q));
+    prefill_send(q, r, m);
 }
 
-void gateway_request_prefilled(struct gateway *g, uint32_t machine,
-                               const struct message_prefilled *m)
+static void prefilled_take(struct requests *q, const struct fleet_machine *machine,
+                           const struct message_prefilled *m)
 {
-    struct gateway_request *r = request_named(g, machine, m->request.id, m->request.generation);
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
     /* a short answer may have ended already: its transfer counts all the same */
     if (m->bytes > 0) {
-        metrics_time_add(g->options.metrics, METRICS_EXPOSED, m->exposed_us);
-        metrics_time_add(g->options.metrics, METRICS_TRANSFER, m->transfer_us);
+        metrics_time_add(q->options.metrics, METRICS_EXPOSED, m->exposed_us);
+        metrics_time_add(q->options.metrics, METRICS_TRANSFER, m->transfer_us);
     }
     if (r == NULL || machine != r->prompt_machine || !r->prefill_sent || r->prefilled)
         return;
     r->prefilled = true;
-    if (r->token_machine != SCHED_NO_MACHINE &&
+    if (r->token_machine != NULL &&
         (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
-        request_life_change(&r->life, REQUEST_DECODING, gateway_now(g));
-    struct sched_event event = {
-        .kind = SCHED_PREFILLED, .now_us = gateway_now(g), .request = request_slot(g, r)};
-    gateway_schedule(g, r->version, &event);
+        request_life_change(&r->life, REQUEST_DECODING, now_us(q));
+    q->options.events.prefilled(q->options.self, r);
 }
 
 /* Reports the parts of the time to the first token. */
-static void first_token_report(struct gateway *g, const struct gateway_request *r,
+static void first_token_report(struct requests *q, const struct gateway_request *r,
                                const struct message_token *token, int64_t now_us)
 {
-    struct metrics *metrics = g->options.metrics;
+    struct metrics *metrics = q->options.metrics;
     const int64_t *at = r->life.at_us;
     int64_t reserve = r->reserve_sent ? at[REQUEST_RESERVED] - r->reserve_us : 0;
     int64_t wait = at[REQUEST_PREFILLING] - at[REQUEST_QUEUED] + token->wait_us;
@@ -284,12 +405,12 @@ static void first_token_report(struct gateway *g, const struct gateway_request *
     metrics_counter_add(metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
 }
 
-static void token_report(struct gateway *g, const struct gateway_request *r,
+static void token_report(struct requests *q, const struct gateway_request *r,
                          const struct message_token *token, int64_t now_us)
 {
-    struct metrics *metrics = g->options.metrics;
+    struct metrics *metrics = q->options.metrics;
     if (r->first_us < 0)
-        first_token_report(g, r, token, now_us);
+        first_token_report(q, r, token, now_us);
     else
         metrics_time_add(metrics, METRICS_INTER_TOKEN, now_us - r->last_us);
     if (token->index == 1)
@@ -298,29 +419,29 @@ static void token_report(struct gateway *g, const struct gateway_request *r,
 }
 
 /* Ends a request that has everything that it asked for. */
-static void request_finish(struct gateway *g, struct gateway_request *r)
+static void request_finish(struct requests *q, struct gateway_request *r)
 {
     /* The prompt machine sampled an end token at once: the token machine's blocks, and the KV on
      * its way there, are not needed. */
-    bool ended_early = r->delivered - r->base < 2 && r->token_machine != SCHED_NO_MACHINE;
+    bool ended_early = r->delivered - r->base < 2 && r->token_machine != NULL;
     if (ended_early)
-        gateway_request_cancel(g, r);
-    gateway_request_unschedule(g, r);
-    gateway_request_end(g, r, GATEWAY_DONE, 0, "");
+        request_cancel(q, r);
+    request_unschedule(q, r);
+    request_end(q, r, GATEWAY_DONE, 0, "");
 }
 
 /* Delivers the next token. Returns false when the request is over; `r` may then belong to another
  * request. */
-static bool token_deliver(struct gateway *g, struct gateway_request *r,
+static bool token_deliver(struct requests *q, struct gateway_request *r,
                           const struct message_token *token)
 {
-    int64_t now = gateway_now(g);
+    int64_t now = now_us(q);
     uint64_t id = r->id;
     struct message_token copy = *token;
     copy.index = r->delivered;
     if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
-    token_report(g, r, token, now);
+    token_report(q, r, token, now);
     r->tokens[r->prompt_count + r->delivered++] = token->id;
     r->finish = copy.finish;
     r->last_us = now;
@@ -335,62 +456,59 @@ static bool token_deliver(struct gateway *g, struct gateway_request *r,
         return false; /* released from inside the callback */
     if (copy.finish == FINISH_NONE)
         return true;
-    request_finish(g, r);
+    request_finish(q, r);
     return false;
 }
 
 /* Keeps a token that overtook the first one: the tokens of the token machine come over another
  * connection. */
-static void token_keep(struct gateway *g, struct gateway_request *r,
+static void token_keep(struct requests *q, struct gateway_request *r,
                        const struct message_token *token)
 {
     uint32_t expected = 1 + r->early_count;
     if (token->index < expected)
         return; /* a repetition */
-    if (token->index > expected || r->early_count == GATEWAY_EARLY_MAX) {
-        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "a token is missing");
+    if (token->index > expected || r->early_count == EARLY_MAX) {
+        request_resume(q, r, SUSPICION_DEATH, "a token is missing");
         return;
     }
     if (r->early == NULL)
-        r->early = malloc(GATEWAY_EARLY_MAX * sizeof(*r->early));
+        r->early = malloc(EARLY_MAX * sizeof(*r->early));
     if (r->early == NULL) {
-        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "out of memory");
+        request_resume(q, r, SUSPICION_DEATH, "out of memory");
         return;
     }
     r->early[r->early_count++] = *token;
 }
 
-static void token_take(struct gateway *g, struct gateway_request *r,
+static void token_take(struct requests *q, struct gateway_request *r,
                        const struct message_token *token)
 {
     uint32_t next = r->delivered - r->base;
     if (token->index < next || tokens_left(r) == 0)
         return;
-    if (token->index == 0) { /* its prompt is computed; some of its KV may not have moved yet */
-        struct sched_event event = {
-            .kind = SCHED_COMPUTED, .now_us = gateway_now(g), .request = request_slot(g, r)};
-        gateway_schedule(g, r->version, &event);
-    }
+    if (token->index == 0)
+        q->options.events.computed(q->options.self, r);
     if (token->index > next && next == 0) {
-        token_keep(g, r, token);
+        token_keep(q, r, token);
         return;
     }
     if (token->index > next) {
-        gateway_request_resume(g, r, GATEWAY_SUSPECT_DEATH, "a token is missing");
+        request_resume(q, r, SUSPICION_DEATH, "a token is missing");
         return;
     }
-    if (!token_deliver(g, r, token) || token->index > 0)
+    if (!token_deliver(q, r, token) || token->index > 0)
         return;
     uint32_t count = r->early_count;
     for (uint32_t i = 0; i < count; i++)
-        if (!token_deliver(g, r, &r->early[i]))
+        if (!token_deliver(q, r, &r->early[i]))
             return; /* r->early has been freed */
     r->early_count = 0;
 }
 
 /* Takes the score of a prompt position. A resumed prompt is longer than the client's, and repeats
  * the first scores. */
-static void score_take(struct gateway *g, struct gateway_request *r,
+static void score_take(struct requests *q, struct gateway_request *r,
                        const struct message_token *token)
 {
     if (!r->score_prompt || token->index != r->scored_next || token->index >= r->prompt_count)
@@ -400,20 +518,188 @@ static void score_take(struct gateway *g, struct gateway_request *r,
     r->client.token(r->client.self, token);
     if (r->id != id || r->scored_next < r->prompt_count || r->sampling.output_tokens_max > 0)
         return;
-    metrics_counter_add(g->options.metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
-    request_finish(g, r);
+    metrics_counter_add(q->options.metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
+    request_finish(q, r);
 }
 
-void gateway_request_tokens(struct gateway *g, uint32_t machine, struct message_tokens *tokens)
+static void tokens_take(struct requests *q, const struct fleet_machine *machine,
+                        struct message_tokens *tokens)
 {
     struct message_token token;
     while (message_tokens_next(tokens, &token)) {
-        struct gateway_request *r = request_named(g, machine, token.request, token.generation);
+        struct gateway_request *r = request_named(q, machine, token.request, token.generation);
         if (r == NULL || !r->prefill_sent)
             continue;
         if (token.scored)
-            score_take(g, r, &token);
+            score_take(q, r, &token);
         else
-            token_take(g, r, &token);
+            token_take(q, r, &token);
     }
+}
+/* ---- the end of many requests ---- */
+
+static void request_stop(struct requests *q, struct gateway_request *r, const char *text)
+{
+    if (r->list == LIST_ENDING)
+        return;
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    request_end(q, r, GATEWAY_FAILED, 0, text);
+}
+
+void requests_version_stop(struct requests *q, uint32_t version_index, const char *text)
+{
+    for (struct gateway_request *r = requests_next(q, NULL); r != NULL; r = requests_next(q, r))
+        if (r->version_index == version_index)
+            request_stop(q, r, text);
+}
+
+void requests_stop(struct requests *q)
+{
+    q->stopping = true;
+    for (struct gateway_request *r = requests_next(q, NULL); r != NULL; r = requests_next(q, r))
+        request_stop(q, r, STOPPING_TEXT);
+}
+
+/* ---- calls for clients ---- */
+
+enum status requests_submit(struct requests *q, const struct gateway_submit *submit,
+                            uint32_t version_index, struct gateway_request **out)
+{
+    assert(submit->prompt_count >= 1);
+    uint64_t capacity = (uint64_t)submit->prompt_count + submit->sampling.output_tokens_max;
+    if (capacity > LIMIT_CONTEXT_TOKENS)
+        return ST_TOO_LARGE;
+    if (q->table.open_count == LIMIT_CLUSTER_REQUESTS)
+        return ST_NO_RESOURCE;
+    uint32_t *tokens = malloc(capacity * sizeof(*tokens));
+    if (tokens == NULL)
+        return ST_NO_MEMORY;
+    memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
+
+    struct gateway_request *r = request_table_take(&q->table);
+    r->version_index = version_index;
+    r->client = submit->client;
+    r->sampling = submit->sampling;
+    r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
+    r->kv_path = submit->kv_path;
+    r->key = submit->key;
+    r->key_hash = submit->key_hash;
+    r->weight = submit->weight > 0 ? submit->weight : 1;
+    r->priority = submit->priority;
+    r->tokens = tokens;
+    r->prompt_count = submit->prompt_count;
+    r->scored_next = 1;
+    r->first_us = -1;
+    r->end = GATEWAY_DONE; /* the default */
+    q->versions[version_index].open++;
+    q->versions[version_index].total++;
+    request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : now_us(q));
+    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !r->score_prompt;
+    if (q->stopping) {
+        r->end = GATEWAY_FAILED;
+        snprintf(r->end_text, sizeof(r->end_text), "%s", STOPPING_TEXT);
+    }
+    request_list_add(&q->table, r, nothing_to_do || q->stopping ? LIST_ENDING : LIST_ARRIVING);
+    *out = r;
+    return ST_OK;
+}
+
+void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release why)
+{
+    assert(r->id != 0);
+    if (r->list != LIST_ENDING) { /* otherwise it was reported when it ended */
+        bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
+        request_cancel(q, r);
+        request_life_change(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
+        request_report(q, r, stopped ? METRICS_STOP : METRICS_ABORT);
+        request_unschedule(q, r);
+    }
+    request_free(q, r);
+}
+
+bool requests_pending(const struct requests *q)
+{
+    return q->table.lists[LIST_ARRIVING].first != NULL || q->table.lists[LIST_ENDING].first != NULL;
+}
+
+/* ---- calls by the router ---- */
+
+struct gateway_request *requests_arrived_take(struct requests *q)
+{
+    struct gateway_request *r = q->table.lists[LIST_ARRIVING].first;
+    if (r == NULL)
+        return NULL;
+    request_list_remove(&q->table, r);
+    r->scheduled = true;
+    return r;
+}
+
+void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
+                     const char *text)
+{
+    r->scheduled = false;
+    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
+        request_end(q, r, GATEWAY_FAILED, 0, text);
+    else
+        request_end(q, r, GATEWAY_REFUSED, retry_after_s, text);
+}
+
+void requests_expire(struct requests *q, struct gateway_request *r, const char *text)
+{
+    r->scheduled = false;
+    request_end(q, r, GATEWAY_FAILED, 0, text);
+}
+
+void requests_lose(struct requests *q, struct gateway_request *r, bool death)
+{
+    r->scheduled = false;
+    request_resume(q, r, death ? SUSPICION_DEATH : SUSPICION_LINK,
+                   "its machine or its link is gone");
+}
+
+bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message)
+{
+    switch (message->kind) {
+    case MESSAGE_RESERVED:
+        reserved_take(q, m, &message->reserved);
+        return true;
+    case MESSAGE_TOKENS:
+        tokens_take(q, m, &message->tokens);
+        return true;
+    case MESSAGE_PREFILLED:
+        prefilled_take(q, m, &message->prefilled);
+        return true;
+    case MESSAGE_PREEMPTED:
+        preempted_take(q, m, &message->preempted);
+        return true;
+    case MESSAGE_FAILED:
+        failed_take(q, m, &message->failed);
+        return true;
+    default:
+        return false;
+    }
+}
+
+struct gateway_request *requests_at(struct requests *q, uint32_t slot)
+{
+    struct gateway_request *r = &q->table.slots[slot];
+    assert(r->id != 0);
+    return r;
+}
+
+struct gateway_request *requests_next(struct requests *q, const struct gateway_request *r)
+{
+    return request_table_next(&q->table, r);
+}
+
+struct requests_counts requests_counts(const struct requests *q)
+{
+    return (struct requests_counts){
+        .open = q->table.open_count, .begun = q->begun_count, .resumed = q->resumed_count};
+}
+
+struct requests_version *requests_version(struct requests *q, uint32_t version_index)
+{
+    return &q->versions[version_index];
 }

@@ -44,42 +44,32 @@ static const char *refusal_text(const struct sched_action *action)
     return "the request is larger than any machine's KV memory";
 }
 
-static void refuse(struct gateway *g, struct gateway_request *r, const struct sched_action *action)
+/* Ends a request that no machine took in time. */
+static void request_expire(struct gateway *g, struct gateway_request *r)
 {
-    const char *text = refusal_text(action);
-    r->scheduled = false;
-    if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
-        gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
-    else
-        gateway_request_end(g, r, GATEWAY_REFUSED, (action->retry_after_ms + 999) / 1000, text);
-}
-
-static void expire(struct gateway *g, struct gateway_request *r)
-{
+    const struct gateway_version *version = gateway_request_version(g, r);
     char text[200] = "no machine that is up can hold the request";
-    r->scheduled = false;
-    if (!sched_cluster_ready(r->version->scheduler))
-        gateway_version_text(g, r->version->number, text, sizeof(text));
-    gateway_request_end(g, r, GATEWAY_FAILED, 0, text);
+    if (!sched_cluster_ready(version->scheduler))
+        gateway_version_text(g, version->number, text, sizeof(text));
+    requests_expire(g->requests, r, text);
 }
 
 static void machine_moved(struct gateway *g, const struct sched_action *action)
 {
-    struct gateway_machine *m = &g->machines[action->machine];
+    struct fleet_machine *m = &g->fleet->machines[action->machine];
     bool new_home = action->home != m->home;
     m->home_serial += new_home ? 1 : 0;
     m->home = action->home;
     m->pool = action->pool;
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     if (new_home)
-        log_info("machine %s belongs to pool %s now, and is in pool %s",
-                 gateway_machine_name(g, m->index), pool_name(m->home), pool_name(m->pool));
+        log_info("machine %s belongs to pool %s now, and is in pool %s", m->config.name,
+                 pool_name(m->home), pool_name(m->pool));
     else
-        log_debug("machine %s moves to pool %s", gateway_machine_name(g, m->index),
-                  pool_name(m->pool));
-    gateway_machine_role_tell(g, m->index);
+        log_debug("machine %s moves to pool %s", m->config.name, pool_name(m->pool));
+    gateway_machine_role_send(g, m);
     if (new_home)
-        gateway_machine_peers_tell(g, m->index);
+        gateway_machine_peers_send(g, m);
 }
 
 static void action_do(struct gateway *g, const struct sched_action *action)
@@ -88,22 +78,22 @@ static void action_do(struct gateway *g, const struct sched_action *action)
         machine_moved(g, action);
         return;
     }
-    struct gateway_request *r = &g->requests[action->request];
-    assert(r->id != 0);
+    struct gateway_request *r = requests_at(g->requests, action->request);
     switch (action->kind) {
     case SCHED_ROUTE:
-        gateway_request_route(g, r, action->machine, action->peer);
+        requests_route(g->requests, r, &g->fleet->machines[action->machine],
+                       action->peer == SCHED_NO_MACHINE ? NULL : &g->fleet->machines[action->peer],
+                       gateway_request_version(g, r)->kv.prefix_cache);
         break;
     case SCHED_REFUSE:
-        refuse(g, r, action);
+        requests_refuse(g->requests, r, (action->retry_after_ms + 999) / 1000,
+                        refusal_text(action));
         break;
     case SCHED_EXPIRED:
-        expire(g, r);
+        request_expire(g, r);
         break;
     case SCHED_LOST:
-        r->scheduled = false;
-        gateway_request_resume(g, r, g->dying ? GATEWAY_SUSPECT_DEATH : GATEWAY_SUSPECT_LINK,
-                               "its machine or its link is gone");
+        requests_lose(g->requests, r, g->dying);
         break;
     case SCHED_MOVED:
         break;
@@ -134,6 +124,16 @@ void gateway_schedule(struct gateway *g, const struct gateway_version *version,
 
 /* ---- events ---- */
 
+static void request_schedule(struct gateway *g, const struct gateway_request *r,
+                             enum sched_event_kind kind)
+{
+    struct sched_event event = {.kind = kind,
+                                .now_us = gateway_now(g),
+                                .request = request_slot(r),
+                                .output_tokens = kind == SCHED_ENDED ? r->delivered - r->base : 0};
+    gateway_schedule(g, gateway_request_version(g, r), &event);
+}
+
 /* Each hash of the chain covers all tokens before it. */
 static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
 {
@@ -147,7 +147,7 @@ static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t s
 }
 
 /* Sends one event for each run of entries of the same kind. */
-void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m,
+void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes)
 {
     struct sched_event event = {
@@ -167,32 +167,61 @@ void gateway_machine_prefixes(struct gateway *g, const struct gateway_machine *m
     }
 }
 
+static void on_computed(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_COMPUTED);
+}
+
+static void on_prefilled(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_PREFILLED);
+}
+
+static void on_left(void *self, const struct gateway_request *r)
+{
+    request_schedule(self, r, SCHED_ENDED);
+}
+
+const struct requests_events gateway_requests_events = {
+    .computed = on_computed,
+    .prefilled = on_prefilled,
+    .left = on_left,
+};
+
 static void arrivals_schedule(struct gateway *g, int64_t now_us)
 {
     uint64_t hashes[SCHED_PREFIX_MAX];
     bool prefix = sched_policy_prefix(g->options.config);
-    while (g->arriving.first != NULL) {
-        struct gateway_request *r = g->arriving.first;
-        gateway_list_remove(g, r);
-        r->scheduled = true;
+    struct gateway_request *r;
+    while ((r = requests_arrived_take(g->requests)) != NULL) {
+        const struct gateway_version *version = gateway_request_version(g, r);
         struct sched_event event = {
             .kind = SCHED_ARRIVED,
             .now_us = now_us,
-            .request = request_slot(g, r),
+            .request = request_slot(r),
             .resumed = r->generation > 0,
             .prompt_tokens = r->prompt_count + r->delivered,
-            .output_tokens = gateway_request_decodes(r),
+            .output_tokens = request_decodes(r),
             .key = r->key,
             .weight = r->weight,
             .priority = r->priority,
-            .held = r->held_machine == SCHED_NO_MACHINE ? 0 : r->held_machine + 1,
+            .held = r->held_machine == NULL ? 0 : r->held_machine->index + 1,
             .prefix = {.hashes = hashes},
         };
         if (prefix)
             event.prefix.count =
-                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(r->version), hashes);
-        gateway_schedule(g, r->version, &event);
+                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(version), hashes);
+        gateway_schedule(g, version, &event);
     }
+}
+
+uint32_t gateway_unrouted(const struct gateway *g)
+{
+    uint32_t unrouted = 0;
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
+    return unrouted;
 }
 
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
@@ -213,15 +242,15 @@ int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us)
 }
 
 /* Tokens whose KV has this many bytes. */
-static uint64_t kv_tokens_of(const struct gateway_machine *m, uint64_t bytes)
+static uint64_t kv_tokens_of(const struct fleet_machine *m, uint64_t bytes)
 {
-    const struct transport_identity *identity = transport_peer_identity(m->peer);
+    const struct transport_identity *identity = transport_peer_identity(m->connection.peer);
     uint64_t block_bytes = identity->block_bytes * identity->layer_count;
     return block_bytes > 0 ? bytes / block_bytes * identity->block_tokens : 0;
 }
 
 /* Measures the machine's speed from its work since the previous STATS. */
-void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
 {
     const struct message_stats *before = &m->stats;
@@ -243,4 +272,24 @@ void gateway_machine_rates(struct gateway *g, struct gateway_machine *m,
         .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
     };
     gateway_schedule(g, m->version, &event);
+}
+
+/* ---- options that change ---- */
+
+static void version_configure(struct gateway *g, const struct gateway_version *version)
+{
+    struct sched_cluster_options options = gateway_sched_options(g, version);
+    struct sched_actions actions;
+    int64_t now = gateway_now(g);
+    enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
+    assert(status == ST_OK); /* because the counts have not changed */
+    gateway_event_configure(g, version, now, &options, &actions);
+    gateway_actions_do(g, version, &actions, now);
+}
+
+void gateway_scheduler_configure(struct gateway *g)
+{
+    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
+        if (g->versions[i].number > 0)
+            version_configure(g, &g->versions[i]);
 }

@@ -35,28 +35,26 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     text_adds(out, "}");
 }
 
-static void machine_add(struct text *out, const struct gateway *g, uint32_t machine)
+static void machine_add(struct text *out, const struct fleet_machine *m)
 {
-    const struct config_machine *entry = &g->options.config->machines[machine];
-    const struct gateway_machine *m = &g->machines[machine];
     struct sched_machine_view view;
-    sched_cluster_view(m->version->scheduler, machine, &view);
-    name_add(out, "{\"name\":", entry->name);
+    sched_cluster_view(m->version->scheduler, m->index, &view);
+    name_add(out, "{\"name\":", m->config.name);
     text_addf(out, ",\"version\":%u,\"home\":\"%s\",\"pool\":\"%s\"", m->version->number,
               pool_name(m->home), pool_name(view.up ? view.pool : m->home));
     text_addf(out, ",\"local\":%s,\"connection\":\"%s\",\"draining\":%s",
-              entry->local ? "true" : "false", connection_name(m->connection),
-              view.draining ? "true" : "false");
-    name_add(out, ",\"address\":", m->address);
-    if (m->connection != CONNECTION_UP)
-        name_add(out, ",\"why\":", m->why);
+              m->config.local ? "true" : "false", connection_name(m->connection.state),
+              fleet_machine_draining(m) ? "true" : "false");
+    name_add(out, ",\"address\":", m->connection.address);
+    if (m->connection.state != CONNECTION_UP)
+        name_add(out, ",\"why\":", m->connection.why);
     text_addf(out,
               ",\"kv_tokens\":%llu,\"routed_prompts\":%u,\"routed_decodes\":%u"
               ",\"routed_prompt_tokens\":%llu,\"routed_kv_tokens\":%llu",
               (unsigned long long)m->kv_tokens, view.prompts, view.decodes,
               (unsigned long long)view.prompt_tokens_pending,
               (unsigned long long)view.kv_tokens_scheduled);
-    if (m->connection == CONNECTION_UP)
+    if (m->connection.state == CONNECTION_UP)
         stats_add(out, &m->stats);
     if (m->others.gateways > 0)
         text_addf(out,
@@ -72,18 +70,18 @@ static void links_add(struct text *out, const struct gateway *g)
 {
     const char *before = "";
     text_adds(out, "],\"links\":[");
-    for (uint32_t from = 0; from < g->options.config->machine_count; from++) {
-        const struct gateway_machine *m = &g->machines[from];
-        for (uint32_t to = 0; to < g->options.config->machine_count; to++) {
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        for (uint32_t to = 0; to < g->fleet->count; to++) {
             if (!machine_bits_has(&m->links, to))
                 continue;
-            text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true}", before,
-                      gateway_machine_name(g, from), gateway_machine_name(g, to));
+            text_addf(out, "%s{\"from\":\"%s\",\"to\":\"%s\",\"up\":true}", before, m->config.name,
+                      fleet_name(g->fleet, to));
             before = ",";
         }
         if (m->link_why[0] == 0)
             continue;
-        text_addf(out, "%s{\"from\":\"%s\",\"up\":false", before, gateway_machine_name(g, from));
+        text_addf(out, "%s{\"from\":\"%s\",\"up\":false", before, m->config.name);
         name_add(out, ",\"why\":", m->link_why);
         text_adds(out, "}");
         before = ",";
@@ -93,19 +91,16 @@ static void links_add(struct text *out, const struct gateway *g)
 static void requests_add(struct text *out, const struct gateway *g)
 {
     uint32_t counts[REQUEST_STATE_COUNT] = {0};
-    uint32_t unrouted = 0;
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > 0)
-            unrouted += sched_cluster_waiting(g->versions[i].scheduler);
-    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
-        if (g->requests[slot].id != 0)
-            counts[g->requests[slot].life.state]++;
+    struct requests_counts total = requests_counts(g->requests);
+    for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
+         r = requests_next(g->requests, r))
+        counts[r->life.state]++;
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
         text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
                   request_state_name((enum request_state)state), counts[state]);
     text_addf(out, "},\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
-              g->open_count, unrouted, (unsigned long long)g->resumed_count);
+              total.open, gateway_unrouted(g), (unsigned long long)total.resumed);
 }
 
 void gateway_state_write(const struct gateway *g, struct text *out)
@@ -117,11 +112,10 @@ void gateway_state_write(const struct gateway *g, struct text *out)
               gateway_leads(g) ? "true" : "false", gateway_ready(g) ? "true" : "false");
     name_add(out, ",\"detail\":", health);
     text_adds(out, ",\"machines\":[");
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++) {
-        if (!config_machine_present(g->options.config, i))
-            continue;
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
         text_adds(out, before);
-        machine_add(out, g, i);
+        machine_add(out, m);
         before = ",";
     }
     links_add(out, g);

@@ -9,15 +9,10 @@
 
 #include <stdio.h>
 
-struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
+static struct requests_version *requests_of(const struct gateway *g,
+                                            const struct gateway_version *version)
 {
-    if (number == GATEWAY_CURRENT)
-        return g->current;
-    for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number == number)
-            return (struct gateway_version *)&g->versions[i];
-    assert(!"a version that is open");
-    return NULL;
+    return requests_version(g->requests, (uint32_t)(version - g->versions));
 }
 
 /* ---- opening and closing ---- */
@@ -64,7 +59,7 @@ static void models_expect(struct gateway *g)
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
         if (g->versions[i].number > 0 && g->versions[i].metadata_hash != hash)
             hash = 0;
-    transport_expect(g->transport, hash);
+    connections_model_expect(g->connections, hash);
 }
 
 enum status gateway_version_open(struct gateway *g, uint32_t number,
@@ -78,7 +73,9 @@ enum status gateway_version_open(struct gateway *g, uint32_t number,
         enum status status = version_open(g, version, number, model, error);
         if (status != ST_OK)
             return status;
-        gateway_event_version(g, version);
+        *requests_of(g, version) = (struct requests_version){.open = 0};
+        const struct sched_cluster_options options = gateway_sched_options(g, version);
+        gateway_event_version(g, version, &options);
         models_expect(g);
         return ST_OK;
     }
@@ -97,27 +94,31 @@ void gateway_version_use(struct gateway *g, uint32_t number)
 
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t number)
 {
-    return gateway_version_at(g, number)->open_count;
+    return requests_of(g, gateway_version_at(g, number))->open;
 }
 
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t number)
 {
-    return gateway_version_at(g, number)->total;
+    return requests_of(g, gateway_version_at(g, number))->total;
+}
+
+void gateway_version_stop(struct gateway *g, uint32_t number, const char *text)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    requests_version_stop(g->requests, (uint32_t)(version - g->versions), text);
 }
 
 void gateway_version_close(struct gateway *g, uint32_t number)
 {
     struct gateway_version *version = gateway_version_at(g, number);
-    assert(version != g->current && version->open_count == 0);
-    for (uint32_t i = 0; i < LIMIT_MACHINES; i++) {
-        struct gateway_machine *m = &g->machines[i];
+    assert(version != g->current && requests_of(g, version)->open == 0);
+    for (struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
         if (m->version != version)
             continue;
-        gateway_machine_drop(g, m, "its model is not served any more");
-        m->version_set = false;
-        if (config_machine_present(g->options.config, i))
-            gateway_machine_version_change(g, m, g->current);
-        m->version = g->current;
+        connections_drop(g->connections, m, "its model is not served any more");
+        m->fixed_version = 0;
+        gateway_machine_version_change(g, m, g->current);
     }
     gateway_event_version_gone(g, version);
     sched_cluster_close(version->scheduler);
@@ -127,40 +128,32 @@ void gateway_version_close(struct gateway *g, uint32_t number)
 
 /* ---- the version of a machine ---- */
 
-void gateway_machine_version_set(struct gateway *g, uint32_t machine, uint32_t number)
-{
-    struct gateway_machine *m = &g->machines[machine];
-    assert(m->peer == NULL);
-    gateway_machine_version_change(g, m, gateway_version_at(g, number));
-    m->version_set = true;
-}
-
-uint32_t gateway_machine_version(const struct gateway *g, uint32_t machine)
-{
-    return g->machines[machine].version->number;
-}
-
-void gateway_machine_version_change(struct gateway *g, struct gateway_machine *m,
+void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
                                     struct gateway_version *version)
 {
+    struct sched_event event = {.now_us = gateway_now(g), .machine = m->index};
     if (m->version == version)
         return;
-    bool draining = gateway_machine_draining(g, m->index);
-    gateway_machine_drain(g, m->index, false);
-    gateway_machine_links_forget(g, m->index);
+    event.kind = SCHED_MACHINE_UNDRAIN;
+    if (fleet_machine_draining(m))
+        gateway_schedule(g, m->version, &event);
+    gateway_machine_links_forget(g, m);
     m->version = version;
     m->links = (struct machine_bits){{0}};
     m->kv_tokens = 0;
-    gateway_machine_drain(g, m->index, draining);
+    event.kind = SCHED_MACHINE_DRAIN;
+    if (fleet_machine_draining(m))
+        gateway_schedule(g, m->version, &event);
 }
 
-/* Returns a machine of the version that is up; SCHED_NO_MACHINE = none. */
-static uint32_t machine_up(const struct gateway *g, const struct gateway_version *version)
+/* Returns a machine of the version that is up; NULL = none. */
+static const struct fleet_machine *machine_up(const struct gateway *g,
+                                              const struct gateway_version *version)
 {
-    for (uint32_t i = 0; i < g->options.config->machine_count; i++)
-        if (gateway_machine_is_up(g, i) && g->machines[i].version == version)
-            return i;
-    return SCHED_NO_MACHINE;
+    const struct fleet_machine *m = fleet_next(g->fleet, NULL);
+    while (m != NULL && (!fleet_machine_up(m) || m->version != version))
+        m = fleet_next(g->fleet, m);
+    return m;
 }
 
 /* True if a machine with other weights may define the version's weights anew: none are known yet,
@@ -169,47 +162,47 @@ static bool weights_free(const struct gateway *g, const struct gateway_version *
 {
     bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;
     return version->model_hash == 0 ||
-           (alone && version->open_count == 0 && machine_up(g, version) == SCHED_NO_MACHINE);
+           (alone && requests_of(g, version)->open == 0 && machine_up(g, version) == NULL);
 }
 
-static void weights_complain(const struct gateway *g, struct gateway_machine *m,
+static void weights_complain(const struct gateway *g, struct fleet_machine *m,
                              const struct gateway_version *version,
                              const struct transport_identity *identity)
 {
     char known[LIMIT_NAME_BYTES];
-    uint32_t up = machine_up(g, version);
-    if (up != SCHED_NO_MACHINE)
-        snprintf(known, sizeof(known), "%s", gateway_machine_name(g, up));
+    const struct fleet_machine *up = machine_up(g, version);
+    if (up != NULL)
+        snprintf(known, sizeof(known), "%s", up->config.name);
     else
         snprintf(known, sizeof(known), "version %u", version->number);
-    snprintf(m->why, sizeof(m->why), "%s and %s do not match: model_hash is %016llx and %016llx",
-             known, identity->name, (unsigned long long)version->model_hash,
-             (unsigned long long)identity->model_hash);
+    snprintf(m->connection.why, sizeof(m->connection.why),
+             "%s and %s do not match: model_hash is %016llx and %016llx", known, identity->name,
+             (unsigned long long)version->model_hash, (unsigned long long)identity->model_hash);
 }
 
-static void metadata_complain(const struct gateway *g, struct gateway_machine *m,
+static void metadata_complain(const struct gateway *g, struct fleet_machine *m,
                               const struct transport_identity *identity)
 {
-    size_t used = (size_t)snprintf(m->why, sizeof(m->why),
+    size_t used = (size_t)snprintf(m->connection.why, sizeof(m->connection.why),
                                    "gateway and %s do not match: metadata_hash is", identity->name);
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++)
-        if (g->versions[i].number > 0 && (!m->version_set || m->version == &g->versions[i]))
-            used += (size_t)snprintf(m->why + used, sizeof(m->why) - used, " %016llx (version %u)",
-                                     (unsigned long long)g->versions[i].metadata_hash,
-                                     g->versions[i].number);
-    snprintf(m->why + used, sizeof(m->why) - used, " and %016llx",
+        if (g->versions[i].number > 0 && (m->fixed_version == 0 || m->version == &g->versions[i]))
+            used += (size_t)snprintf(
+                m->connection.why + used, sizeof(m->connection.why) - used, " %016llx (version %u)",
+                (unsigned long long)g->versions[i].metadata_hash, g->versions[i].number);
+    snprintf(m->connection.why + used, sizeof(m->connection.why) - used, " and %016llx",
              (unsigned long long)identity->metadata_hash);
 }
 
-struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_machine *m,
+struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity)
 {
     struct gateway_version *found = NULL;
-    m->why[0] = 0;
+    m->connection.why[0] = 0;
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
         struct gateway_version *version = &g->versions[i];
         if (version->number == 0 || version->metadata_hash != identity->metadata_hash ||
-            (m->version_set && m->version != version))
+            (m->fixed_version > 0 && m->version != version))
             continue;
         bool same = version->model_hash == identity->model_hash;
         if (!same && !weights_free(g, version))
@@ -221,7 +214,7 @@ struct gateway_version *gateway_version_of(struct gateway *g, struct gateway_mac
     }
     if (found != NULL)
         found->model_hash = identity->model_hash;
-    else if (m->why[0] == 0)
+    else if (m->connection.why[0] == 0)
         metadata_complain(g, m, identity);
     return found;
 }

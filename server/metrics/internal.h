@@ -19,8 +19,7 @@ struct metrics_machine {
     bool counters_known;
     struct message_stats last;
     struct message_stats carried; /* Counters of its earlier processes. */
-    struct message_others others;
-    uint32_t load_count; /* 0 = no stages. */
+    uint32_t load_count;          /* 0 = no stages. */
     struct message_load *loads;
 };
 
@@ -32,7 +31,7 @@ struct metrics_machine {
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics {
-    const struct config *config;
+    const struct fleet *fleet;
     const struct api_keys *keys;
     char model_name[64];
     char gateway_name[LIMIT_NAME_BYTES];

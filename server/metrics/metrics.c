@@ -13,13 +13,13 @@
 #define TIME_BUCKETS 30
 #define SIZE_BUCKETS 18 /* up to LIMIT_CONTEXT_TOKENS */
 
-enum status metrics_open(const struct config *config, const char *model_name,
+enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out)
 {
     struct metrics *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return ST_NO_MEMORY;
-    m->config = config;
+    m->fleet = fleet;
     m->keys = keys;
     snprintf(m->model_name, sizeof(m->model_name), "%s", model_name);
     for (int which = 0; which < METRICS_TIME_COUNT; which++)

@@ -10,7 +10,7 @@
 
 #include "common/counters.h"
 #include "common/status.h"
-#include "config/config.h"
+#include "server/fleet/fleet.h"
 #include "transport/message.h"
 
 #include <stdbool.h>
@@ -20,9 +20,9 @@
 struct api_keys; /* See server/api/keys.h. */
 struct metrics;
 
-/* The config supplies the names of machines and pools (not owned); model_name is a label (copied);
+/* The fleet supplies the names of machines and pools (not owned); model_name is a label (copied);
  * keys: whose counters are shown as well (not owned; NULL = none). */
-enum status metrics_open(const struct config *config, const char *model_name,
+enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
 
@@ -104,8 +104,6 @@ void metrics_machine_forget(struct metrics *m, uint32_t machine);
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
-/* The load of other gateways on the machine; all zero = not connected. */
-void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
 /* Leads until the first call says otherwise. */
 void metrics_leads_set(struct metrics *m, bool leads);

@@ -13,11 +13,6 @@ void metrics_leads_set(struct metrics *m, bool leads)
     m->follows = !leads;
 }
 
-void metrics_others_set(struct metrics *m, uint32_t machine, const struct message_others *others)
-{
-    m->machines[machine].others = *others;
-}
-
 struct others_family {
     const char *name;
     const char *help;
@@ -75,9 +70,10 @@ void metrics_others_render(struct text *out, const struct metrics *m)
     text_addf(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++)
-            if (m->machines[i].others.gateways > 0)
-                metrics_machine_sample(out, m, families[f].name, i,
-                                       families[f].value(&m->machines[i].others));
+        for (const struct fleet_machine *machine = fleet_next(m->fleet, NULL); machine != NULL;
+             machine = fleet_next(m->fleet, machine))
+            if (machine->others.gateways > 0)
+                metrics_machine_sample(out, m, families[f].name, machine->index,
+                                       families[f].value(&machine->others));
     }
 }

@@ -66,8 +66,8 @@ static void vllm_sample(struct text *out, const struct metrics *m, const char *n
 
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine)
 {
-    metrics_label_add(out, "", "machine", m->config->machines[machine].name);
-    metrics_label_add(out, ",", "pool", pool_name(m->config->machines[machine].pool));
+    metrics_label_add(out, "", "machine", m->fleet->machines[machine].config.name);
+    metrics_label_add(out, ",", "pool", pool_name(m->fleet->machines[machine].config.pool));
 }
 
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
@@ -279,9 +279,9 @@ static double kv_usage(const struct metrics *m)
 {
     uint64_t total = 0;
     uint64_t used = 0;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         const struct metrics_machine *machine = &m->machines[i];
-        if (!machine->gauges_known || m->config->machines[i].pool == POOL_PROMPT)
+        if (!machine->gauges_known || m->fleet->machines[i].config.pool == POOL_PROMPT)
             continue;
         for (int state = 0; state < 6; state++)
             total += machine->last.kv_blocks[state];
@@ -299,7 +299,7 @@ static const struct metrics_row cluster_rows[] = {CLUSTER_COUNTERS(CLUSTER_ROW)}
 static void cluster_render(struct text *out, const struct metrics *m)
 {
     struct message_stats sum = m->forgotten;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         struct message_stats stats = metrics_counters(m, i);
         message_stats_add(&sum, &stats);
     }
@@ -319,7 +319,7 @@ static void kv_render(struct text *out, const struct metrics *m)
                    "The same (vllm:kv_cache_usage_perc by its older name).");
     vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
     metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         for (int state = 0; m->machines[i].gauges_known && state < 6; state++) {
             text_adds(out, "cleave_kv_blocks{");
             metrics_machine_labels(out, m, i);
@@ -348,7 +348,7 @@ static void machine_group_render(struct text *out, const struct metrics *m,
         if (row->group != group)
             continue;
         metrics_family(out, row->family, row->type, row->help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        for (uint32_t i = 0; i < m->fleet->count; i++) {
             if (gauge ? !m->machines[i].gauges_known : !m->machines[i].counters_known)
                 continue;
             struct message_stats stats = metrics_counters(m, i);
@@ -360,19 +360,19 @@ static void machine_group_render(struct text *out, const struct metrics *m,
 static void machines_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
-        if (config_machine_present(m->config, i))
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
     metrics_family(
         out, "cleave_machine_in_pool", "gauge",
         "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
+    for (uint32_t i = 0; i < m->fleet->count; i++)
         if (m->machines[i].pool_known)
             metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);
     metrics_family(out, "cleave_pool_moves_total", "counter",
                    "Moves of a machine from pool to pool.");
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
-        if (config_machine_present(m->config, i))
+    for (uint32_t i = 0; i < m->fleet->count; i++)
+        if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_pool_moves_total", i,
                                    (double)m->machines[i].moves);
     for (int group = METRICS_GROUP_LOAD; group <= METRICS_GROUP_COPIES; group++)
@@ -385,7 +385,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
                    "KV transfers that arrived, by how: layer by layer, or in one piece.");
     uint64_t transfer_us = 0;
     uint64_t exposed_us = 0;
-    for (uint32_t i = 0; i < m->config->machine_count; i++) {
+    for (uint32_t i = 0; i < m->fleet->count; i++) {
         if (!m->machines[i].counters_known)
             continue;
         struct message_stats stats = metrics_counters(m, i);
@@ -412,7 +412,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
  * the links that are down. */
 static void links_render(struct text *out, const struct metrics *m)
 {
-    uint32_t count = m->config->machine_count;
+    uint32_t count = m->fleet->count;
     metrics_family(out, "cleave_link_up", "gauge",
                    "1 while a prompt machine can write into a token machine's memory; path says "
                    "how. With more "
@@ -424,8 +424,8 @@ static void links_render(struct text *out, const struct metrics *m)
             if (link == METRICS_LINK_UNKNOWN || (up && count > LINKS_SHOWN_MACHINES))
                 continue;
             text_adds(out, "cleave_link_up{");
-            metrics_label_add(out, "", "prompt", m->config->machines[from].name);
-            metrics_label_add(out, ",", "token", m->config->machines[to].name);
+            metrics_label_add(out, "", "prompt", m->fleet->machines[from].config.name);
+            metrics_label_add(out, ",", "token", m->fleet->machines[to].config.name);
             metrics_label_add(out, ",", "path", up ? m->paths[link - METRICS_LINK_UP] : "");
             text_adds(out, "}");
             metrics_value_add(out, up);
@@ -437,7 +437,7 @@ static void links_render(struct text *out, const struct metrics *m)
         uint32_t up = 0;
         for (uint32_t to = 0; to < count; to++)
             up += m->links[from][to] >= METRICS_LINK_UP;
-        if (config_machine_present(m->config, from))
+        if (fleet_machine_present(&m->fleet->machines[from]))
             metrics_machine_sample(out, m, "cleave_links_up", from, up);
     }
 }

@@ -30,11 +30,11 @@ static const struct metrics_row rows[] = {PROCESS_COUNTERS(PROCESS_ROW)};
 void metrics_stages_render(struct text *out, const struct metrics *m)
 {
     bool any = false;
-    for (uint32_t i = 0; i < m->config->machine_count; i++)
+    for (uint32_t i = 0; i < m->fleet->count; i++)
         any |= m->machines[i].load_count > 0;
     for (size_t r = 0; any && r < sizeof(rows) / sizeof(rows[0]); r++) {
         metrics_family(out, rows[r].family, rows[r].type, rows[r].help);
-        for (uint32_t i = 0; i < m->config->machine_count; i++) {
+        for (uint32_t i = 0; i < m->fleet->count; i++) {
             for (uint32_t stage = 0; stage < m->machines[i].load_count; stage++) {
                 const struct message_load *load = &m->machines[i].loads[stage];
                 text_addf(out, "%s{", rows[r].family);

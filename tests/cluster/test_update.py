@@ -238,8 +238,8 @@ def check_given_up(other, old):
         stream = held_stream(cluster, "token-0", ["token-1"])
         for update_ms in (1500, 6000, 24000, 96000):  # enough for one death on a computer of any speed
             version, deaths = version + 1, 0
-            reload(cluster, server={"update_ms": update_ms})
-            reload(cluster, model=other, server={"update_ms": update_ms})
+            reload(cluster, server={"update_ms": 3600000})
+            reload(cluster, model=other, server={"update_ms": update_ms})  # this update has the new limit
             stopped = stop_new(cluster, f"token-1.{version}")
             while update(cluster) == "starting":
                 victim = cluster.children().get(f"token-0.{version}")

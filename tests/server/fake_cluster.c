@@ -42,6 +42,7 @@ static void machines_name(struct fake_cluster *c, uint32_t count, char letter, e
         m->local = true;
         c->machines[index].cluster = c;
         c->machines[index].index = index;
+        memcpy(c->machines[index].name, m->name, sizeof(m->name));
     }
 }
 
@@ -65,9 +66,11 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     c->clock = (struct clock){.now_us = fake_now, .self = c};
     c->kv_blocks = kv_blocks;
     c->links_at_once = true;
-    CHECK(metrics_open(&c->config, "fake", NULL, &c->metrics) == ST_OK);
+    CHECK(fleet_open(&c->config, &c->fleet) == ST_OK);
+    CHECK(metrics_open(c->fleet, "fake", NULL, &c->metrics) == ST_OK);
     struct gateway_options options = {
         .config = &c->config,
+        .fleet = c->fleet,
         .clock = &c->clock,
         .transport = &transport_loopback,
         .metadata_hash = FAKE_METADATA(FAKE_MODEL),
@@ -82,20 +85,28 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
 void fake_cluster_close(struct fake_cluster *c)
 {
     gateway_close(c->gateway);
-    for (uint32_t i = 0; i < c->config.machine_count; i++) {
+    for (uint32_t i = 0; i < c->fleet->count; i++) {
         if (c->machines[i].transport != NULL)
             fake_kill(&c->machines[i]);
         message_buffer_done(&c->machines[i].buffer);
     }
     metrics_close(c->metrics);
+    fleet_close(c->fleet);
     free(c);
 }
 
 struct fake_machine *fake_machine(struct fake_cluster *c, const char *name)
 {
-    int index = config_machine_find(&c->config, name);
-    CHECKF(index >= 0, "no machine %s", name);
-    return &c->machines[index];
+    for (uint32_t i = 0; i < c->fleet->count; i++)
+        if (strcmp(c->machines[i].name, name) == 0)
+            return &c->machines[i];
+    CHECKF(false, "no machine %s", name);
+    return NULL;
+}
+
+struct fleet_machine *fake_record(const struct fake_machine *m)
+{
+    return &m->cluster->fleet->machines[m->index];
 }
 
 /* ---- saying ---- */
@@ -132,7 +143,7 @@ void fake_settle(struct fake_cluster *c)
 {
     for (int round = 0; round < 8; round++) {
         gateway_turn(c->gateway);
-        for (uint32_t i = 0; i < c->config.machine_count; i++)
+        for (uint32_t i = 0; i < c->fleet->count; i++)
             if (c->machines[i].transport != NULL)
                 transport_progress(c->machines[i].transport);
     }
@@ -142,7 +153,7 @@ void fake_settle(struct fake_cluster *c)
 void fake_flush(struct fake_cluster *c)
 {
     fake_settle(c);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         while (c->machines[i].outbox_count > 0 && c->machines[i].transport != NULL)
             fake_send_one(&c->machines[i]);
     fake_settle(c);
@@ -215,7 +226,7 @@ static void hear_reserve(struct fake_machine *m, const struct message_reserve *r
     m->reserves++;
     CHECK(fake_token_side(m, reserve->request.id) == NULL); /* the old generation was cancelled */
     CHECK(reserve->sampling.output_tokens_max > 1);
-    CHECK(config_machine_find(&m->cluster->config, reserve->prompt_machine) >= 0);
+    CHECK(fleet_find(m->cluster->fleet, reserve->prompt_machine) != NULL);
     struct fake_request *r = request_add(m, reserve->request);
     r->stage = FAKE_RESERVED;
     r->sampling = reserve->sampling;
@@ -355,19 +366,19 @@ void fake_start(struct fake_machine *m)
         .self = m,
         .block_count = m->cluster->kv_blocks,
     };
-    const char *name = m->cluster->config.machines[m->index].name;
-    snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
+    snprintf(m->name, sizeof(m->name), "%s", fake_record(m)->config.name);
+    snprintf(options.identity.name, sizeof(options.identity.name), "%s", m->name);
     struct error error;
     CHECK(transport_open(&transport_loopback, &options, &m->transport, &error) == ST_OK);
     char want[LIMIT_ADDRESS_BYTES];
-    snprintf(want, sizeof(want), "%s:%u", name, ++m->starts);
+    snprintf(want, sizeof(want), "%s:%u", m->name, ++m->starts);
     CHECK(transport_listen(m->transport, want, m->address, &error) == ST_OK);
-    gateway_machine_address(m->cluster->gateway, m->index, m->address);
+    gateway_machine_address_set(m->cluster->gateway, fake_record(m), m->address);
 }
 
 void fake_start_all(struct fake_cluster *c)
 {
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         fake_start(&c->machines[i]);
     fake_settle(c);
 }

@@ -56,6 +56,7 @@ struct fake_outgoing {
 struct fake_machine {
     struct fake_cluster *cluster;
     uint32_t index;
+    char name[LIMIT_NAME_BYTES]; /* Of its latest process. */
     uint32_t starts;
     char address[LIMIT_ADDRESS_BYTES];
     struct transport *transport; /* NULL = dead. */
@@ -80,6 +81,7 @@ struct fake_machine {
 
 struct fake_cluster {
     struct config config;
+    struct fleet *fleet;
     int64_t now_us;
     struct clock clock;
     struct metrics *metrics;
@@ -95,6 +97,8 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
                                        uint32_t kv_blocks, uint32_t queue_requests_max);
 void fake_cluster_close(struct fake_cluster *c);
 struct fake_machine *fake_machine(struct fake_cluster *c, const char *name);
+/* Returns the gateway's record of the machine. */
+struct fleet_machine *fake_record(const struct fake_machine *m);
 
 /* Starts a new process, and gives the gateway its address. */
 void fake_start(struct fake_machine *m);

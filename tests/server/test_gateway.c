@@ -88,7 +88,7 @@ static void test_flow(void)
     check_open(c, 0, 0);
     CHECK(client.finish == FINISH_LENGTH);
     CHECK(p->cancels == 0 && t->cancels == 0); /* machines know of an end that they said */
-    gateway_machine_shutdown(c->gateway, p->index);
+    gateway_machine_shutdown(c->gateway, fake_record(p));
     fake_settle(c);
     CHECK(p->shutdowns == 1 && t->shutdowns == 0);
     fake_cluster_close(c);
@@ -336,9 +336,9 @@ static void test_operated(void)
     struct fake_client first = {0}, second = {0};
     fake_submit(c, &first, 800, 20, 4, false);
     fake_settle(c);
-    CHECK(t0->reserves == 1 && !gateway_machine_idle(g, t0->index));
-    gateway_machine_drain(g, t0->index, true);
-    CHECK(gateway_machine_draining(g, t0->index) && !gateway_machine_draining(g, t1->index));
+    CHECK(t0->reserves == 1 && !gateway_machine_idle(g, fake_record(t0)));
+    gateway_machine_phase_set(g, fake_record(t0), FLEET_DRAINING);
+    CHECK(fleet_machine_draining(fake_record(t0)) && !fleet_machine_draining(fake_record(t1)));
     fake_submit(c, &second, 900, 20, 4, false);
     fake_settle(c);
     CHECK(t0->reserves == 1 && t1->reserves == 1); /* though it has more to do */
@@ -349,17 +349,19 @@ static void test_operated(void)
         fake_flush(c);
     }
     CHECK(first.ended && first.end == GATEWAY_DONE && first.answered == 4);
-    CHECK(gateway_machine_idle(g, t0->index) && !gateway_machine_idle(g, t1->index));
+    CHECK(gateway_machine_idle(g, fake_record(t0)) && !gateway_machine_idle(g, fake_record(t1)));
     /* It leaves; its index is good for another one, which does not drain. */
-    gateway_machine_forget(g, t0->index);
+    gateway_machine_remove(g, fake_record(t0));
     fake_settle(c);
-    CHECK(!gateway_machine_up(g, t0->index) && !gateway_machine_draining(g, t0->index));
+    CHECK(!fleet_machine_up(fake_record(t0)) && !fleet_machine_draining(fake_record(t0)));
     CHECK((p->peers >> t0->index & 1) == 0);
     fake_kill(t0);
-    snprintf(c->config.machines[t0->index].name, LIMIT_NAME_BYTES, "t9");
+    struct config_machine next = {.name = "t9", .pool = POOL_TOKEN, .local = true};
+    CHECK(fleet_add(c->fleet, &next) == fake_record(t0));
+    gateway_machine_add(g, fake_record(t0), 0);
     fake_start(t0);
     fake_settle(c);
-    CHECK(gateway_machine_up(g, t0->index) && (p->peers >> t0->index & 1) != 0);
+    CHECK(fleet_machine_up(fake_record(t0)) && (p->peers >> t0->index & 1) != 0);
     fake_link(p, "t9", true);
     fake_settle(c);
     struct fake_client third = {0};
@@ -367,8 +369,7 @@ static void test_operated(void)
     fake_settle(c);
     CHECK(t0->reserves == 2);
     /* t1 becomes a prompt machine: it hears of t9, and finishes what it decodes. */
-    c->config.machines[t1->index].pool = POOL_PROMPT;
-    gateway_machine_home(g, t1->index);
+    gateway_machine_home_set(g, fake_record(t1), POOL_PROMPT);
     fake_settle(c);
     CHECK((t1->peers >> t0->index & 1) != 0);
     r = fake_any(t1);
@@ -381,8 +382,8 @@ static void test_operated(void)
     /* A smaller queue counts for those that come. */
     c->config.scheduler.queue_requests_max = 0;
     gateway_configure(g);
-    for (uint32_t i = 0; i < c->config.machine_count; i++) /* else one of them would do it all */
-        gateway_machine_drain(g, i, true);
+    for (uint32_t i = 0; i < c->fleet->count; i++) /* else one of them would do it all */
+        gateway_machine_phase_set(g, &c->fleet->machines[i], FLEET_DRAINING);
     struct fake_client fourth = {0};
     fake_submit(c, &fourth, 600, 20, 4, false);
     fake_settle(c);

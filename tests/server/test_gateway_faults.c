@@ -12,7 +12,7 @@ static void run_all(struct fake_cluster *c)
 {
     for (int round = 0; round < 200; round++) {
         c->now_us += 10000;
-        for (uint32_t i = 0; i < c->config.machine_count; i++) {
+        for (uint32_t i = 0; i < c->fleet->count; i++) {
             struct fake_machine *m = &c->machines[i];
             for (int n = 0; m->transport != NULL && n < FAKE_REQUESTS; n++) {
                 struct fake_request *r = &m->requests[n];
@@ -76,7 +76,7 @@ static struct fake_request *bring(struct fake_cluster *c, struct fake_client *cl
 /* What the resumed generation was asked for. */
 static void check_resumed(struct fake_cluster *c, const struct fake_client *client, uint64_t id)
 {
-    for (uint32_t i = 0; i < c->config.machine_count; i++) {
+    for (uint32_t i = 0; i < c->fleet->count; i++) {
         struct fake_machine *m = &c->machines[i];
         struct fake_request *r = m->transport != NULL ? fake_token_side(m, id) : NULL;
         if (r == NULL || r->generation != 1)
@@ -101,7 +101,7 @@ static void test_hand_over(enum hand_over what)
     c->config.scheduler.handover_tokens_min = what == TOO_SHORT ? 8 : 7; /* 7 are left */
     fake_start_all(c);
     uint64_t id = bring_one(c, &client, AT_DECODE, what == SCORED)->id;
-    gateway_machine_drain(c->gateway, from->index, true);
+    gateway_machine_phase_set(c->gateway, fake_record(from), FLEET_DRAINING);
     fake_flush(c);
     c->now_us += 60000;
     fake_flush(c);
@@ -123,7 +123,7 @@ static void test_hand_over(enum hand_over what)
     }
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "hand-over %d: %s", what, client.text);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_known(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
@@ -148,7 +148,7 @@ static void test_death(bool prompt_dies, enum moment moment)
     }
     run_all(c);
     CHECKF(client.ended && client.end == GATEWAY_DONE, "moment %d: %s", moment, client.text);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_known(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
@@ -175,7 +175,7 @@ static void test_failed(enum status status, enum moment moment, bool token_side)
         run_all(c);
         CHECK(client.ended && client.end == GATEWAY_DONE);
     }
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECK(fake_known(&c->machines[i]) == 0);
     fake_cluster_close(c);
 }
@@ -249,14 +249,14 @@ static void test_reconnect(void)
     transport_disconnect(t->transport, t->gateway);
     t->gateway = NULL;
     fake_settle(c);
-    CHECK(!gateway_machine_up(c->gateway, t->index));
+    CHECK(!fleet_machine_up(fake_record(t)));
     char text[200];
     gateway_health_text(c->gateway, text, sizeof(text));
     CHECKF(gateway_ready(c->gateway) && strstr(text, "token machine t0 is missing") != NULL, "%s",
            text);
     c->now_us += 49000;
     fake_settle(c);
-    CHECK(!gateway_machine_up(c->gateway, t->index));
+    CHECK(!fleet_machine_up(fake_record(t)));
     c->now_us += 2000; /* the first try is after 50 ms */
     fake_settle(c);
     gateway_health_text(c->gateway, text, sizeof(text));
@@ -275,7 +275,7 @@ static void test_reconnect(void)
 static void test_back_off(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
-    gateway_machine_address(c->gateway, 0, "nobody:1");
+    gateway_machine_address_set(c->gateway, &c->fleet->machines[0], "nobody:1");
     int64_t waits[8];
     gateway_turn(c->gateway); /* begins the first try */
     for (int i = 0; i < 8; i++) {
@@ -289,7 +289,8 @@ static void test_back_off(void)
     const int64_t want[8] = {50, 100, 200, 400, 800, 1600, 2000, 2000};
     for (int i = 0; i < 8; i++)
         CHECKF(waits[i] == want[i], "try %d after %d ms", i, (int)waits[i]);
-    gateway_machine_address(c->gateway, 0, ""); /* its process is dead: no more tries */
+    gateway_machine_address_set(c->gateway, &c->fleet->machines[0],
+                                ""); /* its process is dead: no more tries */
     CHECK(gateway_turn(c->gateway) == -1);
     fake_cluster_close(c);
 }
@@ -299,8 +300,8 @@ static void test_wrong_name(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
     fake_start(fake_machine(c, "t1"));
-    gateway_machine_address(c->gateway, fake_machine(c, "t0")->index,
-                            fake_machine(c, "t1")->address);
+    gateway_machine_address_set(c->gateway, fake_record(fake_machine(c, "t0")),
+                                fake_machine(c, "t1")->address);
     fake_settle(c);
     char text[400];
     gateway_health_text(c->gateway, text, sizeof(text));
@@ -318,18 +319,18 @@ static void test_other_weights(void)
     fake_settle(c);
     fake_start(fake_machine(c, "m1"));
     fake_settle(c);
-    CHECK(gateway_machine_up(c->gateway, fake_machine(c, "m0")->index));
-    CHECK(!gateway_machine_up(c->gateway, fake_machine(c, "m1")->index));
+    CHECK(fleet_machine_up(fake_record(fake_machine(c, "m0"))));
+    CHECK(!fleet_machine_up(fake_record(fake_machine(c, "m1"))));
     fake_kill(fake_machine(c, "m0")); /* nobody is up now: the other one may come */
     for (int turn = 0; turn < 16; turn++) {
         c->now_us += 2000000;
         fake_settle(c);
     }
     gateway_health_text(c->gateway, text, sizeof(text));
-    CHECKF(gateway_machine_up(c->gateway, fake_machine(c, "m1")->index), "%s", text);
+    CHECKF(fleet_machine_up(fake_record(fake_machine(c, "m1"))), "%s", text);
     fake_start(fake_machine(c, "m0"));
     fake_settle(c);
-    CHECK(!gateway_machine_up(c->gateway, fake_machine(c, "m0")->index));
+    CHECK(!fleet_machine_up(fake_record(fake_machine(c, "m0"))));
     fake_cluster_close(c);
 }
 

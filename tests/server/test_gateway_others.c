@@ -12,11 +12,11 @@ static struct fake_machine *any_reserve(struct fake_cluster *c, uint32_t key)
     static struct fake_client clients[64];
     static uint32_t count;
     uint32_t before[FAKE_MACHINES] = {0};
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         before[i] = c->machines[i].reserves;
     CHECK(fake_submit(c, &clients[count++], key, 20, 4, false) == ST_OK);
     fake_settle(c);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         if (c->machines[i].reserves > before[i])
             return &c->machines[i];
     CHECK(false);
@@ -73,8 +73,7 @@ static void test_home(void)
     CHECK(t1->role == POOL_PROMPT && t1->home == POOL_PROMPT && t1->home_serial == 2);
     CHECK((t1->peers & 1u << fake_machine(c, "t0")->index) != 0);
     /* The operator of this one says another thing later; what the other said before is old then. */
-    c->config.machines[t1->index].pool = POOL_TOKEN;
-    gateway_machine_home(c->gateway, t1->index);
+    gateway_machine_home_set(c->gateway, fake_record(t1), POOL_TOKEN);
     fake_settle(c);
     CHECK(t1->role == POOL_TOKEN && t1->home == POOL_TOKEN && t1->home_serial == 3);
     tell(t1, (struct message_others){.gateways = 2, .home = POOL_PROMPT, .home_serial = 2});

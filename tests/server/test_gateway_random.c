@@ -55,7 +55,7 @@ static void version_step(struct fake_cluster *c)
             gateway_version_stop(c->gateway, other, "cut");
     } else {
         gateway_version_close(c->gateway, other);
-        for (uint32_t i = 0; i < c->config.machine_count; i++)
+        for (uint32_t i = 0; i < c->fleet->count; i++)
             if (c->machines[i].transport != NULL && c->machines[i].model == model_of(other))
                 fake_kill(&c->machines[i]);
         other = 0;
@@ -123,12 +123,12 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
         fake_kill(m);
         counts.kills++;
         if (draw(2) != 0) /* else the gateway finds out by itself */
-            gateway_machine_address(c->gateway, m->index, "");
+            gateway_machine_address_set(c->gateway, fake_record(m), "");
         return;
     }
     if (what == 1 && m->gateway != NULL && m->peers != 0) {
         uint32_t peer = (uint32_t)__builtin_ctzll(m->peers);
-        fake_link(m, c->config.machines[peer].name, draw(3) != 0);
+        fake_link(m, c->fleet->machines[peer].config.name, draw(3) != 0);
         return;
     }
     for (uint32_t n = draw(4); n > 0; n--)
@@ -140,7 +140,7 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
 
 static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
 {
-    for (uint32_t i = 0; i < c->config.machine_count; i++) { /* m0 and m1 can do all of it */
+    for (uint32_t i = 0; i < c->fleet->count; i++) { /* m0 and m1 can do all of it */
         struct fake_machine *m = &c->machines[i];
         uint64_t model = model_of(other != 0 && i % 2 != 0 ? other : current);
         if (m->transport != NULL && m->model != model) {
@@ -152,14 +152,14 @@ static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
             fake_start(m);
         fake_flush(c);
     }
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
-        for (uint32_t to = 0; to < c->config.machine_count; to++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
+        for (uint32_t to = 0; to < c->fleet->count; to++)
             if (c->machines[i].peers >> to & 1)
-                fake_link(&c->machines[i], c->config.machines[to].name, true);
+                fake_link(&c->machines[i], c->fleet->machines[to].config.name, true);
     bool open = true;
     for (int round = 0; open && round < 20000; round++) {
         c->now_us += 1000;
-        for (uint32_t i = 0; i < c->config.machine_count; i++)
+        for (uint32_t i = 0; i < c->fleet->count; i++)
             for (int n = 0; n < 16; n++)
                 work_step(&c->machines[i], false);
         fake_flush(c);
@@ -197,16 +197,17 @@ int main(void)
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0 && event_log_open(path, &log, &error) == ST_OK);
     gateway_events_set(c->gateway, log, true);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         c->machines[i].model = FAKE_MODEL;
     fake_start_all(c);
     for (int step = 0; step < STEPS; step++) {
         c->now_us += draw(3000);
         if (draw(3) == 0)
             client_step(c, &clients[draw(CLIENTS)]);
-        machine_step(c, &c->machines[draw(c->config.machine_count)]);
+        machine_step(c, &c->machines[draw(c->fleet->count)]);
         if (draw(200) == 0)
-            gateway_machine_drain(c->gateway, draw(c->config.machine_count), draw(8) == 0);
+            gateway_machine_phase_set(c->gateway, &c->fleet->machines[draw(c->fleet->count)],
+                                      draw(8) == 0 ? FLEET_DRAINING : FLEET_SERVING);
         if (draw(1000) == 0) {
             c->config.scheduler.queue_requests_max = 8 + draw(8);
             gateway_configure(c->gateway);
@@ -216,10 +217,10 @@ int main(void)
         if (draw(2) == 0)
             gateway_turn(c->gateway);
     }
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
-        gateway_machine_drain(c->gateway, i, false);
+    for (uint32_t i = 0; i < c->fleet->count; i++)
+        gateway_machine_phase_set(c->gateway, &c->fleet->machines[i], FLEET_SERVING);
     mend_and_drain(c, clients);
-    for (uint32_t i = 0; i < c->config.machine_count; i++)
+    for (uint32_t i = 0; i < c->fleet->count; i++)
         CHECKF(fake_known(&c->machines[i]) == 0, "machine %u knows %u requests", i,
                fake_known(&c->machines[i]));
     printf("submitted %" PRIu64 " done %" PRIu64 " released %" PRIu64 " refused %" PRIu64

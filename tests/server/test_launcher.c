@@ -77,21 +77,21 @@ struct seen {
     char why[128];
 };
 
-static void on_ready(void *self, uint32_t index, const char *address)
+static void on_ready(void *self, struct fleet_machine *machine, const char *address)
 {
-    struct seen *seen = (struct seen *)self + index;
+    struct seen *seen = (struct seen *)self + machine->index;
     seen->ready++;
     snprintf(seen->address, sizeof(seen->address), "%s", address);
 }
 
-static void on_ended(void *self, uint32_t index)
+static void on_ended(void *self, struct fleet_machine *machine)
 {
-    ((struct seen *)self)[index].ended++;
+    ((struct seen *)self)[machine->index].ended++;
 }
 
-static void on_given_up(void *self, uint32_t index, const char *why)
+static void on_given_up(void *self, struct fleet_machine *machine, const char *why)
 {
-    struct seen *seen = (struct seen *)self + index;
+    struct seen *seen = (struct seen *)self + machine->index;
     seen->given_up++;
     snprintf(seen->why, sizeof(seen->why), "%s", why);
 }
@@ -106,6 +106,8 @@ static int64_t shifted_now(void *self)
 
 static const struct clock shifted = {.now_us = shifted_now};
 
+static struct fleet *fleet;
+
 static struct launcher *launch(struct config *config, const char *prompt, const char *token,
                                struct seen *seen)
 {
@@ -115,8 +117,10 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
              token);
     CHECKF(config_parse(text, strlen(text), "test", config, &error) == ST_OK, "%s", error.text);
     memset(seen, 0, 2 * sizeof(*seen));
+    CHECK(fleet_open(config, &fleet) == ST_OK);
     struct launcher_options options = {
         .config = config,
+        .fleet = fleet,
         .clock = &shifted,
         .log_level = "warn",
         .events = {on_ready, on_ended, on_given_up},
@@ -158,6 +162,7 @@ static void stop_all(struct launcher *l, bool must_kill)
     }
     CHECK(launcher_running(l) == 0);
     launcher_close(l);
+    fleet_close(fleet);
 }
 
 /* One machine is asked to end and does not (it is killed), another one takes its place. */
@@ -168,22 +173,23 @@ static void test_changes(void)
     struct launcher *l = launch(&config, "good", "deaf", seen);
     turn_until(l, &seen[0].ready, 1);
     turn_until(l, &seen[1].ready, 1);
-    launcher_machine_stop(l, 1);
-    CHECK(launcher_machine_running(l, 1));
+    struct fleet_machine *deaf = &fleet->machines[1];
+    launcher_machine_stop(l, deaf);
+    CHECK(deaf->process.state == PROCESS_ENDING && deaf->process.pid > 0);
     int64_t begun_us = shifted_now(NULL);
     turn_until(l, &seen[1].ended, 1);
     CHECK(shifted_now(NULL) - begun_us > 4000000); /* it had its time */
-    CHECK(!launcher_machine_running(l, 1) && launcher_running(l) == 1);
+    CHECK(deaf->process.state == PROCESS_NONE && launcher_running(l) == 1);
     for (int i = 0; i < 20; i++) { /* it is not started again */
         clock_shift_us += 1000000;
         launcher_turn(l);
     }
     CHECK(launcher_running(l) == 1 && seen[1].ready == 1);
-    snprintf(config.machines[1].name, sizeof(config.machines[1].name), "next");
-    launcher_machine_start(l, 1);
+    snprintf(deaf->config.name, sizeof(deaf->config.name), "next");
+    launcher_machine_start(l, deaf);
     turn_until(l, &seen[1].ready, 2);
     CHECK(launcher_running(l) == 2 && seen[0].ended == 0);
-    launcher_machine_stop(l, 1);
+    launcher_machine_stop(l, deaf);
     turn_until(l, &seen[1].ended, 2);
     stop_all(l, false);
 }
@@ -226,5 +232,6 @@ int main(int argc, char **argv)
     l = launch(&config, "babbler", "good", seen);
     turn_until(l, &seen[0].given_up, 1);
     launcher_close(l); /* with a machine that runs: it is killed */
+    fleet_close(fleet);
     return 0;
 }

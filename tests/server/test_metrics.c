@@ -339,7 +339,7 @@ static void line_check(const char *family, uint32_t after, bool counter, double 
 
 /* Each line of MACHINE_COUNTERS and COPY_COUNTERS: a process reports 1001, 1002, …, its successor 1,
  * 2, …. The page shows the sum of a counter and the latest value of a gauge. */
-static void test_lines(const struct config *config)
+static void test_lines(const struct fleet *fleet)
 {
 #define BOTH(first, second, field) (first.field = 1000 + ++count, second.field = count)
 #define SET(bits, name, ...)       (void)BOTH(before, after, name);
@@ -350,7 +350,7 @@ static void test_lines(const struct config *config)
     MACHINE_COUNTERS(SET)
     COPY_COUNTERS(SET_COPY)
     struct metrics *m;
-    CHECK(metrics_open(config, "model", NULL, &m) == ST_OK);
+    CHECK(metrics_open(fleet, "model", NULL, &m) == ST_OK);
     metrics_stats_set(m, 1, &before);
     metrics_stats_set(m, 1, &after);
     render(m);
@@ -388,7 +388,7 @@ static struct api_keys *keys_make(void)
 }
 
 /* Renders a page on which each family has a sample. */
-static char *page_with_all(const struct config *config)
+static char *page_with_all(struct fleet *fleet)
 {
     struct metrics *m;
     size_t bytes;
@@ -396,13 +396,13 @@ static char *page_with_all(const struct config *config)
     const struct message_stats stats = {0};
     const struct message_load load = {0};
     const struct metrics_version versions[METRICS_VERSIONS] = {{.number = 1, .state = "serving"}};
-    CHECK(metrics_open(config, "model", keys, &m) == ST_OK);
+    CHECK(metrics_open(fleet, "model", keys, &m) == ST_OK);
     metrics_http_done(m, 200);
     metrics_stats_set(m, 0, &stats);
     metrics_machine_pool_set(m, 0, 0);
     metrics_link_set(m, 0, 1, true, "");
     metrics_loads_set(m, 0, &(struct message_loads){.count = 1, .loads = &load});
-    metrics_others_set(m, 0, &(struct message_others){.gateways = 1});
+    fleet->machines[0].others.gateways = 1;
     metrics_versions_set(m, versions);
     metrics_events_set(m, true, 0, 0);
     metrics_value_set(m, METRICS_CERTIFICATE_EXPIRES, 1);
@@ -431,9 +431,11 @@ static void labels_print(FILE *out, const char *line)
 static void print_reference(FILE *out)
 {
     static struct config config;
+    struct fleet *fleet;
     config_make(&config);
     snprintf(config.machines[0].name, LIMIT_NAME_BYTES, "p0");
-    char *text = page_with_all(&config);
+    CHECK(fleet_open(&config, &fleet) == ST_OK);
+    char *text = page_with_all(fleet);
     char help[1024] = "";
     char type[16];
     bool sampled = true;
@@ -461,6 +463,7 @@ static void print_reference(FILE *out)
     }
     CHECK(sampled);
     free(text);
+    fleet_close(fleet);
 }
 
 static void test_reference(void)
@@ -491,20 +494,23 @@ static void test_reference(void)
 int main(int argc, char **argv)
 {
     static struct config config;
+    struct fleet *fleet;
     if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
         print_reference(stdout);
         return 0;
     }
     test_reference();
     config_make(&config);
+    CHECK(fleet_open(&config, &fleet) == ST_OK);
     struct metrics *m;
-    CHECK(metrics_open(&config, "a \"model\"\n", NULL, &m) == ST_OK);
+    CHECK(metrics_open(fleet, "a \"model\"\n", NULL, &m) == ST_OK);
     render(m); /* empty */
     CHECK(isnan(value_of(&page, "cleave_transfer_hidden_ratio", "", "")));
     test_figures(m);
     test_restart(m);
     test_forgotten(m);
     metrics_close(m);
-    test_lines(&config);
+    test_lines(fleet);
+    fleet_close(fleet);
     return 0;
 }

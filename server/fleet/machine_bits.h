@@ -1,7 +1,7 @@
 /* machine_bits: a set of the machines of one cluster, by index. The gateway's files use it, on
  * their loop thread. It holds no machines and checks no index. */
-#ifndef SERVER_GATEWAY_MACHINE_BITS_H
-#define SERVER_GATEWAY_MACHINE_BITS_H
+#ifndef SERVER_FLEET_MACHINE_BITS_H
+#define SERVER_FLEET_MACHINE_BITS_H
 
 #include "common/limits.h"
 
@@ -22,14 +22,6 @@ static inline void machine_bits_put(struct machine_bits *bits, uint32_t machine,
     uint64_t bit = 1ull << (machine % 64);
     uint64_t *word = &bits->words[machine / 64];
     *word = in ? *word | bit : *word & ~bit;
-}
-
-static inline bool machine_bits_empty(const struct machine_bits *bits)
-{
-    uint64_t any = 0;
-    for (uint32_t i = 0; i < sizeof(bits->words) / sizeof(bits->words[0]); i++)
-        any |= bits->words[i];
-    return any == 0;
 }
 
 #endif

@@ -1,0 +1,193 @@
+/* fleet: the table of all machines of the cluster, one record per machine. A machine keeps its index
+ * until it is removed, and all parts know the machine by that index: the schedulers, the metrics and
+ * the event log. The table only stores and finds records. The gateway connects to the machines,
+ * the launcher runs the processes of the local ones, and serve_machines.c adds and removes machines.
+ * The gateway's loop thread makes every call. */
+#ifndef SERVER_FLEET_FLEET_H
+#define SERVER_FLEET_FLEET_H
+
+#include "common/status.h"
+#include "config/config.h"
+#include "host/child.h"
+#include "scheduler/rates.h"
+#include "server/fleet/machine_bits.h"
+#include "transport/message.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct gateway_version; /* See server/gateway/internal.h. */
+struct transport_peer;  /* See transport/transport.h. */
+
+/* The life of a machine in the cluster:
+ *
+ *   free ─► serving ◄─► draining      an operator drains it, or ends the drain
+ *              ▲   ╲      │
+ *              │    ▼     ▼
+ *              └── leaving ─► ending ─► free
+ *
+ * A machine stays in its phase when its connection is lost. */
+enum fleet_phase {
+    FLEET_FREE,     /* The record belongs to no machine. */
+    FLEET_SERVING,  /* The machine gets requests while it is connected. */
+    FLEET_DRAINING, /* It finishes its requests and gets no new ones. */
+    FLEET_LEAVING,  /* It drains, and is removed when it has no requests. */
+    FLEET_ENDING,   /* It leaves, and its process was asked to end. */
+    FLEET_PHASE_COUNT
+};
+
+/* What etcd says about a machine. */
+enum fleet_member {
+    FLEET_MEMBER_NONE,       /* The config or an operator named it; etcd does not decide. */
+    FLEET_MEMBER_REGISTERED, /* It was found in etcd. */
+    FLEET_MEMBER_EXPIRED,    /* It was found in etcd, and its entry is gone. */
+};
+
+enum process_state {
+    PROCESS_NONE,     /* None runs, and none is wanted. */
+    PROCESS_DUE,      /* None runs; one starts at restart_us. */
+    PROCESS_RUNNING,  /* It starts or runs. */
+    PROCESS_ENDING,   /* It was asked to end, and is killed at kill_us. */
+    PROCESS_GIVEN_UP, /* It ended before it was ever ready, and is not started again. */
+};
+
+/* The process of a local machine; launcher.c writes it. */
+struct fleet_process {
+    enum process_state state;
+    pid_t pid;    /* 0 = no process. */
+    int pidfd;    /* -1 = no process. */
+    int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
+    struct child_line line;
+    bool was_ready; /* This process or an earlier one was ready. */
+    int64_t started_us;
+    int64_t kill_us;
+    int64_t restart_us;
+    int64_t backoff_us;
+};
+
+enum connection_state {
+    CONNECTION_NONE,    /* There is no address. */
+    CONNECTION_WAITING, /* The next try is at retry_us. */
+    CONNECTION_TRYING,
+    CONNECTION_UP,
+};
+
+/* The gateway's connection to a machine; server/gateway/connections.c writes it. */
+struct fleet_connection {
+    enum connection_state state;
+    /* A send failed, or the machine broke the protocol: the next iteration drops the connection. */
+    bool broken;
+    char address[LIMIT_ADDRESS_BYTES]; /* Empty = none. */
+    struct transport_peer *peer;       /* Set while TRYING or UP. */
+    int64_t retry_us;
+    int64_t backoff_us;
+    char why[256]; /* Why the machine is not up. */
+    /* The `why` that was logged, so that a machine that stays away is logged once. */
+    char complaint[256];
+};
+
+struct fleet_machine {
+    uint32_t index;
+    struct config_machine config; /* The name is empty in a free record. */
+    enum fleet_phase phase;       /* fleet_phase_set changes it. */
+    enum fleet_member member;     /* fleet_member_set changes it. */
+    struct fleet_process process;
+    struct fleet_connection connection;
+
+    /* The router (server/gateway/internal.h) writes the fields below. */
+
+    /* Model version of a local machine; 0 = the model that the machine reports decides. */
+    uint32_t fixed_version;
+    struct gateway_version *version; /* Version of its latest connection, or of the next one. */
+    enum pool home;       /* As the config, the scheduler or another gateway said last. */
+    uint64_t home_serial; /* Serial of `home`; 0 = from the config. */
+    enum pool pool;       /* Current pool. */
+    uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */
+    struct sched_rates rates;
+    struct message_stats stats;   /* Latest STATS; all zero = not received yet. */
+    struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
+    bool led_elsewhere;           /* Another of the gateways connected to the machine leads. */
+    struct machine_bits links;    /* Machines that it can write KV to. */
+    char link_why[320]; /* Latest link that failed, and why; empty once a link comes up. */
+};
+
+struct fleet {
+    uint32_t count; /* Records in use, and free ones between them. */
+    uint32_t phase_counts[FLEET_PHASE_COUNT];
+    uint32_t expired_count; /* Machines in FLEET_MEMBER_EXPIRED. */
+    struct fleet_machine machines[LIMIT_MACHINES];
+};
+
+/* Opens a fleet with the config's machines, in their order. The fleet replaces the config's list:
+ * config->machine_count becomes 0. ST_NO_MEMORY. */
+enum status fleet_open(struct config *config, struct fleet **out);
+void fleet_close(struct fleet *f); /* NULL is fine. */
+
+/* Returns the machine after `machine` in the order of indices, and the first one after NULL; NULL =
+ * no further machine. The caller may remove `machine` before the next call. */
+struct fleet_machine *fleet_next(const struct fleet *f, const struct fleet_machine *machine);
+/* Returns the machine with this name; NULL = none. */
+struct fleet_machine *fleet_find(const struct fleet *f, const char *name);
+
+/* Adds a machine that serves, in the first free record. Requires a new name. Returns NULL if
+ * LIMIT_MACHINES are there, including those that are leaving. */
+struct fleet_machine *fleet_add(struct fleet *f, const struct config_machine *config);
+/* Clears the record. Requires that the machine has no process and no connection. */
+void fleet_remove(struct fleet *f, struct fleet_machine *machine);
+
+/* Changes the phase of a machine. Requires a change that is in the drawing above, or none. */
+void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
+void fleet_member_set(struct fleet *f, struct fleet_machine *machine, enum fleet_member member);
+
+/* Writes the machines into a config, each at its index; free records become empty entries. */
+void fleet_config_write(const struct fleet *f, struct config *out);
+
+/* Returns "?" for an index without a machine. */
+static inline const char *fleet_name(const struct fleet *f, uint32_t index)
+{
+    return index < f->count ? f->machines[index].config.name : "?";
+}
+
+static inline bool fleet_machine_present(const struct fleet_machine *machine)
+{
+    return machine->phase != FLEET_FREE;
+}
+
+/* True if the machine gets no new requests. */
+static inline bool fleet_machine_draining(const struct fleet_machine *machine)
+{
+    return machine->phase >= FLEET_DRAINING;
+}
+
+static inline bool fleet_any_leaving(const struct fleet *f)
+{
+    return f->phase_counts[FLEET_LEAVING] > 0 || f->phase_counts[FLEET_ENDING] > 0;
+}
+
+static inline bool fleet_any_draining(const struct fleet *f)
+{
+    return f->phase_counts[FLEET_DRAINING] > 0 || fleet_any_leaving(f);
+}
+
+/* Returns the number of machines. */
+static inline uint32_t fleet_present_count(const struct fleet *f)
+{
+    uint32_t count = 0;
+    for (int phase = FLEET_SERVING; phase < FLEET_PHASE_COUNT; phase++)
+        count += f->phase_counts[phase];
+    return count;
+}
+
+/* True if the machine will be removed. */
+static inline bool fleet_machine_leaving(const struct fleet_machine *machine)
+{
+    return machine->phase >= FLEET_LEAVING;
+}
+
+static inline bool fleet_machine_up(const struct fleet_machine *machine)
+{
+    return machine->connection.state == CONNECTION_UP;
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* gateway_health: what the gateway can serve now, and the text that says what is missing. */
+#include "server/gateway/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool gateway_ready(const struct gateway *g)
+{
+    return sched_cluster_ready(g->current->scheduler);
+}
+
+void gateway_note_set(struct gateway *g, const char *text)
+{
+    snprintf(g->note, sizeof(g->note), "%s", text);
+}
+
+void gateway_update_note_set(struct gateway *g, const char *text)
+{
+    snprintf(g->update_note, sizeof(g->update_note), "%s", text);
+}
+
+/* Lists the version's machines that are not connected. Returns the bytes used in `out`. */
+static size_t missing_text(const struct gateway *g, const struct gateway_version *version,
+                           size_t used, char *out, size_t capacity)
+{
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
+         m = fleet_next(g->fleet, m)) {
+        if (fleet_machine_up(m) || m->version != version)
+            continue;
+        const char *why = m->connection.why[0] != 0                ? m->connection.why
+                          : m->connection.state == CONNECTION_NONE ? "it has not started yet"
+                                                                   : "not connected yet";
+        int more = snprintf(out + used, capacity - used, "%s%s machine %s is missing: %s",
+                            used > 0 ? "; " : "", pool_name(m->home), m->config.name, why);
+        used += more > 0 ? (size_t)more : 0;
+    }
+    return used;
+}
+
+void gateway_version_text(const struct gateway *g, uint32_t number, char *out, size_t capacity)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    size_t used = 0;
+    if (sched_cluster_ready(version->scheduler)) {
+        used = (size_t)snprintf(out, capacity, "ready");
+        if (!sched_cluster_covering(version->scheduler))
+            return;
+    }
+    used = missing_text(g, version, used, out, capacity);
+    if (used > 0)
+        return;
+    used = (size_t)snprintf(out, capacity, "no prompt machine has its link to a token machine yet");
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL && used < capacity;
+         m = fleet_next(g->fleet, m))
+        if (m->link_why[0] != 0 && m->version == version)
+            used += (size_t)snprintf(out + used, capacity - used, "; %s to %s", m->config.name,
+                                     m->link_why);
+}
+
+void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
+{
+    gateway_version_text(g, GATEWAY_CURRENT, out, capacity);
+    const char *notes[] = {g->note, g->update_note};
+    for (int i = 0; i < 2; i++) {
+        size_t used = strlen(out);
+        if (notes[i][0] != 0 && used + 1 < capacity)
+            snprintf(out + used, capacity - used, "; %s", notes[i]);
+    }
+}
+
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    uint64_t least = LIMIT_CONTEXT_TOKENS;
+    if (version->context_tokens > 0 && version->context_tokens < least)
+        least = version->context_tokens;
+    uint64_t largest = 0; /* a request goes to a token machine that can hold it */
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        if (m->version == version && gateway_machine_generates(g, m) && m->kv_tokens > largest)
+            largest = m->kv_tokens;
+    return (uint32_t)(largest > 0 && largest < least ? largest : least);
+}

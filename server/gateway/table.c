@@ -1,0 +1,88 @@
+/* gateway_table: see the header. */
+#include "server/gateway/table.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* A request id has 32 bits of this gateway's tag, 19 bits of a counter and 13 bits of the slot. So
+ * no gateway meets ids of another one, or of its predecessor, on a machine, and a look-up is one
+ * comparison. The tag is also in the gateway's name, because a machine connects only one gateway
+ * per name. */
+#define SLOT_BITS 13
+static_assert(LIMIT_CLUSTER_REQUESTS == 1u << SLOT_BITS, "a request's id holds its slot");
+#define COUNTER_MASK ((1ull << (32 - SLOT_BITS)) - 1)
+
+void request_table_init(struct request_table *table, uint32_t id_tag)
+{
+    table->id_tag = id_tag;
+    for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
+        table->free_slots[slot] = LIMIT_CLUSTER_REQUESTS - 1 - slot;
+}
+
+struct gateway_request *request_table_take(struct request_table *table)
+{
+    if (table->open_count == LIMIT_CLUSTER_REQUESTS)
+        return NULL;
+    uint32_t slot = table->free_slots[LIMIT_CLUSTER_REQUESTS - 1 - table->open_count++];
+    struct gateway_request *r = &table->slots[slot];
+    table->id_counter++;
+    *r = (struct gateway_request){.id = table->id_tag << 32 |
+                                        (table->id_counter & COUNTER_MASK) << SLOT_BITS | slot};
+    return r;
+}
+
+void request_table_free(struct request_table *table, struct gateway_request *r)
+{
+    request_list_remove(table, r);
+    free(r->tokens);
+    free(r->early);
+    r->tokens = NULL;
+    r->early = NULL;
+    table->free_slots[LIMIT_CLUSTER_REQUESTS - table->open_count--] = request_slot(r);
+    r->id = 0;
+}
+
+struct gateway_request *request_table_find(struct request_table *table, uint64_t id)
+{
+    struct gateway_request *r = &table->slots[id % LIMIT_CLUSTER_REQUESTS];
+    return id != 0 && r->id == id ? r : NULL;
+}
+
+struct gateway_request *request_table_next(struct request_table *table,
+                                           const struct gateway_request *r)
+{
+    for (size_t slot = r == NULL ? 0 : (size_t)(r - table->slots) + 1;
+         slot < LIMIT_CLUSTER_REQUESTS; slot++)
+        if (table->slots[slot].id != 0)
+            return &table->slots[slot];
+    return NULL;
+}
+
+void request_list_add(struct request_table *table, struct gateway_request *r,
+                      enum request_list list)
+{
+    assert(r->list == LIST_NONE && list != LIST_NONE);
+    r->list = list;
+    r->before = table->lists[list].last;
+    r->after = NULL;
+    if (r->before != NULL)
+        r->before->after = r;
+    else
+        table->lists[list].first = r;
+    table->lists[list].last = r;
+}
+
+void request_list_remove(struct request_table *table, struct gateway_request *r)
+{
+    if (r->list == LIST_NONE)
+        return;
+    if (r->before != NULL)
+        r->before->after = r->after;
+    else
+        table->lists[r->list].first = r->after;
+    if (r->after != NULL)
+        r->after->before = r->before;
+    else
+        table->lists[r->list].last = r->before;
+    r->list = LIST_NONE;
+}
