@@ -42,10 +42,10 @@ MAY_INCLUDE = {
     "machine": ENGINE | {"membership", "prompt_pool", "token_pool", "machine/executor"},
     # Of the model the gateway knows the files and the text, never the weights.
     "server/api": {"common", "model/file", "model/text"},
+    "server/fleet": {"common", "config", "host", "scheduler", "transport"},
     "server/metrics": {"server/fleet", "common", "config", "transport", "server/api"},
     "server/gateway": {"common", "config", "scheduler", "events", "transport", "server/fleet", "server/metrics"},
     "server/http": {"common", "config", "server/api", "server/metrics", "server/gateway"},
-    "server/fleet": {"common", "config", "host", "scheduler", "transport"},
     "server": {"common", "config", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
                "server/http", "server/fleet"},
     "tools/report": {"common"},
