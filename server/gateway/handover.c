@@ -18,9 +18,9 @@
 static bool decodes_on_draining(const struct gateway *g, const struct gateway_request *r)
 {
     return gateway_request_version(g, r)->kv.prefix_cache && !r->score_prompt &&
-           r->list == LIST_NONE && r->scheduled && r->prefilled && r->token_machine != NULL &&
+           r->state == GATEWAY_REQUEST_PREFILLED && r->token_machine != NULL &&
            fleet_machine_draining(r->token_machine) && fleet_machine_up(r->token_machine) &&
-           r->delivered > r->base && !request_state_ended(r->life.state);
+           r->delivered > r->base;
 }
 
 static bool handover_pays(const struct gateway *g, const struct gateway_request *r)

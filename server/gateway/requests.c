@@ -31,7 +31,6 @@
 struct requests {
     struct requests_options options;
     bool stopping;
-    uint32_t begun_count;
     uint64_t resumed_count;
     struct requests_version versions[GATEWAY_VERSIONS];
     struct request_table table;
@@ -57,7 +56,6 @@ enum status requests_open(const struct requests_options *options, struct request
 
 static void request_free(struct requests *q, struct gateway_request *r)
 {
-    q->begun_count -= r->prefill_sent ? 1 : 0;
     q->versions[r->version_index].open--;
     request_table_free(&q->table, r);
 }
@@ -70,13 +68,18 @@ void requests_close(struct requests *q)
     free(q);
 }
 
-/* Tells the router that the request no longer needs its machines, if the scheduler knows it. */
+/* Tells the router that the request no longer needs its machines, if the scheduler knows it. The
+ * caller then changes the state. */
 static void request_unschedule(struct requests *q, struct gateway_request *r)
 {
-    if (!r->scheduled)
-        return;
-    r->scheduled = false;
-    q->options.events.left(q->options.self, r);
+    if (r->state >= GATEWAY_REQUEST_SCHEDULED && r->state <= GATEWAY_REQUEST_PREFILLED)
+        q->options.events.left(q->options.self, r);
+}
+
+/* True if PREFILL of this generation was sent. */
+static bool prompt_is_sent(const struct gateway_request *r)
+{
+    return r->state == GATEWAY_REQUEST_PREFILLING || r->state == GATEWAY_REQUEST_PREFILLED;
 }
 
 /* Reports a finished request to the metrics. */
@@ -113,16 +116,16 @@ static void request_end(struct requests *q, struct gateway_request *r, enum gate
     r->end = end;
     r->retry_after_s = retry_after_s;
     snprintf(r->end_text, sizeof(r->end_text), "%s", text);
-    request_list_remove(&q->table, r);
-    request_list_add(&q->table, r, LIST_ENDING);
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_ENDING);
 }
 
 void requests_endings_report(struct requests *q)
 {
     /* a request submitted from inside `ended` waits for the next iteration */
+    const struct request_list *endings = &q->table.lists[GATEWAY_REQUEST_ENDING];
     uint32_t budget = q->table.open_count;
-    while (q->table.lists[LIST_ENDING].first != NULL && budget-- > 0) {
-        struct gateway_request *r = q->table.lists[LIST_ENDING].first;
+    while (endings->first != NULL && budget-- > 0) {
+        struct gateway_request *r = endings->first;
         struct gateway_client client = r->client;
         enum gateway_end end = r->end;
         uint32_t retry_after_s = r->retry_after_s;
@@ -213,8 +216,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
     if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
                  r->token_machine->config.name);
-    r->prefill_sent = true;
-    q->begun_count++;
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLING);
     request_life_change(&r->life, REQUEST_PREFILLING, now_us(q));
     connections_send(q->options.connections, r->prompt_machine, &message);
 }
@@ -242,32 +244,37 @@ void requests_route(struct requests *q, struct gateway_request *r,
     }
     snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
              prompt_machine->config.name);
-    r->reserve_sent = true;
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_RESERVING);
     r->reserve_us = now_us(q);
     connections_send(q->options.connections, token_machine, &message);
 }
 
-static void request_cancel(struct requests *q, struct gateway_request *r)
+/* Sends CANCEL to the prompt machine, unless it has finished with the request, and to
+ * `token_machine`; NULL = none. */
+static void cancel_send(struct requests *q, const struct gateway_request *r,
+                        struct fleet_machine *token_machine)
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request_of(r), .writer = r->prefill_sent},
+        .cancel = {.request = request_of(r), .writer = prompt_is_sent(r)},
     };
-    if (r->prefill_sent && !r->prefilled)
+    bool prefilling = r->state == GATEWAY_REQUEST_PREFILLING;
+    if (prefilling)
         connections_send(q->options.connections, r->prompt_machine, &message);
-    bool told = r->prefill_sent && !r->prefilled && r->prompt_machine == r->token_machine;
-    if (r->reserve_sent && !told)
-        connections_send(q->options.connections, r->token_machine, &message);
+    if (token_machine != NULL && !(prefilling && r->prompt_machine == token_machine))
+        connections_send(q->options.connections, token_machine, &message);
+}
+
+static void request_cancel(struct requests *q, const struct gateway_request *r)
+{
+    cancel_send(q, r, r->token_machine);
 }
 
 /* ---- lost generations ---- */
 
-/* Forgets the state of this generation on its machines. */
-static void generation_clear(struct requests *q, struct gateway_request *r)
+/* Forgets the machines of this generation. */
+static void generation_clear(struct gateway_request *r)
 {
-    if (r->prefill_sent)
-        q->begun_count--;
-    r->reserve_sent = r->prefill_sent = r->prefilled = false;
     r->prompt_machine = r->token_machine = NULL;
     r->early_count = 0;
 }
@@ -281,18 +288,17 @@ static void generation_next(struct requests *q, struct gateway_request *r, const
     r->base = r->delivered;
     if (r->life.state != REQUEST_RESUMING)
         request_life_change(&r->life, REQUEST_RESUMING, now_us(q));
-    request_list_add(&q->table, r, LIST_ARRIVING);
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
 }
 
-static void request_resume(struct requests *q, struct gateway_request *r, uint32_t suspicion,
-                           const char *why)
+/* Resumes a request that the scheduler no longer knows, or ends it after too many losses. */
+static void generation_lose(struct requests *q, struct gateway_request *r, uint32_t suspicion,
+                            const char *why)
 {
     bool progress = r->delivered > r->base;
     r->losses = progress ? 1 : r->losses + 1;
     r->suspicion = progress ? suspicion : r->suspicion + suspicion;
-    request_cancel(q, r);
-    request_unschedule(q, r);
-    generation_clear(q, r);
+    generation_clear(r);
     if (r->suspicion >= SUSPICION_MAX) {
         char text[sizeof(r->end_text)];
         snprintf(text, sizeof(text), "lost %u times in a row, lastly: %s", r->losses, why);
@@ -305,16 +311,23 @@ static void request_resume(struct requests *q, struct gateway_request *r, uint32
     generation_next(q, r, why);
 }
 
+static void request_resume(struct requests *q, struct gateway_request *r, uint32_t suspicion,
+                           const char *why)
+{
+    request_cancel(q, r);
+    request_unschedule(q, r);
+    generation_lose(q, r, suspicion, why);
+}
+
 static void preempted_take(struct requests *q, struct fleet_machine *machine,
                            const struct message_preempted *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || machine != r->token_machine || !r->prefill_sent)
+    if (r == NULL || machine != r->token_machine || !prompt_is_sent(r))
         return;
-    r->reserve_sent = false; /* the token machine has already forgotten it */
-    request_cancel(q, r);
+    cancel_send(q, r, NULL); /* the token machine has already forgotten it */
     request_unschedule(q, r);
-    generation_clear(q, r);
+    generation_clear(r);
     if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
         r->held_machine = machine;
@@ -327,7 +340,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     struct fleet_machine *machine = r->token_machine;
     request_cancel(q, r);
     request_unschedule(q, r);
-    generation_clear(q, r);
+    generation_clear(r);
     r->held_machine = machine;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(q, r, "its token machine drains");
@@ -365,7 +378,7 @@ static void reserved_take(struct requests *q, const struct fleet_machine *machin
                           const struct message_reserved *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    if (r == NULL || machine != r->token_machine || !r->reserve_sent || r->prefill_sent)
+    if (r == NULL || machine != r->token_machine || r->state != GATEWAY_REQUEST_RESERVING)
         return;
     request_life_change(&r->life, REQUEST_RESERVED, now_us(q));
     prefill_send(q, r, m);
@@ -380,9 +393,9 @@ static void prefilled_take(struct requests *q, const struct fleet_machine *machi
         metrics_time_add(q->options.metrics, METRICS_EXPOSED, m->exposed_us);
         metrics_time_add(q->options.metrics, METRICS_TRANSFER, m->transfer_us);
     }
-    if (r == NULL || machine != r->prompt_machine || !r->prefill_sent || r->prefilled)
+    if (r == NULL || machine != r->prompt_machine || r->state != GATEWAY_REQUEST_PREFILLING)
         return;
-    r->prefilled = true;
+    request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLED);
     if (r->token_machine != NULL &&
         (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
         request_life_change(&r->life, REQUEST_DECODING, now_us(q));
@@ -395,7 +408,7 @@ static void first_token_report(struct requests *q, const struct gateway_request 
 {
     struct metrics *metrics = q->options.metrics;
     const int64_t *at = r->life.at_us;
-    int64_t reserve = r->reserve_sent ? at[REQUEST_RESERVED] - r->reserve_us : 0;
+    int64_t reserve = r->token_machine != NULL ? at[REQUEST_RESERVED] - r->reserve_us : 0;
     int64_t wait = at[REQUEST_PREFILLING] - at[REQUEST_QUEUED] + token->wait_us;
     metrics_time_add(metrics, METRICS_RESERVE, reserve);
     metrics_time_add(metrics, METRICS_QUEUE, wait - reserve);
@@ -528,7 +541,7 @@ static void tokens_take(struct requests *q, const struct fleet_machine *machine,
     struct message_token token;
     while (message_tokens_next(tokens, &token)) {
         struct gateway_request *r = request_named(q, machine, token.request, token.generation);
-        if (r == NULL || !r->prefill_sent)
+        if (r == NULL || !prompt_is_sent(r))
             continue;
         if (token.scored)
             score_take(q, r, &token);
@@ -540,7 +553,7 @@ static void tokens_take(struct requests *q, const struct fleet_machine *machine,
 
 static void request_stop(struct requests *q, struct gateway_request *r, const char *text)
 {
-    if (r->list == LIST_ENDING)
+    if (r->state == GATEWAY_REQUEST_ENDING)
         return;
     request_cancel(q, r);
     request_unschedule(q, r);
@@ -600,7 +613,9 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
         r->end = GATEWAY_FAILED;
         snprintf(r->end_text, sizeof(r->end_text), "%s", STOPPING_TEXT);
     }
-    request_list_add(&q->table, r, nothing_to_do || q->stopping ? LIST_ENDING : LIST_ARRIVING);
+    request_table_state_set(&q->table, r,
+                            nothing_to_do || q->stopping ? GATEWAY_REQUEST_ENDING
+                                                         : GATEWAY_REQUEST_ARRIVING);
     *out = r;
     return ST_OK;
 }
@@ -608,7 +623,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
 void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release why)
 {
     assert(r->id != 0);
-    if (r->list != LIST_ENDING) { /* otherwise it was reported when it ended */
+    if (r->state != GATEWAY_REQUEST_ENDING) { /* otherwise it was reported when it ended */
         bool stopped = why == GATEWAY_STOPPED && request_state_legal(r->life.state, REQUEST_DONE);
         request_cancel(q, r);
         request_life_change(&r->life, stopped ? REQUEST_DONE : REQUEST_CANCELLED, now_us(q));
@@ -620,25 +635,23 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
 
 bool requests_pending(const struct requests *q)
 {
-    return q->table.lists[LIST_ARRIVING].first != NULL || q->table.lists[LIST_ENDING].first != NULL;
+    return q->table.lists[GATEWAY_REQUEST_ARRIVING].count > 0 ||
+           q->table.lists[GATEWAY_REQUEST_ENDING].count > 0;
 }
 
 /* ---- calls by the router ---- */
 
 struct gateway_request *requests_arrived_take(struct requests *q)
 {
-    struct gateway_request *r = q->table.lists[LIST_ARRIVING].first;
-    if (r == NULL)
-        return NULL;
-    request_list_remove(&q->table, r);
-    r->scheduled = true;
+    struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_ARRIVING].first;
+    if (r != NULL)
+        request_table_state_set(&q->table, r, GATEWAY_REQUEST_SCHEDULED);
     return r;
 }
 
 void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
                      const char *text)
 {
-    r->scheduled = false;
     if (r->delivered > 0 || r->scored_next > 1) /* it was lost, and there is no room to resume it */
         request_end(q, r, GATEWAY_FAILED, 0, text);
     else
@@ -647,15 +660,14 @@ void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t ret
 
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text)
 {
-    r->scheduled = false;
     request_end(q, r, GATEWAY_FAILED, 0, text);
 }
 
 void requests_lose(struct requests *q, struct gateway_request *r, bool death)
 {
-    r->scheduled = false;
-    request_resume(q, r, death ? SUSPICION_DEATH : SUSPICION_LINK,
-                   "its machine or its link is gone");
+    request_cancel(q, r);
+    generation_lose(q, r, death ? SUSPICION_DEATH : SUSPICION_LINK,
+                    "its machine or its link is gone");
 }
 
 bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message)
@@ -695,8 +707,10 @@ struct gateway_request *requests_next(struct requests *q, const struct gateway_r
 
 struct requests_counts requests_counts(const struct requests *q)
 {
-    return (struct requests_counts){
-        .open = q->table.open_count, .begun = q->begun_count, .resumed = q->resumed_count};
+    return (struct requests_counts){.open = q->table.open_count,
+                                    .begun = q->table.lists[GATEWAY_REQUEST_PREFILLING].count +
+                                             q->table.lists[GATEWAY_REQUEST_PREFILLED].count,
+                                    .resumed = q->resumed_count};
 }
 
 struct requests_version *requests_version(struct requests *q, uint32_t version_index)

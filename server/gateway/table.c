@@ -33,7 +33,7 @@ struct gateway_request *request_table_take(struct request_table *table)
 
 void request_table_free(struct request_table *table, struct gateway_request *r)
 {
-    request_list_remove(table, r);
+    request_table_state_set(table, r, GATEWAY_REQUEST_FREE);
     free(r->tokens);
     free(r->early);
     r->tokens = NULL;
@@ -58,31 +58,50 @@ struct gateway_request *request_table_next(struct request_table *table,
     return NULL;
 }
 
-void request_list_add(struct request_table *table, struct gateway_request *r,
-                      enum request_list list)
+static void list_add(struct request_list *list, struct gateway_request *r)
 {
-    assert(r->list == LIST_NONE && list != LIST_NONE);
-    r->list = list;
-    r->before = table->lists[list].last;
+    r->before = list->last;
     r->after = NULL;
     if (r->before != NULL)
         r->before->after = r;
     else
-        table->lists[list].first = r;
-    table->lists[list].last = r;
+        list->first = r;
+    list->last = r;
+    list->count++;
 }
 
-void request_list_remove(struct request_table *table, struct gateway_request *r)
+static void list_remove(struct request_list *list, struct gateway_request *r)
 {
-    if (r->list == LIST_NONE)
-        return;
     if (r->before != NULL)
         r->before->after = r->after;
     else
-        table->lists[r->list].first = r->after;
+        list->first = r->after;
     if (r->after != NULL)
         r->after->before = r->before;
     else
-        table->lists[r->list].last = r->before;
-    r->list = LIST_NONE;
+        list->last = r->before;
+    list->count--;
+}
+
+#define TO(state) (1u << GATEWAY_REQUEST_##state)
+#define TO_END    (TO(ENDING) | TO(FREE)) /* possible at any time */
+
+void request_table_state_set(struct request_table *table, struct gateway_request *r,
+                             enum gateway_request_state to)
+{
+    static const uint32_t legal[GATEWAY_REQUEST_STATE_COUNT] = {
+        [GATEWAY_REQUEST_FREE] = TO(ARRIVING) | TO(ENDING),
+        [GATEWAY_REQUEST_ARRIVING] = TO(SCHEDULED) | TO_END,
+        [GATEWAY_REQUEST_SCHEDULED] = TO(RESERVING) | TO(PREFILLING) | TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_RESERVING] = TO(PREFILLING) | TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_PREFILLING] = TO(PREFILLED) | TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_PREFILLED] = TO(ARRIVING) | TO_END,
+        [GATEWAY_REQUEST_ENDING] = TO(FREE),
+    };
+    assert((legal[r->state] & 1u << to) != 0);
+    if (r->state != GATEWAY_REQUEST_FREE)
+        list_remove(&table->lists[r->state], r);
+    r->state = to;
+    if (to != GATEWAY_REQUEST_FREE)
+        list_add(&table->lists[to], r);
 }

@@ -1,6 +1,6 @@
-/* gateway_table: the gateway's table of open requests: slots, ids and the two lists of requests that
- * wait for the iteration. It changes no request's state; requests.c does. The gateway's loop
- * thread makes every call. */
+/* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
+ * for each state the list of its requests. requests.c decides about the states. The
+ * gateway's loop thread makes every call. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -9,10 +9,29 @@
 #include "server/fleet/fleet.h"
 #include "server/gateway/submit.h"
 
-enum request_list { LIST_NONE, LIST_ARRIVING, LIST_ENDING, LIST_COUNT };
+/* States of a request: which part of the gateway, or which machine, has it. (`life` has what an
+ * operator sees, and the times.) The legal transitions, which only request_table_state_set makes:
+ *
+ *   FREE -> ARRIVING -> SCHEDULED -> RESERVING -> PREFILLING -> PREFILLED
+ *                           |                         ^
+ *                           +-------------------------+
+ *
+ * from each state after ARRIVING to ARRIVING, when the machines have lost the request and its next
+ * generation begins; from each state to ENDING; and from each state to FREE. */
+enum gateway_request_state {
+    GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
+    GATEWAY_REQUEST_ARRIVING,   /* Waits for the iteration, which gives it to the scheduler. */
+    GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
+    GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
+    GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
+    GATEWAY_REQUEST_PREFILLED,  /* The prompt machine has finished with the request. */
+    GATEWAY_REQUEST_ENDING,     /* Has ended. Waits for the iteration, which calls `ended`. */
+    GATEWAY_REQUEST_STATE_COUNT
+};
 
 struct gateway_request {
-    uint64_t id;            /* 0 = the slot is free. request_id_next describes its parts. */
+    uint64_t id; /* 0 = the slot is free. table.c describes its parts. */
+    enum gateway_request_state state;
     uint32_t version_index; /* Version, in the router. */
     uint32_t generation;
     struct request_life life;
@@ -37,12 +56,8 @@ struct gateway_request {
     /* Machine that had its KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
 
-    bool scheduled;    /* The scheduler knows it. */
-    bool reserve_sent; /* RESERVE of this generation was sent. */
-    bool prefill_sent;
-    bool prefilled;
-    struct fleet_machine *prompt_machine; /* Routed to; NULL = none. */
-    struct fleet_machine *token_machine;
+    struct fleet_machine *prompt_machine; /* NULL = not routed. */
+    struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
 
     /* [GATEWAY_EARLY_MAX]: tokens that overtook the first one; allocated at need. */
     struct message_token *early;
@@ -53,8 +68,7 @@ struct gateway_request {
     int64_t last_us;    /* When the latest token was delivered. */
     uint8_t finish;     /* enum message_finish of the latest token. */
 
-    enum request_list list;
-    struct gateway_request *before;
+    struct gateway_request *before; /* In the list of the requests in the same state. */
     struct gateway_request *after;
     enum gateway_end end;
     uint32_t retry_after_s;
@@ -66,15 +80,17 @@ struct request_table {
     uint64_t id_counter; /* Requests ever taken. */
     uint32_t open_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
-    struct {
+    struct request_list { /* In the order in which the requests came into the state. */
         struct gateway_request *first;
         struct gateway_request *last;
-    } lists[LIST_COUNT];
+        uint32_t count;
+    } lists[GATEWAY_REQUEST_STATE_COUNT]; /* None for GATEWAY_REQUEST_FREE. */
     struct gateway_request slots[LIMIT_CLUSTER_REQUESTS];
 };
 
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot. Only the id is set, and all other fields are 0. Returns NULL if none is free. */
+/* Takes a free slot. Only the id is set, and all other fields are 0; the caller sets the state.
+ * Returns NULL if no slot is free. */
 struct gateway_request *request_table_take(struct request_table *table);
 /* Frees the slot, with the request's tokens. */
 void request_table_free(struct request_table *table, struct gateway_request *r);
@@ -85,9 +101,11 @@ struct gateway_request *request_table_find(struct request_table *table, uint64_t
 struct gateway_request *request_table_next(struct request_table *table,
                                            const struct gateway_request *r);
 
-void request_list_add(struct request_table *table, struct gateway_request *r,
-                      enum request_list list);
-void request_list_remove(struct request_table *table, struct gateway_request *r);
+/* Changes the request's state, and moves the request to the end of that state's list. Asserts that
+ * the transition is legal: every caller has checked the state, so no message of a machine can cause
+ * an illegal one. */
+void request_table_state_set(struct request_table *table, struct gateway_request *r,
+                             enum gateway_request_state to);
 
 /* A request's slot is its number in the schedulers. */
 static inline uint32_t request_slot(const struct gateway_request *r)

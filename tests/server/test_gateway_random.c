@@ -3,8 +3,10 @@
  * six machines: clients connect and disconnect, machines work, die, return, fail requests and
  * preempt them, links break, messages of different machines overtake each other, and one model
  * follows another with other tokens. Then everything recovers, all open requests must end, and
- * every machine must be empty. */
+ * every machine must be empty. After each step, what the gateway knows of each request fits the
+ * request's state. */
 #include "common/random.h"
+#include "server/gateway/internal.h"
 #include "tests/check.h"
 #include "tests/server/fake_cluster.h"
 #include "tools/simulate/replay_log.h"
@@ -138,6 +140,37 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
     transport_progress(m->transport);
 }
 
+static uint64_t states_seen[GATEWAY_REQUEST_STATE_COUNT];
+
+static void check_states(const struct fake_cluster *c)
+{
+    uint32_t begun = 0;
+    const struct gateway_request *r = NULL;
+    while ((r = requests_next(c->gateway->requests, r)) != NULL) {
+        enum request_state life = r->life.state;
+        bool waits = life == REQUEST_QUEUED || life == REQUEST_RESUMING;
+        states_seen[r->state]++;
+        CHECK(r->state == GATEWAY_REQUEST_ENDING || !request_state_ended(life));
+        switch (r->state) {
+        case GATEWAY_REQUEST_ARRIVING:
+        case GATEWAY_REQUEST_SCHEDULED:
+            CHECK(r->prompt_machine == NULL && r->token_machine == NULL && waits);
+            break;
+        case GATEWAY_REQUEST_RESERVING:
+            CHECK(r->prompt_machine != NULL && r->token_machine != NULL && waits);
+            break;
+        case GATEWAY_REQUEST_PREFILLING:
+        case GATEWAY_REQUEST_PREFILLED:
+            CHECK(r->prompt_machine != NULL && !waits && life != REQUEST_RESERVED);
+            begun++;
+            break;
+        default:
+            CHECK(r->state == GATEWAY_REQUEST_ENDING);
+        }
+    }
+    CHECK(requests_counts(c->gateway->requests).begun == begun);
+}
+
 static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
 {
     for (uint32_t i = 0; i < c->fleet->count; i++) { /* m0 and m1 can do all of it */
@@ -214,9 +247,13 @@ int main(void)
         }
         if (draw(600) == 0)
             version_step(c);
+        check_states(c);
         if (draw(2) == 0)
             gateway_turn(c->gateway);
+        check_states(c);
     }
+    for (uint32_t i = GATEWAY_REQUEST_ARRIVING; i < GATEWAY_REQUEST_STATE_COUNT; i++)
+        CHECKF(states_seen[i] > 0, "no request was in state %u", i);
     for (uint32_t i = 0; i < c->fleet->count; i++)
         gateway_machine_phase_set(c->gateway, &c->fleet->machines[i], FLEET_SERVING);
     mend_and_drain(c, clients);
