@@ -51,7 +51,7 @@ static void role_merge(struct machine *m)
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         if (m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED)
             role = POOL_MIXED;
-    machine_role_set(m, role);
+    machine_prompt_share_set(m, role);
 }
 
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
@@ -123,12 +123,9 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
     struct message_load loads[LIMIT_STAGES];
-    struct message stages = {.kind = MESSAGE_LOADS};
-    if (m->pipeline != NULL) {
-        stages.loads.loads = loads;
-        stages.loads.count = m->shape.plan.place_count;
-        pipeline_loads(m->pipeline, loads);
-    }
+    const struct message stages = {
+        .kind = MESSAGE_LOADS,
+        .loads = {.count = m->executor->ops->loads(m->executor, loads), .loads = loads}};
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
         struct machine_gateway *gateway = &m->gateways[i];
         struct message message;

@@ -1,9 +1,10 @@
 /* machine_peers: connections, and the dispatch of messages. A peer that connected to this machine
  * is a gateway or a machine that writes KV; its `user` is the address of one of the two marks.
- * Peers that this machine connected to belong to prompt_links, kv_targets or the pipeline. */
+ * Peers that this machine connected to belong to prompt_links or to the executor. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
+#include "prompt_pool/kv_targets.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +12,23 @@
 static char mark_gateway;
 static char mark_writer;
 
-/* True for a peer of that kind that this machine has connected to. */
-static bool is(const void *user, enum kv_user kind)
+/* Who handles the peer's events. */
+enum peer_kind {
+    PEER_NEW, /* Connected to this machine; not up yet. */
+    PEER_GATEWAY,
+    PEER_WRITER,
+    PEER_LINK,     /* prompt_links has connected to it. */
+    PEER_EXECUTOR, /* The executor has connected to it. */
+};
+
+static enum peer_kind peer_kind(const struct transport_peer *peer)
 {
-    return user != NULL && user != &mark_gateway && user != &mark_writer &&
-           *(const enum kv_user *)user == kind;
+    const void *user = transport_peer_user(peer);
+    if (user == NULL)
+        return PEER_NEW;
+    if (user == &mark_gateway || user == &mark_writer)
+        return user == &mark_gateway ? PEER_GATEWAY : PEER_WRITER;
+    return *(const enum kv_user *)user == KV_USER_LINK ? PEER_LINK : PEER_EXECUTOR;
 }
 
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
@@ -28,26 +41,15 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
-static void on_up(void *self, struct transport_peer *peer)
+/* A peer has connected to this machine: a machine that writes KV, or a gateway. */
+static void add_peer(struct machine *m, struct transport_peer *peer)
 {
-    struct machine *m = self;
-    m->events++;
     char name[LIMIT_NAME_BYTES];
-    const void *user = transport_peer_user(peer);
-    machine_peer_note(peer);
-    if (is(user, KV_USER_LINK))
-        prompt_links_up(m->links, peer, m->now_us);
-    else if (is(user, KV_USER_PLACE))
-        kv_targets_peer_up(m->targets, peer);
-    else if (is(user, KV_USER_STAGE))
-        pipeline_peer_up(m->pipeline, peer);
-    if (user != NULL)
-        return;
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         machine_of_writer(name_of(peer), name);
         transport_peer_set_user(peer, &mark_writer);
         token_pool_writer_up(m->tokens, name);
-        machine_stages_tell(m, peer);
+        machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
         return;
@@ -65,6 +67,23 @@ static void on_up(void *self, struct transport_peer *peer)
     log_info("gateway %s connected", name_of(peer));
 }
 
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    m->events++;
+    machine_peer_note(peer);
+    switch (peer_kind(peer)) {
+    case PEER_LINK:
+        prompt_links_up(m->links, peer, m->now_us);
+        return;
+    case PEER_EXECUTOR:
+        m->executor->ops->peer_up(m->executor, peer);
+        return;
+    default:
+        add_peer(m, peer);
+    }
+}
+
 static void gateway_down(struct machine *m, struct transport_peer *peer)
 {
     machine_gateway_remove(m, peer);
@@ -72,31 +91,30 @@ static void gateway_down(struct machine *m, struct transport_peer *peer)
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }
 
-static void peer_gone(struct machine *m, struct transport_peer *peer, const char *text)
+static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    const void *user = transport_peer_user(peer);
     char name[LIMIT_NAME_BYTES];
     m->changed = true;
     doomed_remove(&m->doomed, peer);
-    if (user == NULL) { /* it never came up */
+    switch (peer_kind(peer)) {
+    case PEER_NEW:
         log_info("a peer was refused: %s", text);
         return;
-    }
-    if (is(user, KV_USER_LINK))
+    case PEER_LINK:
         prompt_links_down(m->links, peer, text, m->now_us);
-    else if (is(user, KV_USER_PLACE))
-        kv_targets_peer_down(m->targets, peer, text);
-    else if (is(user, KV_USER_STAGE))
-        pipeline_peer_down(m->pipeline, peer, text, m->now_us);
-    if (user != &mark_gateway && user != &mark_writer)
         return;
-    machine_of_writer(name_of(peer), name);
-    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
-             text);
-    if (user == &mark_gateway)
+    case PEER_EXECUTOR:
+        m->executor->ops->peer_down(m->executor, peer, text, m->now_us);
+        return;
+    case PEER_GATEWAY:
+        log_info("gateway %s is gone: %s", name_of(peer), text);
         gateway_down(m, peer);
-    else
+        return;
+    case PEER_WRITER:
+        machine_of_writer(name_of(peer), name);
+        log_info("machine %s is gone: %s", name_of(peer), text);
         token_pool_writer_down(m->tokens, name, text, m->now_us);
+    }
 }
 
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
@@ -104,7 +122,7 @@ static void on_down(void *self, struct transport_peer *peer, enum status why, co
     struct machine *m = self;
     (void)why; /* the text says why */
     m->events++;
-    peer_gone(m, peer, text);
+    remove_peer(m, peer, text);
 }
 
 void machine_peers_drop(struct machine *m)
@@ -113,7 +131,7 @@ void machine_peers_drop(struct machine *m)
     while (doomed_take(&m->doomed, &doomed)) {
         m->events++; /* memory may be free now */
         log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        peer_gone(m, doomed.peer, doomed.why);
+        remove_peer(m, doomed.peer, doomed.why);
         transport_disconnect(m->transport, doomed.peer);
     }
 }
@@ -123,8 +141,7 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     struct machine *m = self;
     m->events++;
     m->changed = true;
-    if (m->targets != NULL)
-        kv_targets_flushed(m->targets, peer, cookie, status);
+    m->executor->ops->peer_flushed(m->executor, peer, cookie, status);
 }
 
 static void refuse_new(struct machine *m, struct transport_peer *peer,
@@ -215,19 +232,18 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     struct error error;
     m->events++;
     m->changed = true;
-    if (is(transport_peer_user(peer), KV_USER_STAGE)) {
-        pipeline_message(m->pipeline, peer, data, bytes);
+    const enum peer_kind kind = peer_kind(peer);
+    if (kind == PEER_EXECUTOR && m->executor->ops->peer_message(m->executor, peer, data, bytes))
         return;
-    }
     if (message_decode(data, bytes, &message, &error) != ST_OK)
         doomed_add(&m->doomed, peer, error.text);
-    else if (transport_peer_user(peer) == &mark_gateway)
+    else if (kind == PEER_GATEWAY)
         gateway_message(m, peer, &message);
-    else if (transport_peer_user(peer) == &mark_writer)
+    else if (kind == PEER_WRITER)
         writer_message(m, peer, &message);
     else if (message.kind != MESSAGE_STAGES)
         doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
-    else if (is(transport_peer_user(peer), KV_USER_LINK))
+    else if (kind == PEER_LINK)
         prompt_links_stages(m->links, peer, &message.stages, m->now_us);
 }
 
@@ -295,7 +311,7 @@ struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
-        .write = m->pipeline == NULL ? machine_target_write : NULL,
+        .write = m->executor->pushes_kv ? NULL : machine_target_write,
         .flush = machine_target_flush,
     };
 }

@@ -1,15 +1,13 @@
 /* machine_state: private to the files of a machine. machine.c: event loop and end. machine_open.c:
  * construction. machine_peers.c: connections and messages. machine_gateways.c: several gateways.
  * machine_prefixes.c: reports of the prefix cache. machine_targets.c: KV to other machines.
- * machine_stages.c: callbacks of the stages. machine_batch.c: from the scheduler through the engine
- * to the request tables. machine_member.c reads `stopping`. */
+ * machine_batch.c: from the scheduler through the executor to the request tables. machine_member.c
+ * reads `stopping`. */
 #ifndef MACHINE_MACHINE_STATE_H
 #define MACHINE_MACHINE_STATE_H
 
-#include "machine/device.h"
+#include "machine/executor.h"
 #include "machine/machine.h"
-#include "machine/pipeline.h"
-#include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine.h"
 #include "token_pool/token_pool.h"
@@ -35,7 +33,7 @@ struct machine_gateway {
 
 struct machine_prefixes; /* See machine_prefixes.c. */
 
-/* A batch in flight: the engine's input, and the item that each result belongs to. */
+/* A batch in flight: the executor's input, and the item that each result belongs to. */
 struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
@@ -52,8 +50,7 @@ struct machine_batch {
     const struct message_sampling **rules; /* [sequences_max]: rules of each item. */
     uint32_t *output_limits;
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
-    /* For stages, which keep block tables. */
-    uint32_t *tables;    /* [sequences_max]: slot of each item in the request tables. */
+    uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
     struct prompt_push *pushes;
 };
@@ -63,10 +60,8 @@ struct machine {
     const struct config_machine *entry;
     struct model_file *file; /* Closed once the weights are loaded. */
     struct machine_shape shape;
-    struct kv_arena arena; /* Copy of shape.arena. */
-    /* The computing part: this process's own device, or stage processes. */
-    struct device device;
-    struct pipeline *pipeline;       /* NULL = no stages. */
+    struct kv_arena arena;           /* Copy of shape.arena. */
+    struct executor *executor;       /* Computes the batches and keeps the KV. */
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
@@ -75,14 +70,12 @@ struct machine {
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct sched_machine *sched;
     struct prompt_links *links;
-    struct kv_targets *targets;
     struct prompt_pool *prompts;
     struct token_pool *tokens;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
-    struct machine_batch *running; /* The batch that the engine computes; NULL = idle. */
     struct sched_batch next;       /* A new batch until its batch slot is known. */
-    /* epoll descriptor over those of the transport and of the engine or pipeline. */
+    /* epoll descriptor over those of the transport and of the executor. */
     int fd;
 
     uint32_t gateway_count;
@@ -101,7 +94,7 @@ struct machine {
     bool unsent;
     bool changed;           /* Statistics may have changed since they were sent last. */
     int64_t stats_at_us;    /* Earliest time to send statistics. */
-    int64_t pipeline_at_us; /* Time of the pipeline's next call. */
+    int64_t executor_at_us; /* Time of the executor's next call. */
     bool stopping;
     int64_t stop_by_us;
     uint64_t prompt_batches;
@@ -113,11 +106,11 @@ struct machine {
 /* machine_open.c */
 /* Sets how many KV blocks reservations may hold whose prompts run elsewhere: a mixed machine keeps
  * a share of its blocks for prompts. Requires open request tables. */
-void machine_role_set(struct machine *m, enum pool role);
+void machine_prompt_share_set(struct machine *m, enum pool role);
 enum status machine_batch_open(struct machine *m);
 /* Requires that no batch is in flight. Call before the scheduler is closed. */
 void machine_batch_close(struct machine *m);
-/* Ends all batches in flight without results. Requires that the engine has stopped. */
+/* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
 /* machine_prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache.
@@ -161,21 +154,21 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
+/* A writer can have connections to several of our stage processes. It is gone, and can no longer
+ * write, when the last one is gone. */
+void machine_target_writer(void *self, const char *name, bool up, const char *text);
 enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
                                  const kv_block_id *source, const kv_block_id *blocks,
                                  uint32_t first, uint32_t count);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool asked);
-void machine_stages_tell(struct machine *m, struct transport_peer *writer);
+                          uint64_t cookie, bool requested);
+void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
-/* machine_stages.c */
-struct pipeline_calls machine_pipeline_calls(void);
-
-/* machine_batch.c: takes the engine's results, and starts the next batch if the engine is idle. */
-void machine_batch_progress(struct machine *m);
+/* machine_batch.c: starts the batches that the executor can take. */
 void machine_batch_start(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
-/* Takes the results of the last stage for the batch in that batch slot. */
-void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done);
+/* Calls of the executor: a batch is finished; layers of the running batch are computed. */
+void machine_batch_done(void *self, uint32_t slot);
+void machine_batch_layers(void *self, uint32_t layers);
 
 #endif

@@ -11,10 +11,10 @@ void pipeline_group_made(struct pipeline *p, struct place *place, const struct s
     }
     place->grouped = true;
     place->group = *group;
-    pipeline_groups_look(p);
+    pipeline_groups_send(p);
 }
 
-static void look(struct pipeline *p, uint32_t first)
+static void group_send_when_open(struct pipeline *p, uint32_t first)
 {
     const uint32_t ranks = p->plan->places[first].shard.ranks;
     struct place *places = &p->places[first];
@@ -27,9 +27,9 @@ static void look(struct pipeline *p, uint32_t first)
         pipeline_send(p, &places[rank], &message);
 }
 
-void pipeline_groups_look(struct pipeline *p)
+void pipeline_groups_send(struct pipeline *p)
 {
     for (uint32_t i = 0; i < p->plan->place_count; i++)
         if (p->places[i].grouped && !p->places[i].group_told)
-            look(p, i);
+            group_send_when_open(p, i);
 }
