@@ -61,10 +61,8 @@ struct executor_ops {
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
-    /* As kv_targets_write. NULL = the executor has pushes_kv. */
-    enum status (*target_write)(struct executor *e, uint32_t target, uint32_t path, uint32_t layer,
-                                const kv_block_id *source, const kv_block_id *blocks,
-                                uint32_t first, uint32_t count);
+    /* As kv_targets_push. Not called for an executor with pushes_kv. */
+    enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Asks for executor_calls.flushed when the KV written for `cookie` to the target has arrived.
      * own_path: the request's path through this machine. requested: a push of an executor with
      * pushes_kv was marked as the request's last, so the flush has been requested already. */
@@ -87,7 +85,7 @@ struct executor_ops {
 struct executor {
     const struct executor_ops *ops;
     /* The executor pushes KV itself, as the batches say (executor_batch.pushes). Else the caller
-     * pushes it with target_write, when executor_calls.layers reports that layers are computed. */
+     * pushes it with target_push, when executor_calls.layers reports that layers are computed. */
     bool pushes_kv;
     /* Starting a batch queues messages, which the transport has to send before other work. */
     bool queues_messages;

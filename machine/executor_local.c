@@ -163,12 +163,9 @@ static void local_target_drop(struct executor *e, uint32_t target)
     kv_targets_drop(local_of(e)->targets, target);
 }
 
-static enum status local_target_write(struct executor *e, uint32_t target, uint32_t path,
-                                      uint32_t layer, const kv_block_id *source,
-                                      const kv_block_id *blocks, uint32_t first, uint32_t count)
+static enum status local_target_push(struct executor *e, struct kv_push *push, uint32_t layer_end)
 {
-    return kv_targets_write(local_of(e)->targets, target, path, layer, source, blocks, first,
-                            count);
+    return kv_targets_push(local_of(e)->targets, push, layer_end);
 }
 
 static void local_target_flush(struct executor *e, uint32_t own_path, uint32_t target,
@@ -224,7 +221,7 @@ static const struct executor_ops local_ops = {
     .layout = local_layout,
     .target_set = local_target_set,
     .target_drop = local_target_drop,
-    .target_write = local_target_write,
+    .target_push = local_target_push,
     .target_flush = local_target_flush,
     .peer_up = local_peer_up,
     .peer_down = local_peer_down,

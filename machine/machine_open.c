@@ -158,7 +158,8 @@ static enum status open_pools(struct machine *m)
         .kv_path = kv_path(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
         .paths = &m->prompt_paths,
-        .calls = machine_prompt_calls(m),
+        .stages_push = m->executor->pushes_kv,
+        .calls = machine_prompt_calls(),
         .self = m,
     };
     status = prompt_pool_open(&prompts, &m->prompts);

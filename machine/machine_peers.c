@@ -303,7 +303,7 @@ static void local_aborted(void *self, const struct message_request *request)
     token_pool_kv_aborted(m->tokens, request, m->now_us);
 }
 
-struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
+struct prompt_pool_calls machine_prompt_calls(void)
 {
     return (struct prompt_pool_calls){
         .send = machine_send,
@@ -311,7 +311,7 @@ struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
-        .write = m->executor->pushes_kv ? NULL : machine_target_write,
+        .push = machine_target_push,
         .flush = machine_target_flush,
     };
 }

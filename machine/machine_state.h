@@ -137,7 +137,7 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
 
 /* machine_peers.c */
 struct transport_events machine_transport_events(void);
-struct prompt_pool_calls machine_prompt_calls(const struct machine *m);
+struct prompt_pool_calls machine_prompt_calls(void);
 /* Machine name of a writer, which may be a stage process: "p0" for "p0/1". */
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
@@ -157,9 +157,7 @@ void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* A writer can have connections to several of our stage processes. It is gone, and can no longer
  * write, when the last one is gone. */
 void machine_target_writer(void *self, const char *name, bool up, const char *text);
-enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                                 const kv_block_id *source, const kv_block_id *blocks,
-                                 uint32_t first, uint32_t count);
+enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);
 void machine_layout_send(struct machine *m, struct transport_peer *writer);

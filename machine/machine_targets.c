@@ -62,13 +62,10 @@ void machine_target_writer(void *self, const char *name, bool up, const char *te
         token_pool_writer_down(m->tokens, machine, text, m->now_us);
 }
 
-enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                                 const kv_block_id *source, const kv_block_id *blocks,
-                                 uint32_t first, uint32_t count)
+enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)
 {
     struct machine *m = self;
-    return m->executor->ops->target_write(m->executor, target, path, layer, source, blocks, first,
-                                          count);
+    return m->executor->ops->target_push(m->executor, push, layer_end);
 }
 
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,

@@ -320,12 +320,14 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
-    const struct compute_sequence *sequence = &slot->sequences[push->sequence];
-    for (uint32_t layer = first; layer < end && request->status >= 0; layer++) {
-        /* Both tables begin at the push's first block. */
-        request->status = kv_targets_write(s->targets, push->target, push->path, layer,
-                                           sequence->blocks + push->first, targets, 0, push->count);
-    }
+    struct kv_push writes = {.target = push->target,
+                             .path = push->path,
+                             /* Both tables begin at the push's first block. */
+                             .source = slot->sequences[push->sequence].blocks + push->first,
+                             .blocks = targets,
+                             .count = push->count,
+                             .layer = first};
+    request->status = kv_targets_push(s->targets, &writes, end);
     s->unsent = true;
 }
 

@@ -256,18 +256,17 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
     return t->targets[target].up && (t->targets[target].paths >> path & 1) != 0;
 }
 
-/* Writes the part of a layer that the process holds. */
-static enum status place_write(struct kv_targets *t, const struct place *place, uint32_t layer,
-                               const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                               uint32_t count)
+/* Writes the part of the push's layer that the process holds. */
+static enum status place_write(struct kv_targets *t, const struct place *place,
+                               const struct kv_push *push)
 {
     struct transport *transport = t->options.transport;
     /* The block exists on the machine, but not in this process. */
-    for (uint32_t i = first; i < first + count; i++)
-        if (blocks[i] >= place->arena.block_count)
+    for (uint32_t i = push->first; i < push->first + push->count; i++)
+        if (push->blocks[i] >= place->arena.block_count)
             return ST_INVALID;
-    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &place->arena, blocks, layer, first,
-                                     count, t->runs);
+    uint32_t runs = kv_transfer_plan(&t->options.arena, push->source, &place->arena, push->blocks,
+                                     push->layer, push->first, push->count, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)
@@ -276,18 +275,26 @@ static enum status place_write(struct kv_targets *t, const struct place *place, 
     return status;
 }
 
-enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t path, uint32_t layer,
-                             const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                             uint32_t count)
+static enum status layer_write(struct kv_targets *t, const struct kv_push *push)
 {
-    const struct target *entry = &t->targets[target];
+    const struct target *entry = &t->targets[push->target];
     enum status status = ST_OK;
-    assert(count <= t->options.context_blocks); /* There are at most `count` runs. */
-    if (!kv_targets_up(t, target, path))
-        return ST_UNREACHABLE;
     for (uint32_t i = 0; i < entry->count && status >= 0; i++)
-        if (has_layer(&entry->places[i].stage, path, layer))
-            status = place_write(t, &entry->places[i], layer, source, blocks, first, count);
+        if (has_layer(&entry->places[i].stage, push->path, push->layer))
+            status = place_write(t, &entry->places[i], push);
+    return status;
+}
+
+enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end)
+{
+    enum status status = ST_OK;
+    assert(push->count <= t->options.context_blocks); /* There are at most `count` runs. */
+    if (!kv_targets_up(t, push->target, push->path))
+        return ST_UNREACHABLE;
+    while (push->layer < layer_end && status >= 0) {
+        status = layer_write(t, push);
+        push->layer += status >= 0 ? 1 : 0;
+    }
     return status;
 }
 
