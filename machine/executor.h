@@ -70,12 +70,11 @@ struct executor_ops {
                          uint64_t cookie, bool requested);
 
     /* Events of the transport: for the peers that the executor has connected to; peer_flushed for
-     * all peers. peer_message returns false for a peer that sends the messages of a machine
-     * (transport/message.h): the caller decodes them. */
+     * all peers. peer_message: for peers of kind PEER_STAGE. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);
-    bool (*peer_message)(struct executor *e, struct transport_peer *peer, const uint8_t *data,
+    void (*peer_message)(struct executor *e, struct transport_peer *peer, const uint8_t *data,
                          size_t bytes);
     void (*peer_flushed)(struct executor *e, struct transport_peer *peer, uint64_t cookie,
                          enum status status);

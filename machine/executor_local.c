@@ -190,16 +190,6 @@ static void local_peer_down(struct executor *e, struct transport_peer *peer, con
     kv_targets_peer_down(local_of(e)->targets, peer, text);
 }
 
-static bool local_peer_message(struct executor *e, struct transport_peer *peer, const uint8_t *data,
-                               size_t bytes)
-{
-    (void)e;
-    (void)peer;
-    (void)data;
-    (void)bytes;
-    return false;
-}
-
 static void local_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
                                enum status status)
 {
@@ -225,7 +215,7 @@ static const struct executor_ops local_ops = {
     .target_flush = local_target_flush,
     .peer_up = local_peer_up,
     .peer_down = local_peer_down,
-    .peer_message = local_peer_message,
+    /* no peer_message: it has no peers of kind PEER_STAGE */
     .peer_flushed = local_peer_flushed,
 };
 

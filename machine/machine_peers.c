@@ -1,35 +1,16 @@
 /* machine_peers: connections, and the dispatch of messages. A peer that connected to this machine
- * is a gateway or a machine that writes KV; its `user` is the address of one of the two marks.
- * Peers that this machine connected to belong to prompt_links or to the executor. */
+ * is a gateway or a machine that writes KV. Peers that this machine connected to belong to
+ * prompt_links or to the executor. Each kind of peer has a handler. */
 #include "machine/machine_state.h"
 
 #include "common/log.h"
-#include "prompt_pool/kv_targets.h"
+#include "transport/peer_user.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static char mark_gateway;
-static char mark_writer;
-
-/* Who handles the peer's events. */
-enum peer_kind {
-    PEER_NEW, /* Connected to this machine; not up yet. */
-    PEER_GATEWAY,
-    PEER_WRITER,
-    PEER_LINK,     /* prompt_links has connected to it. */
-    PEER_EXECUTOR, /* The executor has connected to it. */
-};
-
-static enum peer_kind peer_kind(const struct transport_peer *peer)
-{
-    const void *user = transport_peer_user(peer);
-    if (user == NULL)
-        return PEER_NEW;
-    if (user == &mark_gateway || user == &mark_writer)
-        return user == &mark_gateway ? PEER_GATEWAY : PEER_WRITER;
-    return *(const enum kv_user *)user == KV_USER_LINK ? PEER_LINK : PEER_EXECUTOR;
-}
+static struct peer_user gateway_user = {.kind = PEER_GATEWAY};
+static struct peer_user writer_user = {.kind = PEER_WRITER};
 
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
 {
@@ -42,12 +23,12 @@ static const char *name_of(const struct transport_peer *peer)
 }
 
 /* A peer has connected to this machine: a machine that writes KV, or a gateway. */
-static void add_peer(struct machine *m, struct transport_peer *peer)
+static void new_up(struct machine *m, struct transport_peer *peer)
 {
     char name[LIMIT_NAME_BYTES];
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         machine_of_writer(name_of(peer), name);
-        transport_peer_set_user(peer, &mark_writer);
+        transport_peer_set_user(peer, &writer_user);
         token_pool_writer_up(m->tokens, name);
         machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
@@ -61,87 +42,10 @@ static void add_peer(struct machine *m, struct transport_peer *peer)
         doomed_add(&m->doomed, peer, "too many gateways are connected");
         return;
     }
-    transport_peer_set_user(peer, &mark_gateway);
+    transport_peer_set_user(peer, &gateway_user);
     m->changed = true;
     m->stats_at_us = m->now_us;
     log_info("gateway %s connected", name_of(peer));
-}
-
-static void on_up(void *self, struct transport_peer *peer)
-{
-    struct machine *m = self;
-    m->events++;
-    machine_peer_note(peer);
-    switch (peer_kind(peer)) {
-    case PEER_LINK:
-        prompt_links_up(m->links, peer, m->now_us);
-        return;
-    case PEER_EXECUTOR:
-        m->executor->ops->peer_up(m->executor, peer);
-        return;
-    default:
-        add_peer(m, peer);
-    }
-}
-
-static void gateway_down(struct machine *m, struct transport_peer *peer)
-{
-    machine_gateway_remove(m, peer);
-    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
-    token_pool_gateway_gone(m->tokens, peer, m->now_us);
-}
-
-static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
-{
-    char name[LIMIT_NAME_BYTES];
-    m->changed = true;
-    doomed_remove(&m->doomed, peer);
-    switch (peer_kind(peer)) {
-    case PEER_NEW:
-        log_info("a peer was refused: %s", text);
-        return;
-    case PEER_LINK:
-        prompt_links_down(m->links, peer, text, m->now_us);
-        return;
-    case PEER_EXECUTOR:
-        m->executor->ops->peer_down(m->executor, peer, text, m->now_us);
-        return;
-    case PEER_GATEWAY:
-        log_info("gateway %s is gone: %s", name_of(peer), text);
-        gateway_down(m, peer);
-        return;
-    case PEER_WRITER:
-        machine_of_writer(name_of(peer), name);
-        log_info("machine %s is gone: %s", name_of(peer), text);
-        token_pool_writer_down(m->tokens, name, text, m->now_us);
-    }
-}
-
-static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
-{
-    struct machine *m = self;
-    (void)why; /* the text says why */
-    m->events++;
-    remove_peer(m, peer, text);
-}
-
-void machine_peers_drop(struct machine *m)
-{
-    struct doomed_peer doomed;
-    while (doomed_take(&m->doomed, &doomed)) {
-        m->events++; /* memory may be free now */
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        remove_peer(m, doomed.peer, doomed.why);
-        transport_disconnect(m->transport, doomed.peer);
-    }
-}
-
-static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
-{
-    struct machine *m = self;
-    m->events++;
-    m->changed = true;
-    m->executor->ops->peer_flushed(m->executor, peer, cookie, status);
 }
 
 static void refuse_new(struct machine *m, struct transport_peer *peer,
@@ -225,26 +129,130 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     doomed_add(&m->doomed, peer, error.text);
 }
 
+/* A token machine that this machine has connected to sends STAGES, and nothing else. */
+static void target_message(struct machine *m, struct transport_peer *peer,
+                           const struct message *message)
+{
+    if (message->kind != MESSAGE_STAGES)
+        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
+    else if (peer_kind_of(peer) == PEER_LINK)
+        prompt_links_stages(m->links, peer, &message->stages, m->now_us);
+}
+
+static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    (void)m;
+    (void)peer;
+    log_info("a peer was refused: %s", text);
+}
+
+static void gateway_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    log_info("gateway %s is gone: %s", name_of(peer), text);
+    machine_gateway_remove(m, peer);
+    prompt_pool_gateway_gone(m->prompts, peer, m->now_us);
+    token_pool_gateway_gone(m->tokens, peer, m->now_us);
+}
+
+static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    char name[LIMIT_NAME_BYTES];
+    machine_of_writer(name_of(peer), name);
+    log_info("machine %s is gone: %s", name_of(peer), text);
+    token_pool_writer_down(m->tokens, name, text, m->now_us);
+}
+
+static void link_up(struct machine *m, struct transport_peer *peer)
+{
+    prompt_links_up(m->links, peer, m->now_us);
+}
+
+static void link_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    prompt_links_down(m->links, peer, text, m->now_us);
+}
+
+static void executor_up(struct machine *m, struct transport_peer *peer)
+{
+    m->executor->ops->peer_up(m->executor, peer);
+}
+
+static void executor_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    m->executor->ops->peer_down(m->executor, peer, text, m->now_us);
+}
+
+/* What this machine does with the events of one kind of peer. */
+static const struct {
+    void (*up)(struct machine *m, struct transport_peer *peer);
+    void (*down)(struct machine *m, struct transport_peer *peer, const char *text);
+    /* NULL = the messages of these peers are the executor's (transport/stage_message.h). */
+    void (*message)(struct machine *m, struct transport_peer *peer, const struct message *message);
+} handlers[PEER_KIND_COUNT] = {
+    [PEER_NEW] = {new_up, refused_down, target_message},
+    [PEER_GATEWAY] = {new_up, gateway_down, gateway_message},
+    [PEER_WRITER] = {new_up, writer_down, writer_message},
+    [PEER_LINK] = {link_up, link_down, target_message},
+    [PEER_TARGET] = {executor_up, executor_down, target_message},
+    [PEER_STAGE] = {executor_up, executor_down, NULL},
+};
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    m->events++;
+    machine_peer_note(peer);
+    handlers[peer_kind_of(peer)].up(m, peer);
+}
+
+static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    m->changed = true;
+    doomed_remove(&m->doomed, peer);
+    handlers[peer_kind_of(peer)].down(m, peer, text);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct machine *m = self;
+    (void)why; /* the text says why */
+    m->events++;
+    remove_peer(m, peer, text);
+}
+
+void machine_peers_drop(struct machine *m)
+{
+    struct doomed_peer doomed;
+    while (doomed_take(&m->doomed, &doomed)) {
+        m->events++; /* memory may be free now */
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
+        remove_peer(m, doomed.peer, doomed.why);
+        transport_disconnect(m->transport, doomed.peer);
+    }
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct machine *m = self;
+    m->events++;
+    m->changed = true;
+    m->executor->ops->peer_flushed(m->executor, peer, cookie, status);
+}
+
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
     struct machine *m = self;
     struct message message;
     struct error error;
+    const enum peer_kind kind = peer_kind_of(peer);
     m->events++;
     m->changed = true;
-    const enum peer_kind kind = peer_kind(peer);
-    if (kind == PEER_EXECUTOR && m->executor->ops->peer_message(m->executor, peer, data, bytes))
-        return;
-    if (message_decode(data, bytes, &message, &error) != ST_OK)
+    if (handlers[kind].message == NULL)
+        m->executor->ops->peer_message(m->executor, peer, data, bytes);
+    else if (message_decode(data, bytes, &message, &error) == ST_OK)
+        handlers[kind].message(m, peer, &message);
+    else
         doomed_add(&m->doomed, peer, error.text);
-    else if (kind == PEER_GATEWAY)
-        gateway_message(m, peer, &message);
-    else if (kind == PEER_WRITER)
-        writer_message(m, peer, &message);
-    else if (message.kind != MESSAGE_STAGES)
-        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
-    else if (kind == PEER_LINK)
-        prompt_links_stages(m->links, peer, &message.stages, m->now_us);
 }
 
 struct transport_events machine_transport_events(void)

@@ -91,7 +91,8 @@ static enum status open_places(struct pipeline *p, struct error *error)
     for (uint32_t i = 0; i < p->plan->place_count && status == ST_OK; i++) {
         const struct stage_place *from = &p->plan->places[i];
         struct place *place = &p->places[i];
-        *place = (struct place){.user = KV_USER_STAGE, .index = i, .retry_us = RETRY_FIRST_US};
+        *place =
+            (struct place){.user = {PEER_STAGE, place}, .index = i, .retry_us = RETRY_FIRST_US};
         place->child.pidfd = place->child.ready_fd = -1;
         stage_name(p->options.entry->name, i, place->name);
         if (from->config.address[0] != 0) {
@@ -230,7 +231,7 @@ static void connect_place(struct pipeline *p, struct place *place, int64_t now_u
 {
     struct error error;
     place->state = PLACE_CONNECTING;
-    if (transport_connect(p->transport, place->address, place, &place->peer, &error) < 0)
+    if (transport_connect(p->transport, place->address, &place->user, &place->peer, &error) < 0)
         retry_later(place, now_us, error.text);
 }
 
@@ -309,7 +310,7 @@ static int64_t pipeline_progress(struct executor *e, int64_t now_us)
 static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
 {
     struct pipeline *p = pipeline_of(e);
-    struct place *place = transport_peer_user(peer);
+    struct place *place = peer_object_of(peer);
     const char *name = transport_peer_identity(peer)->name;
     if (strcmp(name, place->name) != 0) {
         pipeline_fail(p, "%.100s is \"%s\", want stage %s", place->address, name, place->name);
@@ -324,7 +325,7 @@ static void pipeline_peer_down(struct executor *e, struct transport_peer *peer, 
                                int64_t now_us)
 {
     struct pipeline *p = pipeline_of(e);
-    struct place *place = transport_peer_user(peer);
+    struct place *place = peer_object_of(peer);
     if (place->state == PLACE_CONNECTING) {
         retry_later(place, now_us, text);
         return;
@@ -380,10 +381,11 @@ static void pipeline_layout(const struct executor *e, struct message_stages *out
     *out = (struct message_stages){.count = p->plan->place_count, .stages = p->stages};
 }
 
-static void take_message(struct pipeline *p, struct transport_peer *peer, const uint8_t *data,
-                         size_t bytes)
+static void pipeline_peer_message(struct executor *e, struct transport_peer *peer,
+                                  const uint8_t *data, size_t bytes)
 {
-    struct place *place = transport_peer_user(peer);
+    struct pipeline *p = pipeline_of(e);
+    struct place *place = peer_object_of(peer);
     struct stage_message message;
     struct error error;
     if (stage_message_decode(data, bytes, &message, &error) != ST_OK) {
@@ -417,13 +419,6 @@ static void take_message(struct pipeline *p, struct transport_peer *peer, const 
         pipeline_fail(p, "stage %s: %s is no message of a stage", place->name,
                       stage_message_name(message.kind));
     }
-}
-
-static bool pipeline_peer_message(struct executor *e, struct transport_peer *peer,
-                                  const uint8_t *data, size_t bytes)
-{
-    take_message(pipeline_of(e), peer, data, bytes);
-    return true;
 }
 
 static void pipeline_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,

@@ -15,7 +15,7 @@
 
 #include "common/child.h"
 #include "machine/executor.h"
-#include "prompt_pool/kv_targets.h"
+#include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
 enum place_state {
@@ -27,9 +27,8 @@ enum place_state {
     PLACE_READY,
 };
 
-struct place { /* A stage process, as the head sees it. */
-    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
-    enum kv_user user;
+struct place {             /* A stage process, as the head sees it. */
+    struct peer_user user; /* The `user` of its connection. */
     enum place_state state;
     uint32_t index;
     char name[LIMIT_NAME_BYTES];

@@ -211,7 +211,7 @@ static bool turn_round(struct stage *s)
     transport_progress(s->transport);
     engine_look(s);
     stage_jobs_start(s);
-    stage_ready_look(s);
+    stage_ready_report(s);
     stage_peers_drop(s);
     return s->events > 0 || s->unsent;
 }

@@ -7,6 +7,7 @@
 #include "machine/stage.h"
 #include "prompt_pool/kv_targets.h"
 #include "transport/doomed.h"
+#include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
@@ -36,9 +37,8 @@ enum stage_group_state {
     GROUP_FAILED,
 };
 
-struct stage_next { /* A process of the next stage. */
-    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
-    enum kv_user user;
+struct stage_next {        /* A process of the next stage. */
+    struct peer_user user; /* The `user` of its connection. */
     uint64_t paths;
     struct transport_peer *peer;
     bool up;
@@ -103,9 +103,9 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
 void stage_peers_drop(struct stage *s);
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Reports to the head, once, when everything works. */
-void stage_ready_look(struct stage *s);
+void stage_ready_report(struct stage *s);
 
-void stage_tell_state(struct stage *s, bool ready, const char *text);
+void stage_state_send(struct stage *s, bool ready, const char *text);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */

@@ -3,6 +3,8 @@
  * is checked before any connection is made, so nothing that is written is lost or counted twice. */
 #include "prompt_pool/kv_targets.h"
 
+#include "transport/peer_user.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 
 /* One process of a target. */
 struct place {
-    enum kv_user user; /* KV_USER_PLACE. The struct is the `user` of its connection. */
+    struct peer_user user; /* The `user` of its connection. */
     uint32_t target;
     struct message_stage stage;
     struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
@@ -209,7 +211,7 @@ static bool place_connect(struct kv_targets *t, struct place *place, struct tran
         return true;
     }
     place->ours = true;
-    if (transport_connect(t->options.transport, place->stage.address, place, &place->peer,
+    if (transport_connect(t->options.transport, place->stage.address, &place->user, &place->peer,
                           &error) >= 0)
         return true;
     place->peer = NULL;
@@ -240,7 +242,9 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
     for (uint32_t i = 0; i < stages->count; i++)
         if (overlaps(t, &stages->stages[i]))
             entry->places[entry->count++] =
-                (struct place){.user = KV_USER_PLACE, .target = target, .stage = stages->stages[i]};
+                (struct place){.target = target, .stage = stages->stages[i]};
+    for (uint32_t i = 0; i < entry->count; i++)
+        entry->places[i].user = (struct peer_user){PEER_TARGET, &entry->places[i]};
     if (entry->count == 0) {
         fail(t, target, "it has no path");
         return;
@@ -333,7 +337,7 @@ void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer,
 
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
 {
-    struct place *place = transport_peer_user(peer);
+    struct place *place = peer_object_of(peer);
     const struct target *entry = &t->targets[place->target];
     const char *name = transport_peer_identity(peer)->name;
     size_t length = strlen(entry->name);
@@ -351,7 +355,7 @@ void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
 
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text)
 {
-    struct place *place = transport_peer_user(peer);
+    struct place *place = peer_object_of(peer);
     char copy[256];
     snprintf(copy, sizeof(copy), "%.255s", text);
     place->peer = NULL;

@@ -17,9 +17,6 @@
 
 struct kv_targets;
 
-/* First member of the `user` of each connection that this machine makes; tells the users apart. */
-enum kv_user { KV_USER_LINK, KV_USER_PLACE, KV_USER_STAGE };
-
 struct kv_targets_options {
     struct transport *transport;
     struct kv_arena arena;   /* Layout of this process's region: its layers and heads. */
@@ -69,8 +66,8 @@ enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t
  * kv_targets_up, and a cookie that differs from those of pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
-/* To be called on the transport's events: peer_up and peer_down for peers whose user begins with
- * KV_USER_PLACE, flushed for all. */
+/* To be called on the transport's events: peer_up and peer_down for peers of kind PEER_TARGET
+ * (transport/peer_user.h), flushed for all. */
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer);
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text);
 void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,

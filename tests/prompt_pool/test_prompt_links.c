@@ -3,8 +3,8 @@
  * disappear over the loopback transport; the test sets the time. */
 #include "tests/check.h"
 
-#include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_links.h"
+#include "transport/peer_user.h"
 
 #include <string.h>
 
@@ -81,7 +81,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     struct message message;
     struct error error;
     (void)self;
-    CHECK(*(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK);
+    CHECK(peer_kind_of(peer) == PEER_LINK);
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
     prompt_links_stages(links, peer, &message.stages, now_us);
 }

@@ -12,6 +12,7 @@
 #include "common/random.h"
 #include "prompt_pool/kv_targets.h"
 #include "prompt_pool/prompt_pool.h"
+#include "transport/peer_user.h"
 #include "transport/transport_loopback.h"
 
 #include <stdlib.h>
@@ -227,7 +228,7 @@ static void target_down(void *self, struct transport_peer *peer, enum status why
 
 static bool is_link(struct transport_peer *peer)
 {
-    return *(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK;
+    return peer_kind_of(peer) == PEER_LINK;
 }
 
 static void pool_up(void *self, struct transport_peer *peer)
