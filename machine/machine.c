@@ -93,8 +93,8 @@ static void send_stats(struct machine *m)
         return;
     struct message_stats stats;
     machine_stats(m, &stats);
-    machine_gateways_tell(m, &stats);
-    machine_prefixes_tell(m);
+    machine_gateways_report(m, &stats);
+    machine_prefixes_report(m);
 }
 
 /* Returns true when the round caused something that the next round has to handle. */

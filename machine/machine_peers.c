@@ -75,14 +75,14 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
             refuse_new(m, peer, &message->reserve.request);
         else
             token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
-        machine_gateway_took(m, peer, 0, 1);
+        machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             refuse_new(m, peer, &message->prefill.request);
         else
             prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
-        machine_gateway_took(m, peer, message->prefill.prompt_count, 0);
+        machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
         on_cancel(m, &message->cancel);

@@ -17,7 +17,7 @@
 #define MACHINE_GATEWAYS_MAX 8
 
 /* Demand that gateways sent, counted since the gateway or the machine started. */
-struct machine_taken {
+struct machine_demand {
     uint64_t prompt_tokens;
     uint64_t answers;
 };
@@ -25,10 +25,10 @@ struct machine_taken {
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
     enum pool role;              /* The current pool that it sent last. */
-    struct machine_taken taken;
-    struct message_others told; /* The OTHERS message that it got last. */
-    /* It has been told the contents of the prefix cache, except for the latest changes. */
-    bool prefixes_told;
+    struct machine_demand demand;
+    struct message_others others_sent; /* The OTHERS message that was sent to it last. */
+    /* The contents of the prefix cache were sent to it, except for the latest changes. */
+    bool prefixes_sent;
 };
 
 struct machine_prefixes; /* See machine_prefixes.c. */
@@ -80,7 +80,7 @@ struct machine {
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
-    struct machine_taken taken;
+    struct machine_demand demand;
     /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
      * send. */
     enum pool home;
@@ -117,7 +117,7 @@ void machine_batch_abandon(struct machine *m);
  */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
-void machine_prefixes_tell(struct machine *m);
+void machine_prefixes_report(struct machine *m);
 
 /* machine_gateways.c */
 /* Returns NULL if no gateway has that name. */
@@ -129,11 +129,11 @@ uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *p
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
 /* Counts prompt tokens and answers that the gateway sent. */
-void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
-                          uint32_t prompt_tokens, uint32_t answers);
+void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
+                                uint32_t prompt_tokens, uint32_t answers);
 /* Sends STATS to all gateways, and OTHERS to each one for which the other gateways' load has
  * changed. */
-void machine_gateways_tell(struct machine *m, const struct message_stats *stats);
+void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* machine_peers.c */
 struct transport_events machine_transport_events(void);

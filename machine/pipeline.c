@@ -183,15 +183,15 @@ static bool pipeline_can_start(const struct executor *e)
 static void child_ready(struct pipeline *p, struct place *place)
 {
     const char *address;
-    enum child_said said = child_read(place->child.ready_fd, &place->line, &address);
-    if (said == CHILD_NOT_YET)
+    enum child_said outcome = child_read(place->child.ready_fd, &place->line, &address);
+    if (outcome == CHILD_NOT_YET)
         return;
     close(place->child.ready_fd); /* this also removes it from the epoll set */
     place->child.ready_fd = -1;
-    if (said == CHILD_NONSENSE)
+    if (outcome == CHILD_NONSENSE)
         pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", place->name,
                       place->line.text);
-    if (said != CHILD_READY)
+    if (outcome != CHILD_READY)
         return;
     snprintf(place->address, sizeof(place->address), "%s", address);
     place->state = PLACE_APART;
@@ -222,9 +222,9 @@ static void retry_later(struct place *place, int64_t now_us, const char *text)
     place->peer = NULL;
     place->retry_at_us = now_us + place->retry_us;
     place->retry_us = 2 * place->retry_us < RETRY_MAX_US ? 2 * place->retry_us : RETRY_MAX_US;
-    if (strncmp(place->said, text, sizeof(place->said) - 1) != 0)
+    if (strncmp(place->retry_reason, text, sizeof(place->retry_reason) - 1) != 0)
         log_warn("stage %s: %s; tries again", place->name, text);
-    snprintf(place->said, sizeof(place->said), "%.255s", text);
+    snprintf(place->retry_reason, sizeof(place->retry_reason), "%.255s", text);
 }
 
 static void connect_place(struct pipeline *p, struct place *place, int64_t now_us)
@@ -318,7 +318,7 @@ static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
     }
     place->state = PLACE_CONNECTED;
     place->retry_us = RETRY_FIRST_US;
-    place->said[0] = 0;
+    place->retry_reason[0] = 0;
 }
 
 static void pipeline_peer_down(struct executor *e, struct transport_peer *peer, const char *text,

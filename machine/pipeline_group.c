@@ -4,12 +4,12 @@
 void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group)
 {
     const struct stage_place *at = &p->plan->places[place->index];
-    if (at->shard.rank != 0 || at->shard.ranks == 1 || place->grouped ||
+    if (at->shard.rank != 0 || at->shard.ranks == 1 || place->group_made ||
         place->state < PLACE_OPENING) {
         pipeline_fail(p, "stage %s: it makes a group that nobody has asked for", place->name);
         return;
     }
-    place->grouped = true;
+    place->group_made = true;
     place->group = *group;
     pipeline_groups_send(p);
 }
@@ -22,7 +22,7 @@ static void group_send_when_open(struct pipeline *p, uint32_t first)
         if (places[rank].state < PLACE_OPENING)
             return;
     const struct stage_message message = {.kind = STAGE_GROUP, .group = places[0].group};
-    places[0].group_told = true;
+    places[0].group_sent = true;
     for (uint32_t rank = 0; rank < ranks; rank++)
         pipeline_send(p, &places[rank], &message);
 }
@@ -30,6 +30,6 @@ static void group_send_when_open(struct pipeline *p, uint32_t first)
 void pipeline_groups_send(struct pipeline *p)
 {
     for (uint32_t i = 0; i < p->plan->place_count; i++)
-        if (p->places[i].grouped && !p->places[i].group_told)
+        if (p->places[i].group_made && !p->places[i].group_sent)
             group_send_when_open(p, i);
 }

@@ -38,10 +38,10 @@ struct place {             /* A stage process, as the head sees it. */
     struct child_line line;
     int64_t retry_at_us;
     int64_t retry_us;
-    char said[256]; /* Latest logged reason why it cannot be reached. */
+    char retry_reason[256]; /* Latest logged reason why it cannot be reached. */
     struct stage_load load;
-    bool grouped;    /* Rank 0: it has made its group. */
-    bool group_told; /* Rank 0: the group was sent to all ranks. */
+    bool group_made; /* Rank 0: it has made its group. */
+    bool group_sent; /* Rank 0: the group was sent to all ranks. */
     struct stage_group group;
 };
 

@@ -85,7 +85,7 @@ static void head_down(struct stage *s, struct transport_peer *peer, const char *
     log_warn("machine %s is gone: %s", s->entry->name, text);
     s->head = NULL;
     s->opened = false;
-    s->told_ready = false;
+    s->ready_sent = false;
     for (uint32_t i = 0; i < s->next_count; i++)
         if (s->next[i].peer != NULL)
             transport_disconnect(s->transport, s->next[i].peer);
@@ -200,13 +200,13 @@ static void on_open(struct stage *s, const struct stage_open *open)
 void stage_ready_report(struct stage *s)
 {
     char text[256];
-    if (!s->opened || s->told_ready || s->running != NULL ||
+    if (!s->opened || s->ready_sent || s->running != NULL ||
         (stage_is_rank(s) && s->group != GROUP_JOINED))
         return;
     for (uint32_t i = 0; i < s->next_count; i++)
         if (!s->next[i].up)
             return;
-    s->told_ready = true;
+    s->ready_sent = true;
     s->changed = true;
     snprintf(text, sizeof(text), "%.128s%s%.100s", device_text(&s->device),
              s->next_count > 0 ? ", activations travel by " : "",
@@ -363,7 +363,7 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     struct stage *s = self;
     s->events++;
     if (peer_kind_of(peer) == PEER_STAGE)
-        stage_sent(s, peer, cookie, status);
+        stage_activations_sent(s, peer, cookie, status);
     else
         kv_targets_flushed(s->targets, peer, cookie, status);
 }

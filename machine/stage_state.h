@@ -67,7 +67,7 @@ struct stage {
 
     struct transport_peer *head; /* NULL = none. */
     bool opened;                 /* It has sent OPEN, which agrees with our config. */
-    bool told_ready;
+    bool ready_sent;
     enum stage_group_state group;
     uint32_t next_count;
     struct stage_next next[LIMIT_STAGES];
@@ -129,7 +129,8 @@ void stage_jobs_start(struct stage *s);  /* Starts the next batch if the engine 
 void stage_jobs_forget(struct stage *s); /* The head is gone: forgets all batches and tables. */
 /* A flush is complete: the activations have arrived at the next stage (the cookie holds serial and
  * slot), or a request's KV has arrived. */
-void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status);
+void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
+                            enum status status);
 void stage_flushed(void *self, uint64_t cookie, enum status status);
 
 #endif
