@@ -245,8 +245,8 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
     }
 }
 
-/* Hands the results to the request tables; what is left of the prompts' KV is pushed after the first
- * token has been sent (prompt_pool_settle). The samples are in the order of the items; some items
+/* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
+ * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some items
  * (chunks of a long prompt) have none. */
 void machine_batch_done(void *self, uint32_t slot)
 {

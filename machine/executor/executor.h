@@ -1,6 +1,6 @@
-/* executor: what computes a machine's batches, keeps their KV and pushes KV to token machines. There
- * are two: local.c is one engine in the machine's own process; pipeline.c drives stage
- * processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
+/* executor: what computes a machine's batches, keeps their KV and pushes KV to token machines.
+ * There are two: local.c is one engine in the machine's own process; pipeline.c drives
+ * stage processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
  * operations and does not know which executor it has.
  *
  * The machine's event loop thread makes every call. An executor knows no requests: block tables,
@@ -124,9 +124,9 @@ struct executor_options {
     void *self; /* First argument of the calls. */
 };
 
-/* Open an executor in the machine's process, or one that starts the stage processes of this host and
- * connects to all stage processes of the machine. *out is set also after an error, unless there was
- * no memory for it: then the caller stops, disconnects and closes it. */
+/* Open an executor in the machine's process, or one that starts the stage processes of this host
+ * and connects to all stage processes of the machine. *out is set also after an error, unless there
+ * was no memory for it; the caller then stops, disconnects and closes the executor. */
 enum status executor_local_open(const struct executor_options *options, struct executor **out,
                                 struct error *error);
 enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,
