@@ -3,6 +3,8 @@
  * is checked before any connection is made, so nothing that is written is lost or counted twice. */
 #include "kvcache/kv_targets.h"
 
+#include "transport/peer_user.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 
 /* One process of a target. */
 struct target_process {
-    enum kv_user user; /* KV_USER_TARGET. The struct is the `user` of its connection. */
+    struct peer_user user; /* The `user` of its connection. */
     uint32_t target;
     struct message_stage stage;
     struct kv_arena arena; /* Layout of its region, set when the whole target is up. */
@@ -210,8 +212,8 @@ static bool process_connect(struct kv_targets *t, struct target_process *process
         return true;
     }
     process->ours = true;
-    if (transport_connect(t->options.transport, process->stage.address, process, &process->peer,
-                          &error) >= 0)
+    if (transport_connect(t->options.transport, process->stage.address, &process->user,
+                          &process->peer, &error) >= 0)
         return true;
     process->peer = NULL;
     target_fail(t, process->target, error.text);
@@ -240,8 +242,10 @@ void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
     }
     for (uint32_t i = 0; i < stages->count; i++)
         if (overlaps(t, &stages->stages[i]))
-            entry->processes[entry->count++] = (struct target_process){
-                .user = KV_USER_TARGET, .target = target, .stage = stages->stages[i]};
+            entry->processes[entry->count++] =
+                (struct target_process){.target = target, .stage = stages->stages[i]};
+    for (uint32_t i = 0; i < entry->count; i++)
+        entry->processes[i].user = (struct peer_user){PEER_TARGET, &entry->processes[i]};
     if (entry->count == 0) {
         target_fail(t, target, "it has no path");
         return;
@@ -257,18 +261,17 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path)
     return t->targets[target].up && (t->targets[target].paths >> path & 1) != 0;
 }
 
-/* Writes the part of a layer that the process holds. */
+/* Writes the part of the push's layer that the process holds. */
 static enum status process_write(struct kv_targets *t, const struct target_process *process,
-                                 uint32_t layer, const kv_block_id *source,
-                                 const kv_block_id *blocks, uint32_t first, uint32_t count)
+                                 const struct kv_push *push)
 {
     struct transport *transport = t->options.transport;
     /* The block exists on the machine, but not in this process. */
-    for (uint32_t i = first; i < first + count; i++)
-        if (blocks[i] >= process->arena.block_count)
+    for (uint32_t i = push->first; i < push->first + push->count; i++)
+        if (push->blocks[i] >= process->arena.block_count)
             return ST_INVALID;
-    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &process->arena, blocks, layer,
-                                     first, count, t->runs);
+    uint32_t runs = kv_transfer_plan(&t->options.arena, push->source, &process->arena, push->blocks,
+                                     push->layer, push->first, push->count, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)
@@ -277,18 +280,26 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
     return status;
 }
 
-enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t path, uint32_t layer,
-                             const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                             uint32_t count)
+static enum status layer_write(struct kv_targets *t, const struct kv_push *push)
 {
-    const struct target *entry = &t->targets[target];
+    const struct target *entry = &t->targets[push->target];
     enum status status = ST_OK;
-    assert(count <= t->options.context_blocks); /* There are at most `count` runs. */
-    if (!kv_targets_up(t, target, path))
-        return ST_UNREACHABLE;
     for (uint32_t i = 0; i < entry->count && status >= 0; i++)
-        if (has_layer(&entry->processes[i].stage, path, layer))
-            status = process_write(t, &entry->processes[i], layer, source, blocks, first, count);
+        if (has_layer(&entry->processes[i].stage, push->path, push->layer))
+            status = process_write(t, &entry->processes[i], push);
+    return status;
+}
+
+enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end)
+{
+    enum status status = ST_OK;
+    assert(push->count <= t->options.context_blocks); /* There are at most `count` runs. */
+    if (!kv_targets_up(t, push->target, push->path))
+        return ST_UNREACHABLE;
+    while (push->layer < layer_end && status >= 0) {
+        status = layer_write(t, push);
+        push->layer += status >= 0 ? 1 : 0;
+    }
     return status;
 }
 
@@ -327,7 +338,7 @@ void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer,
 
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
 {
-    struct target_process *process = transport_peer_user(peer);
+    struct target_process *process = peer_object_of(peer);
     const struct target *entry = &t->targets[process->target];
     const char *name = transport_peer_identity(peer)->name;
     size_t length = strlen(entry->name);
@@ -345,7 +356,7 @@ void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer)
 
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text)
 {
-    struct target_process *process = transport_peer_user(peer);
+    struct target_process *process = peer_object_of(peer);
     char copy[256];
     snprintf(copy, sizeof(copy), "%.255s", text);
     process->peer = NULL;

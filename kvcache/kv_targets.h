@@ -17,9 +17,6 @@
 
 struct kv_targets;
 
-/* First member of the `user` of each connection that this machine makes; tells the users apart. */
-enum kv_user { KV_USER_LINK, KV_USER_TARGET, KV_USER_STAGE };
-
 struct kv_targets_options {
     struct transport *transport;
     struct kv_arena arena;   /* Layout of this process's region: its layers and heads. */
@@ -48,20 +45,29 @@ void kv_targets_drop(struct kv_targets *t, uint32_t target);
 /* True if the target is up and has the path (< LIMIT_STAGE_PATHS). */
 bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path);
 
-/* Writes our heads of one layer for the blocks [first, first + count), of a request that takes
- * `path` through the target. Requires one of our layers and count <= context_blocks. Writes to
- * every process that holds a part. Returns ST_UNREACHABLE if the target is not up or has no such
- * path, ST_INVALID if a process does not have a block, or the transport's error. After any error
- * the request has failed. */
-enum status kv_targets_write(struct kv_targets *t, uint32_t target, uint32_t path, uint32_t layer,
-                             const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                             uint32_t count);
+/* KV of one request that goes to a target. */
+struct kv_push {
+    uint32_t target;
+    uint32_t path;             /* The request's path through the target's stages. */
+    const kv_block_id *source; /* Our block source[i] is written to the target's block blocks[i], */
+    const kv_block_id *blocks; /* for i in [first, first + count). */
+    uint32_t first;
+    uint32_t count;
+    uint32_t layer; /* First layer that is not written yet. */
+};
+
+/* Writes our heads of the layers [push->layer, layer_end) to every process that holds a part of
+ * them, and moves push->layer past each layer written. Requires that these layers are ours, and
+ * count <= context_blocks. Returns ST_UNREACHABLE if the target is not up or has no such path,
+ * ST_INVALID if a process does not have a block, or the transport's error. After any error the
+ * request has failed. */
+enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
 /* Asks for `flushed` when everything written to the processes of the path has arrived. Requires
  * kv_targets_up, and a cookie that differs from those of pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
-/* To be called on the transport's events: peer_up and peer_down for peers whose user begins with
- * KV_USER_TARGET, flushed for all. */
+/* To be called on the transport's events: peer_up and peer_down for peers of kind PEER_TARGET
+ * (transport/peer_user.h), flushed for all. */
 void kv_targets_peer_up(struct kv_targets *t, struct transport_peer *peer);
 void kv_targets_peer_down(struct kv_targets *t, struct transport_peer *peer, const char *text);
 void kv_targets_flushed(struct kv_targets *t, const struct transport_peer *peer, uint64_t cookie,

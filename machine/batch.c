@@ -1,5 +1,5 @@
 /* machine_batch: converts a batch of the scheduler to rows, block tables and sampling rules, has
- * the engine compute it, and hands the tokens to the request tables. The next batch starts before
+ * the executor compute it, and hands the tokens to the request tables. The next batch starts before
  * the tokens of the last one are sent (machine_turn). */
 #include "machine/state.h"
 
@@ -52,7 +52,7 @@ static void batch_close(struct machine_batch *batch)
 
 enum status machine_batch_open(struct machine *m)
 {
-    m->batch_count = m->pipeline != NULL ? stage_plan_slots(&m->shape.plan) : 1;
+    m->batch_count = stage_plan_slots(&m->shape.plan);
     m->batches = calloc(m->batch_count, sizeof(m->batches[0]));
     enum status status = m->batches != NULL ? ST_OK : ST_NO_MEMORY;
     for (uint32_t i = 0; i < m->batch_count && status == ST_OK; i++)
@@ -70,18 +70,16 @@ void machine_batch_close(struct machine *m)
 void machine_batch_abandon(struct machine *m)
 {
     uint32_t index;
-    uint32_t path = 0;
-    do {
-        while (m->sched != NULL && sched_machine_batch_oldest(m->sched, path, &index))
+    for (uint32_t path = 0; m->sched != NULL && path < m->shape.plan.paths.path_count; path++)
+        while (sched_machine_batch_oldest(m->sched, path, &index))
             sched_machine_batch_done(m->sched, index);
-    } while (++path < m->shape.plan.paths.path_count);
 }
 
 bool machine_batch_in_flight(const struct machine *m)
 {
     uint32_t index;
-    bool any = sched_machine_batch_oldest(m->sched, 0, &index);
-    for (uint32_t path = 1; path < m->shape.plan.paths.path_count; path++)
+    bool any = false;
+    for (uint32_t path = 0; path < m->shape.plan.paths.path_count; path++)
         any |= sched_machine_batch_oldest(m->sched, path, &index);
     return any;
 }
@@ -198,13 +196,14 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     return batch;
 }
 
-/* Starts as many batches as may be in flight, on each path in turn. */
-static void fill_pipeline(struct machine *m)
+/* Starts as many batches as the executor and the scheduler allow, on each path in turn. */
+static void start_batches(struct machine *m)
 {
+    struct executor *executor = m->executor;
     struct machine_batch *batch;
     for (uint32_t path = 0; path < m->shape.plan.paths.path_count; path++) {
-        while ((batch = batch_next(m, path)) != NULL) {
-            const struct pipeline_batch job = {
+        while (executor->ops->can_start(executor) && (batch = batch_next(m, path)) != NULL) {
+            const struct executor_batch job = {
                 .slot = batch->items.index,
                 .path = path,
                 .job = &batch->job,
@@ -212,9 +211,10 @@ static void fill_pipeline(struct machine *m)
                 .owners = batch->owners,
                 .pushes = batch->pushes,
             };
-            pipeline_start(m->pipeline, &job);
-            m->unsent = true;
-            token_pool_grow(m->tokens);
+            executor->ops->start(executor, &job);
+            m->unsent |= executor->queues_messages;
+            if (executor->ops->can_start(executor))
+                token_pool_grow(m->tokens);
         }
     }
 }
@@ -224,13 +224,7 @@ void machine_batch_start(struct machine *m)
     sched_machine_time(m->sched, m->now_us);
     token_pool_grow(m->tokens);
     token_pool_grant(m->tokens, m->now_us);
-    if (m->pipeline != NULL) {
-        fill_pipeline(m);
-    } else if (m->running == NULL) {
-        m->running = batch_next(m, 0);
-        if (m->running != NULL)
-            engine_start(m->device.engine, &m->running->job);
-    }
+    start_batches(m);
     token_pool_deadlock_break(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
 }
 
@@ -251,10 +245,13 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
     }
 }
 
-/* Hands the results to the request tables. The samples are in the order of the items; some items
+/* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
+ * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some items
  * (chunks of a long prompt) have none. */
-static void batch_end(struct machine *m, struct machine_batch *batch)
+void machine_batch_done(void *self, uint32_t slot)
 {
+    struct machine *m = self;
+    struct machine_batch *batch = &m->batches[slot];
     uint32_t sampled = 0;
     m->changed = true;
     uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
@@ -278,33 +275,9 @@ static void batch_end(struct machine *m, struct machine_batch *batch)
     }
 }
 
-void machine_batch_progress(struct machine *m)
+void machine_batch_layers(void *self, uint32_t layers)
 {
-    if (m->pipeline != NULL)
-        return; /* results arrive as messages */
-    struct engine_progress progress = engine_poll(m->device.engine);
-    struct machine_batch *batch = m->running;
-    if (batch == NULL)
-        return;
-    if (progress.done) { /* the remaining layers are pushed after the first token has been sent */
-        m->running = NULL;
-        batch_end(m, batch);
-        return;
-    }
-    if (progress.layers == 0)
-        return;
-    prompt_pool_layers_done(m->prompts, progress.layers, m->now_us);
+    struct machine *m = self;
+    prompt_pool_layers_done(m->prompts, layers, m->now_us);
     m->unsent = true;
-}
-
-void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done)
-{
-    struct machine_batch *batch = &m->batches[slot];
-    const struct sampled *result = done->results;
-    for (uint32_t i = 0; i < batch->job.sample_count; i++)
-        batch->samples[i].result = *result++;
-    for (uint32_t i = 0; i < batch->job.score_count; i++)
-        for (uint32_t row = 0; row < batch->scores[i].row_count; row++)
-            batch->scores[i].results[row] = *result++;
-    batch_end(m, batch);
 }

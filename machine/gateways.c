@@ -80,14 +80,14 @@ void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
     mixed_update(m);
 }
 
-void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
-                          uint32_t prompt_tokens, uint32_t answers)
+void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
+                                uint32_t prompt_tokens, uint32_t answers)
 {
     struct machine_gateway *gateway = gateway_find(m, peer);
-    gateway->taken.prompt_tokens += prompt_tokens;
-    gateway->taken.answers += answers;
-    m->taken.prompt_tokens += prompt_tokens;
-    m->taken.answers += answers;
+    gateway->demand.prompt_tokens += prompt_tokens;
+    gateway->demand.answers += answers;
+    m->demand.prompt_tokens += prompt_tokens;
+    m->demand.answers += answers;
 }
 
 static const char *leader_name(const struct machine *m)
@@ -108,8 +108,8 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
                                    .home = (uint8_t)m->home,
                                    .home_serial = m->home_serial,
                                    .prompt_tokens_taken =
-                                       m->taken.prompt_tokens - gateway->taken.prompt_tokens,
-                                   .answers_taken = m->taken.answers - gateway->taken.answers};
+                                       m->demand.prompt_tokens - gateway->demand.prompt_tokens,
+                                   .answers_taken = m->demand.answers - gateway->demand.answers};
     memcpy(out->leader, leader_name(m), strlen(leader_name(m)) + 1);
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
@@ -118,16 +118,13 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     token_pool_others(m->tokens, gateway->peer, out);
 }
 
-void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
+void machine_gateways_report(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
     struct message_load loads[LIMIT_STAGES];
-    struct message stages = {.kind = MESSAGE_LOADS};
-    if (m->pipeline != NULL) {
-        stages.loads.loads = loads;
-        stages.loads.count = m->shape.plan.place_count;
-        pipeline_loads(m->pipeline, loads);
-    }
+    const struct message stages = {
+        .kind = MESSAGE_LOADS,
+        .loads = {.count = m->executor->ops->loads(m->executor, loads), .loads = loads}};
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++) {
         struct machine_gateway *gateway = &m->gateways[i];
         struct message message;
@@ -139,9 +136,9 @@ void machine_gateways_tell(struct machine *m, const struct message_stats *stats)
         memset(&message, 0, sizeof(message)); /* padding too, because it is compared */
         message.kind = MESSAGE_OTHERS;
         others_sum(m, gateway, &message.others);
-        if (memcmp(&message.others, &gateway->told, sizeof(gateway->told)) == 0)
+        if (memcmp(&message.others, &gateway->others_sent, sizeof(gateway->others_sent)) == 0)
             continue;
-        gateway->told = message.others;
+        gateway->others_sent = message.others;
         machine_send(m, gateway->peer, &message);
     }
 }

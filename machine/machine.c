@@ -1,7 +1,7 @@
 /* machine: one iteration of the event loop, and the end.
  *
  * The order within an iteration is the order of what a client waits for: incoming messages, the
- * engine's results, the next batch (the engine must not idle), and only then the tokens and KV of
+ * executor's results, the next batch (the engine must not idle), and only then the tokens and KV of
  * the finished batch, which travel while the next one computes. */
 #include "machine/machine.h"
 
@@ -64,12 +64,10 @@ void machine_stats(struct machine *m, struct message_stats *out)
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
-    if (m->pipeline != NULL) {
-        struct message_load loads[LIMIT_STAGES];
-        pipeline_loads(m->pipeline, loads);
-        for (uint32_t i = 0; i < m->shape.plan.place_count; i++)
-            process_add(out, &loads[i].process);
-    }
+    struct message_load loads[LIMIT_STAGES];
+    const uint32_t load_count = m->executor->ops->loads(m->executor, loads);
+    for (uint32_t i = 0; i < load_count; i++)
+        process_add(out, &loads[i].process);
     message_stats_add(out, &m->stats);
     prompt_pool_stats(m->prompts, out);
     token_pool_stats(m->tokens, out);
@@ -85,8 +83,8 @@ static void send_stats(struct machine *m)
         return;
     struct message_stats stats;
     machine_stats(m, &stats);
-    machine_gateways_tell(m, &stats);
-    machine_prefixes_tell(m);
+    machine_gateways_report(m, &stats);
+    machine_prefixes_report(m);
 }
 
 /* Returns true when the round caused something that the next round has to handle. */
@@ -96,11 +94,9 @@ static bool turn_round(struct machine *m)
     m->unsent = false;
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
-    if (m->pipeline != NULL)
-        m->pipeline_at_us = pipeline_turn(m->pipeline, m->now_us);
-    machine_batch_progress(m);
+    m->executor_at_us = m->executor->ops->progress(m->executor, m->now_us);
     machine_batch_start(m);
-    if (m->pipeline != NULL && m->unsent)
+    if (m->executor->queues_messages && m->unsent)
         transport_progress(m->transport); /* the first stage must not idle, either */
     prompt_pool_results_send(m->prompts, m->now_us);
     token_pool_tokens_send(m->tokens);
@@ -135,8 +131,7 @@ int machine_turn(struct machine *m)
     send_stats(m);
     if (m->changed && m->gateway_count > 0)
         next_us = min_i64(next_us, m->stats_at_us);
-    if (m->pipeline != NULL)
-        next_us = min_i64(next_us, m->pipeline_at_us);
+    next_us = min_i64(next_us, m->executor_at_us);
     if (m->stopping)
         next_us = min_i64(next_us, m->stop_by_us);
     /* sends what is queued; messages that arrive meanwhile need another iteration */
@@ -163,6 +158,16 @@ bool machine_stopped(const struct machine *m)
     if (!m->stopping || machine_batch_in_flight(m))
         return false;
     return prompt_pool_count(m->prompts) == 0 || m->now_us >= m->stop_by_us;
+}
+
+bool machine_ready(const struct machine *m)
+{
+    return m->executor->ops->is_ready(m->executor);
+}
+
+enum status machine_lost(const struct machine *m, struct error *error)
+{
+    return m->executor->ops->failure(m->executor, error);
 }
 
 const struct kv_pool *machine_kv(const struct machine *m)

@@ -14,69 +14,46 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* device: memory in which the region lies; NULL = host memory. */
-static enum status open_transport(struct machine *m, const struct device_memory *device,
+static enum status open_transport(void *self, uint64_t region_bytes,
+                                  const struct device_memory *device, struct transport **out,
                                   struct error *error)
 {
+    struct machine *m = self;
     struct transport_options options = machine_shape_transport(m->options.config, &m->shape);
     options.events = machine_transport_events();
     options.self = m;
-    options.region_bytes =
-        m->shape.plan.place_count > 0 ? 0 : m->arena.layer_count * m->arena.layer_stride_bytes;
+    options.region_bytes = region_bytes;
     options.device = device;
     options.key = m->options.cluster_key;
     memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
-    return transport_open(m->options.transport, &options, &m->transport, error);
-}
-
-static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
-                               struct error *error)
-{
-    struct machine *m = self;
-    enum status status = open_transport(m, device, error);
-    if (status == ST_OK)
-        *kv_out = transport_region(m->transport);
+    enum status status = transport_open(m->options.transport, &options, &m->transport, error);
+    *out = m->transport;
     return status;
 }
 
-static enum status open_device(struct machine *m, struct error *error)
+/* The only place that knows which executor a machine has. */
+static enum status open_executor(struct machine *m, struct error *error)
 {
-    char who[LIMIT_NAME_BYTES + 16];
-    snprintf(who, sizeof(who), "machine %s", m->entry->name);
-    const struct device_options options = {
-        .who = who,
-        .entry = m->entry,
-        .name = m->entry->device,
-        .fallback = m->entry->fallback,
-        .ops = m->options.compute,
-        .threads = m->entry->threads,
-        .shape = &m->shape,
-        .arena = &m->arena,
-        .file = m->file,
-        .region = open_region,
-        .self = m,
-        .prefault = m->options.config->kv.prefault,
-        .turns = m->options.turns,
-    };
-    return device_open(&options, &m->device, error);
-}
-
-static enum status open_pipeline(struct machine *m, struct error *error)
-{
-    const struct pipeline_options options = {
+    const struct executor_options options = {
         .config = m->options.config,
         .entry = m->entry,
         .shape = &m->shape,
-        .transport = m->transport,
-        .clock = m->options.clock,
+        .file = m->file,
+        .compute = m->options.compute,
+        .turns = m->options.turns,
         .cluster_key = m->options.cluster_key,
         .turns_fd = m->options.turns_fd,
         .log_level = m->options.log_level,
-        .calls = machine_pipeline_calls(),
+        .calls = {.transport_open = open_transport,
+                  .done = machine_batch_done,
+                  .layers = machine_batch_layers,
+                  .flushed = machine_target_flushed,
+                  .target = machine_target_link,
+                  .writer = machine_target_writer},
         .self = m,
     };
-    m->prompt_paths = m->token_paths = m->shape.plan.paths;
-    return pipeline_open(&options, &m->pipeline, error);
+    return m->shape.plan.place_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
+                                         : executor_local_open(&options, &m->executor, error);
 }
 
 static enum status open_sched(struct machine *m)
@@ -117,14 +94,6 @@ static enum status open_pools(struct machine *m)
                                                .prepare = machine_target_prepare,
                                                .drop = machine_target_drop,
                                                .self = m};
-    const struct kv_targets_options targets = {
-        .transport = m->transport,
-        .arena = m->arena,
-        .context_blocks = machine_shape_context_blocks(&m->shape),
-        .link = machine_target_link,
-        .flushed = machine_target_flushed,
-        .self = m,
-    };
     const struct token_pool_options tokens = {
         .name = m->entry->name,
         .sched = m->sched,
@@ -132,12 +101,10 @@ static enum status open_pools(struct machine *m)
         .prefix = m->prefix,
         .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
         .vocab = m->shape.hyper.vocab,
-        .paths = m->pipeline != NULL ? &m->token_paths : NULL,
+        .paths = &m->token_paths,
         .calls = machine_token_calls(),
         .self = m};
     enum status status = prompt_links_open(&links, &m->links);
-    if (status == ST_OK && m->pipeline == NULL)
-        status = kv_targets_open(&targets, &m->targets);
     if (status == ST_OK)
         status = token_pool_open(&tokens, &m->tokens);
     if (status != ST_OK)
@@ -156,8 +123,9 @@ static enum status open_pools(struct machine *m)
         .context_tokens = m->shape.context_tokens,
         .kv_path = kv_path(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
-        .paths = m->pipeline != NULL ? &m->prompt_paths : NULL,
-        .calls = machine_prompt_calls(m),
+        .paths = &m->prompt_paths,
+        .stages_push = m->executor->pushes_kv,
+        .calls = machine_prompt_calls(),
         .self = m,
     };
     status = prompt_pool_open(&prompts, &m->prompts);
@@ -176,9 +144,9 @@ static bool watch(struct machine *m, int fd)
 
 static enum status open_loop(struct machine *m, struct error *error)
 {
-    int working = m->pipeline != NULL ? pipeline_fd(m->pipeline) : engine_fd(m->device.engine);
     m->fd = epoll_create1(EPOLL_CLOEXEC);
-    if (m->fd < 0 || !watch(m, transport_fd(m->transport)) || !watch(m, working))
+    if (m->fd < 0 || !watch(m, transport_fd(m->transport)) ||
+        !watch(m, m->executor->ops->fd(m->executor)))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
@@ -190,13 +158,8 @@ static enum status open_all(struct machine *m, struct error *error)
     if (status != ST_OK)
         return status;
     m->arena = m->shape.arena;
-    if (m->shape.plan.place_count > 0) {
-        status = open_transport(m, NULL, error);
-        if (status == ST_OK)
-            status = open_pipeline(m, error);
-    } else {
-        status = open_device(m, error);
-    }
+    m->prompt_paths = m->token_paths = m->shape.plan.paths;
+    status = open_executor(m, error);
     m->options.cluster_key = NULL; /* the caller's key may be gone */
     model_file_close(m->file);     /* the weights are repacked, so the file is no longer needed */
     m->file = NULL;
@@ -213,12 +176,9 @@ static enum status open_all(struct machine *m, struct error *error)
 static void log_opened(const struct machine *m)
 {
     const struct machine_shape *shape = &m->shape;
-    char stages[64];
-    snprintf(stages, sizeof(stages), "%u stages in %u processes", shape->plan.stage_count,
-             shape->plan.place_count);
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
-             shape->hyper.name, m->pipeline != NULL ? stages : device_text(&m->device),
-             m->arena.block_count, m->arena.block_tokens, shape->context_tokens);
+             shape->hyper.name, m->executor->ops->describe(m->executor), m->arena.block_count,
+             m->arena.block_tokens, shape->context_tokens);
 }
 
 enum status machine_open(const struct machine_options *options, struct machine **out,
@@ -254,27 +214,29 @@ static void leave_gateways(struct machine *m)
             transport_disconnect(m->transport, m->gateways[i].peer);
 }
 
-/* Also closes a half-open machine. The engine stops first, because it reads and writes memory of
+/* Also closes a half-open machine. The executor stops first, because it reads and writes memory of
  * the other parts. */
 void machine_close(struct machine *m)
 {
     if (m == NULL)
         return;
-    device_stop(&m->device);
+    if (m->executor != NULL)
+        m->executor->ops->stop(m->executor);
     machine_batch_abandon(m); /* after this its requests are in no batch */
     prompt_pool_close(m->prompts);
     token_pool_close(m->tokens);
     leave_gateways(m);
     prompt_links_close(m->links);
-    kv_targets_close(m->targets);
     machine_batch_close(m);
     sched_machine_close(m->sched);
     kv_prefix_close(m->prefix);
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
-    pipeline_close(m->pipeline);
-    transport_close(m->transport); /* its region may be in device memory */
-    device_close(&m->device);
+    if (m->executor != NULL)
+        m->executor->ops->disconnect(m->executor);
+    transport_close(m->transport); /* its region may be in the executor's device memory */
+    if (m->executor != NULL)
+        m->executor->ops->close(m->executor);
     model_file_close(m->file);
     message_buffer_done(&m->out);
     if (m->fd >= 0)

@@ -1,22 +1,16 @@
 /* machine_peers: connections, and the dispatch of messages. A peer that connected to this machine
- * is a gateway or a machine that writes KV; its `user` is the address of one of the two marks.
- * Peers that this machine connected to belong to prompt_links, kv_targets or the pipeline. */
+ * is a gateway or a machine that writes KV. Peers that this machine connected to belong to
+ * prompt_links or to the executor. Each kind of peer has a handler. */
 #include "machine/state.h"
 
 #include "common/log.h"
+#include "transport/peer_user.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static char mark_gateway;
-static char mark_writer;
-
-/* True for a peer of that kind that this machine has connected to. */
-static bool is(const void *user, enum kv_user kind)
-{
-    return user != NULL && user != &mark_gateway && user != &mark_writer &&
-           *(const enum kv_user *)user == kind;
-}
+static struct peer_user gateway_user = {.kind = PEER_GATEWAY};
+static struct peer_user writer_user = {.kind = PEER_WRITER};
 
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
 {
@@ -28,26 +22,15 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
-static void on_up(void *self, struct transport_peer *peer)
+/* A peer has connected to this machine: a machine that writes KV, or a gateway. */
+static void new_up(struct machine *m, struct transport_peer *peer)
 {
-    struct machine *m = self;
-    m->events++;
     char name[LIMIT_NAME_BYTES];
-    const void *user = transport_peer_user(peer);
-    machine_peer_note(peer);
-    if (is(user, KV_USER_LINK))
-        prompt_links_up(m->links, peer, m->now_us);
-    else if (is(user, KV_USER_TARGET))
-        kv_targets_peer_up(m->targets, peer);
-    else if (is(user, KV_USER_STAGE))
-        pipeline_peer_up(m->pipeline, peer);
-    if (user != NULL)
-        return;
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         machine_of_writer(name_of(peer), name);
-        transport_peer_set_user(peer, &mark_writer);
+        transport_peer_set_user(peer, &writer_user);
         token_pool_writer_up(m->tokens, name);
-        machine_stages_tell(m, peer);
+        machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
         return;
@@ -59,72 +42,10 @@ static void on_up(void *self, struct transport_peer *peer)
         doomed_add(&m->doomed, peer, "too many gateways are connected");
         return;
     }
-    transport_peer_set_user(peer, &mark_gateway);
+    transport_peer_set_user(peer, &gateway_user);
     m->changed = true;
     m->stats_at_us = m->now_us;
     log_info("gateway %s connected", name_of(peer));
-}
-
-static void gateway_down(struct machine *m, struct transport_peer *peer)
-{
-    machine_gateway_remove(m, peer);
-    prompt_pool_gateway_gone(m->prompts, peer);
-    token_pool_gateway_gone(m->tokens, peer, m->now_us);
-}
-
-static void peer_gone(struct machine *m, struct transport_peer *peer, const char *text)
-{
-    const void *user = transport_peer_user(peer);
-    char name[LIMIT_NAME_BYTES];
-    m->changed = true;
-    doomed_remove(&m->doomed, peer);
-    if (user == NULL) { /* it never came up */
-        log_info("a peer was refused: %s", text);
-        return;
-    }
-    if (is(user, KV_USER_LINK))
-        prompt_links_down(m->links, peer, text, m->now_us);
-    else if (is(user, KV_USER_TARGET))
-        kv_targets_peer_down(m->targets, peer, text);
-    else if (is(user, KV_USER_STAGE))
-        pipeline_peer_down(m->pipeline, peer, text, m->now_us);
-    if (user != &mark_gateway && user != &mark_writer)
-        return;
-    machine_of_writer(name_of(peer), name);
-    log_info("%s %s is gone: %s", user == &mark_gateway ? "gateway" : "machine", name_of(peer),
-             text);
-    if (user == &mark_gateway)
-        gateway_down(m, peer);
-    else
-        token_pool_writer_down(m->tokens, name, text, m->now_us);
-}
-
-static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
-{
-    struct machine *m = self;
-    (void)why; /* the text says why */
-    m->events++;
-    peer_gone(m, peer, text);
-}
-
-void machine_peers_drop(struct machine *m)
-{
-    struct doomed_peer doomed;
-    while (doomed_take(&m->doomed, &doomed)) {
-        m->events++; /* memory may be free now */
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        peer_gone(m, doomed.peer, doomed.why);
-        transport_disconnect(m->transport, doomed.peer);
-    }
-}
-
-static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
-{
-    struct machine *m = self;
-    m->events++;
-    m->changed = true;
-    if (m->targets != NULL)
-        kv_targets_flushed(m->targets, peer, cookie, status);
 }
 
 static void refuse_new(struct machine *m, struct transport_peer *peer,
@@ -154,14 +75,14 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
             refuse_new(m, peer, &message->reserve.request);
         else
             token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
-        machine_gateway_took(m, peer, 0, 1);
+        machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             refuse_new(m, peer, &message->prefill.request);
         else
             prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
-        machine_gateway_took(m, peer, message->prefill.prompt_count, 0);
+        machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
         on_cancel(m, &message->cancel);
@@ -208,27 +129,130 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     doomed_add(&m->doomed, peer, error.text);
 }
 
+/* A token machine that this machine has connected to sends STAGES, and nothing else. */
+static void target_message(struct machine *m, struct transport_peer *peer,
+                           const struct message *message)
+{
+    if (message->kind != MESSAGE_STAGES)
+        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
+    else if (peer_kind_of(peer) == PEER_LINK)
+        prompt_links_stages(m->links, peer, &message->stages, m->now_us);
+}
+
+static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    (void)m;
+    (void)peer;
+    log_info("a peer was refused: %s", text);
+}
+
+static void gateway_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    log_info("gateway %s is gone: %s", name_of(peer), text);
+    machine_gateway_remove(m, peer);
+    prompt_pool_gateway_gone(m->prompts, peer);
+    token_pool_gateway_gone(m->tokens, peer, m->now_us);
+}
+
+static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    char name[LIMIT_NAME_BYTES];
+    machine_of_writer(name_of(peer), name);
+    log_info("machine %s is gone: %s", name_of(peer), text);
+    token_pool_writer_down(m->tokens, name, text, m->now_us);
+}
+
+static void link_up(struct machine *m, struct transport_peer *peer)
+{
+    prompt_links_up(m->links, peer, m->now_us);
+}
+
+static void link_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    prompt_links_down(m->links, peer, text, m->now_us);
+}
+
+static void executor_up(struct machine *m, struct transport_peer *peer)
+{
+    m->executor->ops->peer_up(m->executor, peer);
+}
+
+static void executor_down(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    m->executor->ops->peer_down(m->executor, peer, text, m->now_us);
+}
+
+/* What this machine does with the events of one kind of peer. */
+static const struct {
+    void (*up)(struct machine *m, struct transport_peer *peer);
+    void (*down)(struct machine *m, struct transport_peer *peer, const char *text);
+    /* NULL = the messages of these peers are the executor's (transport/stage_message.h). */
+    void (*message)(struct machine *m, struct transport_peer *peer, const struct message *message);
+} handlers[PEER_KIND_COUNT] = {
+    [PEER_NEW] = {new_up, refused_down, target_message},
+    [PEER_GATEWAY] = {new_up, gateway_down, gateway_message},
+    [PEER_WRITER] = {new_up, writer_down, writer_message},
+    [PEER_LINK] = {link_up, link_down, target_message},
+    [PEER_TARGET] = {executor_up, executor_down, target_message},
+    [PEER_STAGE] = {executor_up, executor_down, NULL},
+};
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    m->events++;
+    machine_peer_note(peer);
+    handlers[peer_kind_of(peer)].up(m, peer);
+}
+
+static void remove_peer(struct machine *m, struct transport_peer *peer, const char *text)
+{
+    m->changed = true;
+    doomed_remove(&m->doomed, peer);
+    handlers[peer_kind_of(peer)].down(m, peer, text);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct machine *m = self;
+    (void)why; /* the text says why */
+    m->events++;
+    remove_peer(m, peer, text);
+}
+
+void machine_peers_drop(struct machine *m)
+{
+    struct doomed_peer doomed;
+    while (doomed_take(&m->doomed, &doomed)) {
+        m->events++; /* memory may be free now */
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
+        remove_peer(m, doomed.peer, doomed.why);
+        transport_disconnect(m->transport, doomed.peer);
+    }
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct machine *m = self;
+    m->events++;
+    m->changed = true;
+    m->executor->ops->peer_flushed(m->executor, peer, cookie, status);
+}
+
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
     struct machine *m = self;
     struct message message;
     struct error error;
+    const enum peer_kind kind = peer_kind_of(peer);
     m->events++;
     m->changed = true;
-    if (is(transport_peer_user(peer), KV_USER_STAGE)) {
-        pipeline_message(m->pipeline, peer, data, bytes);
-        return;
-    }
-    if (message_decode(data, bytes, &message, &error) != ST_OK)
+    if (handlers[kind].message == NULL)
+        m->executor->ops->peer_message(m->executor, peer, data, bytes);
+    else if (message_decode(data, bytes, &message, &error) == ST_OK)
+        handlers[kind].message(m, peer, &message);
+    else
         doomed_add(&m->doomed, peer, error.text);
-    else if (transport_peer_user(peer) == &mark_gateway)
-        gateway_message(m, peer, &message);
-    else if (transport_peer_user(peer) == &mark_writer)
-        writer_message(m, peer, &message);
-    else if (message.kind != MESSAGE_STAGES)
-        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
-    else if (is(transport_peer_user(peer), KV_USER_LINK))
-        prompt_links_stages(m->links, peer, &message.stages, m->now_us);
 }
 
 struct transport_events machine_transport_events(void)
@@ -287,7 +311,7 @@ static void local_aborted(void *self, const struct message_request *request)
     token_pool_kv_aborted(m->tokens, request, m->now_us);
 }
 
-struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
+struct prompt_pool_calls machine_prompt_calls(void)
 {
     return (struct prompt_pool_calls){
         .send = machine_send,
@@ -295,7 +319,7 @@ struct prompt_pool_calls machine_prompt_calls(const struct machine *m)
         .local_blocks = local_blocks,
         .local_ready = local_ready,
         .local_aborted = local_aborted,
-        .write = m->pipeline == NULL ? machine_target_write : NULL,
+        .push = machine_target_push,
         .flush = machine_target_flush,
     };
 }

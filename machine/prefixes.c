@@ -27,7 +27,7 @@ static void on_changed(void *self, uint64_t hash, bool held)
         return;
     }
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        prefixes->machine->gateways[i].prefixes_told = false;
+        prefixes->machine->gateways[i].prefixes_sent = false;
 }
 
 enum status machine_prefixes_open(struct machine *m)
@@ -51,7 +51,7 @@ void machine_prefixes_close(struct machine *m)
 
 /* Sends the changes to the gateways that know the earlier state (all = false), or all prefixes to
  * the others (all = true). */
-static void tell(struct machine *m, bool all)
+static void prefixes_send(struct machine *m, bool all)
 {
     const struct machine_prefixes *prefixes = m->prefixes;
     const struct message message = {.kind = MESSAGE_PREFIXES,
@@ -60,27 +60,27 @@ static void tell(struct machine *m, bool all)
                                                  .hashes = prefixes->hashes,
                                                  .held = prefixes->held}};
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        if (m->gateways[i].peer != NULL && m->gateways[i].prefixes_told != all)
+        if (m->gateways[i].peer != NULL && m->gateways[i].prefixes_sent != all)
             machine_send(m, m->gateways[i].peer, &message);
 }
 
-void machine_prefixes_tell(struct machine *m)
+void machine_prefixes_report(struct machine *m)
 {
     struct machine_prefixes *prefixes = m->prefixes;
     bool news = false;
     if (prefixes == NULL)
         return;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        news |= m->gateways[i].peer != NULL && !m->gateways[i].prefixes_told;
+        news |= m->gateways[i].peer != NULL && !m->gateways[i].prefixes_sent;
     if (prefixes->count > 0)
-        tell(m, false);
+        prefixes_send(m, false);
     if (news) {
         prefixes->count = kv_prefix_list(m->prefix, prefixes->hashes, LIMIT_PREFIXES);
         for (uint32_t i = 0; i < prefixes->count; i++)
             prefixes->held[i] = 1;
-        tell(m, true);
+        prefixes_send(m, true);
     }
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
-        m->gateways[i].prefixes_told = m->gateways[i].peer != NULL;
+        m->gateways[i].prefixes_sent = m->gateways[i].peer != NULL;
     prefixes->count = 0;
 }

@@ -1,14 +1,11 @@
 /* machine_state: private to the files of a machine. machine.c: event loop and end. open.c:
- * construction. peers.c: connections and messages. gateways.c: several gateways.
- * prefixes.c: reports of the prefix cache. targets.c: KV to other machines.
- * stages.c: callbacks of the stages. batch.c: from the scheduler through the engine
- * to the request tables. member.c reads `stopping`. */
+ * construction. peers.c: connections and messages. gateways.c: several gateways. prefixes.c: reports
+ * of the prefix cache. targets.c: KV to other machines. batch.c: from the scheduler through the
+ * executor to the request tables. member.c reads `stopping`. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
-#include "kvcache/kv_targets.h"
-#include "machine/executor/device.h"
-#include "machine/executor/pipeline.h"
+#include "machine/executor/executor.h"
 #include "machine/machine.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
@@ -19,7 +16,7 @@
 #define MACHINE_GATEWAYS_MAX 8
 
 /* Demand that gateways sent, counted since the gateway or the machine started. */
-struct machine_taken {
+struct machine_demand {
     uint64_t prompt_tokens;
     uint64_t answers;
 };
@@ -27,15 +24,15 @@ struct machine_taken {
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
     enum pool role;              /* The current pool that it sent last. */
-    struct machine_taken taken;
-    struct message_others told; /* The OTHERS message that it got last. */
-    /* It has been told the contents of the prefix cache, except for the latest changes. */
-    bool prefixes_told;
+    struct machine_demand demand;
+    struct message_others others_sent; /* The OTHERS message that was sent to it last. */
+    /* The contents of the prefix cache were sent to it, except for the latest changes. */
+    bool prefixes_sent;
 };
 
 struct machine_prefixes; /* See prefixes.c. */
 
-/* A batch in flight: the engine's input, and the item that each result belongs to. */
+/* A batch in flight: the executor's input, and the item that each result belongs to. */
 struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
@@ -52,8 +49,7 @@ struct machine_batch {
     const struct sampling **rules; /* [sequences_max]: rules of each item. */
     uint32_t *output_limits;
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
-    /* For stages, which keep block tables. */
-    uint32_t *tables;    /* [sequences_max]: slot of each item in the request tables. */
+    uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
     struct prompt_push *pushes;
 };
@@ -63,10 +59,8 @@ struct machine {
     const struct config_machine *entry;
     struct model_file *file; /* Closed once the weights are loaded. */
     struct machine_shape shape;
-    struct kv_arena arena; /* Copy of shape.arena. */
-    /* The computing part: this process's own device, or stage processes. */
-    struct device device;
-    struct pipeline *pipeline;       /* NULL = no stages. */
+    struct kv_arena arena;           /* Copy of shape.arena. */
+    struct executor *executor;       /* Computes the batches and keeps the KV. */
     struct sched_paths prompt_paths; /* Gives the path of the next prompt. */
     struct sched_paths token_paths;  /* Gives the path of the next reservation. */
     struct transport *transport;
@@ -75,19 +69,17 @@ struct machine {
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct sched_machine *sched;
     struct prompt_links *links;
-    struct kv_targets *targets;
     struct prompt_pool *prompts;
     struct token_pool *tokens;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
-    struct machine_batch *running; /* The batch that the engine computes; NULL = idle. */
     struct sched_batch next;       /* A new batch until its batch slot is known. */
-    /* epoll descriptor over those of the transport and of the engine or pipeline. */
+    /* epoll descriptor over those of the transport and of the executor. */
     int fd;
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
-    struct machine_taken taken;
+    struct machine_demand demand;
     /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
      * send. */
     enum pool home;
@@ -101,7 +93,7 @@ struct machine {
     bool unsent;
     bool changed;           /* Statistics may have changed since they were sent last. */
     int64_t stats_at_us;    /* Earliest time to send statistics. */
-    int64_t pipeline_at_us; /* Time of the pipeline's next call. */
+    int64_t executor_at_us; /* Time of the executor's next call. */
     bool stopping;
     int64_t stop_by_us;
     struct message_stats stats; /* Counters of batches, their rows and their time. */
@@ -111,14 +103,14 @@ struct machine {
 enum status machine_batch_open(struct machine *m);
 /* Requires that no batch is in flight. Call before the scheduler is closed. */
 void machine_batch_close(struct machine *m);
-/* Ends all batches in flight without results. Requires that the engine has stopped. */
+/* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
 /* prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache.
  */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
-void machine_prefixes_tell(struct machine *m);
+void machine_prefixes_report(struct machine *m);
 
 /* gateways.c */
 /* Returns NULL if no gateway has that name. */
@@ -130,15 +122,15 @@ uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *p
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
 /* Counts prompt tokens and answers that the gateway sent. */
-void machine_gateway_took(struct machine *m, const struct transport_peer *peer,
-                          uint32_t prompt_tokens, uint32_t answers);
+void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
+                                uint32_t prompt_tokens, uint32_t answers);
 /* Sends STATS to all gateways, and OTHERS to each one for which the other gateways' load has
  * changed. */
-void machine_gateways_tell(struct machine *m, const struct message_stats *stats);
+void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* peers.c */
 struct transport_events machine_transport_events(void);
-struct prompt_pool_calls machine_prompt_calls(const struct machine *m);
+struct prompt_pool_calls machine_prompt_calls(void);
 /* Machine name of a writer, which may be a stage process: "p0" for "p0/1". */
 void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
@@ -155,21 +147,19 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
-enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                                 const kv_block_id *source, const kv_block_id *blocks,
-                                 uint32_t first, uint32_t count);
+/* A writer can have connections to several of our stage processes. It is gone, and can no longer
+ * write, when the last one is gone. */
+void machine_target_writer(void *self, const char *name, bool up, const char *text);
+enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool stages_flush);
-void machine_stages_tell(struct machine *m, struct transport_peer *writer);
+                          uint64_t cookie, bool requested);
+void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
-/* stages.c */
-struct pipeline_calls machine_pipeline_calls(void);
-
-/* batch.c: takes the engine's results, and starts the next batch if the engine is idle. */
-void machine_batch_progress(struct machine *m);
+/* batch.c: starts the batches that the executor can take. */
 void machine_batch_start(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
-/* Takes the results of the last stage for the batch in that batch slot. */
-void machine_batch_results(struct machine *m, uint32_t slot, const struct stage_done *done);
+/* Calls of the executor: a batch is finished; layers of the running batch are computed. */
+void machine_batch_done(void *self, uint32_t slot);
+void machine_batch_layers(void *self, uint32_t layers);
 
 #endif

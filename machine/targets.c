@@ -1,6 +1,6 @@
-/* machine_targets: KV on its way to other machines. Connects prompt_links (which token machines are
- * connected), kv_targets or the pipeline (which process holds which layers), and the prompt_pool.
- */
+/* machine_targets: KV on its way to and from other machines. Connects prompt_links (which token
+ * machines are connected), the executor (which of their processes holds which layers), and the
+ * request tables. */
 #include "machine/state.h"
 
 #include "common/log.h"
@@ -25,19 +25,13 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
                             struct transport_peer *peer, const struct message_stages *stages)
 {
     struct machine *m = self;
-    if (m->pipeline != NULL)
-        pipeline_target_set(m->pipeline, target, machine, stages);
-    else
-        kv_targets_set(m->targets, target, machine->name, peer, stages);
+    m->executor->ops->target_set(m->executor, target, machine, peer, stages);
 }
 
 void machine_target_drop(void *self, uint32_t target)
 {
     struct machine *m = self;
-    if (m->pipeline != NULL)
-        pipeline_target_drop(m->pipeline, target);
-    else
-        kv_targets_drop(m->targets, target);
+    m->executor->ops->target_drop(m->executor, target);
 }
 
 void machine_target_link(void *self, uint32_t target, bool up, const char *text)
@@ -50,34 +44,41 @@ void machine_target_link(void *self, uint32_t target, bool up, const char *text)
 void machine_target_flushed(void *self, uint64_t cookie, enum status status)
 {
     struct machine *m = self;
+    m->events++;
+    m->changed = true;
     prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
 }
 
-enum status machine_target_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                                 const kv_block_id *source, const kv_block_id *blocks,
-                                 uint32_t first, uint32_t count)
+void machine_target_writer(void *self, const char *name, bool up, const char *text)
 {
     struct machine *m = self;
-    return kv_targets_write(m->targets, target, path, layer, source, blocks, first, count);
+    char machine[LIMIT_NAME_BYTES];
+    m->events++;
+    m->changed = true;
+    machine_of_writer(name, machine);
+    if (up)
+        token_pool_writer_up(m->tokens, machine);
+    else
+        token_pool_writer_down(m->tokens, machine, text, m->now_us);
+}
+
+enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)
+{
+    struct machine *m = self;
+    return m->executor->ops->target_push(m->executor, push, layer_end);
 }
 
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
-                          uint64_t cookie, bool stages_flush)
+                          uint64_t cookie, bool requested)
 {
     struct machine *m = self;
-    if (m->pipeline != NULL)
-        pipeline_flush(m->pipeline, own_path, target, path, cookie, stages_flush);
-    else
-        kv_targets_flush(m->targets, target, path, cookie);
+    m->executor->ops->target_flush(m->executor, own_path, target, path, cookie, requested);
 }
 
 /* Sends a writer the addresses of this machine's layers. */
-void machine_stages_tell(struct machine *m, struct transport_peer *writer)
+void machine_layout_send(struct machine *m, struct transport_peer *writer)
 {
-    const struct message_stage whole = {
-        .paths = UINT64_MAX, .last_layer = m->arena.layer_count, .last_head = m->arena.head_total};
-    struct message message = {.kind = MESSAGE_STAGES, .stages = {.count = 1, .stages = &whole}};
-    if (m->pipeline != NULL)
-        pipeline_stages(m->pipeline, &message.stages);
+    struct message message = {.kind = MESSAGE_STAGES};
+    m->executor->ops->layout(m->executor, &message.stages);
     machine_send(m, writer, &message);
 }

@@ -76,7 +76,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
     if (item->starts)
         chunk_start(pool, request, now_us);
     chunk_push_range(pool, request, item);
-    if (pool->options.calls.write != NULL) {
+    if (!pool->options.stages_push) {
         assert(pool->running_count < LIMIT_BATCH_SEQUENCES);
         pool->running[pool->running_count++] = item->slot;
     }

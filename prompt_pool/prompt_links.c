@@ -2,7 +2,7 @@
  * prepared, or up. An entry keeps its index, which is the target's number. */
 #include "prompt_pool/prompt_links.h"
 
-#include "kvcache/kv_targets.h"
+#include "transport/peer_user.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #define RETRY_MAX_US   2000000
 
 struct link {
-    enum kv_user user;         /* KV_USER_LINK. The struct is the `user` of its connection. */
+    struct peer_user user;     /* The `user` of its connection. */
     struct message_link state; /* The state that was reported last; empty name = unused entry. */
     char address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer; /* Connecting or up; NULL = between attempts. */
@@ -99,8 +99,8 @@ static void link_connect(struct prompt_links *links, struct link *link, int64_t 
 {
     struct error error;
     link->paths = 0;
-    enum status status =
-        transport_connect(links->options.transport, link->address, link, &link->peer, &error);
+    enum status status = transport_connect(links->options.transport, link->address, &link->user,
+                                           &link->peer, &error);
     if (status >= 0)
         return;
     link->peer = NULL;
@@ -177,7 +177,7 @@ enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
     if (!known && (link = link_find(links, "")) == NULL)
         return ST_NO_RESOURCE;
     if (!known) {
-        link->user = KV_USER_LINK;
+        link->user = (struct peer_user){PEER_LINK, link};
         memcpy(link->state.name, peer->name, sizeof(link->state.name));
     } else {
         link_drop(links, link, "its address has changed");
@@ -209,7 +209,7 @@ bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, ui
 
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us)
 {
-    struct link *link = transport_peer_user(peer);
+    struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
     const char *name = transport_peer_identity(peer)->name;
     if (strcmp(name, link->state.name) != 0) {
@@ -227,7 +227,7 @@ void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, in
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
                          const struct message_stages *stages, int64_t now_us)
 {
-    struct link *link = transport_peer_user(peer);
+    struct link *link = peer_object_of(peer);
     struct message_peer machine;
     assert(link->peer == peer);
     /* The writes under way to the processes as they were would be forgotten. */
@@ -263,7 +263,7 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us)
 {
-    struct link *link = transport_peer_user(peer);
+    struct link *link = peer_object_of(peer);
     assert(link->peer == peer);
     link->peer = NULL;
     links->options.drop(links->options.self, link_target(links, link));

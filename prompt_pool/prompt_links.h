@@ -58,8 +58,8 @@ bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, ui
 void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
                            int64_t now_us);
 
-/* To be called on the transport's events, for peers whose user begins with KV_USER_LINK
- * (kv_targets.h), and on STAGES. A second STAGES on a connection ends the connection. */
+/* To be called on the transport's events, for peers of kind PEER_LINK
+ * (transport/peer_user.h), and on STAGES. A second STAGES on a connection ends the connection. */
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
                          const struct message_stages *stages, int64_t now_us);
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);

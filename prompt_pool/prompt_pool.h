@@ -20,6 +20,7 @@
 #include "transport/transport.h"
 
 struct prompt_pool;
+struct kv_push;
 
 /* The blocks of a prompt whose answer is generated on the same machine. */
 struct prompt_local {
@@ -45,12 +46,9 @@ struct prompt_pool_calls {
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
     /* For KV that goes to another machine: `target` is its number in prompt_links, `path` the
-     * request's path through its stages. Writes one layer of the blocks [first, first + count),
-     * from `source` on this machine to `blocks` on the target. NULL on a machine with stages; there
-     * the stage processes write what the chunks of a batch say (struct prompt_push). */
-    enum status (*write)(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                         const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                         uint32_t count);
+     * request's path through its stages. Does kv_targets_push. Not called with
+     * options.stages_push. */
+    enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
     /* Asks for prompt_pool_flushed when everything written for the request has arrived. own_path is
      * the request's path through this machine's stages. stages_flush: do not ask the stages to
      * flush, because a push with `last` set (struct prompt_push) has already done so. */
@@ -74,6 +72,9 @@ struct prompt_pool_options {
     uint8_t kv_path; /* enum message_kv_path for requests with KV_PATH_AUTO. */
     uint32_t layerwise_threshold_tokens;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
+    /* The machine's stages push KV, as the chunks of a batch say (struct prompt_push). Else the
+     * pool pushes it with calls.push, layer by layer. */
+    bool stages_push;
     struct prompt_pool_calls calls;
     void *self; /* First argument of the calls. */
 };

@@ -1,39 +1,37 @@
 /* prompt_push: the transfer of KV. Every block of every layer is written once, because two writes
  * to one place without a flush between them may land in either order. So a block that a chunk fills
  * only partly is written with the chunk that completes it, or with the prompt's last chunk. */
+#include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
 
-static enum status push_layer(struct prompt_pool *pool, struct prompt_request *request,
-                              uint32_t layer)
-{
-    const struct prompt_pool_options *options = &pool->options;
-    uint32_t count = request->push_end - request->push_first;
-    enum status status =
-        options->calls.write(options->self, request->target_number, request->target_path, layer,
-                             request->blocks, request->target_blocks, request->push_first, count);
-    if (status < 0)
-        return status;
-    uint64_t bytes = count * options->arena.block_bytes;
-    request->pushed_bytes += bytes;
-    pool->stats.transfer_bytes += bytes;
-    pool->stats.transfer_layers++;
-    return ST_OK;
-}
-
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us)
 {
-    if (pool->options.calls.write == NULL || request->target == NULL ||
-        prompt_request_is_stopped(request) || request->push_first == request->push_end)
+    const struct prompt_pool_options *options = &pool->options;
+    struct kv_push push = {.target = request->target_number,
+                           .path = request->target_path,
+                           .source = request->blocks,
+                           .blocks = request->target_blocks,
+                           .first = request->push_first,
+                           .count = request->push_end - request->push_first,
+                           .layer = request->push_layer};
+    if (options->stages_push || request->target == NULL || prompt_request_is_stopped(request) ||
+        push.count == 0 || push.layer >= layer_end)
         return;
-    if (request->first_write_us < 0 && request->push_layer < layer_end)
+    if (request->first_write_us < 0)
         request->first_write_us = now_us;
-    for (; request->push_layer < layer_end && request->write_status >= 0; request->push_layer++) {
-        request->writes_pending = true;
-        request->write_status = push_layer(pool, request, request->push_layer);
-    }
+    if (request->write_status < 0)
+        return;
+    request->writes_pending = true;
+    request->write_status = options->calls.push(options->self, &push, layer_end);
+    uint32_t layers = push.layer - request->push_layer;
+    uint64_t bytes = (uint64_t)layers * push.count * options->arena.block_bytes;
+    request->push_layer = push.layer;
+    request->pushed_bytes += bytes;
+    pool->stats.transfer_bytes += bytes;
+    pool->stats.transfer_layers += layers;
 }
 
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
@@ -42,7 +40,7 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
     const struct kv_arena *arena = &pool->options.arena;
     uint32_t count = request->push_end - request->push_first;
     *out = (struct prompt_push){.count = 0};
-    if (pool->options.calls.write != NULL || request->target == NULL || count == 0 ||
+    if (!pool->options.stages_push || request->target == NULL || count == 0 ||
         (!request->layerwise && !last))
         return;
     *out = (struct prompt_push){

@@ -33,10 +33,15 @@ void pipeline_send(struct pipeline *p, struct place *place, const struct stage_m
 {
     enum status status = stage_message_encode(message, &p->out);
     if (status == ST_OK && place->peer != NULL)
-        status = transport_send(p->options.transport, place->peer, p->out.data, p->out.bytes);
+        status = transport_send(p->transport, place->peer, p->out.data, p->out.bytes);
     if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
         pipeline_fail(p, "stage %s: %s cannot be sent: %s", place->name,
                       stage_message_name(message->kind), status_name(status));
+}
+
+static const struct pipeline *pipeline_of_const(const struct executor *e)
+{
+    return (const struct pipeline *)(const void *)e;
 }
 
 /* ---- starting ---- */
@@ -53,7 +58,7 @@ static void listen_address(const struct config_machine *entry, char out[LIMIT_AD
 
 static enum status start_child(struct pipeline *p, struct place *place, struct error *error)
 {
-    const struct pipeline_options *options = &p->options;
+    const struct executor_options *options = &p->options;
     char index[16];
     char address[LIMIT_ADDRESS_BYTES];
     snprintf(index, sizeof(index), "%u", place->index);
@@ -86,7 +91,8 @@ static enum status open_places(struct pipeline *p, struct error *error)
     for (uint32_t i = 0; i < p->plan->place_count && status == ST_OK; i++) {
         const struct stage_place *from = &p->plan->places[i];
         struct place *place = &p->places[i];
-        *place = (struct place){.user = KV_USER_STAGE, .index = i, .retry_us = RETRY_FIRST_US};
+        *place =
+            (struct place){.user = {PEER_STAGE, place}, .index = i, .retry_us = RETRY_FIRST_US};
         place->child.pidfd = place->child.ready_fd = -1;
         stage_name(p->options.entry->name, i, place->name);
         if (from->config.address[0] != 0) {
@@ -104,27 +110,6 @@ static enum status open_places(struct pipeline *p, struct error *error)
     return status;
 }
 
-enum status pipeline_open(const struct pipeline_options *options, struct pipeline **out,
-                          struct error *error)
-{
-    struct pipeline *p = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory");
-    p->options = *options;
-    p->plan = &options->shape->plan;
-    p->has_key = options->cluster_key != NULL;
-    if (p->has_key)
-        memcpy(p->key, options->cluster_key, sizeof(p->key));
-    *out = p; /* also after an error: machine_close closes it */
-    p->epoll = epoll_create1(EPOLL_CLOEXEC);
-    enum status status = pipeline_jobs_open(p);
-    if (status == ST_OK)
-        status = pipeline_kv_open(p);
-    if (status != ST_OK || p->epoll < 0)
-        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
-    return open_places(p, error);
-}
-
 static void child_end(struct place *place)
 {
     if (place->child.pid == 0)
@@ -137,15 +122,24 @@ static void child_end(struct place *place)
     place->child.pid = 0;
 }
 
-void pipeline_close(struct pipeline *p)
+static void pipeline_stop(struct executor *e)
 {
-    if (p == NULL)
-        return;
+    (void)e; /* this process does not use the KV memory */
+}
+
+static void pipeline_disconnect(struct executor *e)
+{
+    struct pipeline *p = pipeline_of(e);
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
         if (p->places[i].peer != NULL)
-            transport_disconnect(p->options.transport, p->places[i].peer);
+            transport_disconnect(p->transport, p->places[i].peer);
         child_end(&p->places[i]);
     }
+}
+
+static void pipeline_close(struct executor *e)
+{
+    struct pipeline *p = pipeline_of(e);
     pipeline_jobs_close(p);
     pipeline_kv_close(p);
     message_buffer_done(&p->out);
@@ -155,19 +149,33 @@ void pipeline_close(struct pipeline *p)
     free(p);
 }
 
-int pipeline_fd(const struct pipeline *p)
+static int pipeline_fd(const struct executor *e)
 {
-    return p->epoll;
+    return pipeline_of_const(e)->epoll;
 }
 
-bool pipeline_ready(const struct pipeline *p)
+static bool pipeline_is_ready(const struct executor *e)
 {
+    const struct pipeline *p = pipeline_of_const(e);
     return !p->lost && p->ready_count == p->plan->place_count;
 }
 
-enum status pipeline_lost(const struct pipeline *p, struct error *error)
+static enum status pipeline_failure(const struct executor *e, struct error *error)
 {
+    const struct pipeline *p = pipeline_of_const(e);
     return p->lost ? error_set(error, ST_UNREACHABLE, "%s", p->why.text) : ST_OK;
+}
+
+static const char *pipeline_describe(const struct executor *e)
+{
+    return pipeline_of_const(e)->text;
+}
+
+/* Batches wait at the stages; the scheduler knows how many may be in flight. */
+static bool pipeline_can_start(const struct executor *e)
+{
+    (void)e;
+    return true;
 }
 
 /* ---- children ---- */
@@ -175,21 +183,21 @@ enum status pipeline_lost(const struct pipeline *p, struct error *error)
 static void child_ready(struct pipeline *p, struct place *place)
 {
     const char *address;
-    enum child_said said = child_read(place->child.ready_fd, &place->line, &address);
-    if (said == CHILD_NOT_YET)
+    enum child_said outcome = child_read(place->child.ready_fd, &place->line, &address);
+    if (outcome == CHILD_NOT_YET)
         return;
     close(place->child.ready_fd); /* this also removes it from the epoll set */
     place->child.ready_fd = -1;
-    if (said == CHILD_NONSENSE)
+    if (outcome == CHILD_NONSENSE)
         pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", place->name,
                       place->line.text);
-    if (said != CHILD_READY)
+    if (outcome != CHILD_READY)
         return;
     snprintf(place->address, sizeof(place->address), "%s", address);
     place->state = PLACE_APART;
 }
 
-static void child_look(struct pipeline *p, struct place *place)
+static void child_check(struct pipeline *p, struct place *place)
 {
     siginfo_t info = {0};
     if (place->child.pid == 0)
@@ -214,16 +222,16 @@ static void retry_later(struct place *place, int64_t now_us, const char *text)
     place->peer = NULL;
     place->retry_at_us = now_us + place->retry_us;
     place->retry_us = 2 * place->retry_us < RETRY_MAX_US ? 2 * place->retry_us : RETRY_MAX_US;
-    if (strncmp(place->said, text, sizeof(place->said) - 1) != 0)
+    if (strncmp(place->retry_reason, text, sizeof(place->retry_reason) - 1) != 0)
         log_warn("stage %s: %s; tries again", place->name, text);
-    snprintf(place->said, sizeof(place->said), "%.255s", text);
+    snprintf(place->retry_reason, sizeof(place->retry_reason), "%.255s", text);
 }
 
 static void connect_place(struct pipeline *p, struct place *place, int64_t now_us)
 {
     struct error error;
     place->state = PLACE_CONNECTING;
-    if (transport_connect(p->options.transport, place->address, place, &place->peer, &error) < 0)
+    if (transport_connect(p->transport, place->address, &place->user, &place->peer, &error) < 0)
         retry_later(place, now_us, error.text);
 }
 
@@ -281,12 +289,13 @@ static void open_stage(struct pipeline *p, struct place *place)
     pipeline_send(p, place, &message);
 }
 
-int64_t pipeline_turn(struct pipeline *p, int64_t now_us)
+static int64_t pipeline_progress(struct executor *e, int64_t now_us)
 {
+    struct pipeline *p = pipeline_of(e);
     int64_t next_us = INT64_MAX;
     for (uint32_t i = 0; i < p->plan->place_count && !p->lost; i++) {
         struct place *place = &p->places[i];
-        child_look(p, place);
+        child_check(p, place);
         if (place->state == PLACE_APART && place->retry_at_us <= now_us)
             connect_place(p, place, now_us);
         if (place->state == PLACE_CONNECTED)
@@ -294,14 +303,15 @@ int64_t pipeline_turn(struct pipeline *p, int64_t now_us)
         if (place->state == PLACE_APART && place->retry_at_us < next_us)
             next_us = place->retry_at_us;
     }
-    pipeline_groups_look(p);
-    pipeline_kv_turn(p);
+    pipeline_groups_send(p);
+    pipeline_kv_report(p);
     return next_us;
 }
 
-void pipeline_peer_up(struct pipeline *p, struct transport_peer *peer)
+static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
 {
-    struct place *place = transport_peer_user(peer);
+    struct pipeline *p = pipeline_of(e);
+    struct place *place = peer_object_of(peer);
     const char *name = transport_peer_identity(peer)->name;
     if (strcmp(name, place->name) != 0) {
         pipeline_fail(p, "%.100s is \"%s\", want stage %s", place->address, name, place->name);
@@ -309,13 +319,14 @@ void pipeline_peer_up(struct pipeline *p, struct transport_peer *peer)
     }
     place->state = PLACE_CONNECTED;
     place->retry_us = RETRY_FIRST_US;
-    place->said[0] = 0;
+    place->retry_reason[0] = 0;
 }
 
-void pipeline_peer_down(struct pipeline *p, struct transport_peer *peer, const char *text,
-                        int64_t now_us)
+static void pipeline_peer_down(struct executor *e, struct transport_peer *peer, const char *text,
+                               int64_t now_us)
 {
-    struct place *place = transport_peer_user(peer);
+    struct pipeline *p = pipeline_of(e);
+    struct place *place = peer_object_of(peer);
     if (place->state == PLACE_CONNECTING) {
         retry_later(place, now_us, text);
         return;
@@ -348,25 +359,29 @@ static void on_state(struct pipeline *p, struct place *place, const struct stage
     }
 }
 
-void pipeline_loads(const struct pipeline *p, struct message_load out[LIMIT_STAGES])
+static uint32_t pipeline_loads(const struct executor *e, struct message_load out[LIMIT_STAGES])
 {
+    const struct pipeline *p = pipeline_of_const(e);
     for (uint32_t i = 0; i < p->plan->place_count; i++) {
         out[i] = (struct message_load){.stage = p->plan->places[i].stage,
                                        .replica = p->plan->places[i].replica,
                                        .rank = p->plan->places[i].shard.rank,
                                        .process = p->places[i].load};
     }
+    return p->plan->place_count;
 }
 
-void pipeline_stages(const struct pipeline *p, struct message_stages *out)
+static void pipeline_layout(const struct executor *e, struct message_stages *out)
 {
+    const struct pipeline *p = pipeline_of_const(e);
     *out = (struct message_stages){.count = p->plan->place_count, .stages = p->stages};
 }
 
-void pipeline_message(struct pipeline *p, struct transport_peer *peer, const uint8_t *data,
-                      size_t bytes)
+static void pipeline_peer_message(struct executor *e, struct transport_peer *peer,
+                                  const uint8_t *data, size_t bytes)
 {
-    struct place *place = transport_peer_user(peer);
+    struct pipeline *p = pipeline_of(e);
+    struct place *place = peer_object_of(peer);
     struct stage_message message;
     struct error error;
     if (stage_message_decode(data, bytes, &message, &error) != ST_OK) {
@@ -400,4 +415,65 @@ void pipeline_message(struct pipeline *p, struct transport_peer *peer, const uin
         pipeline_fail(p, "stage %s: %s is no message of a stage", place->name,
                       stage_message_name(message.kind));
     }
+}
+
+static void pipeline_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
+                                  enum status status)
+{
+    (void)e; /* the head writes no KV */
+    (void)peer;
+    (void)cookie;
+    (void)status;
+}
+
+static const struct executor_ops pipeline_ops = {
+    .stop = pipeline_stop,
+    .disconnect = pipeline_disconnect,
+    .close = pipeline_close,
+    .fd = pipeline_fd,
+    .progress = pipeline_progress,
+    .is_ready = pipeline_is_ready,
+    .failure = pipeline_failure,
+    .describe = pipeline_describe,
+    .can_start = pipeline_can_start,
+    .start = pipeline_start,
+    .loads = pipeline_loads,
+    .layout = pipeline_layout,
+    .target_set = pipeline_target_set,
+    .target_drop = pipeline_target_drop,
+    .target_flush = pipeline_target_flush,
+    .peer_up = pipeline_peer_up,
+    .peer_down = pipeline_peer_down,
+    .peer_message = pipeline_peer_message,
+    .peer_flushed = pipeline_peer_flushed,
+};
+
+enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,
+                                   struct error *error)
+{
+    enum status status;
+    struct pipeline *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory");
+    p->executor =
+        (struct executor){.ops = &pipeline_ops, .pushes_kv = true, .queues_messages = true};
+    p->options = *options;
+    p->plan = &options->shape->plan;
+    p->has_key = options->cluster_key != NULL;
+    if (p->has_key)
+        memcpy(p->key, options->cluster_key, sizeof(p->key));
+    snprintf(p->text, sizeof(p->text), "%u stages in %u processes", p->plan->stage_count,
+             p->plan->place_count);
+    p->epoll = epoll_create1(EPOLL_CLOEXEC);
+    *out = &p->executor;
+    /* no region: the stage processes have the KV */
+    status = options->calls.transport_open(options->self, 0, NULL, &p->transport, error);
+    if (status != ST_OK)
+        return status;
+    status = pipeline_jobs_open(p);
+    if (status == ST_OK)
+        status = pipeline_kv_open(p);
+    if (status != ST_OK || p->epoll < 0)
+        return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
+    return open_places(p, error);
 }

@@ -4,17 +4,17 @@
 void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group)
 {
     const struct stage_place *at = &p->plan->places[place->index];
-    if (at->shard.rank != 0 || at->shard.ranks == 1 || place->grouped ||
+    if (at->shard.rank != 0 || at->shard.ranks == 1 || place->group_made ||
         place->state < PLACE_OPENING) {
         pipeline_fail(p, "stage %s: it makes a group that nobody has asked for", place->name);
         return;
     }
-    place->grouped = true;
+    place->group_made = true;
     place->group = *group;
-    pipeline_groups_look(p);
+    pipeline_groups_send(p);
 }
 
-static void look(struct pipeline *p, uint32_t first)
+static void group_send_when_open(struct pipeline *p, uint32_t first)
 {
     const uint32_t ranks = p->plan->places[first].shard.ranks;
     struct place *places = &p->places[first];
@@ -22,14 +22,14 @@ static void look(struct pipeline *p, uint32_t first)
         if (places[rank].state < PLACE_OPENING)
             return;
     const struct stage_message message = {.kind = STAGE_GROUP, .group = places[0].group};
-    places[0].group_told = true;
+    places[0].group_sent = true;
     for (uint32_t rank = 0; rank < ranks; rank++)
         pipeline_send(p, &places[rank], &message);
 }
 
-void pipeline_groups_look(struct pipeline *p)
+void pipeline_groups_send(struct pipeline *p)
 {
     for (uint32_t i = 0; i < p->plan->place_count; i++)
-        if (p->places[i].grouped && !p->places[i].group_told)
-            look(p, i);
+        if (p->places[i].group_made && !p->places[i].group_sent)
+            group_send_when_open(p, i);
 }

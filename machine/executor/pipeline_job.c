@@ -37,12 +37,10 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->score_ids);
     free(p->blocks);
     free(p->targets_blocks);
-    for (uint32_t slot = 0; slot < LIMIT_BATCHES_IN_FLIGHT; slot++)
-        free(p->batches[slot].results);
 }
 
 /* Grows the array to `count` numbers. Returns false when there is no memory. */
-static bool grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
+static bool numbers_grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
 {
     if (count <= *capacity)
         return true;
@@ -58,8 +56,8 @@ static bool grow(uint32_t **numbers, uint32_t *capacity, uint32_t count)
 }
 
 /* Adds the sequences with the part of each block table that the stages do not know. */
-static bool put_sequences(struct pipeline *p, const struct pipeline_batch *batch,
-                          struct stage_job *job)
+static bool job_add_sequences(struct pipeline *p, const struct executor_batch *batch,
+                              struct stage_job *job)
 {
     const struct compute_batch *rows = &batch->job->batch;
     uint32_t block_tokens = p->options.shape->arena.block_tokens;
@@ -77,7 +75,7 @@ static bool put_sequences(struct pipeline *p, const struct pipeline_batch *batch
             .known = table->known,
             .block_count = fresh,
         };
-        if (!grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
+        if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
             return false;
         if (fresh > 0)
             memcpy(p->blocks + job->block_count, s->blocks + table->known,
@@ -91,14 +89,14 @@ static bool put_sequences(struct pipeline *p, const struct pipeline_batch *batch
     return true;
 }
 
-static bool put_pushes(struct pipeline *p, const struct pipeline_batch *batch,
-                       struct stage_job *job)
+static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batch,
+                           struct stage_job *job)
 {
     for (uint32_t i = 0; i < batch->job->batch.sequence_count; i++) {
         const struct prompt_push *push = &batch->pushes[i];
         if (push->count == 0)
             continue;
-        if (!grow(&p->targets_blocks, &p->target_capacity, job->target_count + push->count))
+        if (!numbers_grow(&p->targets_blocks, &p->target_capacity, job->target_count + push->count))
             return false;
         p->pushes[job->push_count++] = (struct stage_push){
             .cookie = push->cookie,
@@ -120,7 +118,8 @@ static bool put_pushes(struct pipeline *p, const struct pipeline_batch *batch,
     return true;
 }
 
-static void put_samples(struct pipeline *p, const struct engine_job *from, struct stage_job *job)
+static void job_add_samples(struct pipeline *p, const struct engine_job *from,
+                            struct stage_job *job)
 {
     for (uint32_t i = 0; i < from->sample_count; i++) {
         const struct compute_sample *wanted = &from->samples[i].wanted;
@@ -154,8 +153,9 @@ static void put_samples(struct pipeline *p, const struct engine_job *from, struc
     job->score_ids = p->score_ids;
 }
 
-void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
+void pipeline_start(struct executor *e, const struct executor_batch *batch)
 {
+    struct pipeline *p = pipeline_of(e);
     const struct engine_job *job = batch->job;
     const uint64_t places = p->path_places[batch->path];
     struct batch *flying = &p->batches[batch->slot];
@@ -167,13 +167,13 @@ void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
                               .path = batch->path,
                               .row_count = job->batch.row_count,
                               .turn_us = job->turn_us};
-    if (!put_sequences(p, batch, out) || !put_pushes(p, batch, out)) {
+    if (!job_add_sequences(p, batch, out) || !job_add_pushes(p, batch, out)) {
         pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
         return;
     }
     flying->serial = out->serial;
     flying->left = p->path_enders[batch->path];
-    flying->kept = false;
+    flying->job = job;
     bool sampled = false;
     for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of the stages */
         const uint32_t stage = p->plan->places[i].stage;
@@ -182,7 +182,7 @@ void pipeline_start(struct pipeline *p, const struct pipeline_batch *batch)
         out->token_count = stage == 0 ? job->batch.row_count : 0;
         out->tokens = job->token_ids;
         if (stage + 1 == p->plan->stage_count && !sampled) {
-            put_samples(p, job, out);
+            job_add_samples(p, job, out);
             sampled = true;
         }
         pipeline_send(p, &p->places[i], &message);
@@ -198,27 +198,18 @@ static struct batch *batch_of(struct pipeline *p, uint64_t serial)
     return NULL;
 }
 
-/* Copies the results, which are valid only during the message, until the other processes are done.
- */
-static bool results_keep(struct batch *batch, const struct stage_done *done)
+static void results_store(const struct engine_job *job, const struct sampled *result)
 {
-    if (done->result_count > batch->capacity) {
-        free(batch->results);
-        batch->capacity = 0;
-        batch->results = calloc(2 * (size_t)done->result_count, sizeof(batch->results[0]));
-        if (batch->results == NULL)
-            return false;
-        batch->capacity = 2 * done->result_count;
-    }
-    if (done->result_count > 0)
-        memcpy(batch->results, done->results, done->result_count * sizeof(batch->results[0]));
-    return batch->kept = true;
+    for (uint32_t i = 0; i < job->sample_count; i++)
+        job->samples[i].result = *result++;
+    for (uint32_t i = 0; i < job->score_count; i++)
+        for (uint32_t row = 0; row < job->scores[i].row_count; row++)
+            job->scores[i].results[row] = *result++;
 }
 
 void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done)
 {
     struct batch *batch = batch_of(p, done->serial);
-    struct stage_done all = *done;
     if (batch == NULL || (batch->left >> place->index & 1) == 0) {
         pipeline_fail(p, "stage %s: a batch is done that nobody knows", place->name);
         return;
@@ -231,15 +222,10 @@ void pipeline_done(struct pipeline *p, const struct place *place, const struct s
         return;
     }
     batch->left &= ~(1ull << place->index);
-    if (batch->left != 0) {
-        if (samples && !results_keep(batch, done))
-            pipeline_fail(p, "out of memory for %u results", done->result_count);
+    if (samples)
+        results_store(batch->job, done->results);
+    if (batch->left != 0)
         return;
-    }
-    if (batch->kept) {
-        all.result_count = batch->result_count;
-        all.results = batch->results;
-    }
     batch->serial = 0;
-    p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches), &all);
+    p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches));
 }

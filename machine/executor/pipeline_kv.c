@@ -27,9 +27,11 @@ static void send_all(struct pipeline *p, const struct stage_message *message)
             pipeline_send(p, &p->places[i], message);
 }
 
-void pipeline_target_set(struct pipeline *p, uint32_t target, const struct message_peer *machine,
-                         const struct message_stages *stages)
+void pipeline_target_set(struct executor *e, uint32_t target, const struct message_peer *machine,
+                         struct transport_peer *peer, const struct message_stages *stages)
 {
+    struct pipeline *p = pipeline_of(e);
+    (void)peer; /* the stage processes make connections of their own */
     struct message_stage copies[LIMIT_STAGES];
     struct target *entry = &p->targets[target];
     for (uint32_t i = 0; i < stages->count; i++) {
@@ -49,8 +51,9 @@ void pipeline_target_set(struct pipeline *p, uint32_t target, const struct messa
     send_all(p, &message);
 }
 
-void pipeline_target_drop(struct pipeline *p, uint32_t target)
+void pipeline_target_drop(struct executor *e, uint32_t target)
 {
+    struct pipeline *p = pipeline_of(e);
     struct target *entry = &p->targets[target];
     entry->serial++;
     entry->left = UINT32_MAX;
@@ -90,7 +93,7 @@ static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
 
 /* Marks the flight as landed when every stage process of the path has reported, which each does
  * once per request. */
-static void look(struct pipeline *p, const struct flight *flight)
+static void flight_check(struct pipeline *p, const struct flight *flight)
 {
     if (flight->wanted > 0 && flight->flushed == flight->wanted) {
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
@@ -98,19 +101,20 @@ static void look(struct pipeline *p, const struct flight *flight)
     }
 }
 
-void pipeline_flush(struct pipeline *p, uint32_t own_path, uint32_t target, uint32_t path,
-                    uint64_t cookie, bool stages_flush)
+void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
+                           uint64_t cookie, bool requested)
 {
+    struct pipeline *p = pipeline_of(e);
     struct flight *flight = flight_of(p, cookie);
     const uint64_t places = p->path_places[own_path];
     assert(flight != NULL && flight->wanted == 0);
     flight->wanted = (uint32_t)__builtin_popcountll(places);
     const struct stage_message message = {
         .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
-    for (uint32_t i = 0; i < p->plan->place_count && !stages_flush; i++)
+    for (uint32_t i = 0; i < p->plan->place_count && !requested; i++)
         if ((places >> i & 1) != 0)
             pipeline_send(p, &p->places[i], &message);
-    look(p, flight);
+    flight_check(p, flight);
 }
 
 void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed)
@@ -121,10 +125,10 @@ void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed)
     flight->flushed++;
     if (flushed->status != ST_OK)
         flight->status = (enum status)flushed->status;
-    look(p, flight);
+    flight_check(p, flight);
 }
 
-void pipeline_kv_turn(struct pipeline *p)
+void pipeline_kv_report(struct pipeline *p)
 {
     while (p->landed_count > 0) {
         const struct flight flight = p->landed[--p->landed_count];

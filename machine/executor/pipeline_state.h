@@ -1,12 +1,22 @@
-/* pipeline_state: private to the files of the pipeline. pipeline.c: stage processes from start to
- * end. pipeline_group.c: groups of ranks. pipeline_job.c: batches. pipeline_kv.c: KV on its way to
- * other machines. Everything runs on the head's event loop thread. */
+/* pipeline_state: private to the files of the pipeline, the executor of a machine with stages
+ * (executor.h). The pipeline starts the stage processes of this host, connects to all stage
+ * processes, sends batches to them, receives what they sampled, and lets them write KV to other
+ * machines. The machine's request tables and scheduler stay in the head; weights, KV cache and
+ * compute are in the stage processes (stage.h).
+ *
+ * If a stage process dies or becomes unreachable, the machine ends (pipeline_fail): its KV is gone,
+ * and the gateways resume the requests on other machines. The machine's parent starts it again.
+ *
+ * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
+ * batches. pipeline_kv.c: KV on its way to other machines. Everything runs on the head's event loop
+ * thread. */
 #ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
 #define MACHINE_EXECUTOR_PIPELINE_STATE_H
 
 #include "host/child.h"
-#include "kvcache/kv_targets.h"
-#include "machine/executor/pipeline.h"
+#include "machine/executor/executor.h"
+#include "transport/peer_user.h"
+#include "transport/stage_message.h"
 
 enum place_state {
     PLACE_STARTING,   /* Child process whose address is not known yet. */
@@ -17,9 +27,8 @@ enum place_state {
     PLACE_READY,
 };
 
-struct place { /* A stage process, as the head sees it. */
-    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
-    enum kv_user user;
+struct place {             /* A stage process, as the head sees it. */
+    struct peer_user user; /* The `user` of its connection. */
     enum place_state state;
     uint32_t index;
     char name[LIMIT_NAME_BYTES];
@@ -29,10 +38,10 @@ struct place { /* A stage process, as the head sees it. */
     struct child_line line;
     int64_t retry_at_us;
     int64_t retry_us;
-    char said[256]; /* Latest logged reason why it cannot be reached. */
+    char retry_reason[256]; /* Latest logged reason why it cannot be reached. */
     struct message_process load;
-    bool grouped;    /* Rank 0: it has made its group. */
-    bool group_told; /* Rank 0: the group was sent to all ranks. */
+    bool group_made; /* Rank 0: it has made its group. */
+    bool group_sent; /* Rank 0: the group was sent to all ranks. */
     struct stage_group group;
 };
 
@@ -41,9 +50,7 @@ struct batch {
     uint64_t serial; /* 0 = the batch slot is free. */
     uint64_t left;   /* Bit i: stage process i has still to report DONE. */
     uint32_t result_count;
-    bool kept; /* `results` holds its results, because they arrived before the last DONE. */
-    struct sampled *results;
-    uint32_t capacity;
+    const struct engine_job *job; /* Receives the results. */
 };
 
 /* The part of a request slot's block table that the stages know. */
@@ -56,7 +63,8 @@ struct table {
 struct flight {
     uint64_t cookie;
     uint32_t flushed; /* Stage processes that have reported FLUSHED. */
-    uint32_t wanted;  /* Stage processes that will report; 0 = pipeline_flush was not called yet. */
+    /* Stage processes that will report; 0 = pipeline_target_flush was not called yet. */
+    uint32_t wanted;
     enum status status;
 };
 
@@ -67,7 +75,10 @@ struct target {
 };
 
 struct pipeline {
-    struct pipeline_options options;
+    struct executor executor;
+    struct executor_options options;
+    struct transport *transport;
+    char text[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
     uint8_t key[TRANSPORT_KEY_BYTES];
     bool has_key;
@@ -98,11 +109,16 @@ struct pipeline {
 
     struct target targets[LIMIT_MACHINES];
     struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
-    uint32_t landed_count;  /* Flights to report in the next pipeline_turn. */
+    uint32_t landed_count;  /* Flights to report in the next call of `progress`. */
     struct flight *landed;  /* [LIMIT_MACHINE_REQUESTS] */
 };
 
-/* pipeline.c */
+static inline struct pipeline *pipeline_of(struct executor *e)
+{
+    return (struct pipeline *)(void *)e;
+}
+
+/* pipeline.c: the machine cannot continue, for this reason. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message);
@@ -111,19 +127,25 @@ void pipeline_send(struct pipeline *p, struct place *place, const struct stage_m
  */
 void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group);
 /* Sends groups whose ranks have all been opened to their ranks. */
-void pipeline_groups_look(struct pipeline *p);
+void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */
 enum status pipeline_jobs_open(struct pipeline *p);
 void pipeline_jobs_close(struct pipeline *p);
+void pipeline_start(struct executor *e, const struct executor_batch *batch);
 void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done);
 
 /* pipeline_kv.c */
 enum status pipeline_kv_open(struct pipeline *p);
 void pipeline_kv_close(struct pipeline *p);
+void pipeline_target_set(struct executor *e, uint32_t target, const struct message_peer *machine,
+                         struct transport_peer *peer, const struct message_stages *stages);
+void pipeline_target_drop(struct executor *e, uint32_t target);
+void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
+                           uint64_t cookie, bool requested);
 void pipeline_target_link(struct pipeline *p, const struct place *place,
                           const struct stage_target_link *link);
 void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
-void pipeline_kv_turn(struct pipeline *p);
+void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
 
 #endif

@@ -181,7 +181,7 @@ int stage_fd(const struct stage *s)
     return s->fd;
 }
 
-static void tell_load(struct stage *s)
+static void load_send(struct stage *s)
 {
     if (!s->changed || s->now_us < s->load_at_us || !s->opened)
         return;
@@ -193,7 +193,7 @@ static void tell_load(struct stage *s)
     stage_send(s, s->head, &message);
 }
 
-static void engine_look(struct stage *s)
+static void engine_check(struct stage *s)
 {
     const struct engine_progress progress = engine_poll(s->device.engine);
     if (s->group == GROUP_JOINING && progress.done)
@@ -209,9 +209,9 @@ static bool turn_round(struct stage *s)
     s->unsent = false;
     s->now_us = clock_now_us(s->options.clock);
     transport_progress(s->transport);
-    engine_look(s);
+    engine_check(s);
     stage_jobs_start(s);
-    stage_ready_look(s);
+    stage_ready_report(s);
     stage_peers_drop(s);
     return s->events > 0 || s->unsent;
 }
@@ -222,7 +222,7 @@ int stage_turn(struct stage *s)
     bool more = true;
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(s);
-    tell_load(s);
+    load_send(s);
     /* sends what is queued; messages that arrive meanwhile need another iteration */
     if (s->unsent) {
         s->events = 0;

@@ -1,6 +1,6 @@
 /* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
  * owns their weights, their KV cache and an engine. It receives batches (JOB) from the machine's
- * head (pipeline.h) and activations from the stage before, passes its activations to the stage
+ * head (executor.h) and activations from the stage before, passes its activations to the stage
  * after or the sampled tokens to the head, and writes the KV of its layers to token machines. It
  * decides nothing: the head decides block ids, batches and their order.
  *

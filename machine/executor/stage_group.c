@@ -21,7 +21,7 @@ bool stage_is_rank(const struct stage *s)
 static void fail(struct stage *s, const struct error *error)
 {
     s->group = GROUP_FAILED;
-    stage_tell_state(s, false, error->text);
+    stage_state_send(s, false, error->text);
 }
 
 void stage_group_make(struct stage *s)

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_last(const struct stage *s)
+static bool is_last_stage(const struct stage *s)
 {
     return s->place->last_layer == s->shape.hyper.layer_count;
 }
@@ -178,7 +178,7 @@ static enum status job_check(const struct stage *s, const struct stage_job *job,
                          s->shape.sequences_max);
     if (job->sample_count > s->shape.sequences_max || job->score_count > s->shape.sequences_max ||
         job->score_row_count > s->shape.rows_max ||
-        (!is_last(s) && job->sample_count + job->score_count > 0))
+        (!is_last_stage(s) && job->sample_count + job->score_count > 0))
         return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
                          job->sample_count, job->score_count, job->score_row_count);
     if (first && job->token_count == 0)
@@ -271,7 +271,7 @@ static struct stage_request *request_of(struct stage *s, uint64_t cookie)
     return request;
 }
 
-static void tell_flushed(struct stage *s, const struct stage_request *request, enum status status)
+static void flushed_send(struct stage *s, const struct stage_request *request, enum status status)
 {
     const struct stage_message message = {
         .kind = STAGE_FLUSHED,
@@ -287,7 +287,7 @@ void stage_flushed(void *self, uint64_t cookie, enum status status)
     if (request == NULL || !request->flushing)
         return;
     request->flushing = false;
-    tell_flushed(s, request, status != ST_OK ? status : request->status);
+    flushed_send(s, request, status != ST_OK ? status : request->status);
 }
 
 static void flush(struct stage *s, struct stage_request *request, uint32_t target, uint32_t path)
@@ -295,7 +295,7 @@ static void flush(struct stage *s, struct stage_request *request, uint32_t targe
     if (request->flushing)
         return;
     if (!kv_targets_up(s->targets, target, path)) {
-        tell_flushed(s, request, ST_UNREACHABLE);
+        flushed_send(s, request, ST_UNREACHABLE);
         return;
     }
     request->flushing = true;
@@ -321,12 +321,14 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
-    const struct compute_sequence *sequence = &slot->sequences[push->sequence];
-    for (uint32_t layer = first; layer < end && request->status >= 0; layer++) {
-        /* Both tables begin at the push's first block. */
-        request->status = kv_targets_write(s->targets, push->target, push->path, layer,
-                                           sequence->blocks + push->first, targets, 0, push->count);
-    }
+    struct kv_push writes = {.target = push->target,
+                             .path = push->path,
+                             /* Both tables begin at the push's first block. */
+                             .source = slot->sequences[push->sequence].blocks + push->first,
+                             .blocks = targets,
+                             .count = push->count,
+                             .layer = first};
+    request->status = kv_targets_push(s->targets, &writes, end);
     s->unsent = true;
 }
 
@@ -359,7 +361,7 @@ static void flush_job(struct stage *s, const struct stage_job *job)
 
 /* ---- running ---- */
 
-static bool is_here(const struct stage *s, const struct stage_slot *slot)
+static bool activations_arrived(const struct stage *s, const struct stage_slot *slot)
 {
     return s->place->first_layer == 0 || slot->arrived == slot->job.serial;
 }
@@ -370,11 +372,11 @@ static struct stage_slot *next_slot(struct stage *s)
     struct stage_slot *best = NULL;
     for (uint32_t i = 0; i < s->slot_count; i++) {
         struct stage_slot *slot = &s->slots[i];
-        if (slot->state == SLOT_WAITING && (in_order || is_here(s, slot)) &&
+        if (slot->state == SLOT_WAITING && (in_order || activations_arrived(s, slot)) &&
             (best == NULL || slot->order < best->order))
             best = slot;
     }
-    return best != NULL && is_here(s, best) ? best : NULL;
+    return best != NULL && activations_arrived(s, best) ? best : NULL;
 }
 
 void stage_jobs_start(struct stage *s)
@@ -393,7 +395,8 @@ void stage_jobs_start(struct stage *s)
 
 /* Writes the activations to the same batch slot of the next process: its activations are at the end
  * of its region, behind its KV. */
-static void give_to(struct stage *s, const struct stage_slot *slot, const struct stage_next *next)
+static void activations_write(struct stage *s, const struct stage_slot *slot,
+                              const struct stage_next *next)
 {
     if (!next->up)
         return; /* the head has been told */
@@ -410,19 +413,20 @@ static void give_to(struct stage *s, const struct stage_slot *slot, const struct
 
 /* Passes the activations to the processes of the next stage that get them from this one. Returns
  * false if there are none. */
-static bool give_on(struct stage *s, const struct stage_slot *slot)
+static bool activations_pass_on(struct stage *s, const struct stage_slot *slot)
 {
     bool given = false;
     for (uint32_t i = 0; i < s->next_count; i++) {
         if ((s->next[i].paths >> slot->job.path & 1) == 0)
             continue;
         given = true;
-        give_to(s, slot, &s->next[i]);
+        activations_write(s, slot, &s->next[i]);
     }
     return given;
 }
 
-void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status)
+void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
+                            enum status status)
 {
     const struct stage_message message = {
         .kind = STAGE_ACTIVATIONS,
@@ -431,7 +435,7 @@ void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, e
         stage_send(s, peer, &message);
 }
 
-static void tell_done(struct stage *s, const struct stage_slot *slot)
+static void done_send(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
     const bool samples = stage_plan_samples(&s->shape.plan, s->options.place);
@@ -460,8 +464,8 @@ static void job_end(struct stage *s, struct stage_slot *slot)
         return;
     }
     stage_jobs_start(s);
-    if (!give_on(s, slot))
-        tell_done(s, slot);
+    if (!activations_pass_on(s, slot))
+        done_send(s, slot);
     push_job(s, slot, pushed, s->place->last_layer, true);
     flush_job(s, &slot->job);
 }

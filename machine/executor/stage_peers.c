@@ -7,20 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static char mark_head;
-static char mark_before; /* a process of the stage before */
-static char mark_writer;
+static struct peer_user head_user = {.kind = PEER_HEAD};
+static struct peer_user previous_user = {.kind = PEER_STAGE_PREVIOUS};
+static struct peer_user writer_user = {.kind = PEER_WRITER};
 
 static const char *name_of(const struct transport_peer *peer)
 {
     return transport_peer_identity(peer)->name;
-}
-
-/* True for a peer of that kind that this process has connected to. */
-static bool is(const void *user, enum kv_user kind)
-{
-    return user != NULL && user != &mark_head && user != &mark_before && user != &mark_writer &&
-           *(const enum kv_user *)user == kind;
 }
 
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message)
@@ -35,7 +28,7 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
         doomed_add(&s->doomed, peer, "it does not read its messages");
 }
 
-void stage_tell_state(struct stage *s, bool ready, const char *text)
+void stage_state_send(struct stage *s, bool ready, const char *text)
 {
     struct stage_message message = {.kind = STAGE_STATE, .state = {.ready = ready}};
     snprintf(message.state.text, sizeof(message.state.text), "%.255s", text);
@@ -52,7 +45,7 @@ static void send_writer(struct stage *s, const char *name, bool up, const char *
 
 /* A peer has connected: the head, a stage process of this machine ("t0/1"), or another machine that
  * writes KV. */
-static void came(struct stage *s, struct transport_peer *peer)
+static void new_up(struct stage *s, struct transport_peer *peer)
 {
     const char *name = name_of(peer);
     size_t length = strlen(s->entry->name);
@@ -64,7 +57,7 @@ static void came(struct stage *s, struct transport_peer *peer)
         /* its end of the old connection is gone, but ours has not noticed yet */
         if (s->head != NULL)
             doomed_add(&s->doomed, s->head, "it has connected again");
-        transport_peer_set_user(peer, &mark_head);
+        transport_peer_set_user(peer, &head_user);
         if (s->head == NULL)
             s->head = peer;
         else
@@ -73,38 +66,26 @@ static void came(struct stage *s, struct transport_peer *peer)
         return;
     }
     if (strncmp(name, s->entry->name, length) == 0 && name[length] == '/') {
-        transport_peer_set_user(peer, &mark_before);
+        transport_peer_set_user(peer, &previous_user);
         log_info("stage %s connected, activations travel by %s", name, transport_peer_path(peer));
         return;
     }
-    transport_peer_set_user(peer, &mark_writer);
+    transport_peer_set_user(peer, &writer_user);
     if (!s->opened)
         doomed_add(&s->doomed, peer, "this stage has no machine yet");
     else
         send_writer(s, name, true, "");
 }
 
-static void on_up(void *self, struct transport_peer *peer)
+/* All work was for the head that is gone, also that of the writers and the targets. */
+static void head_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    struct stage *s = self;
-    machine_peer_note(peer);
-    const void *user = transport_peer_user(peer);
-    s->events++;
-    if (is(user, KV_USER_TARGET))
-        kv_targets_peer_up(s->targets, peer);
-    else if (is(user, KV_USER_STAGE))
-        ((struct stage_next *)user)->up = true;
-    else
-        came(s, peer);
-}
-
-/* Everything was for the head that is gone, also the writers and the targets. */
-static void head_gone(struct stage *s, const char *text)
-{
+    if (peer != s->head)
+        return; /* the head has connected again since */
     log_warn("machine %s is gone: %s", s->entry->name, text);
     s->head = NULL;
     s->opened = false;
-    s->told_ready = false;
+    s->ready_sent = false;
     for (uint32_t i = 0; i < s->next_count; i++)
         if (s->next[i].peer != NULL)
             transport_disconnect(s->transport, s->next[i].peer);
@@ -117,58 +98,50 @@ static void head_gone(struct stage *s, const char *text)
         s->stopping = true;
 }
 
-static void next_down(struct stage *s, struct stage_next *next, const char *text)
+static void next_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
+    struct stage_next *next = peer_object_of(peer);
     char why[256];
     next->peer = NULL;
     next->up = false;
     snprintf(why, sizeof(why), "the stage after it cannot be reached: %.200s", text);
-    stage_tell_state(s, false, why);
+    stage_state_send(s, false, why);
 }
 
-static void peer_gone(struct stage *s, struct transport_peer *peer, const char *text)
+static void previous_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    void *user = transport_peer_user(peer);
-    doomed_remove(&s->doomed, peer);
-    if (user == NULL)
-        log_info("a peer was refused: %s", text);
-    else if (is(user, KV_USER_TARGET))
-        kv_targets_peer_down(s->targets, peer, text);
-    else if (is(user, KV_USER_STAGE))
-        next_down(s, user, text);
-    else if (user == &mark_writer)
-        send_writer(s, name_of(peer), false, text);
-    else if (peer == s->head)
-        head_gone(s, text);
+    (void)s; /* the head notices that a stage process is gone */
+    (void)peer;
+    (void)text;
 }
 
-static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+static void refused_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    struct stage *s = self;
-    (void)why; /* the text says why */
-    s->events++;
-    peer_gone(s, peer, text);
+    (void)s;
+    (void)peer;
+    log_info("a peer was refused: %s", text);
 }
 
-void stage_peers_drop(struct stage *s)
+static void writer_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    struct doomed_peer doomed;
-    while (doomed_take(&s->doomed, &doomed)) {
-        s->events++;
-        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
-        peer_gone(s, doomed.peer, doomed.why);
-        transport_disconnect(s->transport, doomed.peer);
-    }
+    send_writer(s, name_of(peer), false, text);
 }
 
-static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+static void target_up(struct stage *s, struct transport_peer *peer)
 {
-    struct stage *s = self;
-    s->events++;
-    if (is(transport_peer_user(peer), KV_USER_STAGE))
-        stage_sent(s, peer, cookie, status);
-    else
-        kv_targets_flushed(s->targets, peer, cookie, status);
+    kv_targets_peer_up(s->targets, peer);
+}
+
+static void target_down(struct stage *s, struct transport_peer *peer, const char *text)
+{
+    kv_targets_peer_down(s->targets, peer, text);
+}
+
+static void next_up(struct stage *s, struct transport_peer *peer)
+{
+    struct stage_next *next = peer_object_of(peer);
+    (void)s;
+    next->up = true;
 }
 
 /* ---- messages ---- */
@@ -205,38 +178,39 @@ static void on_open(struct stage *s, const struct stage_open *open)
 {
     struct error error;
     if (s->opened || !open_agrees(s, open, &error)) {
-        stage_tell_state(s, false, s->opened ? "it is open already" : error.text);
+        stage_state_send(s, false, s->opened ? "it is open already" : error.text);
         return;
     }
     s->opened = true;
     s->next_count = open->next_count;
     for (uint32_t i = 0; i < s->next_count; i++) {
         struct stage_next *next = &s->next[i];
-        *next = (struct stage_next){.user = KV_USER_STAGE, .paths = open->next[i].paths};
-        if (transport_connect(s->transport, open->next[i].address, next, &next->peer, &error) >= 0)
+        *next = (struct stage_next){.user = {PEER_STAGE, next}, .paths = open->next[i].paths};
+        if (transport_connect(s->transport, open->next[i].address, &next->user, &next->peer,
+                              &error) >= 0)
             continue;
         next->peer = NULL;
-        stage_tell_state(s, false, error.text);
+        stage_state_send(s, false, error.text);
         return;
     }
     stage_group_make(s);
 }
 
-void stage_ready_look(struct stage *s)
+void stage_ready_report(struct stage *s)
 {
     char text[256];
-    if (!s->opened || s->told_ready || s->running != NULL ||
+    if (!s->opened || s->ready_sent || s->running != NULL ||
         (stage_is_rank(s) && s->group != GROUP_JOINED))
         return;
     for (uint32_t i = 0; i < s->next_count; i++)
         if (!s->next[i].up)
             return;
-    s->told_ready = true;
+    s->ready_sent = true;
     s->changed = true;
     snprintf(text, sizeof(text), "%.128s%s%.100s", device_text(&s->device),
              s->next_count > 0 ? ", activations travel by " : "",
              s->next_count > 0 ? transport_peer_path(s->next[0].peer) : "");
-    stage_tell_state(s, true, text);
+    stage_state_send(s, true, text);
 }
 
 void stage_target_link(void *self, uint32_t target, bool up, const char *text)
@@ -259,8 +233,31 @@ static void on_target(struct stage *s, const struct stage_target *target)
         kv_targets_set(s->targets, target->target, target->name, NULL, &target->stages);
 }
 
-static void head_message(struct stage *s, const uint8_t *data, size_t bytes)
+static void no_message(struct stage *s, struct transport_peer *peer, const uint8_t *data,
+                       size_t bytes)
 {
+    (void)data;
+    (void)bytes;
+    doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
+}
+
+/* The head already knows where the layers of a machine are. */
+static void target_message(struct stage *s, struct transport_peer *peer, const uint8_t *data,
+                           size_t bytes)
+{
+    (void)s;
+    (void)peer;
+    (void)data;
+    (void)bytes;
+}
+
+static void head_message(struct stage *s, struct transport_peer *peer, const uint8_t *data,
+                         size_t bytes)
+{
+    if (peer != s->head) {
+        no_message(s, peer, data, bytes);
+        return;
+    }
     struct stage_message message;
     struct error error;
     enum status status = stage_message_decode(data, bytes, &message, &error);
@@ -290,13 +287,13 @@ static void head_message(struct stage *s, const uint8_t *data, size_t bytes)
         }
     }
     if (status != ST_OK) {
-        stage_tell_state(s, false, error.text);
+        stage_state_send(s, false, error.text);
         doomed_add(&s->doomed, s->head, error.text);
     }
 }
 
-static void before_message(struct stage *s, struct transport_peer *peer, const uint8_t *data,
-                           size_t bytes)
+static void previous_message(struct stage *s, struct transport_peer *peer, const uint8_t *data,
+                             size_t bytes)
 {
     struct stage_message message;
     struct error error;
@@ -310,17 +307,71 @@ static void before_message(struct stage *s, struct transport_peer *peer, const u
         doomed_add(&s->doomed, peer, error.text);
 }
 
+/* ---- events of the transport ---- */
+
+/* What this process does with the events of one kind of peer. */
+static const struct {
+    void (*up)(struct stage *s, struct transport_peer *peer);
+    void (*down)(struct stage *s, struct transport_peer *peer, const char *text);
+    void (*message)(struct stage *s, struct transport_peer *peer, const uint8_t *data,
+                    size_t bytes);
+} handlers[PEER_KIND_COUNT] = {
+    [PEER_NEW] = {new_up, refused_down, no_message},
+    [PEER_HEAD] = {new_up, head_down, head_message},
+    [PEER_STAGE_PREVIOUS] = {new_up, previous_down, previous_message},
+    [PEER_WRITER] = {new_up, writer_down, no_message},
+    [PEER_TARGET] = {target_up, target_down, target_message},
+    [PEER_STAGE] = {next_up, next_down, no_message},
+};
+
+static void on_up(void *self, struct transport_peer *peer)
+{
+    struct stage *s = self;
+    machine_peer_note(peer);
+    s->events++;
+    handlers[peer_kind_of(peer)].up(s, peer);
+}
+
+static void remove_peer(struct stage *s, struct transport_peer *peer, const char *text)
+{
+    doomed_remove(&s->doomed, peer);
+    handlers[peer_kind_of(peer)].down(s, peer, text);
+}
+
+static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)
+{
+    struct stage *s = self;
+    (void)why; /* the text says why */
+    s->events++;
+    remove_peer(s, peer, text);
+}
+
+void stage_peers_drop(struct stage *s)
+{
+    struct doomed_peer doomed;
+    while (doomed_take(&s->doomed, &doomed)) {
+        s->events++;
+        log_warn("disconnects %s: %s", name_of(doomed.peer), doomed.why);
+        remove_peer(s, doomed.peer, doomed.why);
+        transport_disconnect(s->transport, doomed.peer);
+    }
+}
+
+static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie, enum status status)
+{
+    struct stage *s = self;
+    s->events++;
+    if (peer_kind_of(peer) == PEER_STAGE)
+        stage_activations_sent(s, peer, cookie, status);
+    else
+        kv_targets_flushed(s->targets, peer, cookie, status);
+}
+
 static void on_message(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes)
 {
     struct stage *s = self;
-    const void *user = transport_peer_user(peer);
     s->events++;
-    if (user == &mark_head && peer == s->head)
-        head_message(s, data, bytes);
-    else if (user == &mark_before)
-        before_message(s, peer, data, bytes);
-    else if (!is(user, KV_USER_TARGET)) /* the head already knows where a machine's layers are  */
-        doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
+    handlers[peer_kind_of(peer)].message(s, peer, data, bytes);
 }
 
 struct transport_events stage_transport_events(void)

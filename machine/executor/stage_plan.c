@@ -96,6 +96,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
     struct stage_costs costs;
     memset(out, 0, sizeof(*out));
     config_stages(entry, &stages);
+    out->batches_in_flight = out->paths.path_count = out->paths.cycle_count = 1;
     if (stages.count == 0)
         return ST_OK;
     enum status status =

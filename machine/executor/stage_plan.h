@@ -25,7 +25,7 @@ struct stage_plan {
     uint32_t batches_in_flight;  /* Per path; at most stage_count of them have decodes. */
     uint32_t micro_batch_tokens; /* Best size by the profile; 0 = no profile. */
     struct stage_place places[LIMIT_STAGES];
-    struct sched_paths paths;
+    struct sched_paths paths; /* Without stages: one path. */
 };
 
 /* ST_INVALID, ST_TOO_LARGE: the config does not fit the model; the error names machine and value.

@@ -7,6 +7,7 @@
 #include "machine/executor/device.h"
 #include "machine/executor/stage.h"
 #include "transport/doomed.h"
+#include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
@@ -36,9 +37,8 @@ enum stage_group_state {
     GROUP_FAILED,
 };
 
-struct stage_next { /* A process of the next stage. */
-    /* KV_USER_STAGE; first member, because the transport returns this struct as the peer's user. */
-    enum kv_user user;
+struct stage_next {        /* A process of the next stage. */
+    struct peer_user user; /* The `user` of its connection. */
     uint64_t paths;
     struct transport_peer *peer;
     bool up;
@@ -67,7 +67,7 @@ struct stage {
 
     struct transport_peer *head; /* NULL = none. */
     bool opened;                 /* It has sent OPEN, which agrees with our config. */
-    bool told_ready;
+    bool ready_sent;
     enum stage_group_state group;
     uint32_t next_count;
     struct stage_next next[LIMIT_STAGES];
@@ -103,9 +103,9 @@ void stage_send(struct stage *s, struct transport_peer *peer, const struct stage
 void stage_peers_drop(struct stage *s);
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Reports to the head, once, when everything works. */
-void stage_ready_look(struct stage *s);
+void stage_ready_report(struct stage *s);
 
-void stage_tell_state(struct stage *s, bool ready, const char *text);
+void stage_state_send(struct stage *s, bool ready, const char *text);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */
@@ -129,7 +129,8 @@ void stage_jobs_start(struct stage *s);  /* Starts the next batch if the engine 
 void stage_jobs_forget(struct stage *s); /* The head is gone: forgets all batches and tables. */
 /* A flush is complete: the activations have arrived at the next stage (the cookie holds serial and
  * slot), or a request's KV has arrived. */
-void stage_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie, enum status status);
+void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
+                            enum status status);
 void stage_flushed(void *self, uint64_t cookie, enum status status);
 
 #endif

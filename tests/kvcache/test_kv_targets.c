@@ -279,6 +279,22 @@ static uint32_t link_all(void)
     return up;
 }
 
+static enum status write_layer(struct kv_targets *targets, uint32_t number, uint32_t path,
+                               uint32_t layer, const kv_block_id *from, const kv_block_id *to,
+                               uint32_t first, uint32_t count)
+{
+    struct kv_push push = {.target = number,
+                           .path = path,
+                           .source = from,
+                           .blocks = to,
+                           .first = first,
+                           .count = count,
+                           .layer = layer};
+    enum status status = kv_targets_push(targets, &push, layer + 1);
+    CHECK(push.layer == (status == ST_OK ? layer + 1 : layer));
+    return status;
+}
+
 static void test_move(uint32_t source_ranks, uint32_t target_ranks)
 {
     uint32_t path = draw(PATHS), first = draw(BLOCKS), count = 1 + draw(BLOCKS - first);
@@ -295,9 +311,9 @@ static void test_move(uint32_t source_ranks, uint32_t target_ranks)
         uint32_t half = draw(count + 1); /* in two pushes */
         for (uint32_t push = 0; push < 2; push++)
             for (uint32_t layer = p->stage.first_layer; layer < p->stage.last_layer; layer++)
-                CHECK(kv_targets_write(p->targets, TARGET, path, layer, source_blocks,
-                                       target_blocks, push == 0 ? first : first + half,
-                                       push == 0 ? half : count - half) == ST_OK);
+                CHECK(write_layer(p->targets, TARGET, path, layer, source_blocks, target_blocks,
+                                  push == 0 ? first : first + half,
+                                  push == 0 ? half : count - half) == ST_OK);
         transport_loopback_hold(p->transport, p->held, true);
         kv_targets_flush(p->targets, TARGET, path, COOKIE);
     }
@@ -456,10 +472,10 @@ static void test_regions(void)
         if (regions[i].good) { /* a block that only its machine has */
             kv_block_id from = 0, to = regions[i].blocks;
             struct kv_targets *targets = source.processes[0].targets;
-            CHECK(kv_targets_write(targets, TARGET, 0, 0, &from, &to, 0, 1) == ST_INVALID);
+            CHECK(write_layer(targets, TARGET, 0, 0, &from, &to, 0, 1) == ST_INVALID);
             to--;
-            CHECK(kv_targets_write(targets, TARGET, 0, LAYERS - 1, &from, &to, 0, 1) == ST_OK);
-            CHECK(kv_targets_write(targets, TARGET, 1, 0, &from, &to, 0, 1) == ST_UNREACHABLE);
+            CHECK(write_layer(targets, TARGET, 0, LAYERS - 1, &from, &to, 0, 1) == ST_OK);
+            CHECK(write_layer(targets, TARGET, 1, 0, &from, &to, 0, 1) == ST_UNREACHABLE);
             CHECK(kv_targets_up(targets, TARGET, 0) && !kv_targets_up(targets, TARGET, 1));
         }
         machine_close(&source);

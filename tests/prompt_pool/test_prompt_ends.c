@@ -55,6 +55,7 @@ static void bed_open(void)
         .slot_count = PROMPTS,
         .vocab = 1000,
         .context_tokens = 512,
+        .stages_push = true, /* so the pool itself writes no KV */
         .calls = {.send = on_send, .send_tokens = on_tokens},
     };
     CHECK(prompt_pool_open(&options, &pool) == ST_OK);

@@ -4,8 +4,8 @@
 #include "tests/check.h"
 #include "tests/transport/loopback.h"
 
-#include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_links.h"
+#include "transport/peer_user.h"
 
 #include <string.h>
 
@@ -83,7 +83,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     struct message message;
     struct error error;
     (void)self;
-    CHECK(*(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK);
+    CHECK(peer_kind_of(peer) == PEER_LINK);
     CHECK(message_decode(data, bytes, &message, &error) == ST_OK);
     prompt_links_stages(links, peer, &message.stages, now_us);
 }

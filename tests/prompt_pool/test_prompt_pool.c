@@ -13,6 +13,7 @@
 #include "kvcache/kv_targets.h"
 #include "prompt_pool/prompt_state.h"
 #include "tests/transport/loopback.h"
+#include "transport/peer_user.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -227,7 +228,7 @@ static void target_down(void *self, struct transport_peer *peer, enum status why
 
 static bool is_link(struct transport_peer *peer)
 {
-    return *(enum kv_user *)transport_peer_user(peer) == KV_USER_LINK;
+    return peer_kind_of(peer) == PEER_LINK;
 }
 
 static void pool_up(void *self, struct transport_peer *peer)
@@ -296,12 +297,10 @@ static void on_target_flushed(void *self, uint64_t cookie, enum status status)
     prompt_pool_flushed(bed.pool, cookie, status, bed.now_us);
 }
 
-static enum status on_write(void *self, uint32_t target, uint32_t path, uint32_t layer,
-                            const kv_block_id *source, const kv_block_id *blocks, uint32_t first,
-                            uint32_t count)
+static enum status on_push(void *self, struct kv_push *push, uint32_t layer_end)
 {
     (void)self;
-    return kv_targets_write(bed.kv_targets, target, path, layer, source, blocks, first, count);
+    return kv_targets_push(bed.kv_targets, push, layer_end);
 }
 
 static void on_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
@@ -418,7 +417,7 @@ static void bed_open(bool staged)
         .vocab = 1000,
         .context_tokens = 512,
         .layerwise_threshold_tokens = 100,
-        .calls = {.send = on_send, .send_tokens = on_tokens, .write = on_write, .flush = on_flush},
+        .calls = {.send = on_send, .send_tokens = on_tokens, .push = on_push, .flush = on_flush},
     };
     CHECK(prompt_pool_open(&options, &bed.pool) == ST_OK);
     const struct message_peer peer = {.name = "t0", .address = "t0"};

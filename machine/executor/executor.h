@@ -1,0 +1,135 @@
+/* executor: what computes a machine's batches, keeps their KV and pushes KV to token machines.
+ * There are two: local.c is one engine in the machine's own process; pipeline.c drives
+ * stage processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
+ * operations and does not know which executor it has.
+ *
+ * The machine's event loop thread makes every call. An executor knows no requests: block tables,
+ * sampling rules and cookies go in, tokens come out. */
+#ifndef MACHINE_EXECUTOR_EXECUTOR_H
+#define MACHINE_EXECUTOR_EXECUTOR_H
+
+#include "kvcache/kv_owner.h"
+#include "machine/executor/engine.h"
+#include "machine/executor/shape.h"
+#include "prompt_pool/prompt_pool.h"
+
+struct executor;
+
+/* A batch: the engine's job, and the request of each of its sequences. All of it stays valid until
+ * executor_calls.done. */
+struct executor_batch {
+    uint32_t slot; /* Batch slot, < stage_plan_slots. */
+    uint32_t path;
+    struct engine_job *job; /* Its samples and scores receive the results. */
+    const uint32_t *tables; /* [sequence_count]: slot of each sequence's request. */
+    /* [sequence_count]: distinguishes successive requests in the same slot. */
+    const kv_owner_id *owners;
+    /* [sequence_count]: KV to push, for an executor with pushes_kv; count 0 = none. */
+    const struct prompt_push *pushes;
+};
+
+struct executor_ops {
+    /* Ends all use of the KV memory by this process. The batches in flight have no results. */
+    void (*stop)(struct executor *e);
+    /* Ends the connections that the executor has made. Call it before the transport is closed. */
+    void (*disconnect)(struct executor *e);
+    /* Frees the executor. Call it after the transport is closed: the transport's region can be in
+     * the executor's device memory. */
+    void (*close)(struct executor *e);
+
+    int (*fd)(const struct executor *e); /* Call `progress` when it is readable. */
+    /* Calls executor_calls for everything that has happened. Returns the time of the next call;
+     * INT64_MAX = when fd is readable. */
+    int64_t (*progress)(struct executor *e, int64_t now_us);
+    bool (*is_ready)(const struct executor *e); /* True when batches can be started. */
+    /* ST_OK, or the reason why the machine cannot continue. */
+    enum status (*failure)(const struct executor *e, struct error *error);
+    const char *(*describe)(const struct executor *e); /* For the log: "cpu, 4 threads". */
+
+    /* False while the executor cannot start a batch, whatever the scheduler has. */
+    bool (*can_start)(const struct executor *e);
+    void (*start)(struct executor *e, const struct executor_batch *batch);
+
+    /* Writes the load of each stage process. Returns their number; 0 = the executor has none. */
+    uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGES]);
+    /* Addresses and layers of the processes that hold the KV, for machines that write KV. *out is
+     * valid until `close`. */
+    void (*layout)(const struct executor *e, struct message_stages *out);
+
+    /* As kv_targets_set and kv_targets_drop, for every process that holds KV.
+     * executor_calls.target reports the result of target_set. */
+    void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
+                       struct transport_peer *peer, const struct message_stages *stages);
+    void (*target_drop)(struct executor *e, uint32_t target);
+    /* As kv_targets_push. Not called for an executor with pushes_kv. */
+    enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
+    /* Asks for executor_calls.flushed when the KV written for `cookie` to the target has arrived.
+     * own_path: the request's path through this machine. requested: a push of an executor with
+     * pushes_kv was marked as the request's last, so the flush has been requested already. */
+    void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
+                         uint64_t cookie, bool requested);
+
+    /* Events of the transport: for the peers that the executor has connected to; peer_flushed for
+     * all peers. peer_message: for peers of kind PEER_STAGE. */
+    void (*peer_up)(struct executor *e, struct transport_peer *peer);
+    void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
+                      int64_t now_us);
+    void (*peer_message)(struct executor *e, struct transport_peer *peer, const uint8_t *data,
+                         size_t bytes);
+    void (*peer_flushed)(struct executor *e, struct transport_peer *peer, uint64_t cookie,
+                         enum status status);
+};
+
+/* First member of every executor. */
+struct executor {
+    const struct executor_ops *ops;
+    /* The executor pushes KV itself, as the batches say (executor_batch.pushes). Else the caller
+     * pushes it with target_push, when executor_calls.layers reports that layers are computed. */
+    bool pushes_kv;
+    /* Starting a batch queues messages, which the transport has to send before other work. */
+    bool queues_messages;
+};
+
+struct executor_calls { /* Called from `progress` and from events of the transport. */
+    /* Opens the machine's transport with a region of region_bytes in the memory of `device` (NULL =
+     * host memory). Called once, while the executor is opened. The caller owns the transport. */
+    enum status (*transport_open)(void *self, uint64_t region_bytes,
+                                  const struct device_memory *device, struct transport **out,
+                                  struct error *error);
+    /* The batch in that batch slot is finished, and its job has the results. */
+    void (*done)(void *self, uint32_t slot);
+    /* The first `layers` layers of the running batch are computed (engine_job.report_layers).
+     * Never called by an executor with pushes_kv. */
+    void (*layers)(void *self, uint32_t layers);
+    void (*flushed)(void *self, uint64_t cookie, enum status status);
+    /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
+    void (*target)(void *self, uint32_t target, bool up, const char *text);
+    /* A machine (or a stage process of it) that writes KV has connected to one of our stage
+     * processes, or is gone. */
+    void (*writer)(void *self, const char *name, bool up, const char *text);
+};
+
+struct executor_options {
+    const struct config *config;        /* Not owned. */
+    const struct config_machine *entry; /* Not owned. */
+    const struct machine_shape *shape;  /* Not owned. */
+    const struct model_file *file;      /* Read during the call. */
+    const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
+    struct turns *turns;                /* Not owned; NULL = none. */
+    /* For stage processes that the executor starts: */
+    const uint8_t *cluster_key; /* Read during the call; NULL = none. */
+    int turns_fd;               /* Descriptor of the turns' shared memory; -1 = none. */
+    const char *log_level;      /* Not owned; NULL = the default. */
+    struct executor_calls calls;
+    void *self; /* First argument of the calls. */
+};
+
+/* Open an executor in the machine's process, or one that starts the stage processes of this host
+ * and connects to all stage processes of the machine. *out is set also after an error, unless there
+ * was no memory for it; the caller then stops, disconnects and closes the executor. */
+enum status executor_local_open(const struct executor_options *options, struct executor **out,
+                                struct error *error);
+enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,
+                                   struct error *error);
+
+#endif

@@ -1,0 +1,251 @@
+/* local: the executor of a machine without stages: one device with all layers, and one
+ * batch at a time. */
+#include "kvcache/kv_targets.h"
+#include "machine/executor/device.h"
+#include "machine/executor/executor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct local {
+    struct executor executor;
+    struct executor_calls calls;
+    void *self;
+    struct transport *transport; /* The machine's; NULL = not open yet. */
+    struct kv_arena arena;
+    struct device device;
+    struct kv_targets *targets;
+    struct message_stage layers; /* All layers and heads. */
+    bool running;                /* The engine computes the batch in `slot`. */
+    uint32_t slot;
+};
+
+static struct local *local_of(struct executor *e)
+{
+    return (struct local *)(void *)e;
+}
+
+static const struct local *local_of_const(const struct executor *e)
+{
+    return (const struct local *)(const void *)e;
+}
+
+/* ---- opening and closing ---- */
+
+static enum status open_region(void *self, const struct device_memory *device, void **kv_out,
+                               struct error *error)
+{
+    struct local *l = self;
+    const uint64_t bytes = l->arena.layer_count * l->arena.layer_stride_bytes;
+    enum status status = l->calls.transport_open(l->self, bytes, device, &l->transport, error);
+    if (status == ST_OK)
+        *kv_out = transport_region(l->transport);
+    return status;
+}
+
+static enum status open_device(struct local *l, const struct executor_options *options,
+                               struct error *error)
+{
+    const struct config_machine *entry = options->entry;
+    char who[LIMIT_NAME_BYTES + 16];
+    snprintf(who, sizeof(who), "machine %s", entry->name);
+    const struct device_options device = {
+        .who = who,
+        .entry = entry,
+        .name = entry->device,
+        .fallback = entry->fallback,
+        .ops = options->compute,
+        .threads = entry->threads,
+        .shape = options->shape,
+        .arena = &l->arena,
+        .file = options->file,
+        .region = open_region,
+        .self = l,
+        .prefault = options->config->kv.prefault,
+        .turns = options->turns,
+    };
+    return device_open(&device, &l->device, error);
+}
+
+static void local_stop(struct executor *e)
+{
+    device_stop(&local_of(e)->device);
+}
+
+static void local_disconnect(struct executor *e)
+{
+    struct local *l = local_of(e);
+    kv_targets_close(l->targets);
+    l->targets = NULL;
+}
+
+static void local_close(struct executor *e)
+{
+    device_close(&local_of(e)->device);
+    free(e);
+}
+
+/* ---- batches ---- */
+
+static int local_fd(const struct executor *e)
+{
+    return engine_fd(local_of_const(e)->device.engine);
+}
+
+static int64_t local_progress(struct executor *e, int64_t now_us)
+{
+    struct local *l = local_of(e);
+    struct engine_progress progress = engine_poll(l->device.engine);
+    (void)now_us;
+    if (l->running && progress.done) {
+        l->running = false;
+        l->calls.done(l->self, l->slot);
+    } else if (l->running && progress.layers > 0) {
+        l->calls.layers(l->self, progress.layers);
+    }
+    return INT64_MAX;
+}
+
+static bool local_is_ready(const struct executor *e)
+{
+    (void)e;
+    return true;
+}
+
+static enum status local_failure(const struct executor *e, struct error *error)
+{
+    (void)e;
+    (void)error;
+    return ST_OK;
+}
+
+static const char *local_describe(const struct executor *e)
+{
+    return device_text(&local_of_const(e)->device);
+}
+
+static bool local_can_start(const struct executor *e)
+{
+    return !local_of_const(e)->running;
+}
+
+static void local_start(struct executor *e, const struct executor_batch *batch)
+{
+    struct local *l = local_of(e);
+    l->running = true;
+    l->slot = batch->slot;
+    engine_start(l->device.engine, batch->job);
+}
+
+static uint32_t local_loads(const struct executor *e, struct message_load out[LIMIT_STAGES])
+{
+    (void)e;
+    (void)out;
+    return 0;
+}
+
+/* ---- KV ---- */
+
+static void local_layout(const struct executor *e, struct message_stages *out)
+{
+    *out = (struct message_stages){.count = 1, .stages = &local_of_const(e)->layers};
+}
+
+static void local_target_set(struct executor *e, uint32_t target,
+                             const struct message_peer *machine, struct transport_peer *peer,
+                             const struct message_stages *stages)
+{
+    kv_targets_set(local_of(e)->targets, target, machine->name, peer, stages);
+}
+
+static void local_target_drop(struct executor *e, uint32_t target)
+{
+    kv_targets_drop(local_of(e)->targets, target);
+}
+
+static enum status local_target_push(struct executor *e, struct kv_push *push, uint32_t layer_end)
+{
+    return kv_targets_push(local_of(e)->targets, push, layer_end);
+}
+
+static void local_target_flush(struct executor *e, uint32_t own_path, uint32_t target,
+                               uint32_t path, uint64_t cookie, bool requested)
+{
+    (void)own_path;
+    (void)requested;
+    kv_targets_flush(local_of(e)->targets, target, path, cookie);
+}
+
+/* ---- connections to token machines ---- */
+
+static void local_peer_up(struct executor *e, struct transport_peer *peer)
+{
+    kv_targets_peer_up(local_of(e)->targets, peer);
+}
+
+static void local_peer_down(struct executor *e, struct transport_peer *peer, const char *text,
+                            int64_t now_us)
+{
+    (void)now_us;
+    kv_targets_peer_down(local_of(e)->targets, peer, text);
+}
+
+static void local_peer_flushed(struct executor *e, struct transport_peer *peer, uint64_t cookie,
+                               enum status status)
+{
+    kv_targets_flushed(local_of(e)->targets, peer, cookie, status);
+}
+
+static const struct executor_ops local_ops = {
+    .stop = local_stop,
+    .disconnect = local_disconnect,
+    .close = local_close,
+    .fd = local_fd,
+    .progress = local_progress,
+    .is_ready = local_is_ready,
+    .failure = local_failure,
+    .describe = local_describe,
+    .can_start = local_can_start,
+    .start = local_start,
+    .loads = local_loads,
+    .layout = local_layout,
+    .target_set = local_target_set,
+    .target_drop = local_target_drop,
+    .target_push = local_target_push,
+    .target_flush = local_target_flush,
+    .peer_up = local_peer_up,
+    .peer_down = local_peer_down,
+    /* no peer_message: it has no peers of kind PEER_STAGE */
+    .peer_flushed = local_peer_flushed,
+};
+
+enum status executor_local_open(const struct executor_options *options, struct executor **out,
+                                struct error *error)
+{
+    const struct kv_arena *arena = &options->shape->arena;
+    struct local *l = calloc(1, sizeof(*l));
+    if (l == NULL)
+        return error_set(error, ST_NO_MEMORY, "machine %s: out of memory", options->entry->name);
+    l->executor.ops = &local_ops;
+    l->calls = options->calls;
+    l->self = options->self;
+    l->arena = *arena;
+    l->layers = (struct message_stage){
+        .paths = UINT64_MAX, .last_layer = arena->layer_count, .last_head = arena->head_total};
+    *out = &l->executor;
+    enum status status = open_device(l, options, error);
+    if (status != ST_OK)
+        return status;
+    const struct kv_targets_options targets = {
+        .transport = l->transport,
+        .arena = *arena,
+        .context_blocks = machine_shape_context_blocks(options->shape),
+        .link = options->calls.target,
+        .flushed = options->calls.flushed,
+        .self = options->self,
+    };
+    status = kv_targets_open(&targets, &l->targets);
+    return status == ST_OK ? ST_OK
+                           : error_set(error, status, "machine %s: %s", options->entry->name,
+                                       status_name(status));
+}

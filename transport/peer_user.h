@@ -1,0 +1,42 @@
+/* peer_user: what a process of a machine stores as the `user` of each of its connections: the kind
+ * of the peer, and the object that stands for it. The event functions of the process choose the
+ * handler by the kind; the handler finds its object. */
+#ifndef TRANSPORT_PEER_USER_H
+#define TRANSPORT_PEER_USER_H
+
+#include "transport/transport.h"
+
+#include <stddef.h>
+
+enum peer_kind {
+    /* The peer has connected to this process: */
+    PEER_NEW, /* The connection is not up yet. */
+    PEER_GATEWAY,
+    PEER_WRITER,         /* A machine, or a stage process of it, that writes KV. */
+    PEER_HEAD,           /* The head of this stage process. */
+    PEER_STAGE_PREVIOUS, /* A process of the stage before this one. */
+    /* This process has connected to the peer: */
+    PEER_LINK,   /* A token machine; the object is a link of prompt_links. */
+    PEER_TARGET, /* A process that stores KV of a token machine; the object belongs to kv_targets. */
+    PEER_STAGE,  /* A stage process of this machine. */
+    PEER_KIND_COUNT,
+};
+
+struct peer_user {
+    enum peer_kind kind;
+    void *object; /* NULL = none. */
+};
+
+static inline enum peer_kind peer_kind_of(const struct transport_peer *peer)
+{
+    const struct peer_user *user = transport_peer_user(peer);
+    return user != NULL ? user->kind : PEER_NEW;
+}
+
+static inline void *peer_object_of(const struct transport_peer *peer)
+{
+    const struct peer_user *user = transport_peer_user(peer);
+    return user->object;
+}
+
+#endif
