@@ -74,9 +74,9 @@
  * X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
-      "Where a machine's KV is and how it travels: 0 the host's memory, 1 a GPU's, straight from " \
-      "and into it where its peers can, 2 a GPU's, staged through the host's, 3 likewise, but "    \
-      "straight into the GPUs of other machines of its computer (CUDA IPC).")                      \
+      "Where a machine's KV is and how it is sent: 0 = in host memory; 1 = in GPU memory, sent "   \
+      "from and received into GPU memory where the peer can; 2 = in GPU memory, copied through "   \
+      "host memory; 3 = as 2, but copied directly between GPUs of the same computer (CUDA IPC).")  \
     X(64, out_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_out_bytes_total",                       \
       "KV bytes that were copied out of a GPU's memory to be sent.")                               \
     X(64, out_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_out_seconds_total",                     \

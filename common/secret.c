@@ -66,10 +66,11 @@ static enum status check_file(int fd, const char *path, size_t bytes_max, struct
         return error_set(error, ST_INVALID, "%s: want a regular file", path);
     if ((info.st_mode & 077) != 0)
         return error_set(error, ST_INVALID,
-                         "%s: mode %04o lets others at a secret: want 0600 (chmod 600 %s)", path,
-                         (unsigned)info.st_mode & 07777, path);
+                         "%s: mode %04o lets other users read a secret: want 0600 (chmod 600 %s)",
+                         path, (unsigned)info.st_mode & 07777, path);
     if (info.st_uid != geteuid() && info.st_uid != 0)
-        return error_set(error, ST_INVALID, "%s: user %u owns it: want %u, who runs this", path,
+        return error_set(error, ST_INVALID,
+                         "%s: its owner is user %u: want user %u, who runs this program", path,
                          (unsigned)info.st_uid, (unsigned)geteuid());
     if ((uint64_t)info.st_size > bytes_max)
         return error_set(error, ST_TOO_LARGE, "%s: %llu bytes: want at most %zu", path,

@@ -153,7 +153,7 @@ bool config_machines_check(const struct config *config, struct config_fault *fau
     if (!has[POOL_MIXED] && !(has[POOL_PROMPT] && has[POOL_TOKEN]))
         return config_fault_set(
             fault, "pools",
-            ": nobody can serve: want a prompt and a token machine, or a mixed one");
+            ": no machine can serve requests: want a prompt and a token machine, or a mixed one");
     return true;
 }
 

@@ -195,15 +195,15 @@ static bool entry_add(const struct config_machine *machine, const char *section,
         *to = *stage;
         to->rank = rank;
         if (!address_shift(to->address, rank))
-            return config_fault_set(fault, section,
-                                    "/host = \"%s\": the ports of its %u ranks follow each other: "
-                                    "there is none for rank %u",
-                                    stage->address, stage->ranks, rank);
+            return config_fault_set(
+                fault, section,
+                "/host = \"%s\": its %u ranks use consecutive ports: there is none for rank %u",
+                stage->address, stage->ranks, rank);
         if (!device_shift(entry, to))
-            return config_fault_set(fault, section,
-                                    "/device = \"%s\": its %u ranks have devices that follow each "
-                                    "other: there is none for rank %u",
-                                    stage->device, stage->ranks, rank);
+            return config_fault_set(
+                fault, section,
+                "/device = \"%s\": its %u ranks use consecutive devices: there is none for rank %u",
+                stage->device, stage->ranks, rank);
     }
     return true;
 }
@@ -259,9 +259,9 @@ static bool stages_read(const struct config_machine *machine, const char *path, 
     bool list = json_is_array(value) && json_array_size(value) >= 1 &&
                 json_array_size(value) <= LIMIT_STAGES;
     if (!number && !list)
-        return config_fault_value(fault, path, value,
-                                  "want a whole number from 1 to %u, or a list of so many stages",
-                                  LIMIT_STAGES);
+        return config_fault_value(
+            fault, path, value,
+            "want a whole number from 1 to %u, or a list of at most as many stages", LIMIT_STAGES);
     if (list && !list_read(machine, path, value, strict, out, fault))
         return false;
     for (uint32_t i = 0; number && i < json_integer_value(value); i++) {

@@ -237,7 +237,7 @@ void event_log_add(struct event_log *log, const char *line, size_t bytes)
     } else {
         log->dropped_here++;
         log->counts.dropped++;
-        snprintf(log->counts.why, sizeof(log->counts.why), "the file does not take lines in time");
+        snprintf(log->counts.why, sizeof(log->counts.why), "the file takes lines too slowly");
     }
     if (was_empty)
         pthread_cond_signal(&log->filled);

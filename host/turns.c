@@ -279,7 +279,9 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     turns->board = memory;
     enum status status = ST_OK;
     if (stat.st_size != sizeof(struct board) || turns->board->mark != TURNS_MARK)
-        status = error_set(error, ST_INVALID, "turns: descriptor %d is something else", fd);
+        status = error_set(
+            error, ST_INVALID,
+            "turns: descriptor %d is not the memory that machines share to take turns", fd);
     else if (!place_take(turns->board, &turns->index))
         status = error_set(error, ST_NO_RESOURCE, "turns: more than %u machines", PARTIES_MAX);
     if (status != ST_OK) {

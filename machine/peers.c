@@ -134,7 +134,8 @@ static void target_message(struct machine *m, struct transport_peer *peer,
                            const struct message *message)
 {
     if (message->kind != MESSAGE_STAGES)
-        doomed_add(&m->doomed, peer, "a token machine says nothing but where its layers are");
+        doomed_add(&m->doomed, peer,
+                   "a token machine may send nothing but the places of its layers");
     else if (peer_kind_of(peer) == PEER_LINK)
         prompt_links_stages(m->links, peer, &message->stages, m->now_us);
 }

@@ -233,7 +233,7 @@ void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer
     /* The writes under way to the processes as they were would be forgotten. */
     if (link->paths != 0) {
         prompt_links_prepared(links, link_target(links, link), false,
-                              "it has said twice where its layers are", now_us);
+                              "it has sent the places of its layers twice", now_us);
         return;
     }
     for (uint32_t i = 0; i < stages->count; i++)

@@ -241,7 +241,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
     sched_slot slot;
     status = sched_slots_take(pool->slots, prefill->request.id, prefill->request.generation, &slot);
     if (status != ST_OK)
-        return error_set(error, status, "machine %s knows %u prompts, its limit",
+        return error_set(error, status, "machine %s has %u prompts, which is its limit",
                          pool->options.name, pool->options.slot_count);
     struct prompt_request *request = prompt_request_of(pool, slot);
     status = request_init(pool, request, prefill, block_count, destination, now_us);
@@ -271,7 +271,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
     struct error error;
     if (prompt_pool_has(pool, &prefill->request)) {
         send_failed(pool, gateway, &prefill->request, ST_INVALID,
-                    "PREFILL for a request that is known");
+                    "PREFILL for a request that is already open");
         return;
     }
     enum status status = prefill_admit(pool, gateway, prefill, now_us, &destination, &error);

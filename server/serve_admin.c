@@ -63,8 +63,8 @@ static bool cluster_check(const struct serve *s, const struct config_machine *ad
         return api_error_set(error, 409, NULL, "%s", why.text);
     if (s->is_loopback && !loopback)
         return api_error_set(error, 409, NULL,
-                             "all machines were local when the gateway started, so others cannot "
-                             "reach theirs: put it into the config file, and restart");
+                             "the gateway started with local machines only, which other computers "
+                             "cannot reach: add the machine to the config file and restart");
     return true;
 }
 

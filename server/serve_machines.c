@@ -11,8 +11,8 @@ struct fleet_machine *serve_machine_add(struct serve *s, const struct config_mac
     struct fleet_machine *m = fleet_add(s->fleet, config);
     if (m == NULL) {
         error_set(error, ST_NO_RESOURCE,
-                  "machine %s: there are %d already, those that are leaving included", config->name,
-                  LIMIT_MACHINES);
+                  "machine %s: there are %d already, including machines that are leaving",
+                  config->name, LIMIT_MACHINES);
         return NULL;
     }
     log_info("machine %s is added to pool %s", config->name, pool_name(config->pool));
@@ -27,7 +27,7 @@ struct fleet_machine *serve_machine_add(struct serve *s, const struct config_mac
 
 void serve_machine_remove(struct serve *s, struct fleet_machine *m)
 {
-    log_info("machine %s is taken out: drains", m->config.name);
+    log_info("machine %s is removed: it drains first", m->config.name);
     gateway_machine_phase_set(s->gateway, m, FLEET_LEAVING);
     s->hurry = true;
 }
@@ -50,7 +50,7 @@ static void leaving_end(struct serve *s, struct fleet_machine *m)
     }
     if (m->process.pid != 0)
         return;
-    log_info("machine %s is no longer of this cluster", m->config.name);
+    log_info("machine %s has left the cluster", m->config.name);
     gateway_machine_remove(s->gateway, m);
 }
 

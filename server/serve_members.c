@@ -28,7 +28,7 @@ static bool model_fits(const struct serve *s, const struct member *member)
     if (member->metadata_hash == s->current.metadata_hash ||
         (s->update != SERVE_UPDATE_NONE && member->metadata_hash == s->other.metadata_hash))
         return true;
-    log_error("machine %s at %s, of etcd, has another model: its metadata_hash is %016" PRIx64
+    log_error("machine %s at %s, from etcd, has another model: its metadata_hash is %016" PRIx64
               ", ours %016" PRIx64 "; it is not used",
               member->name, member->address, member->metadata_hash, s->current.metadata_hash);
     return false;
@@ -42,7 +42,7 @@ static void member_add(struct serve *s, const struct member *member)
     snprintf(machine.address, sizeof(machine.address), "%s", member->address);
     struct fleet_machine *added = serve_machine_add(s, &machine, s->current.number, &error);
     if (added == NULL)
-        log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address,
+        log_error("machine %s at %s, from etcd, is not used: %s", member->name, member->address,
                   error.text);
     else
         fleet_member_set(s->fleet, added, FLEET_MEMBER_REGISTERED);
@@ -74,7 +74,8 @@ static void on_joined(void *self, const struct member *member)
     }
     const char *why = member_refusal(s, member);
     if (why != NULL)
-        log_error("machine %s at %s, of etcd, is not used: %s", member->name, member->address, why);
+        log_error("machine %s at %s, from etcd, is not used: %s", member->name, member->address,
+                  why);
     if (why != NULL || !model_fits(s, member))
         return;
     s->hurry = true;

@@ -48,8 +48,8 @@ static enum status machines_check(const struct reload *r, struct error *error)
     uint32_t count = fleet_present_count(s->fleet);
     if (s->is_loopback && !config_is_loopback(next))
         return error_set(error, ST_INVALID,
-                         "%s: machines: all were local when the gateway started, so others cannot "
-                         "reach theirs: restart it",
+                         "%s: machines: the gateway started with local machines only, which other "
+                         "computers cannot reach: restart it",
                          next->source);
     for (uint32_t i = 0; i < next->machine_count; i++) {
         const struct fleet_machine *known = fleet_find(s->fleet, next->machines[i].name);
@@ -61,7 +61,7 @@ static enum status machines_check(const struct reload *r, struct error *error)
     }
     if (count > LIMIT_MACHINES)
         return error_set(error, ST_NO_RESOURCE,
-                         "%u machines, those that are leaving included: want at most %d", count,
+                         "%u machines, including those that are leaving: want at most %d", count,
                          LIMIT_MACHINES);
     return ST_OK;
 }

@@ -34,10 +34,9 @@ enum status serve_update_name(uint32_t version, char name[LIMIT_NAME_BYTES], str
         return ST_OK;
     snprintf(whole, sizeof(whole), "%s.%u", name, version);
     if (strlen(whole) >= LIMIT_NAME_BYTES)
-        return error_set(
-            error, ST_TOO_LARGE,
-            "machines/%s: version %u of it would be called %s: want at most %d letters", name,
-            version, whole, LIMIT_NAME_BYTES - 1);
+        return error_set(error, ST_TOO_LARGE,
+                         "machines/%s: version %u of it would be named %s: want at most %d letters",
+                         name, version, whole, LIMIT_NAME_BYTES - 1);
     memcpy(name, whole, strlen(whole) + 1);
     return ST_OK;
 }
@@ -77,9 +76,10 @@ static enum status machine_count_check(const struct serve *s, const struct confi
         more += fleet_find(s->fleet, next->machines[i].name) == NULL;
     if (count + more <= LIMIT_MACHINES)
         return ST_OK;
-    return error_set(error, ST_NO_RESOURCE,
-                     "model: %u machines more beside the %u that are there: want at most %d", more,
-                     count, LIMIT_MACHINES);
+    return error_set(
+        error, ST_NO_RESOURCE,
+        "model: the update needs %u machines beside the %u that are there: want at most %d", more,
+        count, LIMIT_MACHINES);
 }
 
 /* Checks that the memory for the new version's local machines is available beside the old ones. */
@@ -130,10 +130,10 @@ static enum status names_check(const struct serve *s, const struct config *next,
         for (uint32_t k = 0; k < next->machine_count; k++)
             count += strcmp(next->machines[k].name, name) == 0;
         if (next->machines[i].local && count > 1)
-            return error_set(error, ST_INVALID,
-                             "machines/%s: a machine of version %u would be called so as well: "
-                             "want another name",
-                             name, version);
+            return error_set(
+                error, ST_INVALID,
+                "machines/%s: a machine of version %u would have the same name: want another name",
+                name, version);
     }
     return ST_OK;
 }

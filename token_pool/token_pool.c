@@ -146,10 +146,10 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     enum status status =
         sched_slots_take(pool->slots, reserve->request.id, reserve->request.generation, &slot);
     if (status == ST_INVALID)
-        return error_set(error, status, "RESERVE for a request that is known");
+        return error_set(error, status, "RESERVE for a request that is already open");
     if (status != ST_OK)
-        return error_set(error, status, "machine %s knows %u requests, its limit", options->name,
-                         options->memory.slot_count);
+        return error_set(error, status, "machine %s has %u requests, which is its limit",
+                         options->name, options->memory.slot_count);
     struct token_request *request = token_request_of(pool, slot);
     *request = (struct token_request){
         .name = reserve->request,

@@ -91,8 +91,9 @@ static enum status side_decode(const uint8_t *data, struct auth_side *out, struc
     /* The proof covers the name as it was sent, so a name with unprintable characters is
      * refused. */
     if (memcmp(side.name, wire.name, sizeof(wire.name)) != 0)
-        return error_set(error, ST_INVALID, "proof of the cluster key: name \"%s\" is odd",
-                         side.name);
+        return error_set(
+            error, ST_INVALID,
+            "proof of the cluster key: name \"%s\" has characters that are not allowed", side.name);
     if (wire.role != TRANSPORT_GATEWAY && wire.role != TRANSPORT_MACHINE)
         return error_set(error, ST_INVALID, "proof of the cluster key: role = %u: want 1 or 2",
                          wire.role);

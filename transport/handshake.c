@@ -133,7 +133,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %llu", bytes,
                          (unsigned long long)want);
     if (!word_good(hello.kv_dtype, sizeof(hello.kv_dtype)))
-        return error_set(error, ST_INVALID, "hand-shake: kv_dtype is no word");
+        return error_set(error, ST_INVALID, "hand-shake: kv_dtype is not a word");
     if (hello.memory > FABRIC_MEMORY_CUDA)
         return error_set(error, ST_INVALID, "hand-shake: memory = %u: want 0 to 2", hello.memory);
     /* Only its owner writes this memory directly, so it has no key. */

@@ -278,7 +278,8 @@ static void stranger_drop(struct ucx *ucx)
         if (peer->accepted && peer->state == PEER_GREETING && peer->failing == ST_OK)
             oldest = peer;
     struct error error;
-    error_set(&error, ST_NO_RESOURCE, "%d strangers came after it", STRANGERS_MAX);
+    error_set(&error, ST_NO_RESOURCE, "%d newer connections had not proved the cluster key either",
+              STRANGERS_MAX);
     if (oldest != NULL)
         peer_fail(oldest, ST_NO_RESOURCE, &error);
 }

@@ -118,7 +118,7 @@ static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
     return side->role == (uint32_t)own->role && strcmp(side->name, own->name) == 0;
 }
 
-#define OURSELVES "it has our own name"
+#define OURSELVES "it has the same name as this process"
 
 static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 {

@@ -205,7 +205,7 @@ static void flush_asked(struct peer *peer, const uint8_t *data, size_t bytes)
 {
     struct fabric_mark mark;
     struct error error;
-    error_set(&error, ST_INVALID, "a FLUSH frame to one who has no region");
+    error_set(&error, ST_INVALID, "a FLUSH frame to a process without a region");
     if (bytes == sizeof(mark) && peer->inbox != NULL) {
         memcpy(&mark, data, sizeof(mark));
         if (fabric_inbox_mark(peer->inbox, mark, &error) == ST_OK)

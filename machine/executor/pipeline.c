@@ -100,8 +100,8 @@ static enum status open_places(struct pipeline *p, struct error *error)
             memcpy(place->address, from->config.address, sizeof(place->address));
         } else if (elsewhere && p->options.entry->address[0] == 0) {
             status = error_set(error, ST_INVALID,
-                               "machine %s: stage %u is on this computer, others are not: want the "
-                               "machine's address, for them to reach it",
+                               "machine %s: stage %u is on this computer, others are not: set the "
+                               "machine's address, so that they can reach it",
                                p->options.entry->name, i);
         } else {
             status = start_child(p, place, error);

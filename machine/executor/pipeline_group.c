@@ -6,7 +6,7 @@ void pipeline_group_made(struct pipeline *p, struct place *place, const struct s
     const struct stage_place *at = &p->plan->places[place->index];
     if (at->shard.rank != 0 || at->shard.ranks == 1 || place->group_made ||
         place->state < PLACE_OPENING) {
-        pipeline_fail(p, "stage %s: it makes a group that nobody has asked for", place->name);
+        pipeline_fail(p, "stage %s: it made a group that was not asked for", place->name);
         return;
     }
     place->group_made = true;

@@ -211,7 +211,7 @@ void pipeline_done(struct pipeline *p, const struct place *place, const struct s
 {
     struct batch *batch = batch_of(p, done->serial);
     if (batch == NULL || (batch->left >> place->index & 1) == 0) {
-        pipeline_fail(p, "stage %s: a batch is done that nobody knows", place->name);
+        pipeline_fail(p, "stage %s: it reports the end of an unknown batch", place->name);
         return;
     }
     const bool samples = stage_plan_samples(p->plan, place->index);

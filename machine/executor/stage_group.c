@@ -44,7 +44,7 @@ void stage_group_take(struct stage *s, const struct stage_group *group)
     struct error error;
     const enum stage_group_state wanted = s->place->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
     if (!stage_is_rank(s) || s->group != wanted)
-        error_set(&error, ST_INVALID, "GROUP comes to a stage that has none, or twice");
+        error_set(&error, ST_INVALID, "GROUP came to a stage without a group, or came twice");
     else if (strcmp(group->device, s->device.ops->name) != 0)
         error_set(&error, ST_MISMATCH,
                   "it computes on %s, rank 0 on %s: want devices of one kind for all ranks",

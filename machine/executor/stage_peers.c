@@ -238,7 +238,7 @@ static void no_message(struct stage *s, struct transport_peer *peer, const uint8
 {
     (void)data;
     (void)bytes;
-    doomed_add(&s->doomed, peer, "it has nothing to say to a stage");
+    doomed_add(&s->doomed, peer, "this peer may not send messages to a stage");
 }
 
 /* The head already knows where the layers of a machine are. */

@@ -93,7 +93,7 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     g->dying = false;
     gateway_machine_others_gone(g, m);
     if (fleet_machine_draining(m))
-        log_info("machine %s, which drained, is down: %s", m->config.name, m->connection.why);
+        log_info("drained machine %s is down: %s", m->config.name, m->connection.why);
     else if (!connections_stopping(g->connections))
         log_warn("machine %s is down: %s; requests that resume elsewhere: %llu", m->config.name,
                  m->connection.why,

@@ -19,7 +19,7 @@ static void leader_set(struct gateway *g, struct fleet_machine *m, bool elsewher
     if (gateway_leads(g) == led)
         return;
     log_info("gateway %s %s", g->name,
-             led ? "does not lead: another one changes homes for the demand" : "leads");
+             led ? "does not lead: another gateway moves machines between the pools" : "leads");
     gateway_scheduler_configure(g);
 }
 
@@ -35,8 +35,7 @@ static void home_adopt(struct gateway *g, struct fleet_machine *m,
     if (home == m->home)
         return;
     m->home = home;
-    log_info("machine %s belongs to pool %s now, another gateway says", m->config.name,
-             pool_name(home));
+    log_info("another gateway has moved machine %s to pool %s", m->config.name, pool_name(home));
     gateway_machine_peers_send(g, m);
     struct sched_event event = {
         .kind = SCHED_MACHINE_HOME, .now_us = gateway_now(g), .machine = m->index, .pool = home};

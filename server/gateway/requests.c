@@ -301,7 +301,8 @@ static void generation_lose(struct requests *q, struct gateway_request *r, uint3
     generation_clear(r);
     if (r->suspicion >= SUSPICION_MAX) {
         char text[sizeof(r->end_text)];
-        snprintf(text, sizeof(text), "lost %u times in a row, lastly: %s", r->losses, why);
+        snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s", r->losses,
+                 why);
         request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
     }

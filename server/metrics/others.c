@@ -66,7 +66,7 @@ void metrics_others_render(struct text *out, const struct metrics *m)
     metrics_label_add(out, "{", "name", m->gateway_name);
     text_adds(out, "} 1\n");
     metrics_family(out, "cleave_gateway_leads", "gauge",
-                   "1 while no other gateway changes the homes of machines for the demand.");
+                   "1 while this gateway is the one that may move machines between the pools.");
     text_addf(out, "cleave_gateway_leads %d\n", m->follows ? 0 : 1);
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
         metrics_family(out, families[f].name, "gauge", families[f].help);

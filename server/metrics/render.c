@@ -106,7 +106,7 @@ static const struct time_family time_families[] = {
     {METRICS_RESERVE, false, "cleave_request_reserve_seconds",
      "Wait for KV memory of the token machine."},
     {METRICS_PROMPT, false, "cleave_request_prompt_seconds",
-     "From the begin of the prompt's first batch until its first token was sampled."},
+     "From the start of the prompt's first batch until its first token was sampled."},
     {METRICS_EXPOSED, false, "cleave_request_exposed_transfer_seconds",
      "From the first token until all KV was at the token machine: what compute did not hide."},
     {METRICS_TRANSFER, false, "cleave_request_transfer_seconds",
@@ -126,7 +126,7 @@ static const struct time_family time_families[] = {
     {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
      "From arrival until the prompt's batch began."},
     {METRICS_PROMPT, true, "vllm:request_prefill_time_seconds",
-     "From the begin of the prompt's first batch until its first token was sampled."},
+     "From the start of the prompt's first batch until its first token was sampled."},
     {METRICS_DECODE, true, "vllm:request_decode_time_seconds",
      "From the first token until the last one."},
 };
@@ -313,7 +313,7 @@ static void cluster_render(struct text *out, const struct metrics *m)
 static void kv_render(struct text *out, const struct metrics *m)
 {
     metrics_family(out, "vllm:kv_cache_usage_perc", "gauge",
-                   "Part of the token machines' KV blocks in use (1 is all).");
+                   "Share of the token machines' KV blocks in use (1 = all).");
     vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
     metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
                    "The same (vllm:kv_cache_usage_perc by its older name).");
@@ -363,9 +363,8 @@ static void machines_render(struct text *out, const struct metrics *m)
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
-    metrics_family(
-        out, "cleave_machine_in_pool", "gauge",
-        "Where the machine is now: 0 the prompt pool, 1 the token pool, 2 the mixed pool.");
+    metrics_family(out, "cleave_machine_in_pool", "gauge",
+                   "Pool of the machine: 0 = prompt, 1 = token, 2 = mixed.");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (m->machines[i].pool_known)
             metrics_machine_sample(out, m, "cleave_machine_in_pool", i, m->machines[i].pool);

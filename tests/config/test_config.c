@@ -205,9 +205,8 @@ static const struct {
     {"{\"a\\nb\": 1}", "cleave.json:1: /a?b: unknown key"},
     {"{\"pools\": {\"promt\": 1}}",
      "cleave.json:1: /pools/promt: unknown key; did you mean /pools/prompt?"},
-    {"{\"pools\": {\"prompt\": 1}}",
-     "cleave.json:1: /pools: nobody can serve: want a prompt and a token "
-     "machine, or a mixed one"},
+    {"{\"pools\": {\"prompt\": 1}}", "cleave.json:1: /pools: no machine can serve requests: want a "
+                                     "prompt and a token machine, or a mixed one"},
     {"{\n\"pools\": {\"mixed\": 257}}",
      "cleave.json:2: /pools/mixed = 257: want a whole number from 0 to 256, or a list of names"},
     {"{\"pools\": {\"prompt\": 140, \"token\": 140}}",
@@ -236,7 +235,7 @@ static const struct {
      "cleave.json:1: /machines/token-0/address = \"h:1\": machine prompt-0 has it as well"},
     {"{\"machines\": {\"prompt-0\": {\"stages\": 65}}}",
      "cleave.json:1: /machines/prompt-0/stages = 65: want a whole number from 1 to 64, or a list "
-     "of so many stages"},
+     "of at most as many stages"},
     {"{\"machines\": {\"prompt-0\": {\n\"stages\": [{\"layers\": \"0-9\"},\n{\"layers\": "
      "\"11-29\"}]}}}",
      "cleave.json:3: /machines/prompt-0/stages/1/layers = \"11-29\": want layers from 10 on, or "

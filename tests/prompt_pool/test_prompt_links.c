@@ -176,7 +176,7 @@ int main(void)
     say_stages(t0, to_us);
     pass(20000, t0);
     CHECK(lost_count == 1 && drop_count == 1 && !reported.up);
-    CHECK(strcmp(reported.text, "it has said twice where its layers are") == 0);
+    CHECK(strcmp(reported.text, "it has sent the places of its layers twice") == 0);
     pass(300000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
 

@@ -205,7 +205,7 @@ static void test_cheats(void)
     auth_side_init(&first.connecting, &own);
     fd = dial();
     put_frame(fd, AUTH, frame, auth_encode(&first.connecting, frame));
-    expect_end(&side, fd, 7, "it has our own name");
+    expect_end(&side, fd, 7, "it has the same name as this process");
     transport_close(side.t);
 }
 

@@ -29,7 +29,7 @@ static void host_write(const struct doctor_host *host, FILE *out)
 {
     char a[32], b[32];
     fprintf(out, "processor   %s: %s\n", or_unknown(host->processor),
-            host->features[0] != 0 ? host->features : "no vector instructions that are used");
+            host->features[0] != 0 ? host->features : "no vector instructions that cleave uses");
     if (host->compute[0] != 0)
         fprintf(out, "computes    with %s\n", host->compute);
     else

@@ -57,11 +57,12 @@ static void checks_print(const struct profile_device *d, FILE *file)
 
 static void disturbed_print(const struct profile_device *d, FILE *file)
 {
-    fprintf(file, "Others had the cores in %.0f %% of the measurements", 100 * d->disturbed);
+    fprintf(file, "Other processes used the cores in %.0f %% of the measurements",
+            100 * d->disturbed);
     if (d->disturbed <= DISTURBED_SHARE_FEW || strncmp(d->kind, "wait:", 5) == 0)
         fprintf(file, ".\n\n");
     else if (d->threads == 1)
-        fprintf(file, ": what was waited for them is not counted.\n\n");
+        fprintf(file, ": the time spent waiting for a core is not counted.\n\n");
     else
         fprintf(file, ": THE COMPUTER IS BUSY, and these times are too long. Measure again.\n\n");
 }
@@ -97,7 +98,7 @@ static void links_print(const struct profile *p, FILE *file)
 {
     for (uint32_t i = 0; i < p->link_count; i++) {
         const struct profile_link *l = &p->links[i];
-        fprintf(file, "%s to %s, %s: %.2f GB/s, %.1f us until a small write is there\n", l->from,
+        fprintf(file, "%s to %s, %s: %.2f GB/s, %.1f us until a small write has arrived\n", l->from,
                 l->to, l->path, l->bandwidth_bytes_per_s * 1e-9, l->latency_us);
         for (uint32_t k = 0; k < l->size_count; k++)
             fprintf(file, "%s%.0f B %.1f us", k > 0 ? ", " : "  ", l->sizes_bytes[k],

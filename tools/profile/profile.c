@@ -152,7 +152,7 @@ static enum status open_profile(const struct profile_options *options,
         return status;
     profile_close(*out);
     *out = NULL;
-    return error_set(error, ST_MISMATCH, "%s: model.metadata_hash: it is of another model",
+    return error_set(error, ST_MISMATCH, "%s: model.metadata_hash: the profile is of another model",
                      options->add);
 }
 

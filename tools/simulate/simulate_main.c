@@ -62,7 +62,7 @@ static void case_show(void *self, const struct reference_result *result)
         printf("  %llu requests are in one of the two only\n", (unsigned long long)result->missing);
     if (result->totals.unended > 0)
         printf(
-            "  %u requests never end, in neither of them: they wait for memory that nobody frees\n",
+            "  %u requests end in neither of them: they wait for KV memory that is never freed\n",
             result->totals.unended);
     if (result->slo_said && result->slo_met != result->slo_met_there)
         printf("  the paper's SLO is %s here, and %s there\n", result->slo_met ? "met" : "missed",

@@ -240,7 +240,7 @@ static void results_print(const void *self, FILE *out)
     const struct simulation *s = self;
     sim_report_print(s->report, out);
     if (s->compat && s->splitwise.unended > 0)
-        fprintf(out, "%u requests never end: they wait for memory that nobody frees\n",
+        fprintf(out, "%u requests never end: they wait for KV memory that is never freed\n",
                 s->splitwise.unended);
     if (!s->compat)
         machines_print(s, out);

@@ -60,7 +60,7 @@ static void intervals_print(const struct trace_stats *stats,
         return;
     fprintf(out,
             "\nover time, in intervals of %g s; active: if prompts take 1/%g s a token and the "
-            "tokens of an\nanswer %g ms each, and nobody waits\n",
+            "tokens of an\nanswer %g ms each, without waiting\n",
             width_s, options->prompt_tokens_per_s, options->tbt_s * 1000);
     fprintf(out, "%12s %10s %12s %12s %12s %14s\n", "from s", "requests/s", "prompt tok/s",
             "output tok/s", "active req.", "active tokens");
