@@ -291,7 +291,7 @@ def start_compacted(said, address):
 def check_compaction(said):
     server, cluster = start_compacted(said, "127.0.0.1:9")
     with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
-        wait_logged(gateway, "machine m0 at 127.0.0.1:9, of etcd, has another model")
+        wait_logged(gateway, "machine m0 at 127.0.0.1:9, from etcd, has another model")
         assert gateway.logged().count("m0") == 1
         wait_until(lambda: kept_alive(server.server_address[1]), "the watch is kept alive", cluster=gateway)
     server.shutdown()
@@ -302,10 +302,10 @@ def check_allowed(said):
     server, cluster = start_compacted(said, "192.0.2.1:9")
     with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
         gateway.find_port()
-        wait_logged(gateway, "of etcd, is not used: other computers reach it")
+        wait_logged(gateway, "from etcd, is not used: other computers reach it")
         gateway.write("config.json", {**gateway.config, "cluster": {**cluster, "allow_insecure": True}})
         assert gateway.request("POST", "/admin/reload")[0] == 200, gateway.logged()
-        wait_logged(gateway, "machine m0 at 192.0.2.1:9, of etcd, has another model")
+        wait_logged(gateway, "machine m0 at 192.0.2.1:9, from etcd, has another model")
     server.shutdown()
 
 

@@ -142,7 +142,7 @@ def check_reload():
             each.expect(want)
         wait_until(lambda: "token-0" not in cluster.children(), "token-0 has ended", cluster=cluster)
         wait_until(lambda: "token-0" not in up(cluster), "token-0 is forgotten", cluster=cluster)
-        assert "machine token-0 is no longer of this cluster" in cluster.logged()
+        assert "machine token-0 has left the cluster" in cluster.logged()
         # The two machines swap their pools during a stream.
         stream = held_stream(cluster, "token-1")
         reload(["token-1"], ["prompt-0"])
@@ -163,9 +163,9 @@ def check_bad_files(cluster):
     keys = cluster.write("keys.json", {"keys": [{"name": "x", "key": "short"}]})
     for content, part in (('{"pools": ', "not JSON"),
                           ({**config, "pools": {"prompt": 5, "token": 5, "mixd": 1}}, "/pools/mixd"),
-                          ({**config, "pools": {"prompt": 5, "token": 0}}, "nobody can serve"),
+                          ({**config, "pools": {"prompt": 5, "token": 0}}, "no machine can serve requests"),
                           ({**config, "pools": {"prompt": ["p"], "token": ["t"]},
-                            "machines": {"t": {"address": "127.0.0.1:7"}}}, "all were local"),
+                            "machines": {"t": {"address": "127.0.0.1:7"}}}, "started with local machines only"),
                           ({**config, "pools": {"mixed": 3}, "server": {"api_keys_file": keys}},
                            "/keys/0/key")):
         cluster.write("config.json", content)
@@ -204,7 +204,7 @@ def check_machines():
                 ("/admin/machines", "POST", {"name": "t8", "pool": "token", "thread": 1}, 400, "thread"),
                 ("/admin/machines", "POST", {"name": "a b", "pool": "token"}, 400, "name"),
                 ("/admin/machines", "POST", {"name": "t8", "pool": "token", "address": "127.0.0.1:7"}, 409, "local"),
-                ("/admin/machines/prompt-0", "DELETE", None, 409, "nobody can serve"),
+                ("/admin/machines/prompt-0", "DELETE", None, 409, "no machine can serve requests"),
                 ("/admin/reload/x", "POST", None, 404, "/admin/reload/x")):
             said = admin(cluster, method, path, body, status)
             assert part in said["error"]["message"], (path, said)

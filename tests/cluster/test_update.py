@@ -213,7 +213,7 @@ def check_refused(other):
     # A machine with the name of another machine's next version would be taken for that version.
     with Cluster({**CONFIG, "pools": {"prompt": ["a"], "token": ["b", "a.2"]}}) as cluster:
         said = reload(cluster, 400, model=other)
-        assert "machines/a.2: a machine of version 2 would be called so" in said["error"]["message"], said
+        assert "machines/a.2: a machine of version 2 would have the same name" in said["error"]["message"], said
         assert update(cluster) == "none" and {m["name"] for m in state(cluster)["machines"]} == {"a", "b", "a.2"}
 
 

@@ -278,14 +278,12 @@ static const struct {
      "cleave.json:1: /machines/prompt-0/stages/0: want device or devices, not both"},
     {"{\"cluster\": {\"allow_insecure\": true}, \"machines\": {\"prompt-0\": {\"tensor_parallel\": "
      "3, \"stages\": [{\"host\": \"b:65534\"}]}}}",
-     "cleave.json:1: /machines/prompt-0/stages/0/host = \"b:65534\": the ports of its 3 ranks "
-     "follow "
-     "each other: there is none for rank 2"},
+     "cleave.json:1: /machines/prompt-0/stages/0/host = \"b:65534\": its 3 ranks use consecutive "
+     "ports: there is none for rank 2"},
     {"{\"machines\": {\"prompt-0\": {\"tensor_parallel\": 2, \"stages\": [{\"device\": "
      "\"cuda:999\"}]}}}",
-     "cleave.json:1: /machines/prompt-0/stages/0/device = \"cuda:999\": its 2 ranks have devices "
-     "that "
-     "follow each other: there is none for rank 1"},
+     "cleave.json:1: /machines/prompt-0/stages/0/device = \"cuda:999\": its 2 ranks use "
+     "consecutive devices: there is none for rank 1"},
     {"{\"pools\": {\"mixed\": [\"a-name-of-30-characters-is-long\"]}, \"machines\": "
      "{\"a-name-of-30-characters-is-long\": {\"tensor_parallel\": 2}}}",
      "cleave.json:1: /machines/a-name-of-30-characters-is-long/stages: a machine with stages has a "
