@@ -435,7 +435,7 @@ static void test_set(void)
     CHECK(config_machine_find(&config, "b") == 1 && config.machine_count == 3);
     CHECK(config_set(&config, "--prompt", "pools/prompt", "0", &error) == ST_OK);
     CHECK(config_check(&config, "cleave", &error) == ST_INVALID);
-    CHECK(strncmp(error.text, "cleave: /pools: nobody", 22) == 0);
+    CHECK(strncmp(error.text, "cleave: /pools: no machine", 26) == 0);
     CHECK(config_set(&config, "--set", "machines/token-0/local", "false", &error) == ST_OK);
     CHECK(!config.machines[0].local);
 

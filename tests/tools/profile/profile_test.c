@@ -296,7 +296,7 @@ static void check_added(void)
     other.seed++;
     other.layers++;
     write_model(&other);
-    check_refused(more, 1, "it is of another model");
+    check_refused(more, 1, "the profile is of another model");
     unlink(key);
     unlink(other_key);
 }
