@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/options.h"
+#include "common/parent.h"
 #include "common/secret.h"
 #include "machine/machine.h"
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -199,8 +199,9 @@ static enum status run(const struct arguments *arguments, struct config *config,
                          config->source, arguments->name);
     process.entry = &config->machines[entry];
     bool child = arguments->ready_fd >= 0;
-    if (child && (process.entry->local || arguments->stage >= 0))
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (child && (process.entry->local || arguments->stage >= 0) &&
+        !parent_follow_pipe(SIGTERM, arguments->ready_fd))
+        return error_set(error, ST_CANCELLED, "the process that started this one has ended");
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)
         step_back(process.entry->nice);

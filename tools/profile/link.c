@@ -4,6 +4,7 @@
 #include "tools/profile/link.h"
 
 #include "common/clock.h"
+#include "common/parent.h"
 #include "compute/compute.h"
 #include "config/config.h"
 #include "transport/transport.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -158,7 +158,6 @@ static _Noreturn void child_run(const struct profile_link_options *options, cons
     struct side side;
     struct error error = {""};
     struct greeting greeting = {0};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     enum status status = side_open(&side, options, tls, LOCAL, &error);
     if (status == ST_OK)
         status = transport_listen(side.t, LOCAL, greeting.text, &error);
@@ -178,8 +177,10 @@ static bool child_start(const struct profile_link_options *options, const char *
     int ends[2];
     if (pipe(ends) != 0)
         return false;
+    pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
+        parent_follow(SIGKILL, parent);
         close(ends[0]);
         child_run(options, tls, ends[1]);
     }
