@@ -62,7 +62,7 @@ def resident(pid):
 
 class Server:
     def __init__(self, config, build):
-        self.config = {"kv": {"memory": KV_BYTES}, **config}
+        self.config = {"model": cluster.DEFAULT_MODEL, "kv": {"memory": KV_BYTES}, **config}
         self.streams_program = os.path.join(build, "bench-streams")
         self.binary = os.path.join(os.path.dirname(build), "cleave")
         self.samples = {}  # figure: values, one a round
@@ -91,7 +91,7 @@ class Server:
             self.memory(one)
 
     def memory(self, one):
-        file_bytes = os.path.getsize(self.config.get("model", cluster.MODEL))
+        file_bytes = os.path.getsize(self.config["model"])
         for name, pid in one.children().items():
             total, kv, _ = resident(pid)
             self.add(f"{name.split('-')[0]}_beyond_mib", (total - kv - file_bytes) / MIB)
