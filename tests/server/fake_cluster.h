@@ -76,7 +76,8 @@ struct fake_machine {
     uint8_t home;
     uint64_t home_serial;
     bool other_weights;
-    uint64_t model; /* 0 = FAKE_MODEL. */
+    uint32_t block_tokens; /* That its hand-shake names. */
+    uint64_t model;        /* 0 = FAKE_MODEL. */
 };
 
 struct fake_cluster {
