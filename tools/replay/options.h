@@ -14,7 +14,9 @@ struct replay_options {
     const char *trace;
     const char *url;
     const char *model;
-    const char *api_key;
+    const char *api_key;      /* As given, then `key`; NULL = none. */
+    const char *api_key_file; /* NULL = none. */
+    char key[8192];
     const char *out;
     const char *compare;
     const char *slo_reference;
