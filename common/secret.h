@@ -34,6 +34,10 @@ void secret_random(void *out, size_t bytes);
 /* Overwrites memory; the compiler does not remove it. NULL is fine. */
 void secret_wipe(void *data, size_t bytes);
 
+/* From now on this process writes no core dump, neither into a file nor to a program of the system:
+ * it would contain keys and prompts. Processes that it starts inherit this. */
+void secret_core_dumps_stop(void);
+
 /* Reads a small file with secret content: a regular file that belongs to this user or to root, and
  * that neither its group nor others may access. *text_out is allocated with malloc and
  * NUL-terminated; call secret_wipe before free. Errors name the path, and the mode that is

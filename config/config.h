@@ -72,6 +72,7 @@ struct config {
         char etcd_endpoints[512];
         char etcd_prefix[129];
         uint32_t etcd_lease_s;
+        bool core_dumps;
     } cluster;
     struct {
         char events_file[LIMIT_PATH_BYTES]; /* Empty = no event log. */

@@ -101,6 +101,10 @@ const struct config_key config_keys[] = {
      .default_text = "10",
      .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
 
+    {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
+     .help = "true: a process that crashes may write a core dump, within the limit that it was "
+             "started with. Core dumps contain keys and prompts."},
+
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that compute prompts: a number of local machines (named prompt-0, "

@@ -193,6 +193,8 @@ static enum status run(const struct arguments *arguments, struct config *config,
         status = config_check(config, config->source, error);
     if (status != ST_OK)
         return status;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
     int entry = config_machine_find(config, arguments->name);
     if (entry < 0)
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",

@@ -8,6 +8,7 @@
  * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
+#include "common/secret.h"
 #include "server/http/tls.h"
 #include "transport/address.h"
 
@@ -413,6 +414,8 @@ int serve_main(int argc, char **argv)
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
     *asked = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
