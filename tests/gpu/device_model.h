@@ -17,8 +17,8 @@ struct device_model_options {
     uint32_t block_count;
     uint32_t context_tokens;
     struct ranks *group; /* Group in which this process is a rank; NULL = the whole model. */
-    const struct compute_ops
-        *ops; /* Operations that the model calls in place of the device's; NULL = the device's. */
+    /* Operations that the model calls in place of the device's; NULL = the device's. */
+    const struct compute_ops *ops;
     /* Returns the operations to use for those of the device; NULL = use the device's. */
     const struct compute_ops *(*wrap)(const struct compute_ops *ops);
 };
