@@ -37,8 +37,9 @@ struct plan_point {
     /* Token machines. With the rate fixed: those that the split needs, known when it is solved. */
     uint32_t tokens;
     uint32_t most; /* Largest possible `value`. */
-    /* With a budget fixed: steps of the rate. With the rate fixed: 1 + how many machines fewer than
-     * the most the split needs (points.h). 0 = none meets the SLO. */
+    /* With a budget fixed: steps of the rate. With the rate fixed: `most` + 1 − the token machines
+     * (a baseline: machines) of the split, so that a larger value is better (points.h). 0 = no
+     * value meets the SLO. */
     uint32_t value;
     enum plan_point_state state;
 };
@@ -51,7 +52,7 @@ struct plan_cell {
     bool split; /* False: the baseline, where all machines are of prompt_kind and do both phases. */
     bool as_prompts;         /* Baseline only: use the layer split of prompt machines (plan_mix). */
     enum plan_measure fixed; /* What is fixed. */
-    double amount;           /* The fixed amount of it. */
+    double amount;           /* The fixed amount of that measure. */
     enum plan_measure least; /* With the rate fixed: the measure to minimize. */
 
     struct plan_point *points; /* [point_count], ordered by the number of prompt machines. */

@@ -75,7 +75,7 @@ struct plan_outcome {
  * the SLO is certainly missed; with a profile, it runs the whole trace. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* Simulates the whole trace. out->met is always the result of plan_try_meets. */
+/* Simulates the whole trace. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
 /* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds. */

@@ -23,7 +23,7 @@ struct profile_link_options {
 };
 
 /* Adds the links inside this host to p->links. Requires that the process has no threads yet,
- * because it forks a child for each link. The error says which link failed. */
+ * because it forks a child for each link. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 

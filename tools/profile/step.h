@@ -24,7 +24,7 @@ struct profile_step_options {
     uint32_t prompt_tokens_max; /* Longest prompt with its cached context. */
     /* Most tokens of all sequences of a decode step, with the new ones. */
     uint32_t decode_tokens_max;
-    /* Reports the number of loaded layers while the device is opened. */
+    /* Reports the number of loaded layers while the device is opened; NULL = none. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
     void *self;
 };

@@ -26,7 +26,7 @@ struct cost_curve {
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
  * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
  * hardware and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
- * COST_TABLE_POINTS. Errors name file and line. */
+ * COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. Errors name file and line. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 

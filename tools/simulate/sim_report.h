@@ -1,8 +1,9 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
  * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
  * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate` and `cleave
- * plan` (profile.c) open one report per simulation, and sim_run adds each request; one thread at a
- * time may use a report. It draws nothing (simulate_html.h) and does not know machines. */
+ * plan` (profile.c) open one report per simulation; sim_run.c adds each request, or
+ * simulate_trace.c does if splitwise_run simulates. One thread at a time may use a report. It draws
+ * nothing (simulate_html.h) and does not know machines. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
