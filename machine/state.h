@@ -131,8 +131,6 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
-/* Machine name of a writer, which may be a stage process: "p0" for "p0/1". */
-void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers that broke the rules in this iteration. Never called from inside a callback
@@ -147,9 +145,8 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
-/* A writer can have connections to several of our stage processes. It is gone, and can no longer
- * write, when the last one is gone. */
-void machine_target_writer(void *self, const char *name, bool up, const char *text);
+/* A writer has connected to one of our stage processes, or is gone. */
+void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);

@@ -104,9 +104,9 @@ struct executor_calls { /* Called from `progress` and from events of the transpo
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
     void (*target)(void *self, uint32_t target, bool up, const char *text);
-    /* A machine (or a stage process of it) that writes KV has connected to one of our stage
-     * processes, or is gone. */
-    void (*writer)(void *self, const char *name, bool up, const char *text);
+    /* A machine (or a stage process of it) that writes KV has connected to our stage process number
+     * `stage`, or is gone. */
+    void (*writer)(void *self, uint32_t stage, const char *name, bool up, const char *text);
 };
 
 struct executor_options {
