@@ -26,8 +26,9 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* Opens a client. `endpoints` is "http://HOST:PORT", or several separated by commas. The clock must
- * outlive the client. The error names what is wrong with the endpoints, or with libcurl. */
+/* Opens a client. `endpoints` is "http://HOST:PORT" or "https://HOST:PORT", or up to
+ * ETCD_ENDPOINTS_MAX of them separated by commas. The clock must outlive the client. The error
+ * names what is wrong with the endpoints, or with libcurl. */
 enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
