@@ -1,10 +1,12 @@
-/* log: one line per event on stderr: time, level, process, then lower-case words, name then value
- * (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it; the
- * folders below return a status instead. Any thread; one write(2) per line, which never waits: a
- * line that stderr does not take at once is lost, and the next one that it takes says how many
- * were. One cause (one format string) writes at most 1,000 lines at once and 100 a second on
- * average; the next line of that cause says how many were not logged. Control characters are
- * written as \xNN. It writes no files and rotates nothing. */
+/* log: writes one line per event to stderr: time, level, process, then lower-case words, name then
+ * value (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call
+ * it, on any thread; the folders below return a status instead. It writes no files and rotates
+ * nothing.
+ *
+ * A line is written as a whole or not at all, and never waits: a line that stderr does not take at
+ * once is lost, and the next one that it takes says how many were. One cause (one format string)
+ * writes at most 1,000 lines at once and 100 a second on average; the next line of that cause says
+ * how many were not logged. Control characters are written as \xNN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 

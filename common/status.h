@@ -27,8 +27,8 @@ enum status {
 /* A short lower-case name, such as "no resource". Never NULL. */
 const char *status_name(enum status status);
 
-/* Why a function failed, as one line for a person: place, value, what was wanted. Empty =
- * nothing failed. */
+/* Why a function failed, as one line for a person: place, value, what was wanted. Empty = nothing
+ * failed. */
 struct error {
     char text[512];
 };

@@ -37,6 +37,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_actions *actions);
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 
+/* The kind of a line: which of the lines above it is. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,
@@ -48,17 +49,18 @@ enum event_line_kind {
     EVENT_LINE_DROPPED,
 };
 
-/* One line that was read. Must not be copied, because event.prefix points into it. Only the fields
- * of the line's kind are set. */
+/* One line that was read. Must not be copied, because event.prefix points into it. The fields that
+ * do not belong to the line's kind are 0. */
 struct event_line {
     enum event_line_kind kind;
     uint32_t version; /* In lines VERSION, VERSION_GONE, EVENT, CONFIGURE and MORE. */
     int64_t now_us;
-    bool whole; /* BEGIN: the log begins with the gateway's start. */
-    struct sched_cluster_options options;
-    struct sched_event event;
-    uint64_t hashes[SCHED_PREFIX_MAX]; /* Hashes of the event's prefix. */
-    struct sched_actions actions;      /* The member `more` is not in the text. */
+    bool whole;                           /* BEGIN: the log begins with the gateway's start. */
+    struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
+    struct sched_event event;             /* EVENT. */
+    uint64_t hashes[SCHED_PREFIX_MAX];    /* Hashes of the event's prefix. */
+    /* EVENT, CONFIGURE and MORE. The member `more` is not in the text. */
+    struct sched_actions actions;
 };
 
 /* Reads one line. ST_INVALID: it is not a line of an event log; the error says why. */

@@ -16,7 +16,7 @@
  *
  * The gateway's launcher calls turns_create. Each process that computes (a machine, or one stage
  * process) joins with turns_open; machine/executor/engine.c takes the turns. Turns have no
- * priorities, and machines that the launcher did not start do not take part. */
+ * priorities, and machines that `cleave serve` did not start do not take part. */
 #ifndef HOST_TURNS_H
 #define HOST_TURNS_H
 

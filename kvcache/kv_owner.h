@@ -1,8 +1,8 @@
 /* kv_owner: a table of the owners that hold blocks of a pool: for each, the number of its blocks,
- * and its lease (the time until which a peer may still write into them). Part of kv_pool, which is
- * the only caller, on the event loop thread that owns the pool; other files name owners by their
- * id. Bookkeeping only, not thread-safe. It does not know which blocks an owner has, nor their
- * states (kv_pool does), and it reads no clock. */
+ * and its lease (the time at which its reserved and quarantined blocks are due to be freed). Part
+ * of kv_pool, which is the only caller, on the event loop thread that owns the pool; other files
+ * name owners by their id. Bookkeeping only, not thread-safe. It does not know which blocks an
+ * owner has, nor their states (kv_pool does), and it reads no clock. */
 #ifndef KVCACHE_KV_OWNER_H
 #define KVCACHE_KV_OWNER_H
 

@@ -28,14 +28,14 @@ typedef uint64_t kv_owner_id;
  *                          ▼
  *                     quarantined
  *
- * RESERVED: taken for a request; a prompt machine may be writing its KV into the block. FILLING:
- * this machine computes a prompt's KV into the block. LIVE: the block can be read. A block becomes
- * live without filling when the prompt machine has reported its KV, or when this machine's next
- * batch writes the block.
- * kv_pool_free leads from every state to free.
+ * RESERVED: taken for a request; a prompt machine may be writing its KV into the block.
+ * FILLING: this machine computes a prompt's KV into the block.
+ * LIVE: the block can be read. A reserved block becomes live at once when the prompt machine has
+ *     reported its KV, or when this machine's next batch writes the block.
  * CACHED: kept for requests with the same prefix, and evicted when a take needs the block.
- * QUARANTINED: its request has ended, but a peer may still write into the block. It becomes free
- * when the peer has said that it stopped, or when the lease ends. */
+ * QUARANTINED: its request has ended, but a peer may still write into the block. The block becomes
+ *     free when the peer has said that it stopped, or when the lease ends.
+ * kv_pool_free leads from every state to FREE. */
 enum kv_state {
     KV_FREE,
     KV_RESERVED,
@@ -88,8 +88,8 @@ void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
  * effect for an owner without blocks. */
 void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Removes one lease that has ended at now_us while its owner holds reserved or quarantined blocks,
- * and stores the owner.
- * Returns false if there is none. The caller frees the blocks or sets a new lease. */
+ * and stores the owner. Returns false if there is none. The caller frees the blocks or sets a new
+ * lease. */
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
 /* Return the number of all blocks, and of those in `state`. */

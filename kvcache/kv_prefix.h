@@ -5,11 +5,11 @@
  * like the pool: ids and tokens, never the memory of the blocks. It sends nothing
  * (machine/prefixes.c reports prefixes to gateways), and it does not share blocks between machines.
  *
- * Blocks form chains: each block but the first follows one other block. A block is found by the
- * block before it and by its own tokens: a hash leads to it, then tokens and previous block are
- * compared. So a collision of hashes costs a comparison, and never gives a wrong answer. K and V of
- * a block depend only on the model and on the tokens up to the block's end, not on how the tokens
- * were batched. A machine has one model.
+ * Blocks form chains: each block, except the first of a chain, follows one other block. A block is
+ * found by the block before it and by its own tokens: a hash leads to it, then tokens and previous
+ * block are compared. So a collision of hashes costs a comparison, and never gives a wrong answer.
+ * K and V of a block depend only on the model and on the tokens up to the block's end, not on how
+ * the tokens were batched. A machine has one model.
  *
  * The cache owns its blocks (KV_PREFIX_OWNER). A block is KV_LIVE if a request reads the block or a
  * block behind it in its chain. All other blocks are KV_CACHED, which the pool counts as available.
