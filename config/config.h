@@ -4,10 +4,10 @@
  * errors, which suggest the nearest known key. Every error names file, line, key, value and what
  * was wanted.
  *
- * `cleave serve` (start, reload, admin requests), `cleave machine`, and the tools plan, profile and
- * simulate call it; other parts only read the struct. The functions keep no state: any thread may
- * call them, if no other thread writes the same struct. In the gateway and the machines that is the
- * event loop thread. config watches no file, does not carry out a reload (server/serve_reload.c
+ * `cleave serve` (start, reload, admin requests), `cleave machine`, and the commands plan, profile
+ * and simulate call it; other parts only read the struct. The functions keep no state: any thread
+ * may call them, if no other thread writes the same struct. In the gateway and the machines that is
+ * the event loop thread. config watches no file, does not carry out a reload (server/serve_reload.c
  * does), and does not check that devices, models or hosts exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
