@@ -3,7 +3,7 @@
  * all operations on it have in common. The device also copies the step's arrays (token ids, rows,
  * block tables) to its memory once, instead of once for each operation. The forward pass
  * (model/forward/forward.c) makes every call, on the thread that computes (compute.h). Only the
- * CUDA backend has it; results are the same without it. */
+ * CUDA backend has it; the forward pass works without it. */
 #ifndef COMPUTE_STEPS_H
 #define COMPUTE_STEPS_H
 

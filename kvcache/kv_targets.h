@@ -7,7 +7,8 @@
  * Its user is a machine's own process (prompt_pool/ through machine/executor/local.c) or a stage
  * process (machine/executor/stage*.c). The event loop thread of that process makes every call. The
  * user gives each target a number and opens the transport. kv_targets does not know requests (only
- * their cookies) or prompts, chooses no blocks, and never repeats a failed write. */
+ * cookies: numbers by which the user recognises a flush) or prompts, chooses no blocks, and never
+ * repeats a failed write. */
 #ifndef KVCACHE_KV_TARGETS_H
 #define KVCACHE_KV_TARGETS_H
 
