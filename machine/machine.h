@@ -67,8 +67,8 @@ enum status machine_lost(const struct machine *m, struct error *error);
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
-/* The functions below are for tests, except machine_kv_check (process.c calls it at the end) and
- * the two hashes (member.c registers them). */
+/* machine_stats, machine_kv and machine_transport are for tests. process.c calls machine_kv_check
+ * at the end; member.c registers the two hashes. */
 void machine_stats(struct machine *m, struct message_stats *out);
 const struct kv_pool *machine_kv(const struct machine *m);
 /* Returns false, with an error that says why, if the books of the block pool or of the prefix cache

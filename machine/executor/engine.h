@@ -1,6 +1,6 @@
 /* engine: the thread that computes: forward pass, vocabulary projection, sampling. One other thread
  * calls every function and hands over one job at a time: the event loop thread of a machine or of a
- * stage process (local.c, stage*.c), or the main thread of `cleave profile`. The engine decides
+ * stage process (local.c, stage*.c), or a thread of `cleave profile`. The engine decides
  * nothing and knows no requests: rows, block tables and sampling rules go in, tokens come out. From
  * engine_start until engine_poll reports the end of the job, the engine owns the job and all that
  * it points to; nothing is copied. */
