@@ -16,6 +16,8 @@
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8
 
+/* Where the scheduler has a request: nowhere (the slot is free), in the queue `waiting`, on
+ * machines, or in the list `lost`. */
 enum place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 
 struct cluster_request {
