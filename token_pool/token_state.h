@@ -1,6 +1,6 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
  * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
- * scheduler/memory.h) and token_step.c (decode steps) share. Only these files include it.
+ * scheduler/memory.h) and token_step.c (decode steps) share. Only these files and tests include it.
  * Everything runs on the machine's event loop thread. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H

@@ -3,8 +3,9 @@
  * stage processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
  * operations and does not know which executor it has.
  *
- * The machine's event loop thread makes every call. An executor knows no requests: block tables,
- * sampling rules and cookies go in, tokens come out. */
+ * The files of machine/ make every call on the machine's event loop thread. An executor does not
+ * decide what a batch contains (scheduler/machine/ does) or which blocks are free (kv_pool does).
+ * It knows no requests: block tables, sampling rules and cookies go in, tokens come out. */
 #ifndef MACHINE_EXECUTOR_EXECUTOR_H
 #define MACHINE_EXECUTOR_EXECUTOR_H
 

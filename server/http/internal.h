@@ -1,6 +1,6 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request),
  * access.c (access checks), routes.c (endpoints) and admin.c (endpoints under
- * /admin). Everything runs on the gateway's loop thread. */
+ * /admin). No other file includes it. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
