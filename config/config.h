@@ -54,6 +54,7 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         uint64_t body_bytes_max;
+        uint64_t bodies_bytes_max;
         uint32_t connections_max;
     } http;
     struct {

@@ -40,6 +40,10 @@ const struct config_key config_keys[] = {
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
+    {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
+     .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
+             "with Retry-After. One body of http/body_bytes_max always fits."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
      .default_text = "4096", .help = "Most open HTTP connections. Further ones are not accepted."},
 

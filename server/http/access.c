@@ -1,5 +1,6 @@
 /* http_access: which client may use which endpoint. With API keys, the client's key decides.
- * Without keys, every client may use every endpoint, except that /admin is for this host only. */
+ * Without keys, every client may use every endpoint, except that web pages of other sites may not,
+ * and that /admin is for this host only. */
 #include "server/http/internal.h"
 
 #include <netinet/in.h>
@@ -22,17 +23,58 @@ static bool is_loopback(const struct sockaddr *address)
            (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
 }
 
+static const char *header(struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+static bool peer_is_loopback(struct exchange *x)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info != NULL && is_loopback(info->client_addr);
+}
+
+/* True if the client asked for this host by a name or address that only this host has. */
+static bool host_is_loopback(struct exchange *x)
+{
+    const char *host = header(x, "Host");
+    char address[LIMIT_ADDRESS_BYTES];
+    if (host == NULL || strlen(host) + sizeof(":80") > sizeof(address))
+        return false;
+    bool port = strrchr(host, ':') != NULL && host[strlen(host) - 1] != ']';
+    snprintf(address, sizeof(address), "%s%s", host, port ? "" : ":80");
+    return config_address_is_loopback(address);
+}
+
+/* Without keys, a browser on this host could be made to use the API by any web page that it shows.
+ * A browser names the page's site in Origin: it must be this server. On loopback, its name must be
+ * one that only this host has, because a hostile site's name may lead to 127.0.0.1 as well. */
+static bool page_check(struct exchange *x, struct api_error *error)
+{
+    const char *origin = header(x, "Origin");
+    if (origin == NULL)
+        return true;
+    const char *host = header(x, "Host");
+    const char *site = strstr(origin, "://");
+    if (host != NULL && site != NULL && strcmp(site + 3, host) == 0 &&
+        (!peer_is_loopback(x) || host_is_loopback(x)))
+        return true;
+    return api_error_set(error, 403, NULL,
+                         "without API keys (server/api_keys_file) web pages of other sites "
+                         "(Origin: %.128s) may not use this server",
+                         origin);
+}
+
 /* /admin without keys: only from loopback, and not from a web page. A browser sends Origin, and no
  * web page may use the loopback of the computer that shows it. */
 static bool admin_without_keys(struct exchange *x, struct api_error *error)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (info == NULL || !is_loopback(info->client_addr))
+    if (!peer_is_loopback(x))
         return api_error_set(error, 403, NULL,
                              "without API keys (server/api_keys_file) %s is for this computer only",
                              x->route->path);
-    if (MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Origin") != NULL)
+    if (header(x, "Origin") != NULL)
         return api_error_set(error, 403, NULL, "%s is not for web pages", x->route->path);
     return true;
 }
@@ -44,9 +86,8 @@ bool http_access_check(struct exchange *x, struct api_error *error)
     if (access == HTTP_OPEN)
         return true;
     if (keys == NULL || !api_keys_wanted(keys))
-        return access != HTTP_ADMIN || admin_without_keys(x, error);
-    const char *given =
-        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
+        return access == HTTP_ADMIN ? admin_without_keys(x, error) : page_check(x, error);
+    const char *given = header(x, "Authorization");
     if (!api_keys_find(keys, given, &x->key)) {
         api_error_set(error, 401, NULL, "%s",
                       given == NULL ? "an API key is wanted: Authorization: Bearer KEY"

@@ -1,8 +1,8 @@
 /* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
  *
- *   headers ─► access check ─► body ─► route ─┬─► answered at once
- *                                             └─► completion ─► suspended ─┐
- *         ┌──────────────────── resumed when the completion has changed ◄──┘
+ *   headers ─► checks (headers.c) ─► body ─► route ─┬─► answered at once
+ *                                                   └─► completion ─► suspended ─┐
+ *         ┌────────────────────────── resumed when the completion has changed ◄──┘
  *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
  * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
@@ -18,6 +18,9 @@
 
 /* By then a stopping server's successor is up, or the client asks another server. */
 #define DRAIN_RETRY_S 5
+/* The rest of a refused request's body is read and dropped up to this size. Beyond it the
+ * connection closes, and a client that sends before it reads may miss the answer. */
+#define DROPPED_BYTES_MAX 65536
 
 /* --- watching the sockets of requests that wait --- */
 
@@ -136,8 +139,9 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         MHD_add_response_header(response, "Allow", x->route->allow);
     if (error->status == 401)
         MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->http->draining || error->status == 413 || error->status == 401 || error->status == 403)
-        MHD_add_response_header(response, "Connection", "close"); /* the body is not read */
+    if (x->http->draining || x->closes || error->status == 413 || error->status == 401 ||
+        error->status == 403)
+        MHD_add_response_header(response, "Connection", "close");
     return queue_response(x, error->status, response);
 }
 
@@ -208,7 +212,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     }
     if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
         return http_answer_error(x, &error);
-    text_done(&x->body);
+    http_body_free(x);
     if (request.model != NULL && request.model[0] != 0 &&
         strcmp(request.model, h->completions.model->name) != 0) {
         api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
@@ -247,25 +251,29 @@ static void request_id_set(struct exchange *x)
                                                x->http->completions.id_counter++));
 }
 
-static enum MHD_Result refuse(struct exchange *x, unsigned status, const char *text)
+void http_body_free(struct exchange *x)
 {
-    struct api_error error;
-    api_error_set(&error, status, NULL, "%s", text);
-    return http_answer_error(x, &error);
+    x->http->bodies_bytes -= x->body.bytes;
+    text_done(&x->body);
 }
 
-static enum MHD_Result refuse_large(struct exchange *x)
+/* Refuses a request whose body is still arriving: what is there is freed, and the rest is dropped.
+ */
+static void refuse_rest(struct exchange *x, const struct api_error *error)
 {
-    char text[128];
-    snprintf(text, sizeof(text), "the body is larger than %llu bytes (http/body_bytes_max)",
-             (unsigned long long)x->http->options.config->http.body_bytes_max);
-    return refuse(x, 413, text);
+    http_body_free(x);
+    x->refusal = malloc(sizeof(*x->refusal));
+    if (x->refusal != NULL)
+        *x->refusal = *error;
+    else
+        x->gone = true;
 }
 
 /* The headers have arrived: opens the exchange and refuses what can be refused before the body is
  * read. */
 static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *connection,
-                                     const char *url, void **out)
+                                     const char *url, const char *method, const char *version,
+                                     void **out)
 {
     struct exchange *x = calloc(1, sizeof(*x));
     if (x == NULL)
@@ -274,34 +282,49 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
+    x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
-    if (!http_access_check(x, &error)) /* before a stranger can make us hold a body */
+    if (http_headers_check(x, url, method, version, &error))
+        return MHD_YES;
+    if (x->body_expected == 0 || x->body_expected > DROPPED_BYTES_MAX)
         return http_answer_error(x, &error);
-    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
-    if (length != NULL && strtoull(length, NULL, 10) > h->options.config->http.body_bytes_max)
-        return refuse_large(x);
+    refuse_rest(x, &error);
     return MHD_YES;
+}
+
+static void body_add(struct exchange *x, const char *data, size_t bytes)
+{
+    struct http *h = x->http;
+    struct api_error error = {0};
+    if (x->refusal != NULL || x->gone)
+        return;
+    if (bytes > x->body_bytes_max - x->body.bytes)
+        http_body_too_large(x, &error);
+    else
+        http_bodies_fit(h, bytes, &error);
+    if (error.status != 0) {
+        refuse_rest(x, &error);
+        return;
+    }
+    size_t before = x->body.bytes;
+    text_add(&x->body, data, bytes);
+    h->bodies_bytes += x->body.bytes - before;
 }
 
 enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state)
 {
-    (void)version;
     struct http *h = self;
     struct exchange *x = *state;
     if (x == NULL)
-        return exchange_open(h, connection, url, state);
+        return exchange_open(h, connection, url, method, version, state);
     if (*upload_bytes > 0) {
-        size_t room = h->options.config->http.body_bytes_max - x->body.bytes;
-        if (*upload_bytes > room)
-            x->body_too_large = true;
-        else if (!x->body_too_large)
-            text_add(&x->body, upload, *upload_bytes);
+        body_add(x, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
     }
@@ -309,20 +332,12 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
         return MHD_NO;
     if (x->completion != NULL) /* resumed */
         return answer_begun(x);
-    if (x->body_too_large)
-        return refuse_large(x);
-    if (x->body.broken)
-        return refuse(x, 503, "out of memory");
-    if (x->route == NULL) {
-        char text[256];
-        snprintf(text, sizeof(text), "there is no %.200s here", url);
-        return refuse(x, 404, text);
-    }
-    if (!http_route_allows(x->route, method)) {
-        char text[256];
-        snprintf(text, sizeof(text), "%.16s is not allowed for %s: want %s", method, x->route->path,
-                 x->route->allow);
-        return refuse(x, 405, text);
+    if (x->refusal != NULL)
+        return http_answer_error(x, x->refusal);
+    if (x->body.broken) {
+        struct api_error error;
+        api_error_set(&error, 503, NULL, "out of memory");
+        return http_answer_error(x, &error);
     }
     x->arrived_us = clock_now_us(h->options.clock);
     return x->route->answer(x);
@@ -343,7 +358,8 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     completion_close(x->completion);
     if (x->code != 0)
         metrics_http_done(h->options.metrics, x->code);
-    text_done(&x->body);
+    http_body_free(x);
+    free(x->refusal);
     h->open_requests--;
     if (x->answers)
         h->open_answers--;

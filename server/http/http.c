@@ -19,7 +19,6 @@
 /* A keep-alive connection without a request, or a request that does not arrive, is closed after
  * this time. */
 #define IDLE_SECONDS_MAX 120
-#define TLS_PRIORITIES   "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 static void on_daemon_log(void *self, const char *format, va_list args)
 {
@@ -35,7 +34,7 @@ static struct MHD_Daemon *daemon_start(struct http *h)
     const struct http_options *options = &h->options;
     unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_PRIORITIES},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, HTTP_TLS_PRIORITIES},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)http_tls_pick},
         {MHD_OPTION_END, 0, NULL},
     };
@@ -45,8 +44,8 @@ static struct MHD_Daemon *daemon_start(struct http *h)
         MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
         options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)options->config->http.connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
-        MHD_OPTION_ARRAY, options->tls ? tls : none, MHD_OPTION_END);
+        (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_NOTIFY_COMPLETED,
+        http_on_completed, h, MHD_OPTION_ARRAY, options->tls ? tls : none, MHD_OPTION_END);
 }
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error)
@@ -128,6 +127,11 @@ uint32_t http_open_answers(const struct http *h)
 uint32_t http_open_requests(const struct http *h)
 {
     return h->open_requests;
+}
+
+uint64_t http_body_bytes(const struct http *h)
+{
+    return h->bodies_bytes;
 }
 
 int http_fd(struct http *h)

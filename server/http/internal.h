@@ -1,6 +1,6 @@
-/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request),
- * access.c (access checks), routes.c (endpoints) and admin.c (endpoints under
- * /admin). Everything runs on the gateway's loop thread. */
+/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
+ * (checks before a body is read), access.c (access checks), routes.c (endpoints) and admin.c
+ * (endpoints under /admin). Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -19,6 +19,7 @@ struct http {
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_requests;
     uint32_t open_answers; /* Open requests that are completions. */
+    uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
     bool draining;
     bool was_ready;
 };
@@ -31,8 +32,13 @@ struct exchange {
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
-    struct text body;
-    bool body_too_large;
+    struct text body;          /* Counted in http->bodies_bytes. */
+    uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
+    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
+    /* The error that answers this request after the rest of its body, which is not kept; NULL =
+     * none. */
+    struct api_error *refusal;
+    bool closes;        /* The connection closes after the answer. */
     int64_t arrived_us; /* When its last byte had arrived. */
     struct completion *completion;
     bool answers; /* Counted in http->open_answers. */
@@ -73,6 +79,8 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* Frees the body: it has been parsed, or will not be. */
+void http_body_free(struct exchange *exchange);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
 enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
 
@@ -84,6 +92,18 @@ enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);
 enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
+
+/* --- headers.c --- */
+
+/* Checks everything that the headers of a request show: its framing, access, route, method, type
+ * and size. Sets exchange->key and exchange->body_expected. On false, *error is the answer. */
+bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
+                        const char *version, struct api_error *error);
+/* Fills *error and returns false: the body is too large. */
+bool http_body_too_large(struct exchange *exchange, struct api_error *error);
+/* True if this many more bytes of bodies may be kept: http/bodies_bytes_max bytes in all, but always
+ * enough for one body. */
+bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *error);
 
 /* --- access.c --- */
 
