@@ -428,8 +428,9 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     bool good = c->prompts != NULL && c->choices != NULL;
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
-    good = good && check_priority(c, error) && prepare_prompts(c, error) &&
-           check_context(c, error) && submit_choices(c, error);
+    good = good && check_priority(c, error) && prepare_prompts(c, error);
+    api_request_input_free(&c->request); /* the prompts are tokens now */
+    good = good && check_context(c, error) && submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;
