@@ -95,6 +95,8 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
+    if (x->client != NULL)
+        http_client_know(x->client);
     const struct api_key_rules *rules = api_keys_rules(keys, x->key);
     if (access == HTTP_ADMIN && !rules->admin)
         return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",

@@ -14,6 +14,9 @@
  * little behind. */
 #define COMPACT_BYTES 65536
 
+/* The scores of a long prompt are streamed in events of about six times this size. */
+#define SCORES_EVENT_BYTES 16384
+
 /* --- opening: prompts --- */
 
 static bool encode_prompt(struct completion *c, const char *text, size_t bytes, bool add_bos,
@@ -227,7 +230,12 @@ static void on_token(void *self, const struct message_token *token)
     if (token->scored) {
         if (token->index < choice->prompt->count)
             choice_add_logprob(choice, choice->prompt->ids[token->index], token);
-        return; /* shown with the first token, or at the end */
+        /* The rest is shown with the first token, or at the end. */
+        if (c->request.stream && choice->logprob_tokens.bytes >= SCORES_EVENT_BYTES) {
+            completion_write_event(c, choice);
+            c->changed(c->self);
+        }
+        return;
     }
     if (choice->tokens++ == 0)
         choice->cached_tokens = token->cached_tokens;
@@ -514,8 +522,21 @@ void completion_taken(struct completion *c, size_t bytes)
     c->taken += bytes;
     assert(c->taken <= c->out.bytes);
     if (c->taken == c->out.bytes || c->taken > COMPACT_BYTES) {
+        c->removed_bytes += c->taken;
         c->out.bytes -= c->taken;
         memmove(c->out.data, c->out.data + c->taken, c->out.bytes);
         c->taken = 0;
     }
+}
+
+uint64_t completion_written(const struct completion *c)
+{
+    return c->removed_bytes + c->out.bytes;
+}
+
+struct text completion_body_take(struct completion *c)
+{
+    struct text body = c->out;
+    c->out = (struct text){0};
+    return body;
 }

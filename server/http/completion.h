@@ -53,5 +53,9 @@ bool completion_finished(const struct completion *c);
  * completion has finished. The caller removes bytes from the front with completion_taken. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
+/* Bytes of all output so far, taken or not. */
+uint64_t completion_written(const struct completion *c);
+/* Takes the whole body of an answer that is not streamed. The caller frees it. */
+struct text completion_body_take(struct completion *c);
 
 #endif

@@ -56,8 +56,9 @@ struct completion {
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text out;
-    struct text scratch; /* Text of one token. */
-    size_t taken;
+    struct text scratch;    /* Text of one token. */
+    size_t taken;           /* Bytes of `out` that were taken. */
+    uint64_t removed_bytes; /* Bytes that were taken and removed from `out`. */
 };
 
 /* --- completion_write.c --- */

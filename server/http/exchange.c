@@ -40,9 +40,16 @@ static void exchange_unwatch(struct exchange *x)
     x->watched = false;
 }
 
-static void exchange_suspend(struct exchange *x)
+void http_exchange_enter(struct exchange *x, enum http_client_state state)
+{
+    if (x->client != NULL)
+        http_client_enter(x->client, state, clock_now_us(x->http->options.clock));
+}
+
+void http_exchange_suspend(struct exchange *x)
 {
     x->suspended = true;
+    http_exchange_enter(x, HTTP_CLIENT_WORKING);
     MHD_suspend_connection(x->connection);
 }
 
@@ -51,6 +58,7 @@ void http_exchange_resume(struct exchange *x)
     if (!x->suspended)
         return;
     x->suspended = false;
+    http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
     MHD_resume_connection(x->connection);
 }
 
@@ -83,113 +91,8 @@ void http_exchange_gone(struct exchange *x)
     exchange_forget_changed(x);
     completion_close(x->completion);
     x->completion = NULL;
+    http_unread_drop(x);
     http_exchange_resume(x);
-}
-
-/* --- responses --- */
-
-static enum MHD_Result queue_response(struct exchange *x, unsigned code,
-                                      struct MHD_Response *response)
-{
-    MHD_add_response_header(response, "x-request-id", x->request_id);
-    x->code = code;
-    enum MHD_Result result = MHD_queue_response(x->connection, code, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-enum MHD_Result http_answer(struct exchange *x, unsigned code, const char *content_type,
-                            const char *body, size_t bytes)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", content_type);
-    return queue_response(x, code, response);
-}
-
-enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text *body)
-{
-    enum MHD_Result result = MHD_NO;
-    if (!body->broken)
-        result = http_answer(x, code, "application/json", body->data, body->bytes);
-    text_done(body);
-    return result;
-}
-
-enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
-{
-    struct text body = {0};
-    api_error_write(error, &body);
-    text_adds(&body, "\n");
-    struct MHD_Response *response =
-        body.broken ? NULL
-                    : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
-    text_done(&body);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "application/json");
-    if (error->retry_after_s > 0) {
-        char seconds[16];
-        snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
-        MHD_add_response_header(response, "Retry-After", seconds);
-    }
-    if (error->status == 405 && x->route != NULL)
-        MHD_add_response_header(response, "Allow", x->route->allow);
-    if (error->status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->http->draining || x->closes || error->status == 413 || error->status == 401 ||
-        error->status == 403)
-        MHD_add_response_header(response, "Connection", "close");
-    return queue_response(x, error->status, response);
-}
-
-/* libmicrohttpd asks for the next bytes of a stream. */
-static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t capacity)
-{
-    (void)position;
-    struct exchange *x = self;
-    if (x->gone || x->completion == NULL)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t bytes = 0;
-    const char *data = completion_output(x->completion, &bytes);
-    if (bytes > 0) {
-        bytes = bytes < capacity ? bytes : capacity;
-        memcpy(buffer, data, bytes);
-        completion_taken(x->completion, bytes);
-        return (ssize_t)bytes;
-    }
-    if (completion_finished(x->completion))
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    exchange_suspend(x);
-    return 0;
-}
-
-static enum MHD_Result answer_stream(struct exchange *x)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, stream_read, x, NULL);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "text/event-stream");
-    MHD_add_response_header(response, "Cache-Control", "no-cache");
-    MHD_add_response_header(response, "X-Accel-Buffering",
-                            "no"); /* proxies forward events at once */
-    return queue_response(x, 200, response);
-}
-
-/* Begins the response: the completion knows its status. */
-static enum MHD_Result answer_begun(struct exchange *x)
-{
-    const struct api_error *error = completion_error(x->completion);
-    if (error != NULL)
-        return http_answer_error(x, error);
-    if (completion_is_stream(x->completion))
-        return answer_stream(x);
-    size_t bytes = 0;
-    const char *body = completion_output(x->completion, &bytes);
-    return http_answer(x, 200, "application/json", body, bytes);
 }
 
 enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
@@ -228,9 +131,9 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     h->open_answers++;
     x->answers = true;
     if (completion_begun(x->completion))
-        return answer_begun(x);
+        return http_answer_begun(x);
     exchange_watch(x);
-    exchange_suspend(x);
+    http_exchange_suspend(x);
     return MHD_YES;
 }
 
@@ -282,13 +185,20 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    x->client = info != NULL ? info->socket_context : NULL;
+    if (x->client != NULL)
+        http_client_request_set(x->client, x);
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
-    if (http_headers_check(x, url, method, version, &error))
+    bool good = http_headers_check(x, url, method, version, &error);
+    http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
+    if (good)
         return MHD_YES;
     if (x->body_expected == 0 || x->body_expected > DROPPED_BYTES_MAX)
         return http_answer_error(x, &error);
@@ -300,6 +210,8 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
 {
     struct http *h = x->http;
     struct api_error error = {0};
+    if (x->client != NULL)
+        http_client_moved(x->client, bytes, clock_now_us(h->options.clock));
     if (x->refusal != NULL || x->gone)
         return;
     if (bytes > x->body_bytes_max - x->body.bytes)
@@ -331,7 +243,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (x->gone)
         return MHD_NO;
     if (x->completion != NULL) /* resumed */
-        return answer_begun(x);
+        return http_answer_begun(x);
     if (x->refusal != NULL)
         return http_answer_error(x, x->refusal);
     if (x->body.broken) {
@@ -340,7 +252,9 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
         return http_answer_error(x, &error);
     }
     x->arrived_us = clock_now_us(h->options.clock);
-    return x->route->answer(x);
+    enum MHD_Result result = x->route->answer(x);
+    http_body_free(x);
+    return result;
 }
 
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
@@ -356,6 +270,11 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     exchange_unwatch(x);
     exchange_forget_changed(x);
     completion_close(x->completion);
+    x->completion = NULL;
+    http_unread_drop(x);
+    http_exchange_enter(x, HTTP_CLIENT_IDLE);
+    if (x->client != NULL)
+        http_client_request_set(x->client, NULL);
     if (x->code != 0)
         metrics_http_done(h->options.metrics, x->code);
     http_body_free(x);

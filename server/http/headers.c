@@ -117,9 +117,23 @@ static bool size_check(struct exchange *x, struct api_error *error)
     return http_bodies_fit(x->http, x->body_expected, error);
 }
 
+/* A request that may take long needs a place that is not kept for others. */
+static bool place_check(struct exchange *x, struct api_error *error)
+{
+    enum http_access access = x->route->access;
+    if (x->client == NULL || access == HTTP_OPEN || access == HTTP_ADMIN ||
+        http_client_work(x->client))
+        return true;
+    x->closes = true;
+    api_error_set(error, 503, NULL, "all connections are in use (http/connections_max): try again");
+    error->retry_after_s = 1;
+    return false;
+}
+
 bool http_headers_check(struct exchange *x, const char *url, const char *method,
                         const char *version, struct api_error *error)
 {
     return framing_check(x, version, error) && http_access_check(x, error) &&
-           route_check(x, url, method, error) && type_check(x, error) && size_check(x, error);
+           route_check(x, url, method, error) && place_check(x, error) && type_check(x, error) &&
+           size_check(x, error);
 }

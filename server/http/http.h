@@ -64,6 +64,10 @@ void http_quiesce(struct http *h);
 /* Requests that are not fully answered. */
 uint32_t http_open_requests(const struct http *h);
 
+/* Open connections, without those that are being closed. */
+uint32_t http_clients_open_count(const struct http *h);
+/* Bytes of all answers that clients have not read yet. */
+uint64_t http_unread_bytes(const struct http *h);
 /* Bytes of all request bodies that have not been parsed yet. */
 uint64_t http_body_bytes(const struct http *h);
 

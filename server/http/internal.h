@@ -1,9 +1,10 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
- * (checks before a body is read), access.c (access checks), routes.c (endpoints) and admin.c
+ * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c (endpoints) and admin.c
  * (endpoints under /admin). Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
+#include "server/http/clients.h"
 #include "server/http/completion.h"
 #include "server/http/http.h"
 
@@ -19,6 +20,8 @@ struct http {
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_requests;
     uint32_t open_answers; /* Open requests that are completions. */
+    struct http_clients *clients;
+    uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
     bool draining;
     bool was_ready;
@@ -29,6 +32,7 @@ struct route;
 struct exchange {
     struct http *http;
     struct MHD_Connection *connection;
+    struct http_client *client; /* NULL = there was no memory to count this connection. */
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
@@ -41,8 +45,13 @@ struct exchange {
     bool closes;        /* The connection closes after the answer. */
     int64_t arrived_us; /* When its last byte had arrived. */
     struct completion *completion;
-    bool answers; /* Counted in http->open_answers. */
-    bool watched; /* Its socket is in http->epoll. */
+    struct text answer;     /* A whole answer that the client reads in pieces. */
+    uint64_t unread_bytes;  /* Of the answer or the stream; counted in http->unread_bytes. */
+    size_t piece_bytes;     /* Bytes that libmicrohttpd took last. */
+    uint64_t checked_bytes; /* Of the stream: written when it was checked last. */
+    uint64_t excused_bytes; /* Up to this byte, the stream was written at once. */
+    bool answers;           /* Counted in http->open_answers. */
+    bool watched;           /* Its socket is in http->epoll. */
     bool suspended;
     bool gone;       /* The client has gone, or is too slow. */
     bool is_changed; /* In the list http->changed. */
@@ -79,6 +88,17 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* Begins the response of a completion, whose status is known. */
+enum MHD_Result http_answer_begun(struct exchange *exchange);
+/* Counts the unread bytes of an exchange again. */
+void http_unread_count(struct exchange *exchange);
+/* Frees what is unread. The exchange's completion is closed. */
+void http_unread_drop(struct exchange *exchange);
+/* Closes the connection of a stream whose client does not keep up. */
+void http_answer_backlog_check(struct exchange *exchange);
+/* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
+void http_answers_check(struct http *h);
+
 /* Frees the body: it has been parsed, or will not be. */
 void http_body_free(struct exchange *exchange);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
@@ -118,6 +138,9 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
                                 size_t *upload_bytes, void **state);
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode why);
+void http_exchange_suspend(struct exchange *exchange);
+/* The client of this request enters a state. */
+void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
 /* Resumes a suspended connection. */
 void http_exchange_resume(struct exchange *exchange);
 /* Handles a client that has gone: cancels its completion, which frees its KV blocks on the machines

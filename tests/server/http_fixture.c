@@ -80,7 +80,11 @@ void server_config_default(void)
     memset(&config, 0, sizeof(config));
     config.http.body_bytes_max = 100000;
     config.http.bodies_bytes_max = 1 << 20;
+    config.http.answers_bytes_max = 64 << 20;
     config.http.connections_max = 1000;
+    config.http.connections_per_address_max = 1000;
+    config.http.headers_ms = 30000;
+    config.http.bytes_per_second_min = 8192;
 }
 
 void server_start(struct http_options options)
