@@ -53,6 +53,7 @@ struct config {
     char model_name[64];            /* Name in /v1/models; empty = the file's name without .gguf. */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
+        char admin_socket[101]; /* Empty = none. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;

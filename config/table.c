@@ -37,6 +37,11 @@ const struct config_key config_keys[] = {
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
+    {"http/admin_socket", CONFIG_STRING, FIELD(http.admin_socket), 0, 100, .default_text = "",
+     .help =
+         "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
+         "a relative path is beside the config file. Without API keys, /admin is then served "
+         "there only. Empty: no socket."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},

@@ -19,6 +19,7 @@ struct choice {
     uint32_t index;
     enum choice_finish finish;
     bool counted;           /* Counts as in flight for its API key. */
+    uint32_t charged;       /* Prompt tokens that its API key gets back if it is not computed. */
     bool ended;             /* No more tokens will be used. */
     bool release;           /* A stop string or an error ended it: completion_turn releases it. */
     bool opened;            /* Its first event was written. */

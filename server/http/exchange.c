@@ -9,8 +9,6 @@
  * connections, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http/internal.h"
 
-#include "common/random.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +106,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     h->was_ready |= gateway_ready(h->options.gateway);
     if (!h->was_ready) {
         char why[400];
-        gateway_health_text(h->options.gateway, why, sizeof(why));
+        http_health_text(x, why, sizeof(why));
         api_error_set(&error, 503, NULL, "not ready yet: %s", why);
         error.retry_after_s = 1;
         return http_answer_error(x, &error);
@@ -148,10 +146,11 @@ static void request_id_set(struct exchange *x)
         good = given[i] > ' ' && given[i] < 127;
     if (good)
         snprintf(x->request_id, sizeof(x->request_id), "%s", given);
-    else
-        snprintf(x->request_id, sizeof(x->request_id), "req-%016llx",
-                 (unsigned long long)random_at(x->http->completions.id_key + 1,
-                                               x->http->completions.id_counter++));
+    if (good)
+        return;
+    uint64_t id[2];
+    completion_id_draw(&x->http->completions, id);
+    snprintf(x->request_id, sizeof(x->request_id), "req-%016llx", (unsigned long long)id[0]);
 }
 
 void http_body_free(struct exchange *x)
@@ -188,15 +187,18 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     x->client = info != NULL ? info->socket_context : NULL;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
+    x->from_socket = info != NULL && info->daemon == h->admin_daemon;
     if (x->client != NULL)
         http_client_request_set(x->client, x);
+    x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
-    bool good = http_headers_check(x, url, method, version, &error);
+    bool good = http_headers_check(x, url, method, &error);
     http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
     if (good)
         return MHD_YES;
@@ -246,11 +248,13 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
         return http_answer_begun(x);
     if (x->refusal != NULL)
         return http_answer_error(x, x->refusal);
-    if (x->body.broken) {
-        struct api_error error;
+    struct api_error error = {0};
+    if (x->body.broken)
         api_error_set(&error, 503, NULL, "out of memory");
+    else
+        http_access_check_again(x, &error);
+    if (error.status != 0)
         return http_answer_error(x, &error);
-    }
     x->arrived_us = clock_now_us(h->options.clock);
     enum MHD_Result result = x->route->answer(x);
     http_body_free(x);
@@ -279,6 +283,8 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
         metrics_http_done(h->options.metrics, x->code);
     http_body_free(x);
     free(x->refusal);
+    if (x->key != API_KEY_NONE)
+        api_keys_release(h->options.keys, x->key);
     h->open_requests--;
     if (x->answers)
         h->open_answers--;

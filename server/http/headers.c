@@ -39,7 +39,7 @@ static bool refuse_framing(struct exchange *x, struct api_error *error, const ch
 /* Refuses what a proxy in front may read differently (RFC 9112, section 6.3): where one request
  * ends and the next begins, and for which host a request is. libmicrohttpd checks that
  * Content-Length is a number. */
-static bool framing_check(struct exchange *x, const char *version, struct api_error *error)
+static bool framing_check(struct exchange *x, struct api_error *error)
 {
     struct header_count length = headers_named(x, "Content-Length");
     struct header_count encoding = headers_named(x, "Transfer-Encoding");
@@ -53,7 +53,7 @@ static bool framing_check(struct exchange *x, const char *version, struct api_er
         return refuse_framing(x, error, "Transfer-Encoding must be \"chunked\"");
     if (host.count > 1)
         return refuse_framing(x, error, "more than one Host header");
-    if (host.count == 0 && strcmp(version, "HTTP/1.0") != 0)
+    if (host.count == 0 && !x->is_http_1_0)
         return refuse_framing(x, error, "the Host header is missing");
     x->body_expected = encoding.count > 0 ? UINT64_MAX
                        : length.count > 0 ? strtoull(length.first, NULL, 10)
@@ -131,9 +131,9 @@ static bool place_check(struct exchange *x, struct api_error *error)
 }
 
 bool http_headers_check(struct exchange *x, const char *url, const char *method,
-                        const char *version, struct api_error *error)
+                        struct api_error *error)
 {
-    return framing_check(x, version, error) && http_access_check(x, error) &&
+    return framing_check(x, error) && http_access_check(x, error) &&
            route_check(x, url, method, error) && place_check(x, error) && type_check(x, error) &&
            size_check(x, error);
 }

@@ -44,6 +44,8 @@ struct http_options {
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
     int listen_fd; /* From address_listen; http_close closes it. */
+    /* A listening Unix socket, whose clients are administrators; http_close closes it. 0 = none. */
+    int admin_fd;
 };
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);

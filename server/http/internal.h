@@ -15,6 +15,7 @@ struct exchange; /* An HTTP request and its response. */
 struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
+    struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that clients are told about. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
@@ -33,6 +34,8 @@ struct exchange {
     struct http *http;
     struct MHD_Connection *connection;
     struct http_client *client; /* NULL = there was no memory to count this connection. */
+    bool from_socket;           /* It came through http/admin_socket. */
+    bool is_http_1_0;           /* As nginx speaks to servers behind it. */
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
@@ -118,7 +121,7 @@ enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 /* Checks everything that the headers of a request show: its framing, access, route, method, type
  * and size. Sets exchange->key and exchange->body_expected. On false, *error is the answer. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
-                        const char *version, struct api_error *error);
+                        struct api_error *error);
 /* Fills *error and returns false: the body is too large. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
 /* True if this many more bytes of bodies may be kept: http/bodies_bytes_max bytes in all, but always
@@ -130,6 +133,12 @@ bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *err
 /* True if this client may use exchange->route. With API keys it sets exchange->key, except for
  * routes that are open to all. On false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
+/* True if the exchange's key was not removed while the body was arriving. On false, *error is a
+ * 401. */
+bool http_access_check_again(const struct exchange *exchange, struct api_error *error);
+
+/* Writes what is missing. Only administrators get names and addresses of machines. */
+void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
 

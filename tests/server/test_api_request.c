@@ -8,7 +8,7 @@
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/allocator_interface.h>
+size_t __sanitizer_get_current_allocated_bytes(void); /* gcc 12 has no header for it */
 #endif
 
 static struct api_request request;
