@@ -26,6 +26,7 @@ atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed;
+atomic_size_t fake_metrics_bytes = 6;
 atomic_bool fake_ready = true;
 atomic_uint fake_http_codes[600];
 
@@ -193,8 +194,11 @@ void metrics_http_done(struct metrics *m, unsigned code)
 char *metrics_render(const struct metrics *m, size_t *bytes_out)
 {
     (void)m;
-    *bytes_out = 6;
-    return strdup("a_b 1\n");
+    *bytes_out = fake_metrics_bytes;
+    char *page = malloc(fake_metrics_bytes);
+    CHECK(page != NULL);
+    memset(page, '\n', fake_metrics_bytes);
+    return page;
 }
 
 /* --- tokens are bytes --- */

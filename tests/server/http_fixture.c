@@ -255,8 +255,10 @@ void expect_not(const char *part)
 uint32_t count_of(const char *part)
 {
     uint32_t count = 0;
-    for (const char *at = reply_body; (at = strstr(at, part)) != NULL; at += strlen(part))
-        count++;
+    size_t bytes = strlen(part);
+    /* Not strstr, which AddressSanitizer makes measure the whole text at each call. */
+    for (size_t i = 0; i + bytes <= reply_bytes; i++)
+        count += reply_body[i] == part[0] && memcmp(reply_body + i, part, bytes) == 0;
     return count;
 }
 
