@@ -66,8 +66,14 @@ struct config {
     char model_name[64];
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
+        char admin_socket[101]; /* Empty = none. */
         uint64_t body_bytes_max;
+        uint64_t bodies_bytes_max;
+        uint64_t answers_bytes_max;
         uint32_t connections_max;
+        uint32_t connections_per_address_max;
+        uint32_t headers_ms;
+        uint32_t bytes_per_second_min;
     } http;
     struct {
         bool allow_insecure; /* Other hosts may use HTTP without API keys or TLS. */

@@ -37,11 +37,37 @@ const struct config_key config_keys[] = {
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
+    {"http/admin_socket", CONFIG_STRING, FIELD(http.admin_socket), 0, 100, .default_text = "",
+     .help =
+         "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
+         "a relative path is beside the config file. Without API keys, /admin is then served "
+         "there only. Empty: no socket."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
+    {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
+     .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
+             "with Retry-After. One body of http/body_bytes_max always fits."},
+    {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
+     .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "
+             "has not read for the longest time is disconnected. One answer always fits."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
-     .default_text = "4096", .help = "Most open HTTP connections. Further ones are not accepted."},
+     .default_text = "4096",
+     .help = "Most open HTTP connections. When all are taken, a new one replaces the one that has "
+             "been without a request for the longest time; a few are kept for /health."},
+    {"http/connections_per_address_max", CONFIG_WHOLE, FIELD(http.connections_per_address_max), 1,
+     65536, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
+     .help = "Most open connections from one IPv4 address or IPv6 network of 64 bits. Clients on "
+             "this computer and clients that have shown an API key do not count."},
+    {"http/headers_ms", CONFIG_WHOLE, FIELD(http.headers_ms), 1, HOUR_MS, .default_text = "30000",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "A new connection whose TLS handshake and first headers take longer is closed."},
+    {"http/bytes_per_second_min", CONFIG_WHOLE, FIELD(http.bytes_per_second_min), 1,
+     1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
+     .help = "A client that sends a body or reads an answer more slowly is disconnected; the first "
+             "30 seconds of each do not count."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,

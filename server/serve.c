@@ -191,10 +191,11 @@ static enum status http_start(struct serve *s, struct error *error)
         .tls = s->tls,
         .admin = serve_admin(s),
         .listen_fd = s->listen_fd,
+        .admin_fd = s->admin_fd,
     };
     enum status status = http_open(&options, &s->http, error);
     if (status == ST_OK)
-        s->listen_fd = -1; /* http_close closes it */
+        s->listen_fd = s->admin_fd = -1; /* http_close closes them */
     return status;
 }
 
@@ -244,6 +245,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
+        status = serve_admin_socket_open(s, error);
+    if (status == ST_OK)
         status = model_read(s, error);
     if (status == ST_OK)
         status = machines_start(s, error);
@@ -266,6 +269,7 @@ static enum status serve_open(struct serve *s, struct error *error)
 static void serve_close(struct serve *s)
 {
     http_close(s->http);
+    serve_admin_socket_remove(s);
     http_tls_use(NULL, serve_now_us());
     launcher_close(s->launcher);
     serve_members_close(s);
@@ -281,6 +285,8 @@ static void serve_close(struct serve *s)
         close(s->epoll);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
+    if (s->admin_fd > 0)
+        close(s->admin_fd);
     if (s->signals >= 0)
         close(s->signals);
 }

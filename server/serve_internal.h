@@ -76,6 +76,8 @@ struct serve {
     bool has_cluster_key;
     uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
+    int admin_fd; /* 0 = none. */
+    char admin_path[LIMIT_PATH_BYTES];
     int signals;
     int epoll;
     struct model_file *file; /* Open during the start only. */
@@ -114,6 +116,10 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error);
+/* Listens at http/admin_socket, if the config names one. */
+enum status serve_admin_socket_open(struct serve *s, struct error *error);
+/* Removes the file of the socket, which http_close closes. */
+void serve_admin_socket_remove(struct serve *s);
 /* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
  * random key that no other process knows; else none. */
 enum status serve_cluster_key_find(struct serve *s, struct error *error);

@@ -18,7 +18,7 @@
 #define API_KEY_NONE UINT32_MAX /* no keys are configured: no limits, and nothing is counted */
 
 /* Key indices are below this. A key that was removed from the file keeps its index while its
- * answers run. */
+ * answers run and while it is held. */
 #define API_KEY_PLACES (2 * LIMIT_API_KEYS)
 
 /* A key's entry in the file. */
@@ -60,6 +60,13 @@ bool api_keys_wanted(const struct api_keys *keys);
 /* Finds the key of an Authorization header "Bearer KEY" (NULL = no header). Returns false if it
  * names no key. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, uint32_t *key_out);
+
+/* Keeps the key's index from being given to another key, until api_keys_release. Requires a key from
+ * api_keys_find, or API_KEY_NONE. */
+void api_keys_hold(struct api_keys *keys, uint32_t key);
+void api_keys_release(struct api_keys *keys, uint32_t key);
+/* False if the key was removed from the file since api_keys_find. True for API_KEY_NONE. */
+bool api_keys_present(const struct api_keys *keys, uint32_t key);
 
 /* `key` comes from api_keys_find, or is any index below API_KEY_PLACES. rules: NULL = there is no
  * such key. */

@@ -129,6 +129,8 @@ void gateway_note_set(struct gateway *g, const char *text);
 void gateway_update_note_set(struct gateway *g, const char *text);
 /* One line for /health: which machine is missing, and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
+/* Writes how many machines serve, without names, addresses and reasons: for every client. */
+void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
 /* The context that a request may fill: the least of the model's, the config's and that of the token
  * machine with the most KV memory. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);

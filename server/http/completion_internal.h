@@ -21,6 +21,7 @@ struct choice {
     uint32_t index;
     enum choice_finish finish;
     bool counted;           /* Counts as in flight for its API key. */
+    uint32_t charged;       /* Prompt tokens that its API key gets back if it is not computed. */
     bool ended;             /* No more tokens will be used. */
     bool release;           /* A stop string or an error ended it: completion_turn releases it. */
     bool opened;            /* Its first event was written. */
@@ -58,8 +59,9 @@ struct completion {
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text out;
-    struct text scratch; /* Text of one token. */
-    size_t taken;
+    struct text scratch;    /* Text of one token. */
+    size_t taken;           /* Bytes of `out` that were taken. */
+    uint64_t removed_bytes; /* Bytes that were taken and removed from `out`. */
 };
 
 /* --- completion_write.c --- */

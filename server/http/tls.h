@@ -10,6 +10,13 @@
 #include <gnutls/abstract.h>
 #include <stdint.h>
 
+/* TLS 1.3 and 1.2 with forward secrecy and ciphers that authenticate what they encrypt: no CBC, and
+ * no key exchange by RSA encryption. */
+#define HTTP_TLS_PRIORITIES                                                                        \
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"                                                   \
+    ":-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA"                                                             \
+    ":-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD"
+
 struct http_certificate; /* A certificate chain and its private key. */
 
 /* Reads two PEM files. The key file must be as secret as common/secret.h demands. ST_INVALID also
