@@ -2,7 +2,9 @@
  * memory. See fabric_internal.h. */
 #include "transport/fabric_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 /* Finds free address space for the region that is aligned to a huge page: the kernel attaches a
@@ -23,7 +25,7 @@ static void *region_place(uint64_t bytes)
 static bool knows_cuda(const struct fabric *fabric)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    return ucp_context_query(fabric->context, &attr) == UCS_OK &&
+    return fabric->context != NULL && ucp_context_query(fabric->context, &attr) == UCS_OK &&
            (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
@@ -56,6 +58,8 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
     if (!device->cuda)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "%s is not CUDA memory",
                  device->name);
+    else if (fabric->context == NULL)
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX is not open");
     else if (!knows_cuda(fabric))
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX %s knows no CUDA memory",
                  ucp_get_version_string());
@@ -77,11 +81,28 @@ void fabric_region_unmap(struct fabric *fabric)
 
 void fabric_region_free(struct fabric *fabric)
 {
+    if (fabric->plain_region)
+        munmap(fabric->region, fabric->region_bytes);
     if (fabric->staging == NULL)
         return;
     const struct device_memory *device = fabric->staging->device;
     fabric_staging_close(fabric);
     device->ops->free(device->self, fabric->region);
+}
+
+/* Allocates host memory without UCX. */
+static enum status plain_region_open(struct fabric *fabric, uint64_t bytes, struct error *error)
+{
+    void *region = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region == MAP_FAILED)
+        return error_set(error, ST_NO_MEMORY, "a KV region of %llu bytes: %s",
+                         (unsigned long long)bytes, strerror(errno));
+    fabric->region = region;
+    fabric->region_bytes = bytes;
+    fabric->plain_region = true;
+    (void)madvise(fabric->region, bytes, MADV_HUGEPAGE);
+    return ST_OK;
 }
 
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
@@ -90,6 +111,8 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
     const uint64_t bytes = options->region_bytes;
     if (options->device != NULL)
         return device_region_open(fabric, options, error);
+    if (fabric->context == NULL)
+        return plain_region_open(fabric, bytes, error);
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS,

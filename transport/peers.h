@@ -1,9 +1,11 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection) and ucx_greet.c (start of a connection: proofs and hand-shake). Only these files
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake) and ucx_data.c (data
+ * connections). Only these files
  * include it. The transport's one thread runs all of it. */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
+#include "transport/address.h"
 #include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
@@ -29,6 +31,10 @@ enum frame_kind {
     FRAME_AUTH,    /* See auth.h for the three AUTH kinds. */
     FRAME_AUTH_REPLY,
     FRAME_AUTH_PROOF,
+    FRAME_DATA_WANTED, /* No payload: open data connections, because the sender wants to write. */
+    FRAME_DATA,        /* See ucx_data.c for the frames of data connections. */
+    FRAME_WRITE,
+    FRAME_TAKEN,
 };
 
 /* The frame that is awaited while PEER_GREETING. */
@@ -48,13 +54,21 @@ struct peer {
     struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
     bool accepted;
     struct stream stream;
-    bool watched_write;                   /* epoll watches the socket for EPOLLOUT. */
+    uint32_t watched;                     /* The epoll events that the socket is watched for. */
     struct addrinfo *addresses, *address; /* The addresses to try; the one being tried. */
     int64_t begun_us, heard_us, sent_us;
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
     uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
     struct handshake greeting;
+    /* A data connection: the connection that it belongs to. NULL = not a data connection. */
+    struct peer *control;
+    uint32_t data_count; /* Data connections that belong to this one. */
+    bool data_opened;    /* Data connections were opened or asked for. */
+    bool read_paused;    /* A data connection: too much received data waits for the device. */
+    /* A data connection: bytes of WRITE frames, sent and known to have been taken by the peer;
+     * received, and reported to the peer. */
+    uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
     /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
     enum status failing;
     struct error why;
@@ -96,6 +110,8 @@ void peer_ready(struct peer *peer, uint32_t epoll_events);
 bool peer_settle(struct peer *peer);
 /* Reports peer_down for a failing peer and ends it. */
 void peer_finish(struct peer *peer);
+/* Has epoll watch the socket for what the peer waits for. */
+void peer_watch(struct peer *peer);
 /* Checks deadlines and sends heartbeats. */
 void peer_tick(struct peer *peer);
 
@@ -113,6 +129,26 @@ void peer_greet_explain(const struct peer *peer, struct error *error);
 void peer_refuse(struct peer *peer, enum status why, const struct error *error);
 /* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
+
+/* ---- ucx_data.c ---- */
+
+/* Opens the data connections of a connection that is up, or asks the other side to. */
+void data_open(struct peer *control);
+/* Makes `peer` a data connection of `control`. */
+void data_attach(struct peer *peer, struct peer *control);
+/* Sends DATA: the key is proved on the data connection that this side has opened. */
+void data_begin(struct peer *peer);
+/* Handles DATA, which makes an accepted connection a data connection. */
+void data_accept(struct peer *peer, const uint8_t *data, size_t bytes);
+/* A connection ends: it leaves its control connection, and its data connections end. */
+void data_detach(struct peer *peer);
+void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+size_t data_frame_bytes_max(void);
+/* False while received data must stay in the network. */
+bool data_may_receive(const struct peer *peer);
+void data_received(struct peer *peer); /* All data that was there has been read. */
+/* Sends what waits for a data connection. Returns whether anything was done. */
+bool data_turn(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */

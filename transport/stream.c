@@ -69,10 +69,17 @@ bool stream_wants_write(const struct stream *stream)
     return stream->out_tail > stream->out_head;
 }
 
-/* Queues the unsent part of a frame's three pieces: everything after the first `sent` bytes. */
+size_t stream_queued_bytes(const struct stream *stream)
+{
+    return stream->out_tail - stream->out_head;
+}
+
+#define PIECES 4 /* Header, head, data and padding of a frame. */
+
+/* Queues the unsent part of a frame's pieces: everything after the first `sent` bytes. */
 static enum status queue_rest(struct stream *stream, const struct iovec *pieces, size_t sent)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < PIECES; i++) {
         size_t skip = sent < pieces[i].iov_len ? sent : pieces[i].iov_len;
         sent -= skip;
         enum status status = out_append(stream, (const uint8_t *)pieces[i].iov_base + skip,
@@ -88,21 +95,30 @@ static enum status queue_rest(struct stream *stream, const struct iovec *pieces,
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error)
 {
+    const struct stream_parts parts = {.kind = kind, .data = data, .data_bytes = bytes};
+    return stream_send_parts(stream, &parts, false, error);
+}
+
+enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
+                              struct error *error)
+{
     static const uint8_t zeros[8];
-    struct stream_frame frame = {.bytes = (uint32_t)bytes, .kind = kind};
+    size_t bytes = parts->head_bytes + parts->data_bytes;
+    struct stream_frame frame = {.bytes = (uint32_t)bytes, .kind = parts->kind};
     if (stream->failed || stream->fd < 0)
         return error_set(error, ST_UNREACHABLE, "connection lost");
     if (stream->out_tail - stream->out_head + bytes + 16 > STREAM_QUEUE_BYTES)
         return error_set(error, ST_NO_RESOURCE, "%u MiB wait for the peer to read",
                          STREAM_QUEUE_BYTES >> 20);
-    struct iovec pieces[3] = {
+    struct iovec pieces[PIECES] = {
         {&frame, sizeof(frame)},
-        {(void *)(uintptr_t)data, bytes},
+        {(void *)(uintptr_t)parts->head, parts->head_bytes},
+        {(void *)(uintptr_t)parts->data, parts->data_bytes},
         {(void *)(uintptr_t)zeros, fill_up(bytes) - bytes},
     };
     ssize_t sent = 0;
-    if (!stream_wants_write(stream)) {
-        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = 3};
+    if (!later && !stream_wants_write(stream)) {
+        struct msghdr message = {.msg_iov = pieces, .msg_iovlen = PIECES};
         sent = sendmsg(stream->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0 && errno != EAGAIN && errno != EINTR)
             return lost(stream, errno, error);

@@ -39,6 +39,21 @@ void stream_done(struct stream *stream);
  * with a text that says how. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
+
+/* A frame whose payload is a head, then data. */
+struct stream_parts {
+    uint32_t kind;
+    const void *head;
+    size_t head_bytes;
+    const void *data;
+    size_t data_bytes;
+};
+
+/* Sends a frame like stream_send. `later`: only queues the frame, for a stream_flush by the caller;
+ * fewer and larger packets then carry several small frames. */
+enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
+                              struct error *error);
+size_t stream_queued_bytes(const struct stream *stream);
 /* Sends queued bytes; call it after EPOLLOUT. */
 enum status stream_flush(struct stream *stream, struct error *error);
 bool stream_wants_write(const struct stream *stream);

@@ -85,9 +85,16 @@ struct transport_options {
     const struct device_memory *device;
     uint32_t block_count; /* Sent to peers in struct transport_region_info. */
     uint64_t layer_stride_bytes;
-    const char *ucx_tls; /* UCX_TLS for this transport, such as "tcp"; NULL = UCX chooses. */
-    /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network. NULL = UCX chooses. */
-    const char *ucx_devices;
+    /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, and between
+     * hosts RDMA hardware. "none" = UCX is not opened. A peer that UCX does not reach is written
+     * over data connections. */
+    const char *ucx_tls;
+    const char *ucx_devices; /* UCX_NET_DEVICES; NULL = the active RDMA devices of this host. */
+    bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
+    /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
+    uint32_t data_connections;
+    /* Bytes sent over all data connections to a peer that it has not received; 0 = 8 MiB. */
+    uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
@@ -142,6 +149,12 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_ucx;
+
+#define TRANSPORT_DATA_CONNECTIONS_MAX 16u
+
+/* True if UCX with these transports (UCX_TLS, as in struct transport_options) may open a port on
+ * which anyone who reaches it can read and write the memory of this process. */
+bool transport_ucx_exposes(const char *ucx_tls);
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);

@@ -57,7 +57,8 @@ static enum status descriptors_open(struct ucx *ucx)
     ucx->device_fd = fabric_device_fd(ucx->fabric);
     if (ucx->device_fd >= 0 && watch(ucx, ucx->device_fd, &ucx->device_fd) != ST_OK)
         return ST_IO;
-    return watch(ucx, fabric_fd(ucx->fabric), &ucx->fabric);
+    int fd = fabric_fd(ucx->fabric);
+    return fd < 0 ? ST_OK : watch(ucx, fd, &ucx->fabric);
 }
 
 static void descriptors_close(struct ucx *ucx)
@@ -81,6 +82,10 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.silence_ms = 5000;
     if (options->connect_ms == 0)
         ucx->options.connect_ms = 5000;
+    if (options->data_connections == 0)
+        ucx->options.data_connections = 2;
+    if (options->data_window_bytes == 0)
+        ucx->options.data_window_bytes = (uint64_t)8 << 20;
     ucx->has_key = options->key != NULL;
     if (ucx->has_key)
         memcpy(ucx->key, options->key, sizeof(ucx->key));
@@ -94,6 +99,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         .share = ucx->has_key,
         .ucx_tls = options->ucx_tls,
         .ucx_devices = options->ucx_devices,
+        .one_host = options->one_host,
     };
     if (options->region_bytes > 0)
         status = fabric_open(&fabric, &ucx->fabric, error);

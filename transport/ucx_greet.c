@@ -89,12 +89,21 @@ static void hello_send(struct peer *peer)
     (void)peer_send(peer, FRAME_HELLO, frame, bytes);
 }
 
+/* What the connecting side sends when the key is proved. */
+static void greeting_send(struct peer *peer)
+{
+    if (peer->control != NULL)
+        data_begin(peer);
+    else
+        hello_send(peer);
+}
+
 void peer_greet(struct peer *peer)
 {
     if (peer->ucx->has_key)
         proof_begin(peer);
     else if (!peer->accepted)
-        hello_send(peer);
+        greeting_send(peer);
 }
 
 /* ---- the key ---- */
@@ -118,7 +127,8 @@ static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
     return side->role == (uint32_t)own->role && strcmp(side->name, own->name) == 0;
 }
 
-#define OURSELVES "it has the same name as this process"
+#define PATH_LATER "a path chosen at the first write"
+#define OURSELVES  "it has the same name as this process"
 
 static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 {
@@ -167,7 +177,7 @@ static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
     auth_proof(peer->ucx->key, auth, AUTH_BY_CONNECTING, proof);
     peer->step = GREETING_HELLO;
     if (peer_send(peer, FRAME_AUTH_PROOF, proof, sizeof(proof)) == ST_OK)
-        hello_send(peer);
+        greeting_send(peer);
 }
 
 static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
@@ -234,7 +244,7 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
     memcpy(peer->base.path, "messages only", sizeof("messages only"));
     /* Usually the connecting side writes. If this side writes, the first write opens a link. */
     if (writable && peer->accepted)
-        memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
+        memcpy(peer->base.path, PATH_LATER, sizeof(PATH_LATER));
     else if (writable)
         (void)peer_link(peer);
     if (peer->failing == ST_OK)
@@ -287,6 +297,8 @@ void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, siz
     };
     if (kind == FRAME_REFUSE && !peer->accepted)
         peer_refused(peer, data, bytes);
+    else if (kind == FRAME_DATA && peer->accepted && peer->step == GREETING_HELLO)
+        data_accept(peer, data, bytes);
     else if (kind != awaited[peer->step])
         out_of_turn(peer, kind);
     else if (kind == FRAME_HELLO)
