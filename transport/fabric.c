@@ -196,6 +196,7 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     fabric->messages_only = way != NULL && strcmp(way, "am") == 0;
     fabric->ucx_only = way != NULL;
     fabric->fd = -1;
+    fabric->encrypted = options->encrypted;
     status = worker_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_alloc;
@@ -210,6 +211,7 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     status = events_open(fabric, error);
     if (status != ST_OK)
         goto undo_address;
+    fabric_segments_guard();
     *out = fabric;
     return ST_OK;
 

@@ -68,6 +68,7 @@ struct fabric_options {
     const struct device_memory *device;
     uint32_t copy_ms; /* A device copy that takes longer has failed. */
     bool share;       /* Peers on this host may open the device's memory. */
+    bool encrypted;   /* Data connections are encrypted; for the name of the path. */
     /* See struct transport_options. */
     const char *ucx_tls;
     const char *ucx_devices;

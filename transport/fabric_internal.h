@@ -128,6 +128,7 @@ struct fabric {
     ucp_mem_h memory;
     void *region;
     uint64_t region_bytes;
+    bool encrypted;    /* Data connections are. */
     bool plain_region; /* The region is host memory that UCX did not allocate. */
     struct fabric_address address;
     int fd;                         /* -1 = UCX is not open. */
@@ -205,6 +206,9 @@ struct fabric_link {
 /* fabric_region.c Allocates the region. Requires that the UCX context is open. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
+/* Lets no other user attach the shared memory of this process: UCX makes segments that its group may
+ * attach, too. */
+void fabric_segments_guard(void);
 void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
 /* Frees a device's region and the pinned memory. Call it after the worker is destroyed, because the
  * worker may send from pinned memory. */

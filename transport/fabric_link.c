@@ -82,7 +82,8 @@ static void link_data(struct fabric_link *link)
     link->data = true;
     link->put = false;
     link->staged = link->fabric->staging != NULL;
-    snprintf(link->path, sizeof(link->path), "messages over tcp%s", link->staged ? ", staged" : "");
+    snprintf(link->path, sizeof(link->path), "messages over %s%s",
+             link->fabric->encrypted ? "tls" : "tcp", link->staged ? ", staged" : "");
 }
 
 /* Opens the UCX endpoint of a link. Returns false if UCX does not reach the peer. */
@@ -131,6 +132,7 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     fabric->links = link;
     if (!fabric_link_import(link, peer) && !link_connect(link, peer))
         link_data(link);
+    fabric_segments_guard(); /* UCX may have made more. */
     *out = link;
     return ST_OK;
 }

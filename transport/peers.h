@@ -40,6 +40,7 @@ enum frame_kind {
 /* The frame that is awaited while PEER_GREETING. */
 enum greeting_step {
     GREETING_HELLO,
+    GREETING_TLS, /* No frame: the TLS hand-shake is under way. */
     GREETING_AUTH,
     GREETING_AUTH_REPLY,
     GREETING_AUTH_PROOF,
@@ -66,6 +67,7 @@ struct peer {
     uint32_t data_count; /* Data connections that belong to this one. */
     bool data_opened;    /* Data connections were opened or asked for. */
     bool read_paused;    /* A data connection: too much received data waits for the device. */
+    bool input_left;     /* Received data may wait in the stream, of which epoll does not know. */
     /* A data connection: bytes of WRITE frames, sent and known to have been taken by the peer;
      * received, and reported to the peer. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
@@ -78,7 +80,10 @@ struct ucx {
     struct transport_options options;
     bool has_key;
     uint8_t key[TRANSPORT_KEY_BYTES];
-    struct fabric *fabric; /* NULL = no region. */
+    struct tls_keys *tls_keys; /* NULL = no key. */
+    uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
+    int64_t turn_end_us;       /* When progress returns. */
+    struct fabric *fabric;     /* NULL = no region. */
     struct peer *peers, *graveyard;
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
@@ -117,12 +122,16 @@ void peer_tick(struct peer *peer);
 
 /* ---- ucx_greet.c ---- */
 
+/* Continues the TLS hand-shake. Returns true if frames can be read. */
+bool peer_greet_tls(struct peer *peer);
 /* Begins the greeting. Requires a connected or accepted socket. */
 void peer_greet(struct peer *peer);
 /* Handles a frame of a peer that is not up yet. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* The largest frame that the peer may send now. It is small for a stranger. */
 size_t peer_greet_bytes_max(const struct peer *peer);
+/* Refuses a peer that began TLS with a process that has no key. */
+void peer_greet_foreign(struct peer *peer);
 /* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
 /* Sends REFUSE with the reason, and marks the peer as failing. */

@@ -3,9 +3,9 @@
  *
  * Each pair of processes has one connection. Control messages travel in order on a TCP socket. The
  * socket also carries the hand-shake, and shows at once when a process has died. KV travels over
- * UCX (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address in the
- * hand-shake, or from device to device if both are in one host. docs/transport.md explains why
- * there are two channels. A transport without a region (the gateway's) opens no UCX at all.
+ * UCX (shared memory, InfiniBand), whose endpoint is made from the worker address in the hand-shake,
+ * from device to device if both are in one host, or else over further TCP sockets. With a key, TCP
+ * sockets carry TLS. docs/transport.md explains why there are two channels. A transport without a region (the gateway's) opens no UCX at all.
  *
  * One event loop thread owns a transport and makes every call. Callbacks run only inside
  * transport_progress. The transport does not know requests: messages are bytes (message.h gives
@@ -23,8 +23,8 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 9 sent 38 counters. */
-#define TRANSPORT_PROTOCOL_VERSION (9 + COUNTERS_SENT - 38)
+ * itself: version 10 sent 38 counters. */
+#define TRANSPORT_PROTOCOL_VERSION (10 + COUNTERS_SENT - 38)
 #define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -99,8 +99,8 @@ struct transport_options {
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
     /* The cluster's key, TRANSPORT_KEY_BYTES, copied. Each side proves that it has the key before
-     * anything else is read. NULL = no key: peers that have a key are refused, and no peer may open
-     * a device's memory. */
+     * anything else is read, and sockets are encrypted. NULL = no key and no encryption: peers that
+     * have a key are refused, and no peer may open a device's memory. */
     const uint8_t *key;
 };
 

@@ -20,7 +20,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
-#define PIECES_PER_TURN 8
+#define PIECES_PER_TURN 4
 /* Writes of fewer bytes are queued and sent together. */
 #define SMALL_BYTES      ((size_t)16 << 10)
 #define QUEUED_BYTES_MAX ((size_t)64 << 10)
@@ -264,6 +264,7 @@ bool data_turn(struct peer *peer)
     bool did = peer->read_paused && data_may_receive(peer);
     if (did) {
         peer->read_paused = false;
+        peer->input_left = true; /* The stream may have more than the socket. */
         peer_watch(peer);
     }
     struct fabric_link *link = peer->control->link;

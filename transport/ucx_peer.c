@@ -12,7 +12,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define RECEIVES_PER_TURN 16
+#define RECEIVES_PER_TURN 8
 
 void peer_fail(struct peer *peer, enum status why, const struct error *error)
 {
@@ -262,7 +262,14 @@ static bool receive_pause(struct peer *peer)
 static void peer_receive(struct peer *peer)
 {
     struct error error;
-    for (int i = 0; i < RECEIVES_PER_TURN && !receive_pause(peer); i++) {
+    peer->input_left = false;
+    if (peer->state == PEER_GREETING && peer->step == GREETING_TLS && !peer_greet_tls(peer))
+        return;
+    for (int i = 0; !receive_pause(peer); i++) {
+        if (i == RECEIVES_PER_TURN) {
+            peer->input_left = true;
+            return;
+        }
         size_t most = frame_bytes_max(peer);
         enum status status = stream_receive(&peer->stream, most, &error);
         if (status == ST_IN_PROGRESS)
@@ -273,6 +280,10 @@ static void peer_receive(struct peer *peer)
             return;
         }
         peer->heard_us = peer->ucx->now_us;
+        if (peer->state == PEER_GREETING && !peer->ucx->has_key && stream_sees_tls(&peer->stream)) {
+            peer_greet_foreign(peer);
+            return;
+        }
         struct stream_frame head;
         const uint8_t *payload;
         while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
@@ -343,7 +354,13 @@ bool peer_settle(struct peer *peer)
     struct error error;
     uint64_t cookie;
     bool did = false;
-    if (peer->state != PEER_UP || peer->failing != ST_OK)
+    if (peer->failing != ST_OK)
+        return false;
+    if (peer->input_left) {
+        peer_ready(peer, EPOLLIN);
+        return true;
+    }
+    if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
         return data_turn(peer);

@@ -1,5 +1,6 @@
 """Goal: a default cluster on one computer listens on nothing except the gateway's HTTP port and one control port of each
-machine's process. UCX over TCP would open further ports, on which anyone reads and writes a machine's memory.
+machine's process, and no other user can attach its shared memory. UCX over TCP would open further ports, on which anyone
+reads and writes a machine's memory.
 
 Method: all listening TCP sockets of the gateway and of every process below it, as the kernel lists them
 (/proc/PID/net/tcp and the descriptors), after an answer whose KV went from machine to machine. A stock client of UCX
@@ -32,6 +33,13 @@ def listening(pid):
     return found
 
 
+def segments(pid):
+    """{id: mode} of the System V segments that the process has made."""
+    with open("/proc/sysvipc/shm") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return {row[1]: int(row[2], 8) & 0o777 for row in rows if int(row[4]) == pid}
+
+
 def processes(cluster):
     """{name: pid} of the gateway, the machines and their stages."""
     return {"gateway": cluster.process.pid, **cluster.children(), **cluster.stages()}
@@ -54,6 +62,9 @@ def default_cluster(what, config):
             ports = listening(pid)
             assert len(ports) == 1, (what, name, ports)
             assert set(ports.values()) == {"0100007F"}, (what, name, ports)  # 127.0.0.1
+            modes = segments(pid)
+            assert all(mode & 0o077 == 0 for mode in modes.values()), (what, name, modes)
+            assert modes or name not in cluster.children() or "stages" in what, (what, name)
             if name == "gateway":
                 assert set(ports) == {cluster.port}, ports
         addresses = {machine["name"]: machine["address"] for machine in

@@ -125,7 +125,7 @@ def check(what, config, want):
         cluster.wait_all_free()
         if "mixed" not in config["pools"]:
             assert cluster.metric("cleave_transfers_total") >= 8, cluster.logged()
-            path = "messages over tcp" if "ucx_transports" in config.get("transport", {}) else "ucx put over sysv"
+            path = "messages over tls" if "ucx_transports" in config.get("transport", {}) else "ucx put over sysv"
             wait_until(lambda: f"link to t0 is up: {path}" in cluster.logged(), f"a link by {path}", cluster=cluster)
         pids = [*cluster.children().values(), *stages.values()]
         assert cluster.stop() == 0, cluster.logged()

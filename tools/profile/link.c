@@ -328,7 +328,8 @@ static enum status measure_to(const char *address, const struct profile_link_opt
         snprintf(out->path, sizeof(out->path), "%s%s", transport_peer_path(side.peer),
                  memory.way == TRANSPORT_WAY_STAGED ? ", staged" : "");
         snprintf(out->transport, sizeof(out->transport), "%s",
-                 strstr(out->path, "over tcp") != NULL ? "tcp" : "other");
+                 strstr(out->path, "over t") != NULL ? "tcp"
+                                                     : "other"); /* "over tls", "over tcp" */
         snprintf(out->from, sizeof(out->from), "%s", options->host);
         snprintf(out->to, sizeof(out->to), "%s", transport_peer_identity(side.peer)->name);
         status = region_bytes < REGION_BYTES_QUICK
