@@ -177,7 +177,7 @@ def inside(given, space, device):
               "machines": {"p0": {"address": "10.79.0.1:7400", "local": False},
                            "t0": {"address": "10.79.0.2:7400", "local": False}},
               "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "192MiB", "prefix_cache": False},
-              "transport": {"tls": "tcp,self", "silence_ms": 20000}}
+              "transport": {"ucx_transports": "none", "silence_ms": 20000}}
     one = cluster.Cluster(config, files={"cluster.key": KEY}, ready=False)
     path = os.path.join(one.folder.name, "config.json")
     results, machines = [], []

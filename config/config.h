@@ -59,6 +59,9 @@ struct config_kv {
  * add special values. */
 struct config {
     char source[LIMIT_PATH_BYTES]; /* File that the config was read from, or "embedded". */
+    /* Warning about keys that were given by their old names, in words for a log; empty = none. Not
+     * a key: configs are compared and written without it. */
+    char renamed[256];
     uint32_t threads; /* Default for machines without their own value; 0 = one per core. */
     char model[LIMIT_PATH_BYTES];   /* A GGUF file or a folder: see config_model_path. */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
@@ -122,7 +125,10 @@ struct config {
     } scheduler;
     struct config_kv kv;
     struct {
-        char tls[128]; /* UCX_TLS; empty = UCX chooses. */
+        char ucx_transports[128]; /* UCX_TLS; empty = shared memory and RDMA hardware. */
+        char ucx_devices[128];    /* UCX_NET_DEVICES; empty = the active RDMA devices. */
+        uint32_t data_connections;
+        uint64_t data_window_bytes;
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;

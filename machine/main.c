@@ -195,6 +195,13 @@ static enum status run(const struct arguments *arguments, struct config *config,
         return status;
     if (!config->cluster.core_dumps)
         secret_core_dumps_stop();
+    if (config->renamed[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed);
+    if (transport_ucx_exposes(config->transport.ucx_transports))
+        log_warn("transport/ucx_transports = \"%s\": UCX may open a port on which anyone who "
+                 "reaches it can read and write this process's memory, without the cluster key%s",
+                 config->transport.ucx_transports,
+                 config_is_loopback(config) ? " (every user of this computer reaches it)" : "");
     int entry = config_machine_find(config, arguments->name);
     if (entry < 0)
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",

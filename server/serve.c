@@ -425,6 +425,8 @@ int serve_main(int argc, char **argv)
     *asked = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
+    if (config->renamed[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed);
     if (s->options.check_only) {
         result = check_only(s);
     } else if (serve_open(s, &error) == ST_OK) {

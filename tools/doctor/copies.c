@@ -128,7 +128,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
         .layer_stride_bytes = REGION_BYTES,
         .silence_ms = SILENCE_MS,
         .device = end->memory,
-        .ucx_devices = "lo",
+        .one_host = true,
         .key = key,
     };
     snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
