@@ -40,7 +40,6 @@ struct config_key {
     const char *default_words; /* Describes the default if default_text is NULL. */
     const char *help;
     enum config_reload reload; /* 0 = CONFIG_RELOAD_NEVER. */
-    enum config_reload reload;
     /* Path that the key had in an earlier release, still accepted with a warning; NULL = none. */
     const char *old_path;
 };
