@@ -258,7 +258,7 @@ void config_print_reference(FILE *file)
                   "```\n"
                   "\n"
                   "A range such as *0 to 1024* means a whole number. A size is a number of bytes, "
-                  "or a text with a unit: KiB, MiB, GiB, TiB.\n"
+                  "or a text with a unit: KiB, MiB, GiB,\nTiB.\n"
                   "\n"
                   "*reload* says when a changed key takes effect after SIGHUP or `POST "
                   "/admin/reload`\n"
@@ -272,7 +272,7 @@ void config_print_reference(FILE *file)
                   "[model update](operation.md#a-new-model-while-it-serves), which also takes "
                   "`model_name`, `kv/*` and `scheduler/context_tokens_max` |\n"
                   "\n"
-                  "To change this page, change `config/table.c` and run "
+                  "To change this page, change `config/table.c` and run\n"
                   "`build/tests/config/test_config --reference > docs/configuration.md`.\n");
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
