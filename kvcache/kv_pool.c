@@ -212,6 +212,18 @@ void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
     }
 }
 
+bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t first, uint64_t count)
+{
+    uint32_t record = kv_owners_find(pool->owners, owner);
+    if (record == KV_OWNER_NONE || first > pool->block_count || count > pool->block_count - first)
+        return false;
+    for (uint64_t i = first; i < first + count; i++)
+        if (pool->blocks[i].owner != record ||
+            (pool->blocks[i].state != KV_RESERVED && pool->blocks[i].state != KV_FILLING))
+            return false;
+    return true;
+}
+
 void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
                   uint32_t count)
 {

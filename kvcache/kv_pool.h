@@ -70,6 +70,11 @@ uint32_t kv_pool_available(const struct kv_pool *pool);
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
                          kv_block_id *ids_out);
 
+/* True if all blocks [first, first + count) belong to `owner` and are reserved or being filled, so
+ * that a peer may write into them. Any values are fine. */
+bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t first,
+                      uint64_t count);
+
 /* Changes the state of blocks of `owner`. Requires that each change is one of those drawn above
  * (asserted). */
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,

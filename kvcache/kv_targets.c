@@ -275,8 +275,8 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)
-        status = transport_write(transport, process->peer, base + t->runs[i].source_offset,
-                                 t->runs[i].bytes, t->runs[i].target_offset);
+        status = transport_write_for(transport, process->peer, base + t->runs[i].source_offset,
+                                     t->runs[i].bytes, t->runs[i].target_offset, &push->request);
     return status;
 }
 

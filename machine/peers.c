@@ -247,10 +247,34 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         doomed_add(&m->doomed, peer, error.text);
 }
 
+/* A write of KV is wanted while its request awaits it, and only into blocks of this request. A
+ * write after a cancel may arrive when its blocks belong to another request. */
+static bool on_write(void *self, const struct transport_request *request, uint64_t offset,
+                     uint64_t bytes)
+{
+    const struct machine *m = self;
+    const struct kv_arena *arena = &m->arena;
+    const struct message_request name = {.id = request->id, .generation = request->generation};
+    uint64_t in_layer = offset % arena->layer_stride_bytes;
+    if (offset / arena->layer_stride_bytes >= arena->layer_count || bytes == 0 ||
+        bytes > arena->layer_stride_bytes - in_layer)
+        return false;
+    uint64_t first = in_layer / arena->block_bytes;
+    uint64_t last = (in_layer + bytes - 1) / arena->block_bytes;
+    bool wanted = token_pool_awaits(m->tokens, &name, first, last - first + 1);
+    if (!wanted)
+        log_debug("drops a late write of %llu bytes of request %llx.%u", (unsigned long long)bytes,
+                  (unsigned long long)request->id, request->generation);
+    return wanted;
+}
+
 struct transport_events machine_transport_events(void)
 {
-    return (struct transport_events){
-        .peer_up = on_up, .peer_down = on_down, .message = on_message, .flushed = on_flushed};
+    return (struct transport_events){.peer_up = on_up,
+                                     .peer_down = on_down,
+                                     .message = on_message,
+                                     .flushed = on_flushed,
+                                     .write_wanted = on_write};
 }
 
 static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,

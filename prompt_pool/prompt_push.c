@@ -10,13 +10,15 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
                         uint32_t layer_end, int64_t now_us)
 {
     const struct prompt_pool_options *options = &pool->options;
-    struct kv_push push = {.target = request->target_number,
-                           .path = request->target_path,
-                           .source = request->blocks,
-                           .blocks = request->target_blocks,
-                           .first = request->push_first,
-                           .count = request->push_end - request->push_first,
-                           .layer = request->push_layer};
+    struct kv_push push = {
+        .request = {.id = request->name.id, .generation = request->name.generation},
+        .target = request->target_number,
+        .path = request->target_path,
+        .source = request->blocks,
+        .blocks = request->target_blocks,
+        .first = request->push_first,
+        .count = request->push_end - request->push_first,
+        .layer = request->push_layer};
     if (options->stages_push || request->target == NULL || prompt_request_is_stopped(request) ||
         push.count == 0 || push.layer >= layer_end)
         return;

@@ -97,6 +97,14 @@ static struct token_request *request_find(const struct token_pool *pool,
     return token_request_of((struct token_pool *)pool, slot);
 }
 
+bool token_pool_awaits(const struct token_pool *pool, const struct message_request *name,
+                       uint64_t first, uint64_t count)
+{
+    const struct token_request *request = request_find(pool, name);
+    return request != NULL && request->state == TOKEN_RESERVED &&
+           kv_pool_fillable(pool->options.kv, request->owner, first, count);
+}
+
 static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_request *name, enum status status, const char *text)
 {

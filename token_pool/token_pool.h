@@ -72,6 +72,9 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
                        int64_t now_us);
+/* True if the request awaits KV in all blocks [first, first + count). */
+bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
+                       uint64_t first, uint64_t count);
 /* Handle messages of a prompt machine, or calls of this machine's own prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);

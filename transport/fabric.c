@@ -197,6 +197,8 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     fabric->ucx_only = way != NULL;
     fabric->fd = -1;
     fabric->encrypted = options->encrypted;
+    fabric->write_wanted = options->write_wanted;
+    fabric->self = options->self;
     status = worker_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_alloc;

@@ -73,6 +73,10 @@ struct fabric_options {
     const char *ucx_tls;
     const char *ucx_devices;
     bool one_host;
+    /* See struct transport_events. */
+    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
+                         uint64_t bytes);
+    void *self;
 };
 
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
@@ -124,6 +128,7 @@ enum status fabric_link_failed(const struct fabric_link *link, struct error *err
 bool fabric_link_by_data(const struct fabric_link *link);
 
 struct fabric_piece {
+    struct transport_request request;
     uint64_t offset; /* In the peer's region. */
     uint32_t epoch;
     const uint8_t *memory;
@@ -138,7 +143,7 @@ void fabric_link_piece_sent(struct fabric_link *link, size_t bytes);
 
 /* Begins a write. Never blocks; errors show in fabric_link_failed. `local` lies in our region. */
 void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes,
-                       uint64_t remote_offset);
+                       uint64_t remote_offset, const struct transport_request *request);
 /* Begins a flush of all writes so far. If it returns true, the caller must send *mark_out to the
  * peer, and call fabric_link_confirm when the peer's inbox reports that the epoch has landed. */
 bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_mark *mark_out);
@@ -154,9 +159,8 @@ enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out);
 /* Later writes to this inbox are dropped. NULL is fine. */
 void fabric_inbox_close(struct fabric_inbox *inbox);
 /* Writes what the peer has sent over a data connection. A write outside of the region fails the
- * inbox. */
-void fabric_inbox_write(struct fabric_inbox *inbox, uint64_t offset, uint32_t epoch,
-                        const void *data, size_t bytes);
+ * inbox. A write that is not wanted counts as landed, and is dropped. */
+void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece);
 /* True if so much received data waits for the device that the caller must read no more of it from
  * data connections until the fabric has made progress. */
 bool fabric_inboxes_full(const struct fabric *fabric);

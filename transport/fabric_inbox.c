@@ -80,13 +80,13 @@ void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *c
 
 /* Copies a message into the device's region through a slot, because UCX's buffer is valid only
  * during the call. */
-static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_write_header *header,
-                        const void *data, size_t bytes)
+static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_piece *piece)
 {
+    const size_t bytes = piece->bytes;
     struct fabric *fabric = inbox->fabric;
     struct fabric_staging *staging = fabric->staging;
     struct error error;
-    struct fabric_copy copy = {.bytes = bytes, .epoch = header->epoch, .inbox = inbox};
+    struct fabric_copy copy = {.bytes = bytes, .epoch = piece->epoch, .inbox = inbox};
     /* The inbox's peer goes down, perhaps because the device makes no more copies. */
     if (inbox->failed != ST_OK)
         return;
@@ -100,9 +100,9 @@ static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_write_he
         fabric_inbox_fail(inbox, ST_NO_MEMORY, "no pinned memory for KV that came");
         return;
     }
-    memcpy(copy.memory, data, bytes);
-    if (fabric_staging_copy(fabric, HOST_TO_DEVICE, (uint8_t *)fabric->region + header->offset,
-                            copy, &error) != ST_OK) {
+    memcpy(copy.memory, piece->memory, bytes);
+    if (fabric_staging_copy(fabric, HOST_TO_DEVICE, (uint8_t *)fabric->region + piece->offset, copy,
+                            &error) != ST_OK) {
         fabric_inbox_fail(inbox, ST_IO, error.text);
         return;
     }
@@ -118,27 +118,28 @@ static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
     return NULL;
 }
 
-static void inbox_write(struct fabric_inbox *inbox, const struct fabric_write_header *header,
-                        const void *data, size_t length)
+static bool wanted(const struct fabric *fabric, const struct fabric_piece *piece)
+{
+    return piece->request.id == 0 || fabric->write_wanted == NULL ||
+           fabric->write_wanted(fabric->self, &piece->request, piece->offset, piece->bytes);
+}
+
+void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece)
 {
     struct fabric *fabric = inbox->fabric;
-    if (length > fabric->region_bytes || header->offset > fabric->region_bytes - length) {
+    if (piece->bytes > fabric->region_bytes ||
+        piece->offset > fabric->region_bytes - piece->bytes) {
         fabric_inbox_fail(inbox, ST_INVALID, "a write outside of the region");
         return;
     }
-    if (fabric->staging != NULL && length > 0) {
-        inbox_stage(inbox, header, data, length);
+    bool drop = piece->bytes == 0 || !wanted(fabric, piece);
+    if (!drop && fabric->staging != NULL) {
+        inbox_stage(inbox, piece);
         return;
     }
-    memcpy((uint8_t *)fabric->region + header->offset, data, length);
-    inbox_count(inbox, header->epoch);
-}
-
-void fabric_inbox_write(struct fabric_inbox *inbox, uint64_t offset, uint32_t epoch,
-                        const void *data, size_t bytes)
-{
-    const struct fabric_write_header header = {.offset = offset, .epoch = epoch};
-    inbox_write(inbox, &header, data, bytes);
+    if (!drop)
+        memcpy((uint8_t *)fabric->region + piece->offset, piece->memory, piece->bytes);
+    inbox_count(inbox, piece->epoch);
 }
 
 bool fabric_inboxes_full(const struct fabric *fabric)
@@ -161,7 +162,14 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
         fabric_inbox_fail(inbox, ST_INVALID, "a write by rendezvous");
         return UCS_OK;
     }
-    inbox_write(inbox, &header, data, length);
+    const struct fabric_piece piece = {
+        .request = {.id = header.request_id, .generation = header.request_generation},
+        .offset = header.offset,
+        .epoch = header.epoch,
+        .memory = data,
+        .bytes = length,
+    };
+    fabric_inbox_write(inbox, &piece);
     return UCS_OK;
 }
 

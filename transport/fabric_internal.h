@@ -34,10 +34,11 @@
 struct fabric_write_header {
     uint64_t token;
     uint64_t offset;
+    uint64_t request_id; /* See struct transport_request. */
+    uint32_t request_generation;
     uint32_t epoch;
-    uint32_t padding;
 };
-_Static_assert(sizeof(struct fabric_write_header) == 24, "wire size");
+_Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
 /* A write or flush that UCX has not finished. UCX keeps a pointer to it, and does not call back
  * every operation of a failed endpoint. So ops live in slabs until the fabric closes. The ops of a
@@ -78,7 +79,8 @@ struct fabric_copy {
     struct fabric_slot *slot; /* NULL = a copy to another device. */
     uint8_t *memory;          /* The copy's place in the slot. */
     size_t bytes;
-    uint64_t offset; /* Outgoing: offset in the peer's region. */
+    uint64_t offset;                  /* Outgoing: offset in the peer's region. */
+    struct transport_request request; /* Outgoing. */
     uint32_t epoch;
     /* Outgoing: the link that sends the data; NULL = the link is closed. */
     struct fabric_link *link;
@@ -128,7 +130,10 @@ struct fabric {
     ucp_mem_h memory;
     void *region;
     uint64_t region_bytes;
-    bool encrypted;    /* Data connections are. */
+    bool encrypted; /* Data connections are. */
+    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
+                         uint64_t bytes);
+    void *self;        /* First argument of write_wanted. */
     bool plain_region; /* The region is host memory that UCX did not allocate. */
     struct fabric_address address;
     int fd;                         /* -1 = UCX is not open. */
@@ -152,6 +157,7 @@ struct link_flush {
 
 /* A write that waits for the device, or a flush behind the writes before it. */
 struct staged_write {
+    struct transport_request request;
     const uint8_t *local;
     size_t bytes;
     uint64_t offset;
@@ -160,14 +166,15 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
-/* A write that waits for a data connection. */
+/* A write that is to be sent, or waits for a data connection. */
 struct data_write {
+    struct transport_request request;
     const uint8_t *memory;
     size_t bytes;
     uint64_t offset;
     uint32_t epoch;
     struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
-    size_t slot_bytes;        /* Size of the write when it was added. */
+    size_t slot_bytes;        /* Bytes of the slot; 0 = no slot. */
 };
 
 struct data_queue { /* Ring: entry n is at n % capacity. */
@@ -230,10 +237,8 @@ fabric_inboxes_start(struct fabric *fabric); /* Installs the handler of FABRIC_A
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
 
-/* Sends by message or put (fabric_link.c). A non-NULL `slot` is released when UCX has sent the
- * data. */
-void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
-                      uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot);
+/* Sends by message or put (fabric_link.c). A non-NULL slot is released when the data is sent. */
+void fabric_link_send(struct fabric_link *link, const struct data_write *write);
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 void fabric_link_flush_done(struct fabric_link *link, uint64_t number);

@@ -282,10 +282,9 @@ static void param_memory(ucp_request_param_t *param, const struct fabric_op *op)
     }
 }
 
-static void write_put(struct fabric_link *link, const void *local, size_t bytes,
-                      uint64_t remote_offset, struct fabric_slot *slot)
+static void write_put(struct fabric_link *link, const struct data_write *write)
 {
-    struct fabric_op *op = op_begin(link, bytes, slot);
+    struct fabric_op *op = op_begin(link, write->bytes, write->slot);
     if (op == NULL)
         return;
     ucp_request_param_t param = {
@@ -294,20 +293,21 @@ static void write_put(struct fabric_link *link, const void *local, size_t bytes,
         .user_data = op,
     };
     param_memory(&param, op);
-    op_begun(op, ucp_put_nbx(link->ep, local, bytes, link->remote_region + remote_offset,
-                             link->rkey, &param));
+    op_begun(op, ucp_put_nbx(link->ep, write->memory, write->bytes,
+                             link->remote_region + write->offset, link->rkey, &param));
 }
 
-static void write_message(struct fabric_link *link, const void *local, size_t bytes,
-                          uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot)
+static void write_message(struct fabric_link *link, const struct data_write *write)
 {
-    struct fabric_op *op = op_begin(link, bytes, slot);
+    struct fabric_op *op = op_begin(link, write->bytes, write->slot);
     if (op == NULL)
         return;
     op->header = (struct fabric_write_header){
         .token = link->token,
-        .offset = remote_offset,
-        .epoch = epoch,
+        .offset = write->offset,
+        .request_id = write->request.id,
+        .request_generation = write->request.generation,
+        .epoch = write->epoch,
     };
     ucp_request_param_t param = {
         .op_attr_mask =
@@ -317,29 +317,22 @@ static void write_message(struct fabric_link *link, const void *local, size_t by
         .user_data = op,
     };
     param_memory(&param, op);
-    op_begun(op, ucp_am_send_nbx(link->ep, FABRIC_AM_WRITE, &op->header, sizeof(op->header), local,
-                                 bytes, &param));
+    op_begun(op, ucp_am_send_nbx(link->ep, FABRIC_AM_WRITE, &op->header, sizeof(op->header),
+                                 write->memory, write->bytes, &param));
 }
 
-void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
-                      uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot)
+void fabric_link_send(struct fabric_link *link, const struct data_write *write)
 {
-    const struct data_write write = {.memory = memory,
-                                     .bytes = bytes,
-                                     .offset = remote_offset,
-                                     .epoch = epoch,
-                                     .slot = slot,
-                                     .slot_bytes = bytes};
     if (link->data)
-        fabric_link_data_add(link, &write);
+        fabric_link_data_add(link, write);
     else if (link->put)
-        write_put(link, memory, bytes, remote_offset, slot);
+        write_put(link, write);
     else
-        write_message(link, memory, bytes, remote_offset, epoch, slot);
+        write_message(link, write);
 }
 
 void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes,
-                       uint64_t remote_offset)
+                       uint64_t remote_offset, const struct transport_request *request)
 {
     uint32_t epoch = (uint32_t)(link->first + link->count);
     if (!link->put)
@@ -347,22 +340,24 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
     if (link->failure != UCS_OK)
         return;
     if (link->staged) {
-        const struct staged_write write = {
-            .local = local, .bytes = bytes, .offset = remote_offset, .epoch = epoch};
-        fabric_link_stage(link, &write);
+        const struct staged_write staged = {.request = *request,
+                                            .local = local,
+                                            .bytes = bytes,
+                                            .offset = remote_offset,
+                                            .epoch = epoch};
+        fabric_link_stage(link, &staged);
         return;
     }
-    if (link->put || link->data) {
-        if (bytes > 0)
-            fabric_link_send(link, local, bytes, remote_offset, epoch, NULL);
-        return;
-    }
+    /* A put, and a write over data connections, are not cut here. */
+    size_t most = link->put || link->data ? bytes : FABRIC_PIECE;
+    struct data_write write = {
+        .request = *request, .memory = local, .offset = remote_offset, .epoch = epoch};
     while (bytes > 0 && link->failure == UCS_OK) {
-        size_t piece = bytes < FABRIC_PIECE ? bytes : FABRIC_PIECE;
-        write_message(link, local, piece, remote_offset, epoch, NULL);
-        local = (const uint8_t *)local + piece;
-        remote_offset += piece;
-        bytes -= piece;
+        write.bytes = bytes < most ? bytes : most;
+        fabric_link_send(link, &write);
+        write.memory += write.bytes;
+        write.offset += write.bytes;
+        bytes -= write.bytes;
     }
 }
 

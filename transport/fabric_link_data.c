@@ -37,6 +37,7 @@ bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out)
         return false;
     const struct data_write *write = &queue->writes[queue->first % queue->capacity];
     *out = (struct fabric_piece){
+        .request = write->request,
         .offset = write->offset,
         .epoch = write->epoch,
         .memory = write->memory,

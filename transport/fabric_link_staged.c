@@ -54,6 +54,7 @@ static bool piece_begin(struct fabric_link *link, struct staged_write *write)
     struct fabric_copy copy = {
         .bytes = write->bytes < FABRIC_PIECE ? write->bytes : FABRIC_PIECE,
         .offset = write->offset,
+        .request = write->request,
         .epoch = write->epoch,
         .link = link,
     };
@@ -108,7 +109,14 @@ void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy
     }
     link->sending_bytes += copy->bytes;
     copy->slot->users++;
-    fabric_link_send(link, copy->memory, copy->bytes, copy->offset, copy->epoch, copy->slot);
+    const struct data_write write = {.request = copy->request,
+                                     .memory = copy->memory,
+                                     .bytes = copy->bytes,
+                                     .offset = copy->offset,
+                                     .epoch = copy->epoch,
+                                     .slot = copy->slot,
+                                     .slot_bytes = copy->bytes};
+    fabric_link_send(link, &write);
 }
 
 void fabric_link_unstage(struct fabric_link *link)

@@ -66,11 +66,19 @@ enum status transport_send(struct transport *t, struct transport_peer *peer, con
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset)
 {
+    static const struct transport_request none;
+    return transport_write_for(t, peer, local, bytes, remote_offset, &none);
+}
+
+enum status transport_write_for(struct transport *t, struct transport_peer *peer, const void *local,
+                                size_t bytes, uint64_t remote_offset,
+                                const struct transport_request *request)
+{
     if (bytes > peer->region.bytes || remote_offset > peer->region.bytes - bytes)
         return ST_INVALID;
     if (bytes == 0)
         return ST_OK;
-    return t->ops->write(t->impl, peer, local, bytes, remote_offset);
+    return t->ops->write(t->impl, peer, local, bytes, remote_offset, request);
 }
 
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie)

@@ -61,6 +61,12 @@ struct transport_region_info {
 struct transport;
 struct transport_peer;
 
+/* The request that a write belongs to, so that the receiver can check it; id 0 = not named. */
+struct transport_request {
+    uint64_t id;
+    uint32_t generation;
+};
+
 struct transport_events {
     /* The hand-shake is done: messages and writes may be sent. transport_peer_user is what
      * transport_connect was given, or NULL for a peer that connected to us. */
@@ -74,6 +80,11 @@ struct transport_events {
     /* Every write to `peer` issued before transport_flush(…, cookie) is in the peer's memory
      * (ST_OK), or it is unknown whether it is (any other status; then peer_down follows). */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
+    /* Whether a write of a peer into our region is still wanted; called for writes that travel as
+     * messages and name their request. A write that is not wanted is dropped, and its flush
+     * succeeds. NULL = every write inside the region is wanted. */
+    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
+                         uint64_t bytes);
 };
 
 struct transport_options {
@@ -141,7 +152,7 @@ struct transport_ops {
     void (*disconnect)(void *impl, struct transport_peer *peer);
     enum status (*send)(void *impl, struct transport_peer *peer, const void *data, size_t bytes);
     enum status (*write)(void *impl, struct transport_peer *peer, const void *local, size_t bytes,
-                         uint64_t remote_offset);
+                         uint64_t remote_offset, const struct transport_request *request);
     void (*flush)(void *impl, struct transport_peer *peer, uint64_t cookie);
     void *(*region)(void *impl);
     int (*fd)(void *impl);
@@ -204,6 +215,10 @@ enum status transport_send(struct transport *t, struct transport_peer *peer, con
  * peer is not up. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
+/* transport_write of a request's data. */
+enum status transport_write_for(struct transport *t, struct transport_peer *peer, const void *local,
+                                size_t bytes, uint64_t remote_offset,
+                                const struct transport_request *request);
 /* Asks for a `flushed` event when all earlier writes to `peer` are in its memory. If the peer is
  * going down already, only peer_down follows. Requires that the peer has a region. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);

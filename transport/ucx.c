@@ -104,6 +104,8 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         .copy_ms = ucx->options.silence_ms,
         .share = ucx->has_key,
         .encrypted = ucx->has_key,
+        .write_wanted = options->events.write_wanted,
+        .self = options->self,
         .ucx_tls = options->ucx_tls,
         .ucx_devices = options->ucx_devices,
         .one_host = options->one_host,
@@ -226,7 +228,8 @@ static enum status ucx_send(void *impl, struct transport_peer *base, const void 
 }
 
 static enum status ucx_write(void *impl, struct transport_peer *base, const void *local,
-                             size_t bytes, uint64_t remote_offset)
+                             size_t bytes, uint64_t remote_offset,
+                             const struct transport_request *request)
 {
     struct ucx *ucx = impl;
     struct peer *peer = (struct peer *)base;
@@ -236,7 +239,7 @@ static enum status ucx_write(void *impl, struct transport_peer *base, const void
     struct fabric_link *link = peer->state == PEER_UP ? peer_link(peer) : NULL;
     if (link == NULL)
         return ST_UNREACHABLE;
-    fabric_link_write(link, local, bytes, remote_offset);
+    fabric_link_write(link, local, bytes, remote_offset, request);
     ucx_more(ucx);
     return ST_OK;
 }

@@ -7,7 +7,7 @@
  * cluster key: with the proofs), and then names the control connection that it belongs to:
  *
  *   DATA    token of the control connection's inbox, which only its two ends know
- *   WRITE   offset, epoch, then the data
+ *   WRITE   offset, the request that the data belongs to, epoch, then the data
  *   TAKEN   bytes that the receiver has taken so far
  *
  * Writes of one epoch may arrive in any order; FLUSH and FLUSHED travel on the control connection,
@@ -31,10 +31,11 @@ struct wire_data {
 
 struct wire_write { /* Precedes the data of WRITE. */
     uint64_t offset;
+    uint64_t request_id; /* See struct transport_request. */
+    uint32_t request_generation;
     uint32_t epoch;
-    uint32_t padding;
 };
-static_assert(sizeof(struct wire_write) == 16, "wire size");
+static_assert(sizeof(struct wire_write) == 24, "wire size");
 
 size_t data_frame_bytes_max(void)
 {
@@ -164,8 +165,14 @@ static void on_data_write(struct peer *peer, const uint8_t *data, size_t bytes)
         return;
     }
     memcpy(&wire, data, sizeof(wire));
-    fabric_inbox_write(control->inbox, wire.offset, wire.epoch, data + sizeof(wire),
-                       bytes - sizeof(wire));
+    const struct fabric_piece piece = {
+        .request = {.id = wire.request_id, .generation = wire.request_generation},
+        .offset = wire.offset,
+        .epoch = wire.epoch,
+        .memory = data + sizeof(wire),
+        .bytes = bytes - sizeof(wire),
+    };
+    fabric_inbox_write(control->inbox, &piece);
     peer->received_bytes += bytes;
 }
 
@@ -219,7 +226,10 @@ static bool window_open(const struct peer *peer)
 
 static bool piece_send(struct peer *peer, const struct fabric_piece *piece)
 {
-    const struct wire_write wire = {.offset = piece->offset, .epoch = piece->epoch};
+    const struct wire_write wire = {.offset = piece->offset,
+                                    .request_id = piece->request.id,
+                                    .request_generation = piece->request.generation,
+                                    .epoch = piece->epoch};
     const struct stream_parts parts = {.kind = FRAME_WRITE,
                                        .head = &wire,
                                        .head_bytes = sizeof(wire),

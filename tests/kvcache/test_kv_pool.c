@@ -59,6 +59,21 @@ static uint32_t model_blocks(const struct model *model, kv_owner_id owner, enum 
     return count;
 }
 
+/* Whether peers may write into some run of blocks, from the model. */
+static void compare_fillable(const struct model *model, const struct kv_pool *pool)
+{
+    kv_owner_id owner = 1 + draw(OWNERS);
+    uint32_t first = draw(model->block_count + 2);
+    uint32_t count = 1 + draw(4);
+    bool want = first + count <= model->block_count;
+    for (uint32_t i = first; i < first + count && want; i++)
+        want = model->owner[i] == owner &&
+               (model->state[i] == KV_RESERVED || model->state[i] == KV_FILLING);
+    CHECK(kv_pool_fillable(pool, owner, first, count) == want);
+    CHECK(!kv_pool_fillable(pool, owner, UINT64_MAX, 2) &&
+          !kv_pool_fillable(pool, owner, 1, UINT64_MAX));
+}
+
 static void compare(const struct model *model, struct kv_pool *pool)
 {
     struct error error;
@@ -219,6 +234,7 @@ static void test_random(uint32_t block_count)
             break;
         }
         compare(&model, pool);
+        compare_fillable(&model, pool);
     }
     for (kv_owner_id owner = 1; owner <= OWNERS; owner++) {
         kv_block_id ids[BLOCKS];

@@ -300,7 +300,7 @@ struct cluster *cluster_open(const struct cluster_options *options)
         .identity = {.name = "gateway",
                      .role = TRANSPORT_GATEWAY,
                      .metadata_hash = machine_metadata_hash(c->machines[0])},
-        .events = {on_up, on_down, on_message, on_flushed},
+        .events = {on_up, on_down, on_message, on_flushed, NULL},
         .self = c,
     };
     CHECKF(transport_open(options->transport, &gateway, &c->gateway, &error) == ST_OK, "%s",

@@ -101,7 +101,7 @@ static struct transport *machine_open_as(const char *name, const char *address)
     struct error error;
     char bound[LIMIT_ADDRESS_BYTES];
     struct transport_options options = {.identity = {.role = TRANSPORT_MACHINE},
-                                        .events = {on_up, on_down, on_message, on_flushed},
+                                        .events = {on_up, on_down, on_message, on_flushed, NULL},
                                         .self = t,
                                         .region_bytes = 4096};
     snprintf(options.identity.name, LIMIT_NAME_BYTES, "%s", name);

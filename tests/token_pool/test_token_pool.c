@@ -32,6 +32,7 @@ static void on_token(const struct message_token *token);
 /* What the pool said. */
 static struct message last;
 static uint32_t reserved_block_count;
+static uint32_t reserved_blocks[2]; /* The first two. */
 static uint32_t sent_count;
 static uint32_t token_messages;
 static uint32_t token_count;
@@ -46,8 +47,11 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         return;
     }
     sent_count++;
-    if (message->kind == MESSAGE_RESERVED)
-        reserved_block_count = message->reserved.block_count;
+    if (message->kind != MESSAGE_RESERVED)
+        return;
+    reserved_block_count = message->reserved.block_count;
+    for (uint32_t i = 0; i < 2 && i < reserved_block_count; i++)
+        reserved_blocks[i] = message->reserved.blocks[i];
 }
 
 static const struct transport_peer *gone_gateways[2]; /* nothing may be sent to these */
@@ -240,6 +244,36 @@ static void check_quarantine(void)
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1001100000) == INT64_MAX &&
           held(&bed) == 0);
     token_pool_writer_down(bed.pool, "p0", 1, "gone", bed.now_us);
+    bed_close(&bed);
+}
+
+/* Which writes of KV are wanted: into blocks of a request that awaits its KV. */
+static void check_awaits(void)
+{
+    struct bed bed = bed_open(&whole_answers);
+    struct message_request name = {.id = 1, .generation = 1};
+    struct message_request next = {.id = 2, .generation = 1};
+    struct message_request again = {.id = 1, .generation = 2};
+    token_pool_writer_up(bed.pool, "p0");
+    reserve(&bed, 1);
+    const uint32_t first = reserved_blocks[0]; /* two blocks in a row */
+    CHECK(reserved_blocks[1] == first + 1);
+    CHECK(token_pool_awaits(bed.pool, &name, first, 2));
+    CHECK(!token_pool_awaits(bed.pool, &name, first, 200));
+    CHECK(!token_pool_awaits(bed.pool, &again, first, 2));
+    CHECK(!token_pool_awaits(bed.pool, &next, first, 2));
+    reserve(&bed, 2);
+    CHECK(token_pool_awaits(bed.pool, &next, reserved_blocks[0], 2));
+    CHECK(!token_pool_awaits(bed.pool, &next, first, 1));
+    CHECK(!token_pool_awaits(bed.pool, &name, reserved_blocks[0], 1));
+    token_pool_cancel(bed.pool, &next, true, bed.now_us); /* quarantined */
+    CHECK(!token_pool_awaits(bed.pool, &next, reserved_blocks[0], 1));
+    token_pool_kv_aborted(bed.pool, &next, bed.now_us);
+    struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
+    token_pool_kv_ready(bed.pool, &ready, bed.now_us); /* it decodes now */
+    CHECK(!token_pool_awaits(bed.pool, &name, first, 1));
+    token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
+    CHECK(held(&bed) == 0);
     bed_close(&bed);
 }
 
@@ -768,6 +802,7 @@ int main(void)
 {
     seed = test_seed();
     check_quarantine();
+    check_awaits();
     check_local();
     check_lease();
     check_random(&whole_answers);

@@ -31,6 +31,7 @@ struct loop_event {
 
 struct loop_write {
     struct loop_write *next;
+    struct transport_request request;
     const void *local;
     size_t bytes;
     uint64_t offset;
@@ -314,7 +315,8 @@ static enum status loop_send(void *impl, struct transport_peer *base, const void
 }
 
 static enum status loop_write(void *impl, struct transport_peer *base, const void *local,
-                              size_t bytes, uint64_t remote_offset)
+                              size_t bytes, uint64_t remote_offset,
+                              const struct transport_request *request)
 {
     struct loop *loop = impl;
     struct loop_peer *peer = (struct loop_peer *)base;
@@ -325,7 +327,8 @@ static enum status loop_write(void *impl, struct transport_peer *base, const voi
         return ST_UNREACHABLE;
     struct loop_write *write = calloc(1, sizeof(*write));
     assert(write != NULL);
-    *write = (struct loop_write){.local = local, .bytes = bytes, .offset = remote_offset};
+    *write = (struct loop_write){
+        .request = *request, .local = local, .bytes = bytes, .offset = remote_offset};
     *peer->writes_tail = write;
     peer->writes_tail = &write->next;
     return ST_OK;
@@ -355,6 +358,10 @@ static bool write_land(struct loop *from, struct loop *there, const struct loop_
     void *target = (uint8_t *)there->region + write->offset;
     const struct device_memory *source_device = from->options.device;
     const struct device_memory *target_device = there->options.device;
+    const struct transport_events *events = &there->options.events;
+    if (write->request.id != 0 && events->write_wanted != NULL &&
+        !events->write_wanted(there->options.self, &write->request, write->offset, write->bytes))
+        return true;
     there->landed_bytes += write->bytes;
     if (source_device == NULL && target_device == NULL) {
         memcpy(target, write->local, write->bytes);

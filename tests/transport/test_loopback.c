@@ -61,7 +61,7 @@ static void side_open(struct side *side, const char *name, uint64_t model_hash)
 {
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE, .model_hash = model_hash, .layer_count = 3},
-        .events = {on_up, on_down, on_message, on_flushed},
+        .events = {on_up, on_down, on_message, on_flushed, NULL},
         .self = side,
         .region_bytes = 65536,
         .block_count = 16,

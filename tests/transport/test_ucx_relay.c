@@ -240,8 +240,53 @@ static void test_damage(void)
     relay_close();
 }
 
+static bool odd_only(void *self, const struct transport_request *request, uint64_t offset,
+                     uint64_t bytes)
+{
+    (void)self;
+    CHECK(bytes > 0 && offset + bytes <= REGION && request->generation == 3);
+    return request->id % 2 == 1;
+}
+
+/* Writes of requests that the receiver no longer wants are dropped; their flush succeeds. Writes
+ * without a name land. */
+static void test_wanted(const char *tls)
+{
+    struct net_side sides[2];
+    struct transport_peer *peer;
+    struct error error;
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_options options[2] = {net_options("p0", REGION), net_options("t0", REGION)};
+    for (int i = 0; i < 2; i++) {
+        options[i].ucx_tls = tls;
+        options[i].one_host = true;
+        options[i].key = key;
+        options[i].events.write_wanted = odd_only;
+    }
+    net_pair_open(sides, options[0], options[1], address);
+    CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
+    NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
+    uint8_t *region = transport_region(sides[0].t);
+    uint8_t *theirs = transport_region(sides[1].t);
+    memset(region, 7, REGION);
+    memset(theirs, 0, REGION);
+    for (uint64_t id = 0; id < 20; id++) {
+        const struct transport_request request = {.id = id, .generation = 3};
+        CHECK(transport_write_for(sides[0].t, peer, region, 300000, id * 300000, &request) ==
+              ST_OK);
+    }
+    transport_flush(sides[0].t, peer, 1);
+    NET_WAIT(sides, 2, sides[0].flushes == 1);
+    for (uint64_t id = 0; id < 20; id++)
+        for (uint64_t at = 0; at < 300000; at += 1000)
+            CHECK(theirs[id * 300000 + at] == (id == 0 || id % 2 == 1 ? 7 : 0));
+    net_pair_close(sides);
+}
+
 int main(void)
 {
+    test_wanted("none");
+    test_wanted("tcp");
     test_secrecy(false);
     test_secrecy(true);
     test_damage();

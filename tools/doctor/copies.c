@@ -121,7 +121,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
     end->host = host;
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE, .kv_dtype = "f16"},
-        .events = {on_up, on_down, on_message, on_flushed},
+        .events = {on_up, on_down, on_message, on_flushed, NULL},
         .self = end,
         .region_bytes = REGION_BYTES,
         .block_count = 1,

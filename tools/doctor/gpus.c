@@ -33,7 +33,7 @@ static void way_look(const struct device_memory *memory, struct doctor_gpu *out)
     static const uint8_t key[TRANSPORT_KEY_BYTES]; /* Any key, because no peer connects. */
     const struct transport_options options = {
         .identity = {.name = "doctor", .role = TRANSPORT_MACHINE},
-        .events = {no_up, no_down, no_message, no_flushed},
+        .events = {no_up, no_down, no_message, no_flushed, NULL},
         .region_bytes = REGION_BYTES,
         .block_count = 1,
         .layer_stride_bytes = REGION_BYTES,

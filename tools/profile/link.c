@@ -127,7 +127,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
                      .layer_count = 1,
                      .block_tokens = 1,
                      .block_bytes = block_bytes},
-        .events = {on_up, on_down, on_message, on_flushed},
+        .events = {on_up, on_down, on_message, on_flushed, NULL},
         .self = side,
         .region_bytes = region_bytes,
         .device = device,
