@@ -6,7 +6,8 @@
 
 #include "common/random.h"
 
-/* Extends `hash`, which stands for the tokens before (0 = none), by `count` tokens. */
+/* Extends `hash`, which stands for the tokens before (without any: the chain's salt, 0 = none), by
+ * `count` tokens. */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

@@ -5,7 +5,9 @@
  *
  * Blocks form chains. A block is found by the block before it and by its own tokens: a hash leads
  * to it, then tokens and previous block are compared. So a collision of hashes costs a comparison,
- * and never gives a wrong answer. K and V of a block depend only on the model and on the tokens up
+ * and never gives a wrong answer. A chain also has a salt: chains of different salts share no block,
+ * so that a client cannot find out from the time or the number of cached tokens what a client with
+ * another salt has sent. 0 = no salt. K and V of a block depend only on the model and on the tokens up
  * to the block's end, not on how the tokens were batched. A machine has one model.
  *
  * The cache owns its blocks (KV_PREFIX_OWNER). A block is KV_LIVE if a request reads the block or a
@@ -27,26 +29,27 @@ enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct k
 /* Frees all blocks of the cache. Requires that no request reads them. NULL is fine. */
 void kv_prefix_close(struct kv_prefix *prefix);
 
-/* Finds the longest chain of at most `block_count_max` blocks whose tokens are the first tokens of
- * `tokens`. Requires block_count_max * block_tokens tokens. Returns the number of blocks, whose ids
+/* Finds the longest chain with this salt of at most `block_count_max` blocks whose tokens are the
+ * first tokens of `tokens`. Requires block_count_max * block_tokens tokens. Returns the number of blocks, whose ids
  * are stored in ids_out. *end_out is the last block of the chain; KV_BLOCK_NONE = no block found.
  * The chain is not evicted until the caller passes *end_out to kv_prefix_leave. */
-uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint32_t block_count_max,
-                         kv_block_id *ids_out, kv_block_id *end_out);
+uint32_t kv_prefix_enter(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
+                         uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out);
 
 /* The caller no longer reads the chain that ends at `end`. KV_BLOCK_NONE is fine. */
 void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 
 /* Adds computed blocks to the cache. Requires that the `block_count` blocks `ids` hold K and V of
  * the first block_count * block_tokens tokens. A block that belongs to `owner` (then it must be
- * KV_LIVE) becomes the cache's, unless the cache already has a block with the same tokens; then it
+ * KV_LIVE) becomes the cache's, unless the cache already has a block with the same tokens and salt; then it
  * stays the owner's. *end is the chain that the caller reads, from kv_prefix_enter; afterwards it
  * is the longer chain. */
-void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
-                   const kv_block_id *ids, uint32_t block_count, kv_block_id *end);
+void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
+                   const uint32_t *tokens, const kv_block_id *ids, uint32_t block_count,
+                   kv_block_id *end);
 
 /* A listener for chains that enter or leave the cache. It is called for chains whose length is a
- * multiple of `step` >= 1 blocks, with the prefix_hash (common/prefix_hash.h) of their tokens.
+ * multiple of `step` >= 1 blocks, with the prefix_hash (common/prefix_hash.h) of their salt and tokens.
  * Requires an empty cache. */
 struct kv_prefix_ear {
     uint32_t step;

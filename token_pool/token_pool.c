@@ -159,6 +159,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
+        .prefix_salt = reserve->prefix_salt,
         .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };

@@ -24,7 +24,8 @@ extern atomic_uint fake_gone;    /* Released because the client had disconnected
 extern atomic_uint fake_stopped; /* Released because of a stop string. */
 extern atomic_uint fake_weight;  /* Of the request submitted last; also fake_priority. */
 extern atomic_int fake_priority;
-extern atomic_ullong fake_seed;
+extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt. */
+extern atomic_ullong fake_salt;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_ready;
