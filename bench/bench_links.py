@@ -16,12 +16,10 @@ import time
 from math import log2
 from statistics import median
 
-from bench_table import number, table
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
 os.environ.setdefault("CLEAVE_BINARY", os.path.join(ROOT, "build", "cleave"))
-import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
+from bench_cluster import cluster  # noqa: E402 (reads CLEAVE_BINARY)
+from bench_table import number, table  # noqa: E402
 from namespaces import Namespaces, sh, within  # noqa: E402
 
 A, B = f"cleave{os.getpid() % 10000}p", f"cleave{os.getpid() % 10000}t"
@@ -179,7 +177,7 @@ def inside(given, space, device):
               "machines": {"p0": {"address": "10.79.0.1:7400", "local": False},
                            "t0": {"address": "10.79.0.2:7400", "local": False}},
               "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "192MiB", "prefix_cache": False},
-              "transport": {"tls": "tcp,self", "silence_ms": 20000}}
+              "transport": {"ucx_transports": "none", "silence_ms": 20000}}
     one = cluster.Cluster(config, files={"cluster.key": KEY}, ready=False)
     path = os.path.join(one.folder.name, "config.json")
     results, machines = [], []

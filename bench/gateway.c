@@ -7,6 +7,7 @@
 #include "bench/gateway_machine.h"
 #include "bench/gateway_streams.h"
 #include "common/clock.h"
+#include "common/parent.h"
 #include "model/file/model_file.h"
 
 #include <errno.h>
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -94,9 +94,10 @@ static enum status gateway_start(struct bench *b, struct error *error)
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = MACHINES_MAX};
     if (pipe(fds) != 0)
         return error_set(error, ST_IO, "pipe: %s", strerror(errno));
+    pid_t parent = getpid();
     b->gateway = fork();
     if (b->gateway == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        parent_follow(SIGKILL, parent);
         dup2(fds[1], STDOUT_FILENO);
         execl(b->options.cleave, "cleave", "serve", b->config, "--log-level", "warn", NULL);
         _exit(127);

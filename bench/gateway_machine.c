@@ -133,7 +133,7 @@ enum status gateway_machine_open(const char *name, uint64_t metadata_hash,
         .self = m,
         .region_bytes = REGION_BYTES,
         .block_count = BLOCK_COUNT,
-        .ucx_devices = "lo",
+        .one_host = true,
     };
     snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
     enum status status = transport_open(&transport_ucx, &options, &m->transport, error);

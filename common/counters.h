@@ -1,7 +1,9 @@
-/* counters: the counters and gauges of /metrics, one line each. These lists make the fields of the
- * structs that hold the values, the messages that carry them, the sums over processes, the families
- * of /metrics and the gauges of /admin/state. docs/contributing/add-a-counter.md says how to add a
- * line.
+/* counters: the list of all counters and gauges of /metrics, one line each (docs/contributing/
+ * add-a-counter.md says how to add a line). The macros below make from each line: the field of the
+ * struct that holds the value, the message that carries it, the sum over processes, the family of
+ * /metrics and the gauge of /admin/state. transport/message.h, server/metrics/, server/api/keys.h,
+ * server/gateway/state.c and server/serve_admin.c use the lists. The histograms of /metrics are not
+ * here (server/metrics/render.c). Macros only: no values, no functions, no threads.
  *
  * Columns of all lists:
  *   name    The field. For the gateway: METRICS_ followed by this name.
@@ -10,10 +12,12 @@
  *   family  The name in /metrics.
  *   help    The HELP text in /metrics.
  * Columns of lists whose values travel in messages:
- *   bits    64. The lines with 32 are older; a new line has 64.
+ *   bits    Width of the field: 64 in every new line. Older lines have 32.
  *   group   Place of the family on the page: METRICS_GROUP_ followed by this name (see
- *           server/metrics/internal.h). HIDDEN = not a family of its own; `help` is a comment.
- *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1. */
+ *           server/metrics/internal.h). HIDDEN = the page has no such family; `help` is then a
+ *           comment.
+ *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1.
+ */
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
@@ -69,8 +73,9 @@
     X(64, token_batch_rows, COUNTER, HIDDEN, 1, "", "Tokens in decode-only batches.")              \
     X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")
 
-/* How KV gets into and out of a process's memory: struct message_staged, which is a part of the
- * state of a machine and of the load of a stage process.
+/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
+ * is a part of the state of a machine and of the load of a stage process. `way` is the transfer's
+ * kind of memory, as its help says; out, in and peer are the three directions of copies.
  * X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
@@ -153,8 +158,9 @@ enum {
         MACHINE_COUNTERS(COUNTER_ONE) COPY_COUNTERS(COUNTER_ONE) PROCESS_COUNTERS(COUNTER_ONE)
 };
 
-/* Field declarations, for the lists with bits: the 32-bit fields, then the 64-bit fields. Between
- * them a struct has what makes the size of the 32-bit part a multiple of eight. */
+/* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 declares only the lines
+ * of 32 bits, COUNTER_FIELD_64 only those of 64 bits. A struct uses both, one after the other, and
+ * between them the padding that makes the size of the 32-bit part a multiple of eight. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)
@@ -162,12 +168,14 @@ enum {
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Statements `to->name += from->name;` for the counters of a list with bits. */
+/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. Gauges
+ * are not added: the caller decides how to combine them. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)
 #define COUNTER_ADD_STATE(name)
 
+/* The TYPE of a kind in /metrics. */
 #define COUNTER_TYPE_COUNTER "counter"
 #define COUNTER_TYPE_GAUGE   "gauge"
 #define COUNTER_TYPE_STATE   "gauge"

@@ -1,15 +1,46 @@
-/* log: formats one line into a stack buffer and writes it with a single write(2), so that lines of
- * processes that share a terminal never mix. */
+/* log: formats one line into a stack buffer and writes it with a single call that never waits, so
+ * that lines of processes that share a terminal do not mix, and a reader of stderr that has stopped
+ * cannot stop an event loop. */
 #include "common/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+enum {
+    LINE_BYTES = 1024,
+    /* What one cause (one format string) may write: LINES_AT_ONCE lines at once, and
+     * LINES_PER_SECOND on average. Strangers can cause some lines as often as they like. */
+    LINES_AT_ONCE = 1000,
+    LINES_PER_SECOND = 100,
+    CAUSES = 256, /* Slots; causes whose hashes are equal share one. */
+};
+
+struct cause {
+    int64_t spent_us;  /* The budget is what has gathered since then; see cause_take. */
+    uint64_t withheld; /* Lines not written since the last one that was. */
+};
+
 static char process[32] = "cleave";
 static enum log_level least_level = LOG_INFO;
+
+/* Guards everything below. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cause causes[CAUSES];
+static uint64_t lost; /* Lines that stderr did not take since the last one that it took. */
+/* A descriptor of its own for a stderr that is a pipe or a terminal: it can be made non-blocking
+ * without changing what other processes that share stderr see. -1 = use stderr itself. */
+static int own_fd = -1;
 
 static const char *const names[] = {LOG_LEVEL_NAMES};
 
@@ -26,30 +57,105 @@ bool log_level_parse(const char *text, enum log_level *out)
 
 void log_open(const char *process_name, enum log_level least)
 {
+    struct stat stat;
     snprintf(process, sizeof(process), "%s", process_name);
     least_level = least;
+    if (own_fd >= 0)
+        close(own_fd);
+    own_fd = -1;
+    if (fstat(STDERR_FILENO, &stat) == 0 && (S_ISFIFO(stat.st_mode) || S_ISCHR(stat.st_mode)))
+        own_fd = open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+}
+
+/* Writes one line without waiting; returns false if stderr did not take it. */
+static bool line_write(const char *line, size_t bytes)
+{
+    if (own_fd >= 0)
+        return write(own_fd, line, bytes) == (ssize_t)bytes;
+    ssize_t sent = send(STDERR_FILENO, line, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0 || errno != ENOTSOCK)
+        return sent == (ssize_t)bytes;
+    struct pollfd writable = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&writable, 1, 0) <= 0)
+        return false;
+    return write(STDERR_FILENO, line, bytes) == (ssize_t)bytes;
+}
+
+/* Takes one line from the budget of its cause. Returns how many lines of the cause were withheld
+ * before this one, or -1 if this one is to be withheld too. */
+static int64_t cause_take(const char *format, int64_t now_us)
+{
+    uintptr_t hash = (uintptr_t)format * (uintptr_t)0x9e3779b97f4a7c15u;
+    struct cause *cause = &causes[hash >> (sizeof(hash) * 8 - 8)];
+    int64_t whole_us = (int64_t)LINES_AT_ONCE * 1000000 / LINES_PER_SECOND;
+    int64_t line_us = 1000000 / LINES_PER_SECOND;
+    /* A line costs line_us of the time that has passed since spent_us. At most whole_us gathers. */
+    if (cause->spent_us < now_us - whole_us)
+        cause->spent_us = now_us - whole_us;
+    if (cause->spent_us + line_us > now_us) {
+        cause->withheld++;
+        return -1;
+    }
+    cause->spent_us += line_us;
+    int64_t withheld = (int64_t)cause->withheld;
+    cause->withheld = 0;
+    return withheld;
+}
+
+/* Copies `text` to `out` (capacity bytes, 0-terminated), with control characters written as \xNN:
+ * texts of peers and files must not end a line or steer a terminal. Returns the bytes written. */
+static size_t text_escape(const char *text, char *out, size_t capacity)
+{
+    size_t used = 0;
+    for (const unsigned char *at = (const unsigned char *)text; *at != 0; at++) {
+        bool control = *at < 0x20 || *at == 0x7f;
+        bool c1 = *at == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0; /* U+0080 to U+009F in UTF-8 */
+        size_t want = control || c1 ? 4 : 1;
+        if (used + want >= capacity)
+            break;
+        if (want == 4) {
+            at += c1;
+            used += (size_t)snprintf(out + used, capacity - used, "\\x%02x", *at);
+        } else {
+            out[used++] = (char)*at;
+        }
+    }
+    out[used] = 0;
+    return used;
 }
 
 void log_line(enum log_level level, const char *format, ...)
 {
     if (level < least_level)
         return;
-    struct timespec now;
+    struct timespec now, since_start;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
+    clock_gettime(CLOCK_MONOTONIC, &since_start);
     gmtime_r(&now.tv_sec, &utc);
-    char line[1024];
-    int used =
-        snprintf(line, sizeof(line), "%02d:%02d:%02d.%03d %-5s %s: ", utc.tm_hour, utc.tm_min,
-                 utc.tm_sec, (int)(now.tv_nsec / 1000000), names[level], process);
+    char text[LINE_BYTES], line[LINE_BYTES + 128];
     va_list args;
     va_start(args, format);
-    int more = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    size_t length = (size_t)used + (more > 0 ? (size_t)more : 0);
-    if (length > sizeof(line) - 2)
-        length = sizeof(line) - 2;
-    line[length++] = '\n';
-    ssize_t ignored = write(STDERR_FILENO, line, length); /* A full disk must not stop a request. */
-    (void)ignored;
+    int head =
+        snprintf(line, sizeof(line), "%02d:%02d:%02d.%03d %-5s %s: ", utc.tm_hour, utc.tm_min,
+                 utc.tm_sec, (int)(now.tv_nsec / 1000000), names[level], process);
+    size_t length = (size_t)head;
+    length += text_escape(text, line + length, LINE_BYTES - length);
+
+    pthread_mutex_lock(&lock);
+    int64_t withheld =
+        cause_take(format, (int64_t)since_start.tv_sec * 1000000 + since_start.tv_nsec / 1000);
+    if (withheld >= 0) {
+        if (withheld > 0)
+            length += (size_t)snprintf(line + length, sizeof(line) - length,
+                                       " (%" PRId64 " such lines not logged)", withheld);
+        if (lost > 0)
+            length += (size_t)snprintf(line + length, sizeof(line) - length,
+                                       " (%" PRIu64 " lines lost, stderr was full)", lost);
+        line[length++] = '\n';
+        lost = line_write(line, length) ? 0 : lost + 1;
+    }
+    pthread_mutex_unlock(&lock);
 }

@@ -85,6 +85,15 @@ static bool value_apply(struct reader *reader, const struct config_key *key, con
     return config_value_set(key, reader->config, key->path, value, reader->fault);
 }
 
+/* Notes in config->renamed that `path` is a key's old name. */
+static void renamed_note(struct config *config, const struct config_key *key, const char *path)
+{
+    size_t used = strlen(config->renamed);
+    if (key->old_path != NULL && strcmp(key->old_path, path) == 0)
+        snprintf(config->renamed + used, sizeof(config->renamed) - used, "%s/%s is now /%s",
+                 used > 0 ? "; " : "", path, key->path);
+}
+
 static bool section_apply(struct reader *reader, const char *section, json_t *object);
 
 static bool member_apply(struct reader *reader, const char *section, const char *name,
@@ -97,8 +106,10 @@ static bool member_apply(struct reader *reader, const char *section, const char 
     if ((machines ? PART_MACHINES : pools ? PART_POOLS : PART_PLAIN) != reader->part)
         return true;
     const struct config_key *key = plain ? config_key_find(path) : NULL;
-    if (key != NULL)
+    if (key != NULL) {
+        renamed_note(reader->config, key, path);
         return value_apply(reader, key, value);
+    }
     if (!plain || !config_section_known(path))
         return key_unknown(path, reader->fault);
     if (!json_is_object(value))
@@ -374,6 +385,7 @@ enum status config_set(struct config *config, const char *place, const char *key
     enum status status = ST_OK;
     if (good) {
         defaults_share(next, config->threads, config->kv.memory_bytes);
+        renamed_note(next, key, key_path);
         *config = *next;
     } else {
         status = config_fault_error(&fault, place, 0, error);

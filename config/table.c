@@ -132,6 +132,10 @@ const struct config_key config_keys[] = {
      .default_text = "10",
      .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
 
+    {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
+     .help = "true: a process that crashes may write a core dump, within the limit that it was "
+             "started with. Core dumps contain keys and prompts."},
+
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
      .help = "Machines that compute prompts: a number of local machines (named prompt-0, "
@@ -316,9 +320,24 @@ const struct config_key config_keys[] = {
              "the host's memory stays free. false: page by page at first use, which delays the "
              "first requests."},
 
-    {"transport/tls", CONFIG_STRING, FIELD(transport.tls), 0, 127, .default_text = "",
-     .help = "Value of UCX_TLS (the list of UCX transports, not encryption) for the machines, "
-             "such as tcp. Empty: UCX chooses."},
+    {"transport/ucx_transports", CONFIG_STRING, FIELD(transport.ucx_transports), 0, 127,
+     .default_text = "", .old_path = "transport/tls",
+     .help = "The transports that UCX may use (UCX_TLS). Empty: shared memory within a host, RDMA "
+             "hardware between hosts. none: no UCX. With tcp, anyone who reaches UCX's port "
+             "reads and writes the machine's memory."},
+    {"transport/ucx_devices", CONFIG_STRING, FIELD(transport.ucx_devices), 0, 127,
+     .default_text = "",
+     .help = "RDMA devices that UCX may use between hosts, such as mlx5_0:1, separated by commas "
+             "(UCX_NET_DEVICES). Empty: those that are active. Without any, KV travels over "
+             "cleave's own connections."},
+    {"transport/data_connections", CONFIG_WHOLE, FIELD(transport.data_connections), 1, 16,
+     .default_text = "2",
+     .help = "TCP connections for KV between two machines that UCX does not connect. More than "
+             "one helps where one connection does not fill the link."},
+    {"transport/data_window", CONFIG_BYTES, FIELD(transport.data_window_bytes), MIB, 1024 * MIB,
+     .default_text = "8MiB",
+     .help = "Bytes sent over these connections to one machine that it has not received yet. "
+             "Want bandwidth times round trip at least."},
     {"transport/heartbeat_ms", CONFIG_WHOLE, FIELD(transport.heartbeat_ms), 10, HOUR_MS,
      .default_text = "1000",
      .help = "Interval between heartbeats on a connection that sends nothing else."},
@@ -357,8 +376,10 @@ const struct config_key *config_key_find(const char *path)
     char wanted[CONFIG_KEY_BYTES];
     path_to_table(path, wanted);
     for (size_t i = 0; i < config_key_count; i++) {
-        if (strcmp(config_keys[i].path, wanted) == 0)
-            return &config_keys[i];
+        const struct config_key *key = &config_keys[i];
+        if (strcmp(key->path, wanted) == 0 ||
+            (key->old_path != NULL && strcmp(key->old_path, wanted) == 0))
+            return key;
     }
     return NULL;
 }

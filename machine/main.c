@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 #include "common/options.h"
+#include "common/parent.h"
 #include "common/secret.h"
 #include "machine/machine.h"
 
@@ -15,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -193,14 +193,24 @@ static enum status run(const struct arguments *arguments, struct config *config,
         status = config_check(config, config->source, error);
     if (status != ST_OK)
         return status;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
+    if (config->renamed[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed);
+    if (transport_ucx_exposes(config->transport.ucx_transports))
+        log_warn("transport/ucx_transports = \"%s\": UCX may open a port on which anyone who "
+                 "reaches it can read and write this process's memory, without the cluster key%s",
+                 config->transport.ucx_transports,
+                 config_is_loopback(config) ? " (every user of this computer reaches it)" : "");
     int entry = config_machine_find(config, arguments->name);
     if (entry < 0)
         return error_set(error, ST_NOT_FOUND, "%s: machines: \"%s\" is not one of them",
                          config->source, arguments->name);
     process.entry = &config->machines[entry];
     bool child = arguments->ready_fd >= 0;
-    if (child && (process.entry->local || arguments->stage >= 0))
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (child && (process.entry->local || arguments->stage >= 0) &&
+        !parent_follow_pipe(SIGTERM, arguments->ready_fd))
+        return error_set(error, ST_CANCELLED, "the process that started this one has ended");
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)
         step_back(process.entry->nice);

@@ -8,6 +8,7 @@
  * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
+#include "common/secret.h"
 #include "server/http/tls.h"
 #include "transport/address.h"
 
@@ -419,9 +420,13 @@ int serve_main(int argc, char **argv)
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
     *asked = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
+    if (config->renamed[0] != 0)
+        log_warn("%s: %s", config->source, config->renamed);
     if (s->options.check_only) {
         result = check_only(s);
     } else if (serve_open(s, &error) == ST_OK) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define AUTH_MAGIC   0x74756163u /* "caut" */
-#define AUTH_VERSION 1u
+#define AUTH_VERSION 2u
 
 struct wire_auth { /* AUTH. In AUTH_REPLY, the proof follows. */
     uint32_t magic;
@@ -28,8 +28,9 @@ struct wire_transcript {
     uint32_t roles[2];
     char names[2][LIMIT_NAME_BYTES];
     uint8_t nonces[2][AUTH_NONCE_BYTES];
+    uint8_t channel[TLS_CHANNEL_BYTES];
 };
-static_assert(sizeof(struct wire_transcript) == 168, "no padding in what is proved");
+static_assert(sizeof(struct wire_transcript) == 200, "no padding in what is proved");
 
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity)
 {
@@ -52,6 +53,7 @@ void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchan
     memcpy(transcript.names[1], exchange->accepting.name, LIMIT_NAME_BYTES);
     memcpy(transcript.nonces[0], exchange->connecting.nonce, AUTH_NONCE_BYTES);
     memcpy(transcript.nonces[1], exchange->accepting.nonce, AUTH_NONCE_BYTES);
+    memcpy(transcript.channel, exchange->channel, TLS_CHANNEL_BYTES);
     const struct secret_piece piece = {&transcript, sizeof(transcript)};
     secret_mac(key, TRANSPORT_KEY_BYTES, &piece, 1, out);
 }

@@ -7,9 +7,10 @@
  *
  * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities. It
  * is valid for one connection and one side only, so it can be neither replayed nor reflected. It
- * proves which process is there when the connection begins. What follows is neither encrypted nor
- * authenticated (TCP and UCX): a network where strangers can write into connections needs a tunnel
- * as well.
+ * proves which process is there, name and role. The frames travel inside TLS (tls.h), and a proof also
+ * covers a value that only the two ends of this TLS session know. So a proof cannot be passed on to
+ * another connection, and everything that follows is encrypted and comes from the process that gave
+ * the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
  * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder include
@@ -18,6 +19,7 @@
 #define TRANSPORT_AUTH_H
 
 #include "common/secret.h"
+#include "transport/tls.h"
 #include "transport/transport.h"
 
 #define AUTH_NONCE_BYTES 32
@@ -32,6 +34,7 @@ struct auth_side {
 struct auth_exchange {
     struct auth_side connecting;
     struct auth_side accepting;
+    uint8_t channel[TLS_CHANNEL_BYTES]; /* See tls_channel. Both sides have the same value. */
 };
 
 enum auth_direction { AUTH_BY_CONNECTING = 1, AUTH_BY_ACCEPTING = 2 };

@@ -7,9 +7,9 @@
 #include "transport/fabric_internal.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
 /* A worker that was not destroyed, with its context. */
@@ -51,18 +51,15 @@ static const struct setting put_settings[] = {
     {"UCX_MM_RX_BUFS_GROW", "64"},
 };
 
-/* "^posix": a full or tiny /dev/shm makes UCX fail to start, and SysV can do all that POSIX can.
- * "^shm": for hosts without any shared memory. */
-static const char *const default_tls[] = {"^posix", "^shm"};
-
 static enum status ucx_error(struct error *error, const char *what, ucs_status_t status)
 {
     return error_set(error, ST_IO, "ucx: %s: %s", what, ucs_status_string(status));
 }
 
-static enum status context_open(struct fabric *fabric, const char *tls, const char *devices,
+static enum status context_open(struct fabric *fabric, const struct fabric_selection *selection,
                                 struct error *error)
 {
+    const char *tls = selection->tls;
     ucp_config_t *config;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         (void)setenv(settings[i].name, settings[i].value, 0);
@@ -76,10 +73,11 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
      * loaded, so only ucp_config_modify can change it here. */
     if (getenv("UCX_LOG_LEVEL") == NULL)
         (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
-    if (devices != NULL && getenv("UCX_NET_DEVICES") == NULL)
-        (void)ucp_config_modify(config, "NET_DEVICES", devices);
-    if (tls != NULL)
-        status = ucp_config_modify(config, "TLS", tls);
+    /* UCX_TLS and UCX_NET_DEVICES in the environment do not count: they could open a port that the
+     * configuration does not name. */
+    if (selection->devices[0] != 0)
+        (void)ucp_config_modify(config, "NET_DEVICES", selection->devices);
+    status = ucp_config_modify(config, "TLS", tls);
     if (status != UCS_OK) {
         ucp_config_release(config);
         return error_set(error, ST_INVALID, "ucx: UCX_TLS = \"%s\": %s", tls,
@@ -91,11 +89,11 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     };
     status = ucp_init(&params, config, &fabric->context);
     ucp_config_release(config);
-    if (tls == NULL)
-        tls = getenv("UCX_TLS");
-    if (status != UCS_OK)
-        return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": %s", tls != NULL ? tls : "",
+    if (status != UCS_OK) {
+        fabric->context = NULL;
+        return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": %s", tls,
                          ucs_status_string(status));
+    }
     ucp_worker_params_t worker = {
         .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
         .thread_mode = UCS_THREAD_MODE_SINGLE,
@@ -104,28 +102,48 @@ static enum status context_open(struct fabric *fabric, const char *tls, const ch
     if (status == UCS_OK)
         return ST_OK;
     ucp_cleanup(fabric->context);
-    return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": worker: %s", tls != NULL ? tls : "",
+    fabric->context = NULL;
+    fabric->worker = NULL;
+    return error_set(error, ST_IO, "ucx: UCX_TLS = \"%.64s\": worker: %s", tls,
                      ucs_status_string(status));
 }
 
-static enum status worker_open(struct fabric *fabric, const char *tls, const char *devices,
+/* Opens UCX with the selected transports. Without shared memory, such as where no SysV segment can
+ * be made, UCX gets RDMA hardware only, or is not opened: the data connections do what is left. */
+static enum status worker_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error)
 {
-    if (tls != NULL || getenv("UCX_TLS") != NULL)
-        return context_open(fabric, tls, devices, error);
-    enum status status = ST_OK;
-    for (size_t i = 0; i < sizeof(default_tls) / sizeof(default_tls[0]); i++) {
-        status = context_open(fabric, default_tls[i], devices, error);
-        if (status == ST_OK)
-            break;
-    }
-    return status;
+    struct fabric_selection selection;
+    fabric_select(options, &selection);
+    if (selection.none)
+        return ST_OK;
+    enum status status = context_open(fabric, &selection, error);
+    if (status == ST_OK || selection.named)
+        return status;
+    const char *rdma = strstr(selection.tls, ",rc");
+    if (rdma == NULL)
+        return ST_OK;
+    snprintf(selection.tls, sizeof(selection.tls), "self,rc,dc");
+    (void)context_open(fabric, &selection, error);
+    return ST_OK;
+}
+
+static void worker_close(struct fabric *fabric)
+{
+    if (fabric->worker == NULL)
+        return;
+    ucp_worker_destroy(fabric->worker);
+    ucp_cleanup(fabric->context);
 }
 
 static enum status address_open(struct fabric *fabric, struct error *error)
 {
     ucp_address_t *worker;
     void *rkey = NULL;
+    fabric->address.region = (uint64_t)(uintptr_t)fabric->region;
+    fabric->address.region_bytes = fabric->region_bytes;
+    if (fabric->worker == NULL)
+        return ST_OK;
     ucs_status_t status =
         ucp_worker_get_address(fabric->worker, &worker, &fabric->address.worker_bytes);
     if (status != UCS_OK)
@@ -138,8 +156,6 @@ static enum status address_open(struct fabric *fabric, struct error *error)
     }
     fabric->address.worker = worker;
     fabric->address.rkey = rkey;
-    fabric->address.region = (uint64_t)(uintptr_t)fabric->region;
-    fabric->address.region_bytes = fabric->region_bytes;
     return ST_OK;
 }
 
@@ -147,7 +163,21 @@ static void address_close(struct fabric *fabric)
 {
     if (fabric->address.rkey != NULL)
         ucp_rkey_buffer_release((void *)(uintptr_t)fabric->address.rkey);
-    ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+    if (fabric->address.worker != NULL)
+        ucp_worker_release_address(fabric->worker, (void *)(uintptr_t)fabric->address.worker);
+}
+
+static enum status events_open(struct fabric *fabric, struct error *error)
+{
+    if (fabric->worker == NULL)
+        return ST_OK;
+    ucs_status_t ucs = ucp_worker_get_efd(fabric->worker, &fabric->fd);
+    if (ucs != UCS_OK)
+        return ucx_error(error, "event descriptor", ucs);
+    enum status status = fabric_inboxes_start(fabric);
+    if (status != ST_OK)
+        error_set(error, status, "ucx: no active messages");
+    return status;
 }
 
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
@@ -165,12 +195,9 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     }
     fabric->messages_only = way != NULL && strcmp(way, "am") == 0;
     fabric->ucx_only = way != NULL;
-    status = ST_IO;
-    if (getrandom(&fabric->next_token, sizeof(fabric->next_token), 0) < 0) {
-        error_set(error, status, "no random numbers");
-        goto undo_alloc;
-    }
-    status = worker_open(fabric, options->ucx_tls, options->ucx_devices, error);
+    fabric->fd = -1;
+    fabric->encrypted = options->encrypted;
+    status = worker_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_alloc;
     status = fabric_region_open(fabric, options, error);
@@ -181,16 +208,10 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     status = address_open(fabric, error);
     if (status != ST_OK)
         goto undo_region;
-    ucs_status_t ucs = ucp_worker_get_efd(fabric->worker, &fabric->fd);
-    if (ucs != UCS_OK) {
-        status = ucx_error(error, "event descriptor", ucs);
+    status = events_open(fabric, error);
+    if (status != ST_OK)
         goto undo_address;
-    }
-    status = fabric_inboxes_start(fabric);
-    if (status != ST_OK) {
-        error_set(error, status, "ucx: no active messages");
-        goto undo_address;
-    }
+    fabric_segments_guard();
     *out = fabric;
     return ST_OK;
 
@@ -199,8 +220,7 @@ undo_address:
 undo_region:
     fabric_region_unmap(fabric);
 undo_worker:
-    ucp_worker_destroy(fabric->worker);
-    ucp_cleanup(fabric->context);
+    worker_close(fabric);
     fabric_region_free(fabric);
 undo_alloc:
     free(fabric);
@@ -245,12 +265,10 @@ void fabric_close(struct fabric *fabric)
     /* Endpoints that UCX did not close in time end with the worker. */
     fabric_links_reap(fabric, true);
     address_close(fabric);
-    bool leave = worker_leave(fabric);
+    bool leave = fabric->worker != NULL && worker_leave(fabric);
     fabric_region_unmap(fabric); /* Before the worker is destroyed, else UCX 1.13 aborts. */
-    if (!leave) {
-        ucp_worker_destroy(fabric->worker);
-        ucp_cleanup(fabric->context);
-    }
+    if (!leave)
+        worker_close(fabric);
     fabric_region_free(fabric);
     while (fabric->slabs != NULL) {
         struct fabric_slab *slab = fabric->slabs;
@@ -306,7 +324,7 @@ void fabric_tick(struct fabric *fabric)
 bool fabric_progress(struct fabric *fabric)
 {
     bool done = fabric->staging != NULL && fabric_staging_progress(fabric);
-    if (fabric->staging == NULL || !fabric_staging_full(fabric))
+    if (fabric->worker != NULL && !fabric_inboxes_full(fabric))
         done = ucp_worker_progress(fabric->worker) != 0 || done;
     if (fabric->closing != NULL)
         fabric_links_reap(fabric, false);
@@ -318,7 +336,7 @@ bool fabric_arm(struct fabric *fabric)
     /* The device wakes us. UCX's descriptor is not needed until then. */
     if (fabric->staging != NULL && !fabric_staging_arm(fabric))
         return true;
-    return ucp_worker_arm(fabric->worker) != UCS_ERR_BUSY;
+    return fabric->worker == NULL || ucp_worker_arm(fabric->worker) != UCS_ERR_BUSY;
 }
 
 /* ---- operations ---- */

@@ -36,6 +36,10 @@ enum fabric_memory {
 };
 
 #define FABRIC_HOST_BYTES 16
+/* A write by messages is sent in pieces that fit one TCP segment of UCX (256 KiB), with the eager
+ * protocol. Rendezvous is hardly faster, and lands in the region without calling our handler: even
+ * after its connection has ended. */
+#define FABRIC_PIECE_BYTES_MAX ((size_t)192 << 10)
 
 /* Everything that a peer needs to write to us. The hand-shake carries it. Valid until
  * fabric_close. */
@@ -64,8 +68,11 @@ struct fabric_options {
     const struct device_memory *device;
     uint32_t copy_ms; /* A device copy that takes longer has failed. */
     bool share;       /* Peers on this host may open the device's memory. */
+    bool encrypted;   /* Data connections are encrypted; for the name of the path. */
+    /* See struct transport_options. */
     const char *ucx_tls;
     const char *ucx_devices;
+    bool one_host;
 };
 
 enum status fabric_open(const struct fabric_options *options, struct fabric **out,
@@ -76,6 +83,7 @@ void *fabric_region(struct fabric *fabric);
 const struct fabric_address *fabric_address(const struct fabric *fabric);
 /* Reports the kind of memory, why it is staged, and what copies took. */
 void fabric_memory_state(const struct fabric *fabric, struct transport_memory *out);
+/* Descriptor of UCX; -1 = UCX is not open. */
 int fabric_fd(struct fabric *fabric);
 /* A second descriptor to wait for: an eventfd of the region's device, which the caller reads; -1 =
  * none. */
@@ -109,6 +117,25 @@ void fabric_link_settle(struct fabric_link *link);
 /* ST_OK, or the error that UCX or the device has reported on the link, with a text. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
+/* ---- links over data connections ---- */
+
+/* True if UCX does not reach the peer: the caller sends the link's writes over connections of its
+ * own, and the receiver gives them to fabric_inbox_write. */
+bool fabric_link_by_data(const struct fabric_link *link);
+
+struct fabric_piece {
+    uint64_t offset; /* In the peer's region. */
+    uint32_t epoch;
+    const uint8_t *memory;
+    size_t bytes; /* FABRIC_PIECE_BYTES_MAX at most. */
+};
+/* Reads the next piece to send, in the order of the writes. Returns false if there is none. */
+bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out);
+/* The caller has sent or copied the piece that fabric_link_piece returned; `bytes` is its size. */
+void fabric_link_piece_sent(struct fabric_link *link, size_t bytes);
+
+/* ---- writes ---- */
+
 /* Begins a write. Never blocks; errors show in fabric_link_failed. `local` lies in our region. */
 void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes,
                        uint64_t remote_offset);
@@ -126,6 +153,13 @@ bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_ou
 enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out);
 /* Later writes to this inbox are dropped. NULL is fine. */
 void fabric_inbox_close(struct fabric_inbox *inbox);
+/* Writes what the peer has sent over a data connection. A write outside of the region fails the
+ * inbox. */
+void fabric_inbox_write(struct fabric_inbox *inbox, uint64_t offset, uint32_t epoch,
+                        const void *data, size_t bytes);
+/* True if so much received data waits for the device that the caller must read no more of it from
+ * data connections until the fabric has made progress. */
+bool fabric_inboxes_full(const struct fabric *fabric);
 /* Waits up to FABRIC_SETTLE_US for received data to land in the device. If the device does not
  * finish in time, it is unknown whether the data lands. After this call nothing of the inbox lands
  * until the next progress. NULL is fine. */

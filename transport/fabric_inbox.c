@@ -6,6 +6,8 @@
  * ended, and is dropped. */
 #include "transport/fabric_internal.h"
 
+#include "common/secret.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +118,34 @@ static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
     return NULL;
 }
 
+static void inbox_write(struct fabric_inbox *inbox, const struct fabric_write_header *header,
+                        const void *data, size_t length)
+{
+    struct fabric *fabric = inbox->fabric;
+    if (length > fabric->region_bytes || header->offset > fabric->region_bytes - length) {
+        fabric_inbox_fail(inbox, ST_INVALID, "a write outside of the region");
+        return;
+    }
+    if (fabric->staging != NULL && length > 0) {
+        inbox_stage(inbox, header, data, length);
+        return;
+    }
+    memcpy((uint8_t *)fabric->region + header->offset, data, length);
+    inbox_count(inbox, header->epoch);
+}
+
+void fabric_inbox_write(struct fabric_inbox *inbox, uint64_t offset, uint32_t epoch,
+                        const void *data, size_t bytes)
+{
+    const struct fabric_write_header header = {.offset = offset, .epoch = epoch};
+    inbox_write(inbox, &header, data, bytes);
+}
+
+bool fabric_inboxes_full(const struct fabric *fabric)
+{
+    return fabric->staging != NULL && fabric_staging_full(fabric);
+}
+
 static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_length, void *data,
                              size_t length, const ucp_am_recv_param_t *param)
 {
@@ -127,20 +157,11 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
     struct fabric_inbox *inbox = inbox_find(fabric, header.token);
     if (inbox == NULL)
         return UCS_OK;
-    if (length > fabric->region_bytes || header.offset > fabric->region_bytes - length) {
-        fabric_inbox_fail(inbox, ST_INVALID, "a write outside of the region");
-        return UCS_OK;
-    }
     if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) {
         fabric_inbox_fail(inbox, ST_INVALID, "a write by rendezvous");
         return UCS_OK;
     }
-    if (fabric->staging != NULL && length > 0) {
-        inbox_stage(inbox, &header, data, length);
-        return UCS_OK;
-    }
-    memcpy((uint8_t *)fabric->region + header.offset, data, length);
-    inbox_count(inbox, header.epoch);
+    inbox_write(inbox, &header, data, length);
     return UCS_OK;
 }
 
@@ -169,7 +190,7 @@ enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out)
         return ST_NO_MEMORY;
     }
     inbox->fabric = fabric;
-    inbox->token = fabric->next_token++;
+    secret_random(&inbox->token, sizeof(inbox->token)); /* No peer can guess another one's. */
     inbox->next = fabric->inboxes;
     fabric->inboxes = inbox;
     *out = inbox;

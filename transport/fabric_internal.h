@@ -1,10 +1,12 @@
 /* fabric_internal: the structs and functions that the files of the fabric share:
  *
  *   fabric.c              context, settings and worker of UCX
+ *   fabric_select.c       the transports and devices that UCX may use
  *   fabric_region.c       the memory of the region
  *   fabric_link.c         writing into a peer's region
  *   fabric_link_staged.c  writing from a device's memory, through pinned memory
  *   fabric_link_peer.c    writing from one device into another one of the same host
+ *   fabric_link_data.c    writing over data connections, without UCX
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
@@ -18,10 +20,7 @@
 
 #define FABRIC_AM_WRITE 1u
 #define FABRIC_OPS_SLAB 256u
-/* A write by messages is sent in pieces that fit one TCP segment of UCX (256 KiB), with the eager
- * protocol. Rendezvous is hardly faster, and lands in the region without calling our handler: even
- * after its connection has ended. */
-#define FABRIC_PIECE ((size_t)192 << 10)
+#define FABRIC_PIECE    FABRIC_PIECE_BYTES_MAX
 /* Flushes of one peer that may wait; a peer with more is broken. */
 #define FABRIC_EPOCHS_MAX 65536u
 /* Longest wait for copies that were begun. They usually take less than a millisecond; a device that
@@ -115,14 +114,24 @@ struct fabric_staging {
     struct fabric_import *closing;
 };
 
+/* The transports and devices that UCX gets. */
+struct fabric_selection {
+    bool named;        /* The caller has named the transports, so they must work. */
+    bool none;         /* UCX is not opened. */
+    char tls[192];     /* UCX_TLS */
+    char devices[512]; /* UCX_NET_DEVICES; empty = not set. */
+};
+
 struct fabric {
-    ucp_context_h context;
+    ucp_context_h context; /* NULL = UCX is not open; then `worker` is NULL, too. */
     ucp_worker_h worker;
     ucp_mem_h memory;
     void *region;
     uint64_t region_bytes;
+    bool encrypted;    /* Data connections are. */
+    bool plain_region; /* The region is host memory that UCX did not allocate. */
     struct fabric_address address;
-    int fd;
+    int fd;                         /* -1 = UCX is not open. */
     bool messages_only;             /* CLEAVE_KV_WRITE=am: write by messages only. */
     bool ucx_only;                  /* CLEAVE_KV_WRITE is set: no copies device to device. */
     struct fabric_staging *staging; /* NULL = the region is host memory. */
@@ -132,7 +141,6 @@ struct fabric {
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
     struct fabric_op *free_ops;
-    uint64_t next_token;
 };
 
 struct link_flush {
@@ -152,6 +160,21 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
+/* A write that waits for a data connection. */
+struct data_write {
+    const uint8_t *memory;
+    size_t bytes;
+    uint64_t offset;
+    uint32_t epoch;
+    struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
+    size_t slot_bytes;        /* Size of the write when it was added. */
+};
+
+struct data_queue { /* Ring: entry n is at n % capacity. */
+    struct data_write *writes;
+    uint64_t first, count, capacity;
+};
+
 struct fabric_link {
     struct fabric *fabric;
     struct fabric_link *next;
@@ -160,11 +183,13 @@ struct fabric_link {
     uint64_t remote_region;
     uint64_t token;
     bool put;
+    bool data;   /* Writes travel over data connections. */
     bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
     char note[160];
     struct fabric_op *ops;
+    struct data_queue queue;    /* Of a link over data connections: writes that wait. */
     uint32_t epoch_writes;      /* Messages since the last flush. */
     struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;
@@ -181,6 +206,9 @@ struct fabric_link {
 /* fabric_region.c Allocates the region. Requires that the UCX context is open. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
+/* Lets no other user attach the shared memory of this process: UCX makes segments that its group may
+ * attach, too. */
+void fabric_segments_guard(void);
 void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
 /* Frees a device's region and the pinned memory. Call it after the worker is destroyed, because the
  * worker may send from pinned memory. */
@@ -209,6 +237,13 @@ void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 void fabric_link_flush_done(struct fabric_link *link, uint64_t number);
+
+/* fabric_select.c */
+void fabric_select(const struct fabric_options *options, struct fabric_selection *out);
+
+/* fabric_link_data.c Queues a write. On failure the link fails and the slot is released. */
+void fabric_link_data_add(struct fabric_link *link, const struct data_write *write);
+void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 
 /* fabric_link_staged.c */
 void fabric_link_stage(struct fabric_link *link, const struct staged_write *write);

@@ -72,13 +72,25 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     struct fabric_link *link = arg;
     (void)ep;
-    link->failure = status;
+    if (!link->data)
+        link->failure = status;
 }
 
-/* Opens the UCX endpoint of a link. */
-static enum status link_connect(struct fabric_link *link, const struct fabric_address *peer,
-                                struct error *error)
+/* The link's writes travel over data connections. */
+static void link_data(struct fabric_link *link)
 {
+    link->data = true;
+    link->put = false;
+    link->staged = link->fabric->staging != NULL;
+    snprintf(link->path, sizeof(link->path), "messages over %s%s",
+             link->fabric->encrypted ? "tls" : "tcp", link->staged ? ", staged" : "");
+}
+
+/* Opens the UCX endpoint of a link. Returns false if UCX does not reach the peer. */
+static bool link_connect(struct fabric_link *link, const struct fabric_address *peer)
+{
+    if (link->fabric->worker == NULL || peer->worker_bytes == 0)
+        return false;
     ucp_ep_params_t params = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -89,14 +101,16 @@ static enum status link_connect(struct fabric_link *link, const struct fabric_ad
     ucs_status_t status = ucp_ep_create(link->fabric->worker, &params, &link->ep);
     if (status != UCS_OK) {
         link->ep = NULL;
-        return error_set(error, ST_UNREACHABLE, "ucx: endpoint: %s", ucs_status_string(status));
+        return false;
     }
     if (peer->memory != FABRIC_MEMORY_DEVICE)
         status = ucp_ep_rkey_unpack(link->ep, peer->rkey, &link->rkey);
-    if (status != UCS_OK)
-        return error_set(error, ST_UNREACHABLE, "ucx: memory key: %s", ucs_status_string(status));
+    if (status != UCS_OK) {
+        link->rkey = NULL;
+        return false; /* The endpoint ends with the link. */
+    }
     link_choose(link, peer->memory);
-    return ST_OK;
+    return true;
 }
 
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
@@ -116,11 +130,9 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     }
     link->next = fabric->links;
     fabric->links = link;
-    enum status status = fabric_link_import(link, peer) ? ST_OK : link_connect(link, peer, error);
-    if (status != ST_OK) {
-        fabric_link_close(link);
-        return status;
-    }
+    if (!fabric_link_import(link, peer) && !link_connect(link, peer))
+        link_data(link);
+    fabric_segments_guard(); /* UCX may have made more. */
     *out = link;
     return ST_OK;
 }
@@ -142,6 +154,7 @@ void fabric_link_close(struct fabric_link *link)
         at = &(*at)->next;
     *at = link->next;
     fabric_link_unstage(link);
+    fabric_link_data_close(link);
     if (link->ep == NULL) {
         link_destroy(link);
         return;
@@ -311,7 +324,15 @@ static void write_message(struct fabric_link *link, const void *local, size_t by
 void fabric_link_send(struct fabric_link *link, const void *memory, size_t bytes,
                       uint64_t remote_offset, uint32_t epoch, struct fabric_slot *slot)
 {
-    if (link->put)
+    const struct data_write write = {.memory = memory,
+                                     .bytes = bytes,
+                                     .offset = remote_offset,
+                                     .epoch = epoch,
+                                     .slot = slot,
+                                     .slot_bytes = bytes};
+    if (link->data)
+        fabric_link_data_add(link, &write);
+    else if (link->put)
         write_put(link, memory, bytes, remote_offset, slot);
     else
         write_message(link, memory, bytes, remote_offset, epoch, slot);
@@ -331,8 +352,9 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
         fabric_link_stage(link, &write);
         return;
     }
-    if (link->put) {
-        write_put(link, local, bytes, remote_offset, NULL);
+    if (link->put || link->data) {
+        if (bytes > 0)
+            fabric_link_send(link, local, bytes, remote_offset, epoch, NULL);
         return;
     }
     while (bytes > 0 && link->failure == UCS_OK) {

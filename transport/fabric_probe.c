@@ -1,13 +1,11 @@
 /* fabric_probe: implements ucx_probe.h. UCX before 1.14 lists its resources only as text for
  * people. */
-#include "transport/fabric_internal.h"
 #include "transport/ucx_probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define REGION_BYTES ((uint64_t)1 << 20)
+#include <ucp/api/ucp.h>
 
 /* Reads lines such as "#      resource 1  :  md 1  dev 1  flags -- tcp/lo". */
 static void resources_read(const char *text, struct ucx_probe *out)
@@ -29,10 +27,10 @@ static void resources_read(const char *text, struct ucx_probe *out)
     }
 }
 
-static void memory_types_read(const struct fabric *fabric, struct ucx_probe *out)
+static void memory_types_read(ucp_context_h context, struct ucx_probe *out)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    if (ucp_context_query(fabric->context, &attr) != UCS_OK)
+    if (ucp_context_query(context, &attr) != UCS_OK)
         return;
     out->cuda = (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
     size_t at = 0;
@@ -42,27 +40,42 @@ static void memory_types_read(const struct fabric *fabric, struct ucx_probe *out
                                    at > 0 ? " " : "", ucs_memory_type_names[type]);
 }
 
-enum status ucx_probe(const char *tls, const char *devices, struct ucx_probe *out,
-                      struct error *error)
+/* Opens UCX's context without a worker, so that no port is opened. */
+static ucs_status_t context_open(ucp_context_h *out)
 {
-    const struct fabric_options options = {
-        .region_bytes = REGION_BYTES, .ucx_tls = tls, .ucx_devices = devices};
-    struct fabric *fabric;
+    ucp_config_t *config;
+    const ucp_params_t params = {
+        .field_mask = UCP_PARAM_FIELD_FEATURES,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_RMA | UCP_FEATURE_WAKEUP,
+    };
+    ucs_status_t status = ucp_config_read(NULL, NULL, &config);
+    if (status != UCS_OK)
+        return status;
+    if (getenv("UCX_LOG_LEVEL") == NULL)
+        (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
+    status = ucp_init(&params, config, out);
+    ucp_config_release(config);
+    return status;
+}
+
+enum status ucx_probe(struct ucx_probe *out, struct error *error)
+{
+    ucp_context_h context;
     char *text = NULL;
     size_t bytes = 0;
     *out = (struct ucx_probe){.cuda = false};
     snprintf(out->version, sizeof(out->version), "%s", ucp_get_version_string());
-    enum status status = fabric_open(&options, &fabric, error);
-    if (status != ST_OK)
-        return status;
-    memory_types_read(fabric, out);
+    ucs_status_t status = context_open(&context);
+    if (status != UCS_OK)
+        return error_set(error, ST_IO, "ucx: %s", ucs_status_string(status));
+    memory_types_read(context, out);
     FILE *stream = open_memstream(&text, &bytes);
     if (stream != NULL) {
-        ucp_context_print_info(fabric->context, stream);
+        ucp_context_print_info(context, stream);
         fclose(stream);
         resources_read(text, out);
     }
     free(text);
-    fabric_close(fabric);
+    ucp_cleanup(context);
     return ST_OK;
 }

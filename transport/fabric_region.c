@@ -2,8 +2,12 @@
  * memory. See fabric_internal.h. */
 #include "transport/fabric_internal.h"
 
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
+#include <unistd.h>
 
 /* Finds free address space for the region that is aligned to a huge page: the kernel attaches a
  * shared segment at any page, and without alignment no part of it can be a huge page. Returns NULL
@@ -20,10 +24,34 @@ static void *region_place(uint64_t bytes)
     return (void *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
 }
 
+/* Takes a segment's permissions away from all but its owner, if it is ours. */
+static void segment_guard(int id)
+{
+    struct shmid_ds segment;
+    if (shmctl(id, IPC_STAT, &segment) != 0 || segment.shm_perm.cuid != geteuid() ||
+        (segment.shm_perm.mode & 077) == 0)
+        return;
+    segment.shm_perm.mode &= 0700;
+    (void)shmctl(id, IPC_SET, &segment);
+}
+
+/* A segment's mapping is listed with the segment's id in the place of the inode. */
+void fabric_segments_guard(void)
+{
+    char line[512];
+    unsigned long id;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (strstr(line, "/SYSV") != NULL && sscanf(line, "%*s %*s %*s %*s %lu", &id) == 1)
+            segment_guard((int)id);
+    if (file != NULL)
+        fclose(file);
+}
+
 static bool knows_cuda(const struct fabric *fabric)
 {
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-    return ucp_context_query(fabric->context, &attr) == UCS_OK &&
+    return fabric->context != NULL && ucp_context_query(fabric->context, &attr) == UCS_OK &&
            (attr.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
@@ -56,6 +84,8 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
     if (!device->cuda)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "%s is not CUDA memory",
                  device->name);
+    else if (fabric->context == NULL)
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX is not open");
     else if (!knows_cuda(fabric))
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX %s knows no CUDA memory",
                  ucp_get_version_string());
@@ -77,11 +107,28 @@ void fabric_region_unmap(struct fabric *fabric)
 
 void fabric_region_free(struct fabric *fabric)
 {
+    if (fabric->plain_region)
+        munmap(fabric->region, fabric->region_bytes);
     if (fabric->staging == NULL)
         return;
     const struct device_memory *device = fabric->staging->device;
     fabric_staging_close(fabric);
     device->ops->free(device->self, fabric->region);
+}
+
+/* Allocates host memory without UCX. */
+static enum status plain_region_open(struct fabric *fabric, uint64_t bytes, struct error *error)
+{
+    void *region = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region == MAP_FAILED)
+        return error_set(error, ST_NO_MEMORY, "a KV region of %llu bytes: %s",
+                         (unsigned long long)bytes, strerror(errno));
+    fabric->region = region;
+    fabric->region_bytes = bytes;
+    fabric->plain_region = true;
+    (void)madvise(fabric->region, bytes, MADV_HUGEPAGE);
+    return ST_OK;
 }
 
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
@@ -90,6 +137,8 @@ enum status fabric_region_open(struct fabric *fabric, const struct fabric_option
     const uint64_t bytes = options->region_bytes;
     if (options->device != NULL)
         return device_region_open(fabric, options, error);
+    if (fabric->context == NULL)
+        return plain_region_open(fabric, bytes, error);
     ucp_mem_map_params_t params = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                       UCP_MEM_MAP_PARAM_FIELD_FLAGS,

@@ -138,7 +138,8 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return error_set(error, ST_INVALID, "hand-shake: memory = %u: want 0 to 2", hello.memory);
     /* Only its owner writes this memory directly, so it has no key. */
     bool keyless = hello.memory == FABRIC_MEMORY_DEVICE;
-    if (hello.region_bytes > 0 && (hello.worker_bytes == 0 || (hello.rkey_bytes == 0) != keyless))
+    bool addressed = hello.worker_bytes > 0; /* A process that does not use UCX has no address. */
+    if (hello.region_bytes > 0 && (hello.rkey_bytes > 0) != (addressed && !keyless))
         return error_set(error, ST_INVALID, "hand-shake: a region without an address");
     handshake.identity.role = hello.role;
     handshake.identity.metadata_hash = hello.metadata_hash;

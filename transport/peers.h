@@ -1,9 +1,11 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection) and ucx_greet.c (start of a connection: proofs and hand-shake). Only these files
- * include it. The transport's one thread runs all of it. */
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake) and ucx_data.c (data
+ * connections). Only these files include it. The one thread that owns the transport runs all of it.
+ * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
+#include "transport/address.h"
 #include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
@@ -29,11 +31,16 @@ enum frame_kind {
     FRAME_AUTH,    /* See auth.h for the three AUTH kinds. */
     FRAME_AUTH_REPLY,
     FRAME_AUTH_PROOF,
+    FRAME_DATA_WANTED, /* No payload: open data connections, because the sender wants to write. */
+    FRAME_DATA,        /* See ucx_data.c for the frames of data connections. */
+    FRAME_WRITE,
+    FRAME_TAKEN,
 };
 
 /* The frame that is awaited while PEER_GREETING. */
 enum greeting_step {
     GREETING_HELLO,
+    GREETING_TLS, /* No frame: the TLS hand-shake is under way. */
     GREETING_AUTH,
     GREETING_AUTH_REPLY,
     GREETING_AUTH_PROOF,
@@ -48,13 +55,22 @@ struct peer {
     struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
     bool accepted;
     struct stream stream;
-    bool watched_write;                   /* epoll watches the socket for EPOLLOUT. */
+    uint32_t watched;                     /* The epoll events that the socket is watched for. */
     struct addrinfo *addresses, *address; /* The addresses to try; the one being tried. */
     int64_t begun_us, heard_us, sent_us;
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
     uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
     struct handshake greeting;
+    /* A data connection: the connection that it belongs to. NULL = not a data connection. */
+    struct peer *control;
+    uint32_t data_count; /* Data connections that belong to this one. */
+    bool data_opened;    /* Data connections were opened or asked for. */
+    bool read_paused;    /* A data connection: too much received data waits for the device. */
+    bool input_left;     /* Received data may wait in the stream, of which epoll does not know. */
+    /* A data connection: bytes of WRITE frames, sent and known to have been taken by the peer;
+     * received, and reported to the peer. */
+    uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
     /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
     enum status failing;
     struct error why;
@@ -64,7 +80,10 @@ struct ucx {
     struct transport_options options;
     bool has_key;
     uint8_t key[TRANSPORT_KEY_BYTES];
-    struct fabric *fabric; /* NULL = no region. */
+    struct tls_keys *tls_keys; /* NULL = no key. */
+    uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
+    int64_t turn_end_us;       /* When progress returns. */
+    struct fabric *fabric;     /* NULL = no region. */
     struct peer *peers, *graveyard;
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
@@ -96,23 +115,49 @@ void peer_ready(struct peer *peer, uint32_t epoll_events);
 bool peer_settle(struct peer *peer);
 /* Reports peer_down for a failing peer and ends it. */
 void peer_finish(struct peer *peer);
+/* Has epoll watch the socket for what the peer waits for. */
+void peer_watch(struct peer *peer);
 /* Checks deadlines and sends heartbeats. */
 void peer_tick(struct peer *peer);
 
 /* ---- ucx_greet.c ---- */
 
+/* Continues the TLS hand-shake. Returns true if frames can be read. */
+bool peer_greet_tls(struct peer *peer);
 /* Begins the greeting. Requires a connected or accepted socket. */
 void peer_greet(struct peer *peer);
 /* Handles a frame of a peer that is not up yet. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* The largest frame that the peer may send now. It is small for a stranger. */
 size_t peer_greet_bytes_max(const struct peer *peer);
+/* Refuses a peer that began TLS with a process that has no key. */
+void peer_greet_foreign(struct peer *peer);
 /* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
 /* Sends REFUSE with the reason, and marks the peer as failing. */
 void peer_refuse(struct peer *peer, enum status why, const struct error *error);
 /* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
+
+/* ---- ucx_data.c ---- */
+
+/* Opens the data connections of a connection that is up, or asks the other side to. */
+void data_open(struct peer *control);
+/* Makes `peer` a data connection of `control`. */
+void data_attach(struct peer *peer, struct peer *control);
+/* Sends DATA: the key is proved on the data connection that this side has opened. */
+void data_begin(struct peer *peer);
+/* Handles DATA, which makes an accepted connection a data connection. */
+void data_accept(struct peer *peer, const uint8_t *data, size_t bytes);
+/* A connection ends: it leaves its control connection, and its data connections end. */
+void data_detach(struct peer *peer);
+void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+size_t data_frame_bytes_max(void);
+/* False while received data must stay in the network. */
+bool data_may_receive(const struct peer *peer);
+void data_received(struct peer *peer); /* All data that was there has been read. */
+/* Sends what waits for a data connection. Returns whether anything was done. */
+bool data_turn(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */

@@ -1,11 +1,12 @@
-/* stream: sends and receives whole frames in order on a non-blocking TCP socket. It owns the socket
- * and the two buffers. It does not know what frames mean, and never waits: the caller watches the
+/* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
+ * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know what frames mean, and never waits: the caller watches the
  * socket (for EPOLLOUT while stream_wants_write). Only files of this folder include it. The
  * transport's one thread calls it. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
 #include "common/status.h"
+#include "transport/tls.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,22 +27,51 @@ struct stream {
     bool failed;
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    uint8_t *out;
+    uint8_t *out; /* With TLS, these bytes are encrypted. */
     size_t out_head, out_tail, out_capacity;
+    struct tls *tls; /* NULL = not encrypted. */
+    bool tls_seen;   /* The first bytes of the other side were TLS. */
+    /* Received bytes that are not decrypted yet. */
+    uint8_t *sealed;
+    size_t sealed_head, sealed_tail, sealed_capacity;
 };
 
 void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
 /* Closes the socket and frees the buffers. May be called again. */
 void stream_done(struct stream *stream);
 
+/* Begins TLS, before anything is sent or received. */
+enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting);
+/* Continues the TLS hand-shake. Returns ST_OK if it is done; ST_IN_PROGRESS; ST_UNSUPPORTED if the
+ * other side does not speak TLS, after which the stream is not encrypted; an error of
+ * tls_handshake; ST_UNREACHABLE if the connection is closed or reset. */
+enum status stream_handshake(struct stream *stream, struct error *error);
+
 /* Sends as much as the socket takes at once, and queues the rest. Returns ST_NO_RESOURCE if the
  * queue is full, with nothing queued; ST_NO_MEMORY; or ST_UNREACHABLE if the connection is lost,
  * with a text that says how. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
+
+/* A frame whose payload is a head, then data. */
+struct stream_parts {
+    uint32_t kind;
+    const void *head;
+    size_t head_bytes;
+    const void *data;
+    size_t data_bytes;
+};
+
+/* Sends a frame like stream_send. `later`: only queues the frame, for a stream_flush by the caller;
+ * fewer and larger packets then carry several small frames. */
+enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
+                              struct error *error);
+size_t stream_queued_bytes(const struct stream *stream);
 /* Sends queued bytes; call it after EPOLLOUT. */
 enum status stream_flush(struct stream *stream, struct error *error);
 bool stream_wants_write(const struct stream *stream);
+/* True if the received bytes look like TLS, which the other side began and this side did not. */
+bool stream_sees_tls(const struct stream *stream);
 
 /* Reads once from the socket. Returns ST_OK if data arrived, ST_IN_PROGRESS if there is none,
  * ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame's payload is

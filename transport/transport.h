@@ -3,11 +3,13 @@
  *
  * Each pair of processes has one connection. Control messages travel in order on a TCP socket. The
  * socket also carries the hand-shake, and shows at once when a process has died. KV travels over
- * UCX (shared memory, TCP, InfiniBand), whose endpoint is made from the worker address in the
- * hand-shake, or from device to device if both are in one host. docs/transport.md explains why
- * there are two channels. A transport without a region (the gateway's) opens no UCX at all.
+ * UCX (shared memory, InfiniBand), whose endpoint is made from the worker address in the hand-shake,
+ * from device to device if both are in one host, or else over further TCP sockets. With a key, TCP
+ * sockets carry TLS. docs/transport.md explains why there are two channels. A transport without a region (the gateway's) opens no UCX at all.
  *
- * One event loop thread owns a transport and makes every call. Callbacks run only inside
+ * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines, and
+ * server/gateway/connections.c for the gateway. One event loop thread owns a transport and makes
+ * every call. Callbacks run only inside
  * transport_progress. The transport does not know requests: messages are bytes (message.h gives
  * them meaning), and KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
@@ -23,8 +25,8 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 9 sent 38 counters. */
-#define TRANSPORT_PROTOCOL_VERSION (10 + COUNTERS_SENT - 38)
+ * itself: version 11 sent 38 counters. */
+#define TRANSPORT_PROTOCOL_VERSION (11 + COUNTERS_SENT - 38)
 #define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -85,15 +87,22 @@ struct transport_options {
     const struct device_memory *device;
     uint32_t block_count; /* Sent to peers in struct transport_region_info. */
     uint64_t layer_stride_bytes;
-    const char *ucx_tls; /* UCX_TLS for this transport, such as "tcp"; NULL = UCX chooses. */
-    /* UCX_NET_DEVICES; "lo" keeps UCX's own sockets off the network. NULL = UCX chooses. */
-    const char *ucx_devices;
+    /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, and between
+     * hosts RDMA hardware. "none" = UCX is not opened. A peer that UCX does not reach is written
+     * over data connections. */
+    const char *ucx_tls;
+    const char *ucx_devices; /* UCX_NET_DEVICES; NULL = the active RDMA devices of this host. */
+    bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
+    /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
+    uint32_t data_connections;
+    /* Bytes sent over all data connections to a peer that it has not received; 0 = 8 MiB. */
+    uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
     /* The cluster's key, TRANSPORT_KEY_BYTES, copied. Each side proves that it has the key before
-     * anything else is read. NULL = no key: peers that have a key are refused, and no peer may open
-     * a device's memory. */
+     * anything else is read, and sockets are encrypted. NULL = no key and no encryption: peers that
+     * have a key are refused, and no peer may open a device's memory. */
     const uint8_t *key;
 };
 
@@ -142,6 +151,12 @@ struct transport_ops {
 };
 
 extern const struct transport_ops transport_ucx;
+
+#define TRANSPORT_DATA_CONNECTIONS_MAX 16u
+
+/* True if UCX with these transports (UCX_TLS, as in struct transport_options) may open a port on
+ * which anyone who reaches it can read and write the memory of this process. */
+bool transport_ucx_exposes(const char *ucx_tls);
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);

@@ -20,9 +20,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#define PROGRESS_US   5000
-#define EVENTS        64
-#define STRANGERS_MAX 256 /* Accepted connections that have not finished the hand-shake. */
+#define PROGRESS_US 5000
+#define EVENTS      64
+/* Steps of TLS hand-shakes in one iteration. A step costs some 0.2 ms. */
+#define HANDSHAKES_PER_TURN 8
+#define STRANGERS_MAX       256 /* Accepted connections that have not finished the hand-shake. */
 
 static int64_t now_us(void)
 {
@@ -57,7 +59,8 @@ static enum status descriptors_open(struct ucx *ucx)
     ucx->device_fd = fabric_device_fd(ucx->fabric);
     if (ucx->device_fd >= 0 && watch(ucx, ucx->device_fd, &ucx->device_fd) != ST_OK)
         return ST_IO;
-    return watch(ucx, fabric_fd(ucx->fabric), &ucx->fabric);
+    int fd = fabric_fd(ucx->fabric);
+    return fd < 0 ? ST_OK : watch(ucx, fd, &ucx->fabric);
 }
 
 static void descriptors_close(struct ucx *ucx)
@@ -81,19 +84,29 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.silence_ms = 5000;
     if (options->connect_ms == 0)
         ucx->options.connect_ms = 5000;
+    if (options->data_connections == 0)
+        ucx->options.data_connections = 2;
+    if (options->data_window_bytes == 0)
+        ucx->options.data_window_bytes = (uint64_t)8 << 20;
     ucx->has_key = options->key != NULL;
     if (ucx->has_key)
         memcpy(ucx->key, options->key, sizeof(ucx->key));
     ucx->options.key = NULL; /* The caller may free its key after this call. */
     ucx->now_us = now_us();
     enum status status = ST_OK;
+    if (ucx->has_key)
+        status = tls_keys_open(ucx->key, &ucx->tls_keys, error);
+    if (status != ST_OK)
+        goto undo_alloc;
     const struct fabric_options fabric = {
         .region_bytes = options->region_bytes,
         .device = options->device,
         .copy_ms = ucx->options.silence_ms,
         .share = ucx->has_key,
+        .encrypted = ucx->has_key,
         .ucx_tls = options->ucx_tls,
         .ucx_devices = options->ucx_devices,
+        .one_host = options->one_host,
     };
     if (options->region_bytes > 0)
         status = fabric_open(&fabric, &ucx->fabric, error);
@@ -112,6 +125,8 @@ undo_descriptors:
     descriptors_close(ucx);
     fabric_close(ucx->fabric);
 undo_alloc:
+    tls_keys_close(ucx->tls_keys);
+    secret_wipe(ucx->key, sizeof(ucx->key));
     free(ucx);
     return status;
 }
@@ -134,6 +149,7 @@ static void ucx_close(void *impl)
     graveyard_clear(ucx);
     descriptors_close(ucx);
     fabric_close(ucx->fabric);
+    tls_keys_close(ucx->tls_keys);
     secret_wipe(ucx->key, sizeof(ucx->key));
     free(ucx);
 }
@@ -305,7 +321,8 @@ static bool sockets_turn(struct ucx *ucx)
     struct epoll_event events[EVENTS];
     int count = epoll_wait(ucx->epoll_fd, events, EVENTS, 0);
     bool did = false;
-    for (int i = 0; i < count; i++) {
+    /* The events of the sockets that are left are reported again. */
+    for (int i = 0; i < count && (i == 0 || now_us() < ucx->turn_end_us); i++) {
         void *what = events[i].data.ptr;
         uint64_t ignored;
         /* Readable until UCX is armed. */
@@ -376,9 +393,10 @@ static void ucx_progress(void *impl)
     ucx->in_progress = true;
     graveyard_clear(ucx);
     ucx->now_us = now_us();
-    int64_t end_us = ucx->now_us + PROGRESS_US;
+    ucx->turn_end_us = ucx->now_us + PROGRESS_US;
     bool did = true;
-    while (did && ucx->now_us < end_us) {
+    while (did && ucx->now_us < ucx->turn_end_us) {
+        ucx->handshakes_left = HANDSHAKES_PER_TURN;
         did = ucx->fabric != NULL && fabric_turn(ucx);
         did = sockets_turn(ucx) || did;
         /* After the sockets, because a peer counts as silent only if its socket had no data. */

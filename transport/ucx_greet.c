@@ -3,6 +3,7 @@
  *
  *   connecting side                      accepting side
  *
+ *                    TLS hand-shake
  *   AUTH                  ───────────▶
  *                         ◀───────────   AUTH_REPLY
  *   check the proof
@@ -35,7 +36,7 @@ struct wire_refuse {
 };
 static_assert(sizeof(struct wire_refuse) == 264, "wire size");
 
-static void proof_begin(struct peer *peer);
+static void tls_begin(struct peer *peer);
 
 static void fail_text(struct peer *peer, enum status why, const char *text)
 {
@@ -89,12 +90,21 @@ static void hello_send(struct peer *peer)
     (void)peer_send(peer, FRAME_HELLO, frame, bytes);
 }
 
+/* What the connecting side sends when the key is proved. */
+static void greeting_send(struct peer *peer)
+{
+    if (peer->control != NULL)
+        data_begin(peer);
+    else
+        hello_send(peer);
+}
+
 void peer_greet(struct peer *peer)
 {
     if (peer->ucx->has_key)
-        proof_begin(peer);
+        tls_begin(peer);
     else if (!peer->accepted)
-        hello_send(peer);
+        greeting_send(peer);
 }
 
 /* ---- the key ---- */
@@ -111,6 +121,44 @@ static void proof_begin(struct peer *peer)
     (void)peer_send(peer, FRAME_AUTH, frame, auth_encode(&auth->connecting, frame));
 }
 
+/* Both sides use these words, so an operator finds them in either log. */
+#define KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
+
+static void tls_begin(struct peer *peer)
+{
+    peer->step = GREETING_TLS;
+    if (stream_secure(&peer->stream, peer->ucx->tls_keys, peer->accepted) != ST_OK)
+        fail_text(peer, ST_NO_MEMORY, "out of memory");
+    else if (!peer->accepted)
+        (void)peer_greet_tls(peer);
+}
+
+bool peer_greet_tls(struct peer *peer)
+{
+    struct error error = {{0}};
+    struct ucx *ucx = peer->ucx;
+    if (peer->stream.tls == NULL)
+        return true; /* The other side speaks no TLS: its first frame shows what it is. */
+    if (ucx->handshakes_left == 0) {
+        ucx_more(ucx);
+        return false;
+    }
+    ucx->handshakes_left--;
+    enum status status = stream_handshake(&peer->stream, &error);
+    if (status == ST_OK) {
+        tls_channel(peer->stream.tls, peer->auth.channel);
+        proof_begin(peer);
+    } else if (status == ST_MISMATCH) {
+        error_prefix(&error, KEYS_DIFFER);
+    }
+    peer_watch(peer);
+    if (status != ST_OK && status != ST_IN_PROGRESS && status != ST_UNSUPPORTED) {
+        peer_greet_explain(peer, &error);
+        peer_fail(peer, status, &error);
+    }
+    return (status == ST_OK || status == ST_UNSUPPORTED) && peer->failing == ST_OK;
+}
+
 /* No machine connects to itself, so a peer with our name sends our own words back to us. */
 static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
 {
@@ -118,7 +166,8 @@ static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
     return side->role == (uint32_t)own->role && strcmp(side->name, own->name) == 0;
 }
 
-#define OURSELVES "it has the same name as this process"
+#define PATH_LATER "a path chosen at the first write"
+#define OURSELVES  "it has the same name as this process"
 
 static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 {
@@ -140,9 +189,6 @@ static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
     size_t size = auth_reply_encode(&auth->accepting, proof, frame);
     (void)peer_send(peer, FRAME_AUTH_REPLY, frame, size);
 }
-
-/* Both sides use these words, so an operator finds them in either log. */
-#define KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
 
 static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
 {
@@ -167,7 +213,7 @@ static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
     auth_proof(peer->ucx->key, auth, AUTH_BY_CONNECTING, proof);
     peer->step = GREETING_HELLO;
     if (peer_send(peer, FRAME_AUTH_PROOF, proof, sizeof(proof)) == ST_OK)
-        hello_send(peer);
+        greeting_send(peer);
 }
 
 static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
@@ -234,7 +280,7 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
     memcpy(peer->base.path, "messages only", sizeof("messages only"));
     /* Usually the connecting side writes. If this side writes, the first write opens a link. */
     if (writable && peer->accepted)
-        memcpy(peer->base.path, "ucx, opens when written", sizeof("ucx, opens when written"));
+        memcpy(peer->base.path, PATH_LATER, sizeof(PATH_LATER));
     else if (writable)
         (void)peer_link(peer);
     if (peer->failing == ST_OK)
@@ -263,6 +309,11 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes)
 
 /* Handles a frame other than the awaited one. The usual cause is two configurations that do not
  * agree. */
+void peer_greet_foreign(struct peer *peer)
+{
+    refuse_text(peer, ST_MISMATCH, "it has a cluster key, and here is none (cluster/key_file)");
+}
+
 static void out_of_turn(struct peer *peer, uint32_t kind)
 {
     char text[96];
@@ -270,7 +321,7 @@ static void out_of_turn(struct peer *peer, uint32_t kind)
     if (kind == FRAME_HELLO && peer->ucx->has_key) {
         refuse_text(peer, ST_MISMATCH, "it has no cluster key, and here is one (cluster/key_file)");
     } else if (proof && !peer->ucx->has_key) {
-        refuse_text(peer, ST_MISMATCH, "it has a cluster key, and here is none (cluster/key_file)");
+        peer_greet_foreign(peer);
     } else {
         snprintf(text, sizeof(text), "not a peer of this kind (first frame: %u)", kind);
         fail_text(peer, ST_INVALID, text);
@@ -281,12 +332,15 @@ void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, siz
 {
     static const uint32_t awaited[] = {
         [GREETING_HELLO] = FRAME_HELLO,
+        [GREETING_TLS] = UINT32_MAX, /* None. */
         [GREETING_AUTH] = FRAME_AUTH,
         [GREETING_AUTH_REPLY] = FRAME_AUTH_REPLY,
         [GREETING_AUTH_PROOF] = FRAME_AUTH_PROOF,
     };
     if (kind == FRAME_REFUSE && !peer->accepted)
         peer_refused(peer, data, bytes);
+    else if (kind == FRAME_DATA && peer->accepted && peer->step == GREETING_HELLO)
+        data_accept(peer, data, bytes);
     else if (kind != awaited[peer->step])
         out_of_turn(peer, kind);
     else if (kind == FRAME_HELLO)

@@ -1,7 +1,6 @@
 /* ucx_peer: the life of one connection: socket, frames, heartbeats, end. See peers.h; ucx_greet.c
  * contains its start. A callback may end any peer, so the state is checked again after each
  * callback. */
-#include "transport/address.h"
 #include "transport/peers.h"
 
 #include <assert.h>
@@ -13,7 +12,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define RECEIVES_PER_TURN 16
+#define RECEIVES_PER_TURN 8
 
 void peer_fail(struct peer *peer, enum status why, const struct error *error)
 {
@@ -21,8 +20,10 @@ void peer_fail(struct peer *peer, enum status why, const struct error *error)
         return;
     peer->failing = why;
     error_set(&peer->why, why, "%s", error->text);
-    error_prefix(&peer->why, "%s",
-                 peer->base.identity.name[0] != 0 ? peer->base.identity.name : peer->base.address);
+    if (peer->control == NULL) /* Else the control connection, which then fails, adds the name. */
+        error_prefix(&peer->why, "%s",
+                     peer->base.identity.name[0] != 0 ? peer->base.identity.name
+                                                      : peer->base.address);
     ucx_more(peer->ucx);
 }
 
@@ -51,6 +52,7 @@ void peer_end(struct peer *peer)
     if (!peer->stream.failed && peer->stream.fd >= 0 && peer->state == PEER_UP)
         (void)stream_flush(&peer->stream, &ignored);
     peer->state = PEER_DEAD;
+    data_detach(peer);
     fabric_link_settle(peer->link); /* Before the other side learns of the end. */
     stream_done(&peer->stream);
     fabric_link_close(peer->link);
@@ -66,15 +68,16 @@ void peer_end(struct peer *peer)
     ucx->graveyard = peer;
 }
 
-/* Has epoll watch the socket for EPOLLOUT if the peer is connecting or has queued frames. */
-static void peer_watch(struct peer *peer)
+/* EPOLLOUT if the peer is connecting or has queued frames. */
+void peer_watch(struct peer *peer)
 {
-    bool want = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
-    if (want == peer->watched_write || peer->stream.fd < 0)
+    bool write = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
+    uint32_t want = (peer->read_paused ? 0 : EPOLLIN) | (write ? EPOLLOUT : 0);
+    if (want == peer->watched || peer->stream.fd < 0)
         return;
-    struct epoll_event event = {.events = EPOLLIN | (want ? EPOLLOUT : 0), .data.ptr = peer};
+    struct epoll_event event = {.events = want, .data.ptr = peer};
     if (epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_MOD, peer->stream.fd, &event) == 0)
-        peer->watched_write = want;
+        peer->watched = want;
 }
 
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes)
@@ -97,7 +100,7 @@ static enum status socket_watch(struct peer *peer, int fd)
     int on = 1;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT, .data.ptr = peer};
-    peer->watched_write = true;
+    peer->watched = event.events;
     stream_init(&peer->stream, fd);
     return epoll_ctl(peer->ucx->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? ST_OK : ST_IO;
 }
@@ -220,8 +223,12 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     struct error error;
     if (peer->state != PEER_UP)
         peer_greet_frame(peer, kind, data, bytes);
+    else if (peer->control != NULL)
+        data_frame(peer, kind, data, bytes);
     else if (kind == FRAME_REFUSE)
         peer_refused(peer, data, bytes);
+    else if (kind == FRAME_DATA_WANTED && !peer->accepted)
+        data_open(peer);
     else if (kind == FRAME_MESSAGE)
         options->events.message(options->self, &peer->base, data, bytes);
     else if (kind == FRAME_FLUSH)
@@ -234,11 +241,36 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     }
 }
 
+/* The largest frame that the peer may send now. */
+static size_t frame_bytes_max(const struct peer *peer)
+{
+    if (peer->state != PEER_UP)
+        return peer_greet_bytes_max(peer);
+    return peer->control != NULL ? data_frame_bytes_max() : LIMIT_MESSAGE_BYTES;
+}
+
+/* A data connection must not read on while the device has too much to copy. */
+static bool receive_pause(struct peer *peer)
+{
+    if (peer->state != PEER_UP || peer->control == NULL || data_may_receive(peer))
+        return false;
+    peer->read_paused = true;
+    peer_watch(peer);
+    return true;
+}
+
 static void peer_receive(struct peer *peer)
 {
     struct error error;
-    for (int i = 0; i < RECEIVES_PER_TURN; i++) {
-        size_t most = peer->state == PEER_UP ? LIMIT_MESSAGE_BYTES : peer_greet_bytes_max(peer);
+    peer->input_left = false;
+    if (peer->state == PEER_GREETING && peer->step == GREETING_TLS && !peer_greet_tls(peer))
+        return;
+    for (int i = 0; !receive_pause(peer); i++) {
+        if (i == RECEIVES_PER_TURN) {
+            peer->input_left = true;
+            return;
+        }
+        size_t most = frame_bytes_max(peer);
         enum status status = stream_receive(&peer->stream, most, &error);
         if (status == ST_IN_PROGRESS)
             return;
@@ -248,6 +280,10 @@ static void peer_receive(struct peer *peer)
             return;
         }
         peer->heard_us = peer->ucx->now_us;
+        if (peer->state == PEER_GREETING && !peer->ucx->has_key && stream_sees_tls(&peer->stream)) {
+            peer_greet_foreign(peer);
+            return;
+        }
         struct stream_frame head;
         const uint8_t *payload;
         while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
@@ -277,6 +313,8 @@ void peer_ready(struct peer *peer, uint32_t epoll_events)
     }
     if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && peer->failing == ST_OK)
         peer_receive(peer);
+    if (peer->state == PEER_UP && peer->control != NULL && peer->failing == ST_OK)
+        data_received(peer);
 }
 
 /* ---- what UCX did, time, and the end ---- */
@@ -305,6 +343,8 @@ struct fabric_link *peer_link(struct peer *peer)
     memcpy(peer->base.path, path, strlen(path) + 1);
     const char *note = fabric_link_note(peer->link);
     memcpy(peer->base.note, note, strlen(note) + 1);
+    if (fabric_link_by_data(peer->link))
+        data_open(peer);
     return peer->link;
 }
 
@@ -314,8 +354,16 @@ bool peer_settle(struct peer *peer)
     struct error error;
     uint64_t cookie;
     bool did = false;
-    if (peer->state != PEER_UP || peer->failing != ST_OK)
+    if (peer->failing != ST_OK)
         return false;
+    if (peer->input_left) {
+        peer_ready(peer, EPOLLIN);
+        return true;
+    }
+    if (peer->state != PEER_UP)
+        return false;
+    if (peer->control != NULL)
+        return data_turn(peer);
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);
@@ -342,6 +390,11 @@ void peer_finish(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     uint64_t cookie;
+    if (peer->control != NULL) {
+        peer_fail(peer->control, peer->failing, &peer->why);
+        peer_end(peer);
+        return;
+    }
     while (peer->link != NULL && peer->state == PEER_UP &&
            fabric_link_flushed(peer->link, true, &cookie))
         options->events.flushed(options->self, &peer->base, cookie, peer->failing);
@@ -372,7 +425,8 @@ void peer_tick(struct peer *peer)
         peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }
-    if (peer->state != PEER_UP || peer->failing != ST_OK)
+    /* The control connection notices the peer's silence. */
+    if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control != NULL)
         return;
     if (now - peer->heard_us > (int64_t)options->silence_ms * 1000) {
         error_set(&error, ST_TIMED_OUT, "silent for %u ms", options->silence_ms);

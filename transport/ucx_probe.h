@@ -1,6 +1,6 @@
-/* ucx_probe: reports what the installed UCX can do. `cleave doctor` calls it, in a process of its
- * own and on one thread, because it opens UCX as a transport does and closes it again: no other
- * part of the process may have UCX open. It connects to no peer and measures nothing.
+/* ucx_probe: reports what the installed UCX can do, more than machines use by default. `cleave
+ * doctor` calls it, in a process of its own and on one thread, because UCX reads its environment
+ * once: no other part of the process may have UCX open. It opens no port, connects to no peer and measures nothing.
  * fabric_probe.c implements it. */
 #ifndef TRANSPORT_UCX_PROBE_H
 #define TRANSPORT_UCX_PROBE_H
@@ -21,9 +21,7 @@ struct ucx_probe {
     char resources[UCX_PROBE_RESOURCES_MAX][32]; /* "transport/device", such as "tcp/eth0". */
 };
 
-/* `tls` and `devices` are as in struct transport_options. out->version is set even after an
- * error. */
-enum status ucx_probe(const char *tls, const char *devices, struct ucx_probe *out,
-                      struct error *error);
+/* out->version is set even after an error. */
+enum status ucx_probe(struct ucx_probe *out, struct error *error);
 
 #endif

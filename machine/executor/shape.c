@@ -121,6 +121,11 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                           shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
 }
 
+static const char *value_or_null(const char *value)
+{
+    return value[0] != 0 ? value : NULL;
+}
+
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape)
 {
@@ -136,8 +141,11 @@ struct transport_options machine_shape_transport(const struct config *config,
             },
         .block_count = shape->arena.block_count,
         .layer_stride_bytes = shape->arena.layer_stride_bytes,
-        .ucx_tls = config->transport.tls[0] != 0 ? config->transport.tls : NULL,
-        .ucx_devices = config_is_loopback(config) ? "lo" : NULL,
+        .ucx_tls = value_or_null(config->transport.ucx_transports),
+        .ucx_devices = value_or_null(config->transport.ucx_devices),
+        .one_host = config_is_loopback(config),
+        .data_connections = config->transport.data_connections,
+        .data_window_bytes = config->transport.data_window_bytes,
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,

@@ -52,6 +52,23 @@ static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uin
     return !sc->options.answers_grow || tokens > most ? most : tokens;
 }
 
+/* Returns false if no machine can ever hold the request. A request of one token has no token machine:
+ * its prompt runs in the share of memory that a mixed machine keeps for prompts. If every machine's
+ * share is too small for the prompt, the request becomes one that decodes, which may use the whole
+ * memory of a mixed machine. */
+static bool request_possible(const struct sched_cluster *sc, struct cluster_request *request)
+{
+    if (cluster_route_possible(sc, request))
+        return true;
+    if (request->output_tokens > 0)
+        return false;
+    request->output_tokens = request->answer_memory = 1;
+    if (cluster_route_possible(sc, request))
+        return true;
+    request->output_tokens = request->answer_memory = 0;
+    return false;
+}
+
 static void waiting_add(struct sched_cluster *sc, uint32_t id)
 {
     struct cluster_request *request = &sc->requests[id];
@@ -229,7 +246,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
             return;
         }
         enum route_result result = ROUTE_STRANDED;
-        if (!cluster_route_possible(sc, request)) {
+        if (!request_possible(sc, request)) {
             waiting_refuse(sc, id, SCHED_REFUSED_LARGE, 0, out);
             id = next;
             continue;
@@ -340,7 +357,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     prefixes_arrived(sc, id, &event->prefix);
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
-    if (cluster_route_possible(sc, request) && refuse_late(sc, id, out)) {
+    if (request_possible(sc, request) && refuse_late(sc, id, out)) {
         out->more = sc->untold > 0;
         return;
     }

@@ -1,10 +1,11 @@
 /* completion_internal: private to completion.c (tokens and ends) and completion_write.c (JSON
- * text). Everything runs on the gateway's loop thread. */
+ * text). No other file includes it. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
 #include "server/http/completion.h"
 
+/* A prompt as token ids. It belongs to the completion; several choices can use it. */
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
@@ -12,6 +13,7 @@ struct token_prompt {
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
 
+/* One answer of a completion: one request at the gateway. */
 struct choice {
     struct completion *completion;
     struct gateway_request *request; /* NULL = not submitted, ended or released. */

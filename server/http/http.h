@@ -1,7 +1,7 @@
 /* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, the routes, and each
- * request from its first byte until the client has the whole response or has gone. The gateway's
- * loop thread makes every call. It knows neither machines (gateway.h) nor the text of answers
- * (completion.h, api_*.h).
+ * request from its first byte until the client has the whole response or has gone. The files
+ * server/serve*.c make every call, on the gateway's loop thread. It knows neither machines
+ * (gateway.h) nor the text of answers (completion.h, server/api/).
  *
  * Why an external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the
  * number of ready events is a multiple of 128, and a resume from another thread loses wake-ups.

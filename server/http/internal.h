@@ -1,6 +1,7 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
- * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c (endpoints) and admin.c
- * (endpoints under /admin). Everything runs on the gateway's loop thread. */
+ * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c
+ * (endpoints) and admin.c (endpoints under /admin). No other file includes it. Everything runs on
+ * the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 

@@ -1,6 +1,7 @@
 /* http_tls: the certificate for HTTP over TLS, which can be replaced while serving. One per
- * process, because libmicrohttpd's callback has no context argument. The loop thread makes every
- * call. */
+ * process, because libmicrohttpd's callback has no context argument. server/serve*.c read and
+ * replace the certificate; libmicrohttpd calls http_tls_pick for each new connection. All calls are
+ * on the gateway's loop thread. It checks no client certificates. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 

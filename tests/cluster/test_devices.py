@@ -107,9 +107,9 @@ MIXES = {
     "GPU to CPU": machines(1, 1, prompt_keys=GPU),
     "CPU to GPU": machines(1, 1, token_keys=GPU),
     "GPU to GPU": machines(1, 1, prompt_keys=GPU, token_keys=GPU),
-    "GPU to CPU over TCP": machines(1, 1, {"tls": "tcp"}, prompt_keys=GPU),
-    "CPU to GPU over TCP": machines(1, 1, {"tls": "tcp"}, token_keys=GPU),
-    "GPU to GPU over TCP": machines(1, 1, {"tls": "tcp"}, prompt_keys=GPU, token_keys=GPU),
+    "GPU to CPU over TCP": machines(1, 1, {"ucx_transports": "none"}, prompt_keys=GPU),
+    "CPU to GPU over TCP": machines(1, 1, {"ucx_transports": "none"}, token_keys=GPU),
+    "GPU to GPU over TCP": machines(1, 1, {"ucx_transports": "none"}, prompt_keys=GPU, token_keys=GPU),
     "GPU to GPU in one piece": machines(1, 1, prompt_keys=GPU, token_keys=GPU) | {"kv": {**KV, "transfer": "one-piece"}},
     "stages of GPUs": machines(1, 1, prompt_keys={"stages": [GPU, GPU]}, token_keys={"stages": [GPU, GPU, GPU]}),
     "stages of GPU and CPU": machines(1, 1, prompt_keys={"stages": [GPU, {"device": "cpu"}]},
@@ -214,7 +214,7 @@ def drained(want):
 
 
 def killed(want):
-    config = machines(2, 2, {"tls": "tcp"}, prompt_keys=GPU, token_keys=GPU)
+    config = machines(2, 2, {"ucx_transports": "none"}, prompt_keys=GPU, token_keys=GPU)
     for ucx in (None, "am") if ALL else (None,):  # device to device, and staged
         killed_by(want, config, ucx)
 
@@ -240,7 +240,7 @@ def killed_by(want, config, ucx):
 
 def failing(want):
     """Each device fails after a number of copies, and its machine is started again."""
-    config = machines(2, 2, {"tls": "tcp"}, prompt_keys=GPU, token_keys=GPU)
+    config = machines(2, 2, {"ucx_transports": "none"}, prompt_keys=GPU, token_keys=GPU)
     config["kv"] = {**KV, "prefix_cache": False}
     # From device to device KV goes in few copies.
     for ucx, copies in ((None, 40), ("am", 250)) if ALL else ((None, 40),):

@@ -20,7 +20,7 @@ KEY = "a cluster key of more than 32 bytes\n"
 PROMPT = "The history of computing spans many centuries. " * 40  # six batches
 CONFIG = {"model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]}, "cluster": {"key_file": "cluster.key"},
           "threads": 1, "kv": {"memory": "64MiB", "prefix_cache": False}, "scheduler": {"prompt_batch_tokens": 64},
-          "transport": {"tls": "tcp", "heartbeat_ms": 200, "silence_ms": 3000}}
+          "transport": {"ucx_transports": "none", "heartbeat_ms": 200, "silence_ms": 3000}}
 
 
 def outside():

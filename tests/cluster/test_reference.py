@@ -21,7 +21,8 @@ from cluster import DATA, DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
 
 CONFIGS = {
     "shm": {},
-    "tcp": {"transport": {"tls": "tcp"}},
+    "tcp": {"transport": {"ucx_transports": "none"}},
+    "ucx over tcp": {"transport": {"ucx_transports": "tcp"}},
     "mixed": {"pools": {"mixed": 1}},
     "many": {"pools": {"prompt": 2, "token": 2}},
 }

@@ -125,8 +125,8 @@ def check(what, config, want):
         cluster.wait_all_free()
         if "mixed" not in config["pools"]:
             assert cluster.metric("cleave_transfers_total") >= 8, cluster.logged()
-            path = "am over tcp" if "tls" in config.get("transport", {}) else "put over sysv"
-            wait_until(lambda: f"link to t0 is up: ucx {path}" in cluster.logged(), f"a link by {path}", cluster=cluster)
+            path = "messages over tls" if "ucx_transports" in config.get("transport", {}) else "ucx put over sysv"
+            wait_until(lambda: f"link to t0 is up: {path}" in cluster.logged(), f"a link by {path}", cluster=cluster)
         pids = [*cluster.children().values(), *stages.values()]
         assert cluster.stop() == 0, cluster.logged()
         said = cluster.logged()
@@ -161,7 +161,7 @@ def shapes(few):
 def tcp(few):
     kinds = (("5 and 3 stages", 5, 3), ("replicas", TWICE, WIDE), ("1 and unequal stages", 1, UNEQUAL))
     for name, prompt, token in kinds[:2] if few else kinds:
-        yield f"{name} over TCP", {**machines(prompt, token), "transport": {**BASE["transport"], "tls": "tcp,self"}}
+        yield f"{name} over TCP", {**machines(prompt, token), "transport": {**BASE["transport"], "ucx_transports": "none"}}
 
 
 PRESSED = 18  # streams

@@ -52,7 +52,7 @@ class Hosts:
                        "machines": {"p0": {"address": "10.77.0.1:7400", "local": False, "stages": prompt},
                                     "t0": {"address": token_address, "local": False, "stages": token}},
                        "cluster": {"key_file": "cluster.key"},
-                       "transport": {"tls": "tcp,self", "heartbeat_ms": 200, "silence_ms": silence_ms},
+                       "transport": {"ucx_transports": "none", "heartbeat_ms": 200, "silence_ms": silence_ms},
                        "scheduler": {**BASE["scheduler"], "adaptive_pools": adaptive}}
 
     def __enter__(self):
@@ -128,7 +128,7 @@ def check(spaces, what, prompt, token, want):
             assert have == expected, (what, bodies, have, expected, hosts.cluster.logged())
         hosts.cluster.wait_all_free()
         wait_until(lambda: hosts.cluster.metric("cleave_transfers_total") >= 8, "8 transfers", cluster=hosts.cluster)
-        wait_until(lambda: "link to t0 is up: ucx am over tcp" in hosts.said(), "the link is logged", cluster=hosts.cluster)
+        wait_until(lambda: "link to t0 is up: messages over tls" in hosts.said(), "the link is logged", cluster=hosts.cluster)
         print(f"{what}, between namespaces: the same bytes, ready after {ready - begun:.1f} s, "
               f"answered in {time.monotonic() - ready:.1f} s", flush=True)
 

@@ -61,7 +61,7 @@ def configs(few):
     yield (2, 2), "a mixed machine of 2 ranks", mixed(ranks(2)), 2
     yield (2, 2), "a mixed machine of 3 stages of 2 ranks", mixed(ranks(2, stages=3)), 6
     yield (2, 2), "replicas and 5 stages of 2 ranks, over TCP", {
-        **machines(ranks(2, stages=REPLICAS), ranks(2, stages=5)), "transport": {**BASE["transport"], "tls": "tcp,self"}}, 16
+        **machines(ranks(2, stages=REPLICAS), ranks(2, stages=5)), "transport": {**BASE["transport"], "ucx_transports": "none"}}, 16
     for prompt in (1, 2, 3):
         for token in (1, 2, 3):
             if (prompt, token) not in ((1, 1), (2, 2), (3, 1), (1, 2)):

@@ -39,7 +39,7 @@ static void test_default(void)
     CHECK(strcmp(config.kv.dtype, "auto") == 0 && strcmp(config_kv_dtype(&config), "i16") == 0 &&
           strcmp(config.kv.transfer, "auto") == 0);
     CHECK(config.transport.heartbeat_ms == 1000 && config.transport.silence_ms == 5000);
-    CHECK(config.transport.connect_ms == 5000 && config.transport.tls[0] == 0);
+    CHECK(config.transport.connect_ms == 5000 && config.transport.ucx_transports[0] == 0);
     CHECK(config.slo.ttft_ms == 500 && config.slo.tbt_ms == 50);
     CHECK(config.machine_count == 2);
     CHECK(strcmp(config.machines[0].name, "prompt-0") == 0 && config.machines[0].local);
@@ -505,7 +505,7 @@ static void test_round_trip(uint64_t seed)
         {"machines/x/local", "true"},
         {"machines/prompt-0/kv_memory", "7GiB"},
         {"model", "a \"b\" \xc3\xa9"},
-        {"transport/tls", "tcp"},
+        {"transport/ucx_transports", "tcp"},
         {"slo/ttft_ms", "1"},
         {"http/body_bytes_max", "1025"},
         {"kv/transfer", "one-piece"},
@@ -528,6 +528,22 @@ static void test_round_trip(uint64_t seed)
         check_same(&config, &back);
         CHECK(strcmp(config.source, back.source) == 0 && strcmp(config.model, back.model) == 0);
     }
+}
+
+/* The old name of a key sets the same field and leaves a warning. */
+static void test_renamed(void)
+{
+    static const char text[] = "{\"transport\": {\"tls\": \"tcp,self\"}}";
+    static const char now[] = "{\"transport\": {\"ucx_transports\": \"tcp,self\"}}";
+    struct config config;
+    struct error error = {{0}};
+    CHECKF(config_parse(text, strlen(text), "c", &config, &error) == ST_OK, "%s", error.text);
+    CHECK(strcmp(config.transport.ucx_transports, "tcp,self") == 0);
+    CHECK(strcmp(config.renamed, "/transport/tls is now /transport/ucx_transports") == 0);
+    CHECK(config_parse(now, strlen(now), "c", &config, &error) == ST_OK);
+    CHECK(strcmp(config.transport.ucx_transports, "tcp,self") == 0 && config.renamed[0] == 0);
+    CHECK(config_set(&config, "--set", "transport/tls", "sysv", &error) == ST_OK);
+    CHECK(strcmp(config.transport.ucx_transports, "sysv") == 0 && config.renamed[0] != 0);
 }
 
 static void file_make(const char *path, const char *text)
@@ -688,6 +704,7 @@ int main(int argc, char **argv)
     test_machine();
     test_set();
     test_round_trip(seed);
+    test_renamed();
     test_files();
     test_examples();
     test_kv_dtype();

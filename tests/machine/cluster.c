@@ -169,7 +169,8 @@ static void config_fill(struct cluster *c)
     config->scheduler.mixed_prompt_tokens = c->options.prompt_batch_tokens / 2;
     config->kv.layerwise_threshold_tokens = 64;
     if (c->options.tls != NULL)
-        snprintf(config->transport.tls, sizeof(config->transport.tls), "%s", c->options.tls);
+        snprintf(config->transport.ucx_transports, sizeof(config->transport.ucx_transports), "%s",
+                 c->options.tls);
     config->machine_count = c->options.machine_count;
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
         struct config_machine *machine = &config->machines[i];

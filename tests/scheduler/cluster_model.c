@@ -482,6 +482,18 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
     return (!known[0] || fits[0]) && (r->output_tokens == 0 || !known[1] || fits[1]);
 }
 
+/* As ever_possible. A request of one token whose prompt fits no machine's share becomes one that
+ * decodes, if that is possible. */
+static bool ever_possible_changed(const struct model *m, struct model_request *r)
+{
+    if (ever_possible(m, r) || r->output_tokens > 0)
+        return ever_possible(m, r);
+    r->output_tokens = r->answer_memory = 1;
+    if (!ever_possible(m, r))
+        r->output_tokens = r->answer_memory = 0;
+    return r->output_tokens > 0;
+}
+
 /* ---- what follows ---- */
 
 /* It waits no longer: it is routed, or goes without a turn. */
@@ -537,7 +549,7 @@ static void follow(struct model *m)
         struct look l = {.m = m, .r = r, .thresholds = true};
         struct chosen c;
         l.flexible = (m->options.adaptive && m->paired) || covers(m);
-        if (!ever_possible(m, r)) {
+        if (!ever_possible_changed(m, r)) {
             waits_end(m, r, false);
             act(m, SCHED_REFUSE, id)->why = SCHED_REFUSED_LARGE;
         } else if (choose(&l, &c)) {
@@ -613,7 +625,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
                                            .resumed = r->resumed},
                     m->now_us);
     int64_t at = earliest_us(m, r, false);
-    if (ever_possible(m, r) && most > 0 && !r->resumed && at > most) {
+    if (ever_possible_changed(m, r) && most > 0 && !r->resumed && at > most) {
         bool never = earliest_us(m, r, true) > most;
         waits_end(m, r, false);
         struct sched_action *action = act(m, SCHED_REFUSE, event->request);

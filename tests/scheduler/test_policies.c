@@ -268,6 +268,39 @@ static void test_keys(void)
     sched_cluster_close(sc);
 }
 
+/* Mixed machines keep a part of their memory for prompts of others. A prompt above that part with an
+ * answer of one token runs where it may use the whole memory; before, it was refused as too large,
+ * as was an answer that was preempted before its last token. */
+static void test_one_token_uses_whole_memory(void)
+{
+    const struct sched_cluster_options options = {
+        .request_count = REQUESTS, .machine_count = MACHINES, .queue_requests_max = REQUESTS};
+    CHECK(sched_cluster_open(&options, &sc) == ST_OK);
+    now_us = 0;
+    for (uint32_t i = 0; i < 2; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_UP,
+                                  .machine = i,
+                                  .pool = POOL_MIXED,
+                                  .kv_tokens = 304,
+                                  .mixed_kv_tokens = 128});
+    for (uint32_t prompt = 127; prompt <= 305; prompt++) {
+        bool resumed = prompt % 2 == 1;
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .prompt_tokens = prompt, .resumed = resumed});
+        CHECK(actions.count == 1);
+        const struct sched_action *action = &actions.items[0];
+        if (prompt >= 304) { /* the answer's token has no place */
+            CHECK(action->kind == SCHED_REFUSE && action->why == SCHED_REFUSED_LARGE);
+            continue;
+        }
+        CHECK(action->kind == SCHED_ROUTE);
+        CHECK(action->peer == (prompt <= 128 ? SCHED_NO_MACHINE : action->machine));
+        tell((struct sched_event){.kind = SCHED_PREFILLED});
+        tell((struct sched_event){.kind = SCHED_ENDED, .output_tokens = 1});
+    }
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -278,5 +311,6 @@ int main(void)
     test_prefix();
     test_deadline();
     test_keys();
+    test_one_token_uses_whole_memory();
     return 0;
 }

@@ -8,13 +8,13 @@
 #include "transport/stream.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define REGION ((uint64_t)1 << 20)
 
-enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, HELLO = 1, REFUSE };
+enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, DATA = 11, HELLO = 1, REFUSE };
 
 static const uint8_t key_a[TRANSPORT_KEY_BYTES] = "the key of this cluster, 32 byte";
 static const uint8_t key_b[TRANSPORT_KEY_BYTES] = "the key of another one, 32 bytes";
@@ -83,6 +83,9 @@ static void test_other_keys(void)
 
 /* ---- raw sockets ---- */
 
+static struct tls_keys *raw_keys;
+static struct stream raw; /* The attacker's end of its connection. */
+
 static int dial(void)
 {
     struct sockaddr_in to = {.sin_family = AF_INET};
@@ -93,48 +96,51 @@ static int dial(void)
     return fd;
 }
 
-static void put_frame(int fd, uint32_t kind, const void *data, size_t bytes)
+/* Connects with TLS under this key, while `side` runs. Returns the status of the hand-shake. */
+static enum status raw_open(struct net_side *side, const uint8_t *key)
 {
-    struct stream_frame frame = {.bytes = (uint32_t)bytes, .kind = kind};
-    static const uint8_t zeros[8];
-    size_t fill = (8 - bytes % 8) % 8;
-    CHECK(send(fd, &frame, sizeof(frame), MSG_NOSIGNAL) == (ssize_t)sizeof(frame));
-    CHECK(bytes == 0 || send(fd, data, bytes, MSG_NOSIGNAL) == (ssize_t)bytes);
-    CHECK(fill == 0 || send(fd, zeros, fill, MSG_NOSIGNAL) == (ssize_t)fill);
+    struct error error = {{0}};
+    int64_t end_ms = net_now_ms() + NET_LONG_MS;
+    tls_keys_close(raw_keys);
+    CHECK(tls_keys_open(key, &raw_keys, &error) == ST_OK);
+    stream_init(&raw, dial());
+    CHECK(fcntl(raw.fd, F_SETFL, O_NONBLOCK) == 0);
+    CHECK(stream_secure(&raw, raw_keys, false) == ST_OK);
+    for (;;) {
+        CHECK(net_now_ms() < end_ms);
+        enum status status = stream_handshake(&raw, &error);
+        if (status != ST_IN_PROGRESS)
+            return status;
+        net_turn(side, 1, 5);
+    }
+}
+
+static void put_frame(uint32_t kind, const void *data, size_t bytes)
+{
+    struct error error;
+    CHECK(stream_send(&raw, kind, data, bytes, &error) == ST_OK);
 }
 
 /* The next frame from `side`, which is run meanwhile. 0: it closed. */
-static uint32_t get_frame(struct net_side *side, int fd, uint8_t *data, size_t capacity)
+static uint32_t get_frame(struct net_side *side, uint8_t *data, size_t capacity)
 {
-    struct stream stream;
     struct stream_frame frame;
     struct error error;
     const uint8_t *payload;
-    uint32_t kind = 0;
     int64_t end_ms = net_now_ms() + NET_LONG_MS;
-    stream_init(&stream, dup(fd));
-    for (;;) {
+    while (!stream_next(&raw, &frame, &payload)) {
         CHECK(net_now_ms() < end_ms);
         net_turn(side, 1, 5);
-        struct stream_frame head; /* no more than this frame: another call reads the next one */
-        ssize_t got = recv(fd, &head, sizeof(head), MSG_DONTWAIT | MSG_PEEK);
-        if (got < 0 && errno == EAGAIN)
-            continue;
-        if (got < (ssize_t)sizeof(head))
-            break;
-        CHECK(stream_receive(&stream, ((size_t)head.bytes + 7) / 8 * 8, &error) == ST_OK);
-        if (!stream_next(&stream, &frame, &payload))
-            continue;
-        kind = frame.kind;
-        memcpy(data, payload, frame.bytes < capacity ? frame.bytes : capacity);
-        break;
+        enum status status = stream_receive(&raw, 8192, &error);
+        if (status != ST_OK && status != ST_IN_PROGRESS)
+            return 0;
     }
-    stream_done(&stream);
-    return kind;
+    memcpy(data, payload, frame.bytes < capacity ? frame.bytes : capacity);
+    return frame.kind;
 }
 
 /* Says AUTH as `name`, takes the reply. */
-static int begin_as(struct net_side *side, const char *name, struct auth_exchange *exchange)
+static void begin_as(struct net_side *side, const char *name, struct auth_exchange *exchange)
 {
     uint8_t frame[AUTH_BYTES_MAX], reply[AUTH_BYTES_MAX], proof[SECRET_HASH_BYTES];
     uint8_t want[SECRET_HASH_BYTES];
@@ -142,21 +148,21 @@ static int begin_as(struct net_side *side, const char *name, struct auth_exchang
     struct transport_identity identity = {.role = TRANSPORT_MACHINE};
     snprintf(identity.name, sizeof(identity.name), "%s", name);
     auth_side_init(&exchange->connecting, &identity);
-    int fd = dial();
-    put_frame(fd, AUTH, frame, auth_encode(&exchange->connecting, frame));
-    CHECK(get_frame(side, fd, reply, sizeof(reply)) == AUTH_REPLY);
+    CHECK(raw_open(side, key_a) == ST_OK);
+    tls_channel(raw.tls, exchange->channel);
+    put_frame(AUTH, frame, auth_encode(&exchange->connecting, frame));
+    CHECK(get_frame(side, reply, sizeof(reply)) == AUTH_REPLY);
     CHECK(auth_reply_decode(reply, 112, &exchange->accepting, proof, &error) == ST_OK);
     auth_proof(key_a, exchange, AUTH_BY_ACCEPTING, want);
     CHECK(memcmp(proof, want, sizeof(want)) == 0);
-    return fd;
 }
 
-static void expect_end(struct net_side *side, int fd, int downs, const char *says)
+static void expect_end(struct net_side *side, int downs, const char *says)
 {
     NET_WAIT(side, 1, side->downs == downs);
     CHECKF(strstr(side->text, says) != NULL, "%s", side->text);
     CHECK(side->ups == 0);
-    close(fd);
+    stream_done(&raw);
 }
 
 static void test_cheats(void)
@@ -166,47 +172,83 @@ static void test_cheats(void)
     struct auth_exchange first, second;
     uint8_t proof[SECRET_HASH_BYTES], frame[AUTH_BYTES_MAX];
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
+    int downs = 0;
     net_open(&side, options_of("t0", key_a));
     CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
     /* Its own proof, sent back. */
-    int fd = begin_as(&side, "p0", &first);
+    begin_as(&side, "p0", &first);
     auth_proof(key_a, &first, AUTH_BY_ACCEPTING, proof);
-    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
-    CHECK(get_frame(&side, fd, hello, 264) == REFUSE);
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    CHECK(get_frame(&side, hello, 264) == REFUSE);
     CHECK(strstr((char *)hello + 8, "the cluster keys differ") != NULL);
-    expect_end(&side, fd, 1, "the cluster keys differ");
+    expect_end(&side, ++downs, "the cluster keys differ");
     /* The right proof of an earlier connection. */
     auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
-    fd = begin_as(&side, "p0", &second);
+    begin_as(&side, "p0", &second);
     CHECK(memcmp(second.accepting.nonce, first.accepting.nonce, AUTH_NONCE_BYTES) != 0);
-    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
-    expect_end(&side, fd, 2, "the cluster keys differ");
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    expect_end(&side, ++downs, "the cluster keys differ");
+    /* The right proof for another channel with the same nonces: a relay between two sessions. */
+    begin_as(&side, "p0", &second);
+    CHECK(memcmp(second.channel, first.channel, TLS_CHANNEL_BYTES) != 0);
+    memcpy(second.channel, first.channel, TLS_CHANNEL_BYTES);
+    auth_proof(key_a, &second, AUTH_BY_CONNECTING, proof);
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    expect_end(&side, ++downs, "the cluster keys differ");
     /* Proved as p0, says hello as p1. */
     struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
                                  .identity = net_options("p1", 0).identity};
-    fd = begin_as(&side, "p0", &first);
+    begin_as(&side, "p0", &first);
     auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
-    put_frame(fd, AUTH_PROOF, proof, sizeof(proof));
-    put_frame(fd, HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
-    expect_end(&side, fd, 3, "its name is not the one that it proved");
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    expect_end(&side, ++downs, "its name is not the one that it proved");
+    /* Proved as p0, and a data connection that belongs to no connection. */
+    begin_as(&side, "p0", &first);
+    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    put_frame(DATA, "01234567", 8);
+    CHECK(get_frame(&side, hello, 264) == REFUSE);
+    expect_end(&side, ++downs, "a data connection that belongs to no connection");
     /* A hello, and a message, in place of the proof; a frame that is too large. */
-    fd = begin_as(&side, "p0", &first);
-    put_frame(fd, HELLO, hello, 120);
-    expect_end(&side, fd, 4, "it has no cluster key, and here is one");
-    fd = begin_as(&side, "p0", &first);
-    put_frame(fd, 3, hello, 120);
-    expect_end(&side, fd, 5, "not a peer of this kind (first frame: 3)");
-    fd = dial();
-    put_frame(fd, AUTH, hello, 8192);
-    expect_end(&side, fd, 6,
+    begin_as(&side, "p0", &first);
+    put_frame(HELLO, hello, 120);
+    expect_end(&side, ++downs, "it has no cluster key, and here is one");
+    begin_as(&side, "p0", &first);
+    put_frame(3, hello, 120);
+    expect_end(&side, ++downs, "not a peer of this kind (first frame: 3)");
+    CHECK(raw_open(&side, key_a) == ST_OK);
+    put_frame(AUTH, hello, 8192);
+    expect_end(&side, ++downs,
                "it has not proved the cluster key (cluster/key_file): a frame of 8192");
     /* Under its own name: its own words, passed back to it. */
     struct transport_identity own = options_of("t0", NULL).identity;
     auth_side_init(&first.connecting, &own);
-    fd = dial();
-    put_frame(fd, AUTH, frame, auth_encode(&first.connecting, frame));
-    expect_end(&side, fd, 7, "it has the same name as this process");
+    CHECK(raw_open(&side, key_a) == ST_OK);
+    put_frame(AUTH, frame, auth_encode(&first.connecting, frame));
+    expect_end(&side, ++downs, "it has the same name as this process");
+    /* Another key. */
+    CHECK(raw_open(&side, key_b) == ST_MISMATCH);
+    expect_end(&side, ++downs, "the cluster keys differ (cluster/key_file): TLS");
+    /* No TLS: frames that would be right inside it, and noise. */
+    stream_init(&raw, dial());
+    put_frame(AUTH, frame, auth_encode(&first.connecting, frame));
+    expect_end(&side, ++downs, "not a peer of this kind (first frame: 7)");
+    stream_init(&raw, dial());
+    put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    expect_end(&side, ++downs, "it has no cluster key, and here is one");
+    stream_init(&raw, dial());
+    put_frame(DATA, "01234567", 8);
+    expect_end(&side, ++downs, "not a peer of this kind (first frame: 11)");
+    stream_init(&raw, dial());
+    CHECK(send(raw.fd, "\x16\x03\x01\x00\x05\x02\x00\x00\x01\x00", 10, MSG_NOSIGNAL) == 10);
+    expect_end(&side, ++downs, "it has not proved the cluster key (cluster/key_file): TLS");
+    stream_init(&raw, dial()); /* One byte, then the end. */
+    CHECK(send(raw.fd, "\x16", 1, MSG_NOSIGNAL) == 1);
+    CHECK(shutdown(raw.fd, SHUT_WR) == 0);
+    expect_end(&side, ++downs, "connection closed by the peer");
     transport_close(side.t);
+    tls_keys_close(raw_keys);
 }
 
 /* A silent stranger is gone after connect_ms; more strangers than there are places keep nobody
@@ -219,9 +261,8 @@ static void test_strangers(void)
     options.connect_ms = 200;
     net_open(&sides[1], options);
     CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
-    int fd = dial();
-    expect_end(&sides[1], fd, 1,
-               "it has not proved the cluster key (cluster/key_file): no hand-shake");
+    stream_init(&raw, dial());
+    expect_end(&sides[1], 1, "it has not proved the cluster key (cluster/key_file): no hand-shake");
     transport_close(sides[1].t);
     pair_open(sides, key_a, key_a);
     enum { STRANGERS = 300 };

@@ -2,6 +2,7 @@
  * open the devices and a transport each, as machines do. One writes to the other, which compares
  * the bytes. */
 #include "common/clock.h"
+#include "common/parent.h"
 #include "common/random.h"
 #include "compute/compute.h"
 #include "tools/doctor/probe.h"
@@ -10,7 +11,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -128,7 +128,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
         .layer_stride_bytes = REGION_BYTES,
         .silence_ms = SILENCE_MS,
         .device = end->memory,
-        .ucx_devices = "lo",
+        .one_host = true,
         .key = key,
     };
     snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
@@ -147,7 +147,6 @@ static _Noreturn void reader_run(uint32_t number, const uint8_t *key, int out)
     struct end end;
     struct error error;
     char bound[LIMIT_ADDRESS_BYTES] = "";
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (end_open(&end, number, key, "reader", &error) != ST_OK ||
         transport_listen(end.t, "127.0.0.1:0", bound, &error) != ST_OK ||
         write(out, bound, sizeof(bound)) != sizeof(bound))
@@ -219,9 +218,12 @@ static enum status pair_look(const void *context, void *result, struct error *er
     int ends[2];
     if (getrandom(key, sizeof(key), 0) != sizeof(key) || pipe(ends) != 0)
         return error_set(error, ST_IO, "no pipe");
+    pid_t parent = getpid();
     pid_t pid = fork(); /* Fork before a device is open. */
-    if (pid == 0)
+    if (pid == 0) {
+        parent_follow(SIGKILL, parent);
         reader_run(pair->to, key, ends[1]);
+    }
     close(ends[1]);
     enum status status = end_open(&end, pair->from, key, "writer", error);
     if (status != ST_OK)

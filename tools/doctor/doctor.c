@@ -48,15 +48,12 @@ static void judge(struct doctor_report *report)
         shared = shared || strcmp(report->paths.paths[i].transport, "shm") == 0;
     if (!shared && report->paths.count > 0)
         snprintf(report->region_why, sizeof(report->region_why),
-                 "KV between machines of this computer goes by message over TCP: %s",
+                 "KV between machines of this computer goes over TCP: %s",
                  host->shmmni == 0 ? "no System V segment can be made (kernel.shmmni is 0)"
                                    : "UCX found no shared memory that both processes can map");
     if (host->compute[0] == 0 && report->gpus.count == 0)
         snprintf(report->why_not, sizeof(report->why_not), "nothing computes: %s",
                  host->compute_why);
-    else if (report->ucx_why[0] != 0)
-        snprintf(report->why_not, sizeof(report->why_not), "UCX does not start: %s",
-                 report->ucx_why);
     else if (report->paths.count == 0)
         snprintf(report->why_not, sizeof(report->why_not), "KV does not travel: %s",
                  report->paths_why);

@@ -38,7 +38,7 @@ static void way_look(const struct device_memory *memory, struct doctor_gpu *out)
         .block_count = 1,
         .layer_stride_bytes = REGION_BYTES,
         .device = memory,
-        .ucx_devices = "lo",
+        .one_host = true,
         .key = key,
     };
     struct transport_memory state;

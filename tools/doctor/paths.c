@@ -13,7 +13,7 @@
 static enum status ucx_look(const void *context, void *out, struct error *error)
 {
     (void)context;
-    return ucx_probe(NULL, NULL, out, error);
+    return ucx_probe(out, error);
 }
 
 static void no_progress(void *self, const char *what, double done, double seconds)
@@ -50,10 +50,8 @@ static enum status links_look(const void *context, void *out, struct error *erro
 void doctor_paths_look(struct doctor_report *report, int timeout_ms)
 {
     struct error error = {""};
-    if (probe_run(ucx_look, NULL, timeout_ms, &report->ucx, sizeof(report->ucx), &error) != ST_OK) {
+    if (probe_run(ucx_look, NULL, timeout_ms, &report->ucx, sizeof(report->ucx), &error) != ST_OK)
         snprintf(report->ucx_why, sizeof(report->ucx_why), "%s", error.text);
-        return;
-    }
     if (probe_run(links_look, NULL, timeout_ms, &report->paths, sizeof(report->paths), &error) !=
         ST_OK)
         snprintf(report->paths_why, sizeof(report->paths_why), "%s", error.text);

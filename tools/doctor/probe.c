@@ -2,6 +2,7 @@
 #include "tools/doctor/probe.h"
 
 #include "common/clock.h"
+#include "common/parent.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,7 +57,6 @@ static _Noreturn void child_run(enum status (*look)(const void *context, void *o
                                 const void *context, int fd, void *out, size_t bytes)
 {
     struct answer answer = {.error = {""}};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     setpgid(0, 0); /* So that its own children can be killed too. */
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (nowhere >= 0) {
@@ -79,9 +78,12 @@ enum status probe_run(enum status (*look)(const void *context, void *out, struct
     fflush(stdout);
     if (pipe2(ends, O_CLOEXEC) != 0)
         return error_set(error, ST_IO, "no pipe: %s", strerror(errno));
+    pid_t parent = getpid();
     pid_t pid = fork();
-    if (pid == 0)
+    if (pid == 0) {
+        parent_follow(SIGKILL, parent);
         child_run(look, context, ends[1], out, bytes);
+    }
     close(ends[1]);
     void *said = malloc(bytes);
     bool good = pid > 0 && said != NULL && read_all(ends[0], &answer, sizeof(answer), end_us) &&

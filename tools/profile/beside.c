@@ -1,6 +1,7 @@
 /* profile_beside: see the header. */
 #include "tools/profile/beside.h"
 
+#include "common/parent.h"
 #include "tools/profile/step.h"
 
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,7 +41,6 @@ static void child_run(const struct model_file *file, const char *device, uint32_
     struct profile_step *step;
     struct profile_step_times times;
     struct error error;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (profile_step_open(&options, &step, &error) != ST_OK) {
         fprintf(stderr, "cleave profile: --beside: %s\n", error.text);
         _exit(1);
@@ -74,8 +73,10 @@ enum status profile_beside_start(const struct model_file *file, const char *devi
     if (pipe(pipes) != 0)
         return error_set(error, ST_IO, "--beside: %s", strerror(errno));
     for (uint32_t i = 0; i < count && i < PROFILE_BESIDE_MAX; i++) {
+        pid_t parent = getpid();
         pid_t pid = fork();
         if (pid == 0) {
+            parent_follow(SIGKILL, parent);
             close(pipes[0]);
             child_run(file, device, threads, out->steps, pipes[1]);
         }

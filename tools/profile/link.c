@@ -4,6 +4,7 @@
 #include "tools/profile/link.h"
 
 #include "common/clock.h"
+#include "common/parent.h"
 #include "compute/compute.h"
 #include "config/config.h"
 #include "transport/transport.h"
@@ -13,7 +14,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,8 +29,8 @@
 static const uint32_t sizes[] = {64, 4096, 16384, 65536, 262144, 1048576, 4194304};
 #define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
 
-/* UCX_TLS inside a host; NULL = UCX chooses. */
-static const char *const kinds[] = {NULL, "tcp"};
+/* UCX_TLS inside a host: shared memory, and data connections over TCP. */
+static const char *const kinds[] = {NULL, "none"};
 #define KIND_COUNT (sizeof(kinds) / sizeof(kinds[0]))
 
 struct side {
@@ -134,7 +134,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
         .block_count = (uint32_t)(region_bytes / block_bytes),
         .layer_stride_bytes = region_bytes,
         .ucx_tls = tls,
-        .ucx_devices = config_address_is_loopback(address) ? "lo" : NULL,
+        .one_host = config_address_is_loopback(address),
         .key = options->key,
     };
     snprintf(transport.identity.name, sizeof(transport.identity.name), "%.*s", LIMIT_NAME_BYTES - 1,
@@ -158,7 +158,6 @@ static _Noreturn void child_run(const struct profile_link_options *options, cons
     struct side side;
     struct error error = {""};
     struct greeting greeting = {0};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     enum status status = side_open(&side, options, tls, LOCAL, &error);
     if (status == ST_OK)
         status = transport_listen(side.t, LOCAL, greeting.text, &error);
@@ -178,8 +177,10 @@ static bool child_start(const struct profile_link_options *options, const char *
     int ends[2];
     if (pipe(ends) != 0)
         return false;
+    pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
+        parent_follow(SIGKILL, parent);
         close(ends[0]);
         child_run(options, tls, ends[1]);
     }
@@ -327,7 +328,8 @@ static enum status measure_to(const char *address, const struct profile_link_opt
         snprintf(out->path, sizeof(out->path), "%s%s", transport_peer_path(side.peer),
                  memory.way == TRANSPORT_WAY_STAGED ? ", staged" : "");
         snprintf(out->transport, sizeof(out->transport), "%s",
-                 strstr(out->path, "tcp") != NULL ? "tcp" : "other");
+                 strstr(out->path, "over t") != NULL ? "tcp"
+                                                     : "other"); /* "over tls", "over tcp" */
         snprintf(out->from, sizeof(out->from), "%s", options->host);
         snprintf(out->to, sizeof(out->to), "%s", transport_peer_identity(side.peer)->name);
         status = region_bytes < REGION_BYTES_QUICK
@@ -370,7 +372,7 @@ enum status profile_links_measure(struct profile *p, const struct profile_link_o
             status = error_set(error, ST_NO_RESOURCE, "no process: %s", strerror(errno));
     for (size_t i = 0; i < KIND_COUNT && status == ST_OK; i++) {
         struct profile_link *link = &p->links[p->link_count];
-        options->progress(options->self, i == 0 ? "writes as UCX chooses" : "writes over TCP",
+        options->progress(options->self, i == 0 ? "writes as machines choose" : "writes over TCP",
                           (double)i / KIND_COUNT, options->seconds);
         if (p->link_count == PROFILE_LINKS_MAX)
             status = error_set(error, ST_TOO_LARGE, "more than %d", PROFILE_LINKS_MAX);

@@ -120,9 +120,13 @@ def minimal():
 
 
 def cannot_serve():
-    found = doctor("--json", status=1, UCX_TLS="nonsense")
-    assert not found["can_serve"] and "UCX does not start" in found["why_not"], found
-    assert doctor(status=1, UCX_TLS="nonsense").splitlines()[-1].startswith("can serve   no: UCX does not start")
+    found = doctor("--json", status=1, CLEAVE_KV_WRITE="nonsense")
+    assert not found["can_serve"] and "KV does not travel" in found["why_not"], found
+    last = doctor(status=1, CLEAVE_KV_WRITE="nonsense").splitlines()[-1]
+    assert last.startswith("can serve   no: KV does not travel"), last
+    # Without UCX, KV travels over TCP. Machines do not read UCX_TLS.
+    found = doctor("--json", UCX_TLS="nonsense")
+    assert found["can_serve"] and found["paths"]["list"], found
 
 
 def command_line():

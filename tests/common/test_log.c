@@ -1,0 +1,146 @@
+/* Tests of common/log: a stderr that nobody reads stops no thread and what was lost is counted, one
+ * cause cannot fill a disk, and texts of others cannot end a line or steer a terminal. */
+#include "common/log.h"
+#include "tests/check.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* More than the budget of one cause; see common/log.h. */
+enum { FLOOD = 5000 };
+
+static char seen[8 << 20];
+
+/* Reads all that `fd` has now into `seen` as a text. */
+static void read_seen(int fd)
+{
+    size_t used = 0;
+    ssize_t got;
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    while ((got = read(fd, seen + used, sizeof(seen) - 1 - used)) > 0)
+        used += (size_t)got;
+    seen[used] = 0;
+}
+
+static int count(const char *what)
+{
+    int found = 0;
+    for (const char *at = strstr(seen, what); at != NULL; at = strstr(at + 1, what))
+        found++;
+    return found;
+}
+
+static void stderr_is(int fd)
+{
+    CHECK(dup2(fd, STDERR_FILENO) == STDERR_FILENO);
+    log_open("test", LOG_INFO);
+}
+
+/* Fills what stderr holds, in lines of two causes; then reads it and logs once more. */
+static void test_full(int reader, int writer)
+{
+    stderr_is(writer);
+    for (int i = 0; i < 500;
+         i++) { /* below the budgets, so that only the full stderr loses lines */
+        log_info("a machine of %d says %0100d", reader, i);
+        log_warn("another of %d says %0100d", reader, i);
+    }
+    read_seen(reader);
+    int took = count("\n");
+    CHECKF(took > 0 && took < 1000, "%d lines fitted", took);
+    log_error("it reads again");
+    read_seen(reader);
+    char want[64];
+    snprintf(want, sizeof(want), "it reads again (%d lines lost, stderr was full)\n", 1000 - took);
+    CHECKF(strstr(seen, want) != NULL, "%s: want %s", seen, want);
+    log_error("it still reads");
+    read_seen(reader);
+    CHECK(strstr(seen, "it still reads\n") != NULL);
+}
+
+static void test_full_pipe(void)
+{
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 4096);
+    test_full(ends[0], ends[1]);
+    /* Others that share the pipe still wait when they write. */
+    CHECK((fcntl(ends[1], F_GETFL) & O_NONBLOCK) == 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static void test_full_socket(void)
+{
+    int ends[2], bytes = 4096;
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    CHECK(setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0);
+    test_full(ends[0], ends[1]);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+static int64_t now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
+}
+
+static void test_one_cause_is_limited(void)
+{
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    int64_t begin_us = now_us();
+    int64_t most = 0;
+    for (int i = 0; i <= FLOOD; i++) {
+        if (i == FLOOD) { /* a last one, when there is budget for it again */
+            most = 1000 + (now_us() - begin_us) / 10000 + 1;
+            usleep(50000);
+        }
+        log_warn("a stranger did it: %d", i);
+    }
+    log_info("somebody else");
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    int written = count("a stranger did it");
+    CHECKF(written >= 1001 && written <= most + 1, "%d lines, want 1001 to %d", written,
+           (int)most + 1);
+    int withheld = 0;
+    for (const char *at = strstr(seen, " ("); at != NULL; at = strstr(at + 1, " ("))
+        withheld += atoi(at + 2);
+    CHECKF(written + withheld == FLOOD + 1, "%d lines, %d not logged", written, withheld);
+    CHECK(strstr(seen, "such lines not logged)\n") != NULL || written == FLOOD + 1);
+    CHECK(count("somebody else\n") == 1);
+    close(file);
+}
+
+static void test_controls_are_escaped(void)
+{
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    log_info("a name: %s", "x\n00:00:00.000 ERROR gateway: \x1b[31m\xc2\x9b"
+                           "31m\x7f na\xc3\xafve");
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECKF(strstr(seen, "a name: x\\x0a00:00:00.000 ERROR gateway: \\x1b[31m\\x9b31m\\x7f "
+                        "na\xc3\xafve\n") != NULL,
+           "%s", seen);
+    CHECK(count("\n") == 1);
+    close(file);
+}
+
+int main(void)
+{
+    alarm(120); /* a log that waits for its reader would wait for ever */
+    test_full_pipe();
+    test_full_socket();
+    test_one_cause_is_limited();
+    test_controls_are_escaped();
+    return 0;
+}

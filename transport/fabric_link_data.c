@@ -1,0 +1,76 @@
+/* fabric_link_data: the writes of a link to a peer that UCX does not reach. They wait here until the
+ * caller takes them, piece by piece, and sends them over the data connections to the peer. See
+ * fabric.h. */
+#include "transport/fabric_internal.h"
+
+#include <stdlib.h>
+
+void fabric_link_data_add(struct fabric_link *link, const struct data_write *write)
+{
+    struct data_queue *queue = &link->queue;
+    if (queue->count == queue->capacity) {
+        uint64_t capacity = queue->capacity > 0 ? queue->capacity * 2 : 64;
+        struct data_write *writes = calloc(capacity, sizeof(*writes));
+        if (writes == NULL) {
+            fabric_link_fail(link, UCS_ERR_NO_MEMORY);
+            fabric_slot_drop(write->slot);
+            return;
+        }
+        for (uint64_t n = queue->first; n < queue->first + queue->count; n++)
+            writes[n % capacity] = queue->writes[n % queue->capacity];
+        free(queue->writes);
+        queue->writes = writes;
+        queue->capacity = capacity;
+    }
+    queue->writes[(queue->first + queue->count++) % queue->capacity] = *write;
+}
+
+bool fabric_link_by_data(const struct fabric_link *link)
+{
+    return link->data;
+}
+
+bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out)
+{
+    const struct data_queue *queue = &link->queue;
+    if (queue->count == 0 || fabric_link_failing(link))
+        return false;
+    const struct data_write *write = &queue->writes[queue->first % queue->capacity];
+    *out = (struct fabric_piece){
+        .offset = write->offset,
+        .epoch = write->epoch,
+        .memory = write->memory,
+        .bytes = write->bytes < FABRIC_PIECE ? write->bytes : FABRIC_PIECE,
+    };
+    return true;
+}
+
+static void queue_next(struct fabric_link *link)
+{
+    struct data_queue *queue = &link->queue;
+    struct data_write *write = &queue->writes[queue->first % queue->capacity];
+    if (write->slot != NULL)
+        link->sending_bytes -= write->slot_bytes;
+    fabric_slot_drop(write->slot);
+    queue->first++;
+    queue->count--;
+}
+
+void fabric_link_piece_sent(struct fabric_link *link, size_t bytes)
+{
+    struct data_queue *queue = &link->queue;
+    struct data_write *write = &queue->writes[queue->first % queue->capacity];
+    write->memory += bytes;
+    write->offset += bytes;
+    write->bytes -= bytes;
+    if (write->bytes == 0)
+        queue_next(link);
+}
+
+void fabric_link_data_close(struct fabric_link *link)
+{
+    while (link->queue.count > 0)
+        queue_next(link);
+    free(link->queue.writes);
+    link->queue.writes = NULL;
+}

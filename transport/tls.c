@@ -1,0 +1,224 @@
+/* tls: see the header. */
+#include "transport/tls.h"
+
+#include "common/secret.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <gnutls/gnutls.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* TLS 1.3 with a pre-shared key and an elliptic-curve exchange, nothing else. Pre-shared keys that
+ * are not tickets are tied to SHA-256, so no suite of another hash is named. */
+#define PRIORITY                                                                                   \
+    "NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:+ECDHE-PSK:+GROUP-X25519:"            \
+    "+GROUP-SECP256R1:+SIGN-ALL:+COMP-NULL"
+#define PSK_NAME      "cleave" /* The name of the key in the ClientHello. It says nothing. */
+#define PSK_LABEL     "cleave link, TLS 1.3 pre-shared key, 1"
+#define CHANNEL_LABEL "EXPORTER-cleave-link-1"
+/* Largest message of a hand-shake; ours have a few hundred bytes. */
+#define HANDSHAKE_MOST 4096
+/* A key of AES-GCM is good for 2^24.5 full records (RFC 8446, section 5.5). */
+#define REKEY_BYTES ((uint64_t)64 << 30)
+
+struct tls_keys {
+    uint8_t psk[SECRET_HASH_BYTES];
+    gnutls_psk_client_credentials_t client;
+    gnutls_psk_server_credentials_t server;
+    gnutls_priority_t priority;
+};
+
+struct tls {
+    gnutls_session_t session;
+    struct tls_options options;
+    uint64_t key_bytes; /* Sent under the current key. */
+};
+
+static enum status tls_error(struct error *error, enum status status, int code)
+{
+    return error_set(error, status, "TLS: %s", gnutls_strerror(code));
+}
+
+/* GnuTLS frees the copy. */
+static int psk_copy(const struct tls_keys *keys, gnutls_datum_t *out)
+{
+    out->data = gnutls_malloc(sizeof(keys->psk));
+    if (out->data == NULL)
+        return -1;
+    memcpy(out->data, keys->psk, sizeof(keys->psk));
+    out->size = sizeof(keys->psk);
+    return 0;
+}
+
+static int on_name(gnutls_session_t session, const char *name, gnutls_datum_t *key)
+{
+    const struct tls *tls = gnutls_session_get_ptr(session);
+    return strcmp(name, PSK_NAME) == 0 ? psk_copy(tls->options.keys, key) : -1;
+}
+
+enum status tls_keys_open(const uint8_t key[TRANSPORT_KEY_BYTES], struct tls_keys **out,
+                          struct error *error)
+{
+    struct tls_keys *keys = calloc(1, sizeof(*keys));
+    const struct secret_piece label = {PSK_LABEL, sizeof(PSK_LABEL)};
+    if (keys == NULL)
+        return error_set(error, ST_NO_MEMORY, "TLS: out of memory");
+    secret_mac(key, TRANSPORT_KEY_BYTES, &label, 1, keys->psk);
+    const gnutls_datum_t psk = {keys->psk, sizeof(keys->psk)};
+    int code = gnutls_psk_allocate_client_credentials(&keys->client);
+    if (code == 0)
+        code = gnutls_psk_set_client_credentials(keys->client, PSK_NAME, &psk, GNUTLS_PSK_KEY_RAW);
+    if (code == 0)
+        code = gnutls_psk_allocate_server_credentials(&keys->server);
+    if (code == 0)
+        code = gnutls_priority_init(&keys->priority, PRIORITY, NULL);
+    if (code != 0) {
+        tls_keys_close(keys);
+        return tls_error(error, ST_UNSUPPORTED, code);
+    }
+    gnutls_psk_set_server_credentials_function(keys->server, on_name);
+    *out = keys;
+    return ST_OK;
+}
+
+void tls_keys_close(struct tls_keys *keys)
+{
+    if (keys == NULL)
+        return;
+    if (keys->client != NULL)
+        gnutls_psk_free_client_credentials(keys->client);
+    if (keys->server != NULL)
+        gnutls_psk_free_server_credentials(keys->server);
+    if (keys->priority != NULL)
+        gnutls_priority_deinit(keys->priority);
+    secret_wipe(keys->psk, sizeof(keys->psk));
+    free(keys);
+}
+
+static ssize_t on_push(gnutls_transport_ptr_t self, const void *data, size_t bytes)
+{
+    struct tls *tls = self;
+    if (tls->options.send(tls->options.self, data, bytes))
+        return (ssize_t)bytes;
+    gnutls_transport_set_errno(tls->session, ENOMEM);
+    return -1;
+}
+
+static ssize_t on_pull(gnutls_transport_ptr_t self, void *data, size_t capacity)
+{
+    struct tls *tls = self;
+    size_t bytes = tls->options.take(tls->options.self, data, capacity);
+    if (bytes > 0)
+        return (ssize_t)bytes;
+    gnutls_transport_set_errno(tls->session, EAGAIN);
+    return -1;
+}
+
+static int session_set(struct tls *tls)
+{
+    const struct tls_keys *keys = tls->options.keys;
+    bool accepting = tls->options.accepting;
+    void *credentials = accepting ? (void *)keys->server : (void *)keys->client;
+    gnutls_session_set_ptr(tls->session, tls);
+    gnutls_transport_set_ptr(tls->session, tls);
+    gnutls_transport_set_push_function(tls->session, on_push);
+    gnutls_transport_set_pull_function(tls->session, on_pull);
+    gnutls_handshake_set_timeout(tls->session, 0); /* The transport has a deadline of its own. */
+    gnutls_handshake_set_max_packet_length(tls->session, HANDSHAKE_MOST);
+    int code = gnutls_priority_set(tls->session, keys->priority);
+    return code != 0 ? code : gnutls_credentials_set(tls->session, GNUTLS_CRD_PSK, credentials);
+}
+
+enum status tls_open(const struct tls_options *options, struct tls **out)
+{
+    struct tls *tls = calloc(1, sizeof(*tls));
+    unsigned flags = (options->accepting ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NONBLOCK |
+                     GNUTLS_NO_TICKETS | GNUTLS_NO_SIGNAL;
+    if (tls == NULL)
+        return ST_NO_MEMORY;
+    tls->options = *options;
+    if (gnutls_init(&tls->session, flags) != 0) {
+        free(tls);
+        return ST_NO_MEMORY;
+    }
+    if (session_set(tls) != 0) {
+        tls_close(tls);
+        return ST_NO_MEMORY;
+    }
+    *out = tls;
+    return ST_OK;
+}
+
+void tls_close(struct tls *tls)
+{
+    if (tls == NULL)
+        return;
+    gnutls_deinit(tls->session);
+    free(tls);
+}
+
+/* The errors of a peer that speaks TLS 1.3 and has another key: the accepting side finds a wrong
+ * proof (binder) in the ClientHello, and the connecting side gets its alert. */
+static bool other_key(int code)
+{
+    return code == GNUTLS_E_RECEIVED_ILLEGAL_PARAMETER || code == GNUTLS_E_FATAL_ALERT_RECEIVED ||
+           code == GNUTLS_E_DECRYPTION_FAILED;
+}
+
+enum status tls_handshake(struct tls *tls, struct error *error)
+{
+    int code;
+    do
+        code = gnutls_handshake(tls->session);
+    while (code == GNUTLS_E_INTERRUPTED || code == GNUTLS_E_WARNING_ALERT_RECEIVED);
+    if (code == GNUTLS_E_AGAIN)
+        return ST_IN_PROGRESS;
+    if (code == 0)
+        return ST_OK;
+    (void)gnutls_alert_send_appropriate(tls->session, code);
+    return tls_error(error, other_key(code) ? ST_MISMATCH : ST_INVALID, code);
+}
+
+void tls_channel(struct tls *tls, uint8_t out[TLS_CHANNEL_BYTES])
+{
+    int code = gnutls_prf_rfc5705(tls->session, sizeof(CHANNEL_LABEL) - 1, CHANNEL_LABEL, 0, NULL,
+                                  TLS_CHANNEL_BYTES, (char *)out);
+    assert(code == 0); /* Fails only before the hand-shake is done. */
+    (void)code;
+}
+
+enum status tls_write(struct tls *tls, const void *data, size_t bytes, struct error *error)
+{
+    const uint8_t *at = data;
+    if (tls->key_bytes > REKEY_BYTES) {
+        int code = gnutls_session_key_update(tls->session, 0);
+        if (code != 0)
+            return tls_error(error, ST_UNREACHABLE, code);
+        tls->key_bytes = 0;
+    }
+    tls->key_bytes += bytes;
+    while (bytes > 0) {
+        ssize_t sent = gnutls_record_send(tls->session, at,
+                                          bytes < TLS_RECORD_BYTES ? bytes : TLS_RECORD_BYTES);
+        if (sent < 0) /* on_push takes everything, so there is nothing to wait for. */
+            return tls_error(error, ST_UNREACHABLE, (int)sent);
+        at += sent;
+        bytes -= (size_t)sent;
+    }
+    return ST_OK;
+}
+
+enum status tls_read(struct tls *tls, void *data, size_t capacity, size_t *bytes_out,
+                     struct error *error)
+{
+    ssize_t got = gnutls_record_recv(tls->session, data, capacity);
+    if (got == GNUTLS_E_AGAIN || got == GNUTLS_E_INTERRUPTED)
+        return ST_IN_PROGRESS;
+    if (got == 0)
+        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
+    if (got < 0)
+        return tls_error(error, ST_UNREACHABLE, (int)got);
+    *bytes_out = (size_t)got;
+    return ST_OK;
+}
