@@ -8,8 +8,8 @@
 
 #include "common/random.h"
 
-/* Returns the hash of a longer sequence: `hash` is the hash of the tokens before (0 = no tokens),
- * and `tokens` are the `count` tokens that follow them. */
+/* Returns the hash of a longer sequence: `hash` is the hash of the tokens before (without any
+ * tokens: the salt of the chain, 0 = none), and `tokens` are the `count` tokens that follow them. */
 static inline uint64_t prefix_hash(uint64_t hash, const uint32_t *tokens, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)

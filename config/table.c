@@ -73,6 +73,11 @@ const struct config_key config_keys[] = {
      .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "A JSON file with the API keys of clients (operation.md). Its mode must be 0600; a "
              "relative path is beside the config file. Empty: clients need no key."},
+    {"server/prefix_cache_scope", CONFIG_CHOICE, FIELD(server.prefix_cache_scope), .maximum = 7,
+     .choices = "all key group", .default_text = "key", .reload = CONFIG_RELOAD_YES,
+     .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
+             "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
+             "`cache_salt` narrows it."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "

@@ -16,7 +16,8 @@
 #define NONE KV_BLOCK_NONE
 
 struct node {
-    uint64_t hash;  /* Hash of all tokens up to the block's last one. */
+    uint64_t hash;  /* Hash of the salt and all tokens up to the block's last one. */
+    uint64_t salt;  /* The same for all blocks of a chain. */
     uint32_t depth; /* Number of blocks of the chain that ends here. */
     bool used;      /* false = the other fields are invalid. */
     bool seen;      /* Seen by a running check. */
@@ -67,14 +68,14 @@ static uint32_t *bucket_of(const struct kv_prefix *prefix, uint64_t hash)
     return &prefix->buckets[hash & prefix->bucket_mask];
 }
 
-/* Returns the node behind `parent` with these tokens, or NONE. */
-static uint32_t node_find(const struct kv_prefix *prefix, uint64_t hash, uint32_t parent,
-                          const uint32_t *tokens)
+/* Returns the node behind `parent` with these tokens and this salt, or NONE. */
+static uint32_t node_find(const struct kv_prefix *prefix, uint64_t hash, uint64_t salt,
+                          uint32_t parent, const uint32_t *tokens)
 {
     size_t bytes = prefix->block_tokens * sizeof(tokens[0]);
     for (uint32_t id = *bucket_of(prefix, hash); id != NONE; id = prefix->nodes[id].bucket_next) {
         const struct node *node = &prefix->nodes[id];
-        if (node->hash == hash && node->parent == parent &&
+        if (node->hash == hash && node->salt == salt && node->parent == parent &&
             memcmp(tokens_of(prefix, id), tokens, bytes) == 0)
             return id;
     }
@@ -196,16 +197,16 @@ void kv_prefix_close(struct kv_prefix *prefix)
     free(prefix);
 }
 
-uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint32_t block_count_max,
-                         kv_block_id *ids_out, kv_block_id *end_out)
+uint32_t kv_prefix_enter(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
+                         uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out)
 {
-    uint64_t hash = 0;
+    uint64_t hash = salt;
     uint32_t count = 0;
     *end_out = NONE;
     while (count < block_count_max) {
         const uint32_t *own = tokens + (size_t)count * prefix->block_tokens;
         hash = block_hash(prefix, hash, own);
-        uint32_t id = node_find(prefix, hash, *end_out, own);
+        uint32_t id = node_find(prefix, hash, salt, *end_out, own);
         if (id == NONE)
             break;
         ids_out[count++] = id;
@@ -217,12 +218,13 @@ uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint3
 
 /* Adds a node without readers. Its block belongs to `owner` until this call. */
 static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, uint64_t hash,
-                     uint32_t parent, const uint32_t *tokens)
+                     uint64_t salt, uint32_t parent, const uint32_t *tokens)
 {
     assert(!prefix->nodes[id].used);
     uint32_t *bucket = bucket_of(prefix, hash);
     prefix->nodes[id] = (struct node){
         .hash = hash,
+        .salt = salt,
         .depth = parent == NONE ? 1 : prefix->nodes[parent].depth + 1,
         .used = true,
         .parent = parent,
@@ -253,18 +255,19 @@ uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, ui
     return count;
 }
 
-void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
-                   const kv_block_id *ids, uint32_t block_count, kv_block_id *end)
+void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
+                   const uint32_t *tokens, const kv_block_id *ids, uint32_t block_count,
+                   kv_block_id *end)
 {
-    uint64_t hash = 0;
+    uint64_t hash = salt;
     uint32_t parent = NONE;
     for (uint32_t i = 0; i < block_count; i++) {
         const uint32_t *own = tokens + (size_t)i * prefix->block_tokens;
         hash = block_hash(prefix, hash, own);
-        uint32_t id = node_find(prefix, hash, parent, own);
+        uint32_t id = node_find(prefix, hash, salt, parent, own);
         if (id == NONE) {
             id = ids[i];
-            node_add(prefix, owner, id, hash, parent, own);
+            node_add(prefix, owner, id, hash, salt, parent, own);
         }
         parent = id;
     }
@@ -315,9 +318,10 @@ static bool node_check(const struct kv_prefix *prefix, uint32_t id)
     if (!root && (node->parent >= prefix->block_count || !prefix->nodes[node->parent].used))
         return false;
     const struct node *parent = root ? NULL : &prefix->nodes[node->parent];
-    uint64_t hash = block_hash(prefix, root ? 0 : parent->hash, tokens_of(prefix, id));
+    uint64_t hash = block_hash(prefix, root ? node->salt : parent->hash, tokens_of(prefix, id));
     return hash == node->hash && node->depth == (root ? 1 : parent->depth + 1) &&
-           node_find(prefix, hash, node->parent, tokens_of(prefix, id)) == id &&
+           (root || parent->salt == node->salt) &&
+           node_find(prefix, hash, node->salt, node->parent, tokens_of(prefix, id)) == id &&
            (root || (parent->children > 0 && (node->readers == 0 || parent->readers > 0))) &&
            (node->readers > 0 || node->seen);
 }

@@ -8,6 +8,9 @@
  * Blocks form chains: each block, except the first of a chain, follows one other block. A block is
  * found by the block before it and by its own tokens: a hash leads to it, then tokens and previous
  * block are compared. So a collision of hashes costs a comparison, and never gives a wrong answer.
+ * A chain also has a salt (0 = none), which is compared too. Chains with different salts share no
+ * block, so that no client learns from the number of cached tokens what a client with another salt
+ * has sent.
  * K and V of a block depend only on the model and on the tokens up to the block's end, not on how
  * the tokens were batched. A machine has one model.
  *
@@ -31,27 +34,28 @@ enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct k
  */
 void kv_prefix_close(struct kv_prefix *prefix);
 
-/* Finds the longest chain of at most `block_count_max` blocks whose tokens are the first tokens of
- * `tokens`. Requires block_count_max * block_tokens tokens. Returns the number of blocks, whose ids
- * are stored in ids_out. *end_out is the last block of the chain; KV_BLOCK_NONE = no block found.
+/* Finds the longest chain with this salt of at most `block_count_max` blocks whose tokens are the
+ * first tokens of `tokens`. Requires block_count_max * block_tokens tokens. Returns the number of
+ * blocks, whose ids are stored in ids_out. *end_out is the last block of the chain; KV_BLOCK_NONE = no block found.
  * The chain is not evicted until the caller passes *end_out to kv_prefix_leave. */
-uint32_t kv_prefix_enter(struct kv_prefix *prefix, const uint32_t *tokens, uint32_t block_count_max,
-                         kv_block_id *ids_out, kv_block_id *end_out);
+uint32_t kv_prefix_enter(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
+                         uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out);
 
 /* The caller no longer reads the chain that ends at `end`. KV_BLOCK_NONE is fine. */
 void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 
 /* Adds computed blocks to the cache. Requires that the `block_count` blocks `ids` hold K and V of
  * the first block_count * block_tokens tokens. A block that belongs to `owner` (then it must be
- * KV_LIVE) becomes the cache's, unless the cache already has a block with the same tokens; then it
- * stays the owner's. *end is the chain that the caller reads, from kv_prefix_enter; afterwards it
+ * KV_LIVE) becomes the cache's, unless the cache already has a block with the same tokens and salt;
+ * then it stays the owner's. *end is the chain that the caller reads, from kv_prefix_enter; afterwards it
  * is the longer chain. */
-void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
-                   const kv_block_id *ids, uint32_t block_count, kv_block_id *end);
+void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
+                   const uint32_t *tokens, const kv_block_id *ids, uint32_t block_count,
+                   kv_block_id *end);
 
 /* A listener for chains that enter (held = true) or leave (false) the cache. `changed` is called
  * for chains whose length is a multiple of `step` >= 1 blocks, with the prefix_hash
- * (common/prefix_hash.h) of their tokens. Requires an empty cache. */
+ * (common/prefix_hash.h) of their salt and tokens. Requires an empty cache. */
 struct kv_prefix_ear {
     uint32_t step;
     void (*changed)(void *self, uint64_t hash, bool held);

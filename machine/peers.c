@@ -107,6 +107,17 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
                            const struct message *message)
 {
     struct error error;
+    const struct message_request *request = NULL;
+    if (message->kind == MESSAGE_KV_READY)
+        request = &message->kv_ready.request;
+    if (message->kind == MESSAGE_KV_ABORTED)
+        request = &message->kv_aborted;
+    if (request != NULL && !token_pool_written_by(m->tokens, request, name_of(peer))) {
+        error_set(&error, ST_INVALID, "%s for a request that another machine writes",
+                  message_kind_name(message->kind));
+        doomed_add(&m->doomed, peer, error.text);
+        return;
+    }
     switch (message->kind) {
     case MESSAGE_KV_READY:
         token_pool_kv_ready(m->tokens, &message->kv_ready, m->now_us);

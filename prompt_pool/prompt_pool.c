@@ -212,6 +212,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .cached_blocks = destination->local ? destination->held_count : 0,
         .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
         .block_count = block_count,
+        .prefix_salt = prefill->prefix_salt,
         .chain = KV_BLOCK_NONE,
         .queued_us = now_us,
         .first_write_us = -1,

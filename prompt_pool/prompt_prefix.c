@@ -22,7 +22,7 @@ static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (prefix_is_used(pool, request))
         request->cached_blocks =
-            kv_prefix_enter(pool->options.prefix, request->prompt,
+            kv_prefix_enter(pool->options.prefix, request->prefix_salt, request->prompt,
                             (request->prompt_count - 1) / pool->options.arena.block_tokens,
                             request->own_blocks, &request->chain);
 }
@@ -92,8 +92,9 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
     kv_pool_mark(pool->options.kv, request->owner, request->own_blocks + request->cached_blocks,
                  request->block_count - request->cached_blocks, KV_LIVE);
     if (pool->options.prefix != NULL)
-        kv_prefix_add(pool->options.prefix, request->owner, request->prompt, request->own_blocks,
-                      request->prompt_count / pool->options.arena.block_tokens, &request->chain);
+        kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
+                      request->own_blocks, request->prompt_count / pool->options.arena.block_tokens,
+                      &request->chain);
 }
 
 /* Blocks whose tokens the cache already had still belong to the request. */

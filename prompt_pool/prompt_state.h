@@ -72,6 +72,7 @@ struct prompt_request {
     /* Number of the prompt's first blocks that were found in a prefix cache: this pool's, or the
      * token pool's if `local`. */
     uint32_t cached_blocks;
+    uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
 

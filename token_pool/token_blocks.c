@@ -27,9 +27,9 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
     assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
     if (request->tokens != NULL)
-        request->cached_blocks = kv_prefix_enter(pool->options.prefix, request->tokens,
-                                                 tokens / pool->options.memory.block_tokens,
-                                                 request->blocks, &request->chain);
+        request->cached_blocks = kv_prefix_enter(
+            pool->options.prefix, request->prefix_salt, request->tokens,
+            tokens / pool->options.memory.block_tokens, request->blocks, &request->chain);
     return blocks->count - request->cached_blocks;
 }
 
@@ -69,8 +69,8 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
 static void prefix_add(struct token_pool *pool, struct token_request *request, uint32_t tokens)
 {
     if (request->tokens != NULL)
-        kv_prefix_add(pool->options.prefix, request->owner, request->tokens, request->blocks,
-                      tokens / pool->options.memory.block_tokens, &request->chain);
+        kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
+                      request->blocks, tokens / pool->options.memory.block_tokens, &request->chain);
 }
 
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)

@@ -168,6 +168,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
+        .prefix_salt = reserve->prefix_salt,
         .chain = KV_BLOCK_NONE,
         .began_us = -1,
     };
@@ -229,6 +230,13 @@ static bool writer_is_connected(const struct token_pool *pool, const struct toke
             is_process_of(pool->writers[i].name, request->prompt_machine))
             return true;
     return request->local;
+}
+
+bool token_pool_written_by(const struct token_pool *pool, const struct message_request *name,
+                           const char *process)
+{
+    const struct token_request *request = request_find(pool, name);
+    return request == NULL || is_process_of(process, request->prompt_machine);
 }
 
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,

@@ -75,6 +75,10 @@ void token_pool_cancel(struct token_pool *pool, const struct message_request *re
 /* True if the request awaits KV in all blocks [first, first + count). */
 bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
                        uint64_t first, uint64_t count);
+/* False if the request awaits, or has in quarantine, KV of another machine than that of `process`
+ * (see token_pool_writer_up). A request that the pool does not know is nobody's: true. */
+bool token_pool_written_by(const struct token_pool *pool, const struct message_request *request,
+                           const char *process);
 /* Handle messages of a prompt machine, or calls of this machine's own prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);

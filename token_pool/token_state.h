@@ -46,6 +46,7 @@ struct token_request {
     kv_block_id *blocks;
     /* Number of the first blocks that were found in the prefix cache, which owns them. */
     uint32_t cached_blocks;
+    uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
     /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had

@@ -138,6 +138,7 @@ struct message_reserve {
     uint32_t prompt_tokens;
     /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
     uint32_t prompt_count;
+    uint64_t prefix_salt; /* Salt of its chains in prefix caches; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
     /* When decoded, the arrays of all messages point into the received bytes. */
@@ -162,7 +163,8 @@ struct message_prefill {
     uint8_t kv_path;   /* enum message_kv_path. */
     uint8_t path;      /* path, held_count and blocks are those of RESERVED. */
     uint8_t padding;
-    uint32_t held_count; /* Number of first blocks that are not written. */
+    uint32_t held_count;  /* Number of first blocks that are not written. */
+    uint64_t prefix_salt; /* Salt of its chains in prefix caches; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */

@@ -82,7 +82,7 @@ static bool read_bool(const struct place *place, const json_t *value, const char
     return true;
 }
 
-static bool read_name(const struct place *place, const json_t *value, char *out)
+static bool read_name(const struct place *place, const char *field, const json_t *value, char *out)
 {
     const char *text = json_string_value(value);
     size_t length = text != NULL ? strlen(text) : 0;
@@ -90,7 +90,7 @@ static bool read_name(const struct place *place, const json_t *value, char *out)
     for (size_t i = 0; good && i < length; i++)
         good = text[i] > ' ' && text[i] < 127 && text[i] != '"' && text[i] != '\\';
     if (!good)
-        return wrong(place, "name", "a name of 1 to 63 letters, digits and signs, without spaces");
+        return wrong(place, field, "a name of 1 to 63 letters, digits and signs, without spaces");
     memcpy(out, text, length + 1);
     return true;
 }
@@ -134,7 +134,9 @@ static bool read_field(const struct place *place, const char *field, const json_
     int64_t number = 0;
     bool good = true;
     if (strcmp(field, "name") == 0)
-        return read_name(place, value, rules->name);
+        return read_name(place, field, value, rules->name);
+    if (strcmp(field, "cache_group") == 0)
+        return read_name(place, field, value, rules->cache_group);
     if (strcmp(field, "key") == 0)
         return read_key(place, value, hash_out);
     if (strcmp(field, "sha256") == 0)
@@ -160,7 +162,7 @@ static bool read_field(const struct place *place, const char *field, const json_
         snprintf(shown, sizeof(shown), "%.24s", field);
         return wrong(place, shown,
                      "one of name, key, sha256, weight, requests_max, tokens_per_minute, "
-                     "priority_best, metrics, admin");
+                     "priority_best, metrics, admin, cache_group");
     }
     return good;
 }

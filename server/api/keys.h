@@ -24,7 +24,10 @@
 /* A key's entry in the file. */
 struct api_key_rules {
     char name[LIMIT_KEY_NAME_BYTES];
-    uint64_t name_hash;         /* Never 0. */
+    uint64_t name_hash; /* Never 0. */
+    /* With server/prefix_cache_scope "group", keys of one group share cached prefixes; empty = the
+     * key is alone. */
+    char cache_group[LIMIT_KEY_NAME_BYTES];
     uint32_t weight;            /* Weight of its requests against those of other keys; default 1. */
     uint32_t requests_max;      /* Most answers in flight; 0 = no limit. */
     uint64_t tokens_per_minute; /* Prompt and answer tokens; 0 = no limit. */

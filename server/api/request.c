@@ -399,6 +399,22 @@ static bool parse_model(json_t *root, struct api_request *out, struct api_error 
     return out->model != NULL || out_of_memory(error);
 }
 
+static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_error *error)
+{
+    json_t *salt = api_field(root, "cache_salt");
+    size_t bytes = json_string_length(salt);
+    if (salt == NULL)
+        return true;
+    if (!json_is_string(salt))
+        return api_field_wrong(error, "cache_salt", salt, "a string");
+    if (bytes == 0 || bytes > LIMIT_CACHE_SALT_BYTES)
+        return api_error_set(error, 400, "cache_salt", "cache_salt has %zu bytes: want 1 to %d",
+                             bytes, LIMIT_CACHE_SALT_BYTES);
+    out->has_cache_salt = true;
+    secret_hash(json_string_value(salt), bytes, out->cache_salt_hash);
+    return true;
+}
+
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error)
 {
@@ -416,7 +432,8 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
                                  : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
-           parse_output(root, out, error) && parse_extension(root, out, error);
+           parse_output(root, out, error) && parse_extension(root, out, error) &&
+           parse_cache_salt(root, out, error);
     json_decref(root);
     if (good && out->prompt_count * out->n > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, "n", "%u prompts with n = %u: at most %d choices in all",

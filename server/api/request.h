@@ -9,6 +9,7 @@
 
 #include "common/limits.h"
 #include "common/sampling.h"
+#include "common/secret.h"
 #include "model/text/chat.h"
 #include "server/api/error.h"
 #include "server/api/stop_strings.h"
@@ -56,6 +57,8 @@ struct api_request {
     struct stop_strings stops;
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
+    bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
+    uint8_t cache_salt_hash[SECRET_HASH_BYTES];
 
     struct api_text *texts;      /* Copies of the model's name, prompts, roles and contents. */
     struct api_text *stop_texts; /* Copies of the stop strings. */

@@ -204,6 +204,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
         .prefill = {.request = request_of(r),
                     .score_prompt = scores_left(r),
                     .kv_path = r->kv_path,
+                    .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
                     .path = (uint8_t)reserved->path,
@@ -235,6 +236,7 @@ void requests_route(struct requests *q, struct gateway_request *r,
         .kind = MESSAGE_RESERVE,
         .reserve = {.request = request_of(r),
                     .prompt_tokens = r->prompt_count + r->delivered,
+                    .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r)},
     };
@@ -599,6 +601,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     r->kv_path = submit->kv_path;
     r->key = submit->key;
     r->key_hash = submit->key_hash;
+    r->prefix_salt = submit->prefix_salt;
     r->weight = submit->weight > 0 ? submit->weight : 1;
     r->priority = submit->priority;
     r->tokens = tokens;

@@ -135,9 +135,10 @@ static void request_schedule(struct gateway *g, const struct gateway_request *r,
 }
 
 /* Each hash of the chain covers all tokens before it. */
-static uint32_t prefix_hashes(const uint32_t *tokens, uint32_t count, uint32_t step, uint64_t *out)
+static uint32_t prefix_hashes(uint64_t salt, const uint32_t *tokens, uint32_t count, uint32_t step,
+                              uint64_t *out)
 {
-    uint64_t hash = 0;
+    uint64_t hash = salt;
     uint32_t hashes = 0;
     while (hashes < SCHED_PREFIX_MAX && (hashes + 1) * step <= count) {
         hash = prefix_hash(hash, tokens + (size_t)hashes * step, step);
@@ -209,8 +210,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .prefix = {.hashes = hashes},
         };
         if (prefix)
-            event.prefix.count =
-                prefix_hashes(r->tokens, event.prompt_tokens, prefix_step(version), hashes);
+            event.prefix.count = prefix_hashes(r->prefix_salt, r->tokens, event.prompt_tokens,
+                                               prefix_step(version), hashes);
         gateway_schedule(g, version, &event);
     }
 }

@@ -41,9 +41,11 @@ struct gateway_submit {
     uint32_t prompt_count;    /* ≥ 1 */
     struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
     bool score_prompt;
-    uint8_t kv_path;    /* enum message_kv_path */
-    uint32_t key;       /* API key index: requests of one key share its weight. */
-    uint64_t key_hash;  /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    uint8_t kv_path;   /* enum message_kv_path */
+    uint32_t key;      /* API key index: requests of one key share its weight. */
+    uint64_t key_hash; /* Hash of the key's name, the same at every gateway; 0 = no key. */
+    /* Requests with different salts share nothing in prefix caches; 0 = no salt. */
+    uint64_t prefix_salt;
     uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
     int32_t priority;   /* Lower is more urgent. */
     int64_t arrived_us; /* When the client's bytes had arrived (TTFT counts from here); 0 = now. */

@@ -41,6 +41,7 @@ struct gateway_request {
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */
     uint64_t key_hash;
+    uint64_t prefix_salt;
     uint32_t weight;
     int32_t priority;
 

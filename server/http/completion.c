@@ -344,6 +344,30 @@ static void echo_prompt(struct choice *choice)
         choice_add_logprob(choice, choice->prompt->ids[0], NULL);
 }
 
+/* Who shares cached prefixes: server/prefix_cache_scope, narrowed by the request's cache_salt. A
+ * name and a salt cannot be chosen so that another name's salt comes out (SHA-256). */
+static uint64_t prefix_salt(const struct completion *c)
+{
+    const char *scope = c->server->config->server.prefix_cache_scope;
+    const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
+    char name[2 + LIMIT_KEY_NAME_BYTES] = "";
+    uint8_t salted[sizeof(name) + SECRET_HASH_BYTES] = {0};
+    uint8_t hash[SECRET_HASH_BYTES];
+    uint64_t salt;
+    bool grouped = rules != NULL && strcmp(scope, "group") == 0 && rules->cache_group[0] != 0;
+    if (rules != NULL && strcmp(scope, "all") != 0)
+        snprintf(name, sizeof(name), "%s %s", grouped ? "g" : "k",
+                 grouped ? rules->cache_group : rules->name);
+    if (name[0] == 0 && !c->request.has_cache_salt)
+        return 0;
+    memcpy(salted, name, strlen(name));
+    if (c->request.has_cache_salt)
+        memcpy(salted + sizeof(name), c->request.cache_salt_hash, SECRET_HASH_BYTES);
+    secret_hash(salted, sizeof(salted), hash);
+    memcpy(&salt, hash, sizeof(salt));
+    return salt != 0 ? salt : 1;
+}
+
 static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
                           struct api_error *error)
 {
@@ -364,6 +388,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .arrived_us = c->arrived_us,
         .key = c->key,
         .key_hash = rules != NULL ? rules->name_hash : 0,
+        .prefix_salt = prefix_salt(c),
         .weight = rules != NULL ? rules->weight : 1,
         .priority = c->request.priority,
         .client = {on_token, on_ended, choice},

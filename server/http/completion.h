@@ -7,6 +7,7 @@
 
 #include "common/secret.h"
 #include "common/text.h"
+#include "config/config.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
 #include "server/api/served_model.h"
@@ -19,6 +20,7 @@ struct completion_server {
     struct gateway *gateway;
     struct served_model *model; /* Model of completions opened after this was set. */
     struct api_keys *keys;
+    const struct config *config;
     /* Two secrets, so that an id, which clients see, tells nothing about a seed. */
     uint8_t id_secret[SECRET_HASH_BYTES];
     uint8_t seed_secret[SECRET_HASH_BYTES];

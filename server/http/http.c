@@ -184,6 +184,7 @@ enum status http_open(const struct http_options *options, struct http **out, str
         .gateway = options->gateway,
         .model = served_model_ref(options->model),
         .keys = options->keys,
+        .config = options->config,
     };
     enum status status = ST_OK;
     secret_random(h->completions.id_secret, sizeof(h->completions.id_secret));

@@ -182,7 +182,28 @@ def check_full(cluster, want):
     assert blocks["cached"] > 0, blocks
 
 
+def check_tenants():
+    """F-8 of the security review: a key finds nothing that another key's requests have left, in either pool, unless the
+    keys are in one group; a request finds only what has its cache_salt."""
+    keys = {"keys": [{"name": name, "key": f"sk-{name}-0123456789", "cache_group": group}
+                     for name, group in (("alpha", "one"), ("beta", "one"), ("gamma", "two"))]}
+    prompt = tokens(40, 200)
+
+    def hits(cluster, name, **more):
+        cluster.headers["Authorization"] = f"Bearer sk-{name}-0123456789"
+        return cached(answer(cluster, prompt, **more)[2])
+
+    for scope, want in (("key", (0, 192, 0, 0, 0, 192)), ("group", (0, 192, 192, 0, 0, 192))):
+        config = {**CONFIG, "kv": {"memory": MEMORY},
+                  "server": {"api_keys_file": "keys.json", "prefix_cache_scope": scope}}
+        with Cluster(config, files={"keys.json": keys}) as cluster:
+            got = (hits(cluster, "alpha"), hits(cluster, "alpha"), hits(cluster, "beta"), hits(cluster, "gamma"),
+                   hits(cluster, "alpha", cache_salt="x"), hits(cluster, "alpha", cache_salt="x"))
+            assert got == want, (scope, got, want)
+
+
 need_model()
+check_tenants()
 with Cluster({**CONFIG, "kv": {"prefix_cache": False, "memory": MEMORY}}) as plain_cluster:
     check_conversations(plain_cluster)
     check_cheapest(plain_cluster)

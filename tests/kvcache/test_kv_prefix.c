@@ -18,10 +18,13 @@
 #define TAKER        1000
 #define STEP         2 /* blocks from one chain that is spoken of to the next */
 
+#define SALT 0x123456789abcdef0u
+
 struct reader {
     bool used;
     bool computed;
     uint32_t tokens[PROMPT_MAX * BLOCK_TOKENS];
+    uint64_t salt;
     uint32_t full; /* blocks that the prompt fills */
     uint32_t count;
     uint32_t cached;
@@ -46,11 +49,11 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_at(seed, draws++) % below);
 }
 
-static uint64_t content_of(const uint32_t *tokens, uint32_t block)
+static uint64_t content_of(const struct reader *r, uint32_t block)
 {
-    uint64_t hash = 7;
+    uint64_t hash = 7 + r->salt;
     for (uint32_t i = 0; i < (block + 1) * BLOCK_TOKENS; i++)
-        hash = random_at(hash, tokens[i]);
+        hash = random_at(hash, r->tokens[i]);
     return hash;
 }
 
@@ -87,7 +90,7 @@ static void check_heard(void)
     for (uint32_t i = 0; i < READERS; i++) {
         const struct reader *r = &readers[i];
         for (uint32_t n = STEP; r->used && n <= (r->computed ? r->full : r->cached); n += STEP)
-            CHECK(heard_at(prefix_hash(0, r->tokens, n * BLOCK_TOKENS)) < heard_count);
+            CHECK(heard_at(prefix_hash(r->salt, r->tokens, n * BLOCK_TOKENS)) < heard_count);
     }
     CHECK(heard_count < 2 || kv_prefix_list(prefix, listed, 1) == 1);
 }
@@ -96,7 +99,7 @@ static void check_read(const struct reader *r)
 {
     uint32_t good = r->computed ? r->full : r->cached;
     for (uint32_t i = 0; i < good; i++)
-        CHECKF(content[r->ids[i]] == content_of(r->tokens, i),
+        CHECKF(content[r->ids[i]] == content_of(r, i),
                "block %u, number %u of a prompt, has other tokens", r->ids[i], i);
 }
 
@@ -118,7 +121,7 @@ static uint32_t longest(const struct reader *r)
     for (bool found = true; found && count < r->full; count += found) {
         found = false;
         for (uint32_t id = 0; id < BLOCKS && !found; id++)
-            found = kv_prefix_holds(prefix, id) && content[id] == content_of(r->tokens, count);
+            found = kv_prefix_holds(prefix, id) && content[id] == content_of(r, count);
     }
     return count;
 }
@@ -127,10 +130,11 @@ static void step_enter(struct reader *r)
 {
     *r = (struct reader){.used = true, .full = draw(PROMPT_MAX), .end = KV_BLOCK_NONE};
     r->count = r->full + 1;
+    r->salt = draw(2) * SALT;
     for (uint32_t i = 0; i < r->full * BLOCK_TOKENS; i++)
         r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* every block is one of two */
     uint32_t want = longest(r);
-    r->cached = kv_prefix_enter(prefix, r->tokens, r->full, r->ids, &r->end);
+    r->cached = kv_prefix_enter(prefix, r->salt, r->tokens, r->full, r->ids, &r->end);
     CHECKF(r->cached == want, "%u blocks found of %u", r->cached, want);
     CHECK((r->end == KV_BLOCK_NONE) == (r->cached == 0));
     hits += r->cached;
@@ -160,8 +164,8 @@ static void step_compute(struct reader *r)
         return;
     kv_pool_mark(pool, owner, r->ids + r->cached, r->count - r->cached, KV_LIVE);
     for (uint32_t i = r->cached; i < r->full; i++)
-        content[r->ids[i]] = content_of(r->tokens, i);
-    kv_prefix_add(prefix, owner, r->tokens, r->ids, r->full, &r->end);
+        content[r->ids[i]] = content_of(r, i);
+    kv_prefix_add(prefix, owner, r->salt, r->tokens, r->ids, r->full, &r->end);
     r->computed = true;
     CHECK(longest(r) == r->full);
 }
@@ -237,27 +241,59 @@ static void test_random(void)
 }
 
 /* Computes one prompt of `count` blocks whose tokens are all `token`, and leaves. */
-static void compute(uint32_t token, uint32_t count)
+static void compute_salted(uint64_t salt, uint32_t token, uint32_t count)
 {
     struct reader *r = &readers[0];
+    r->salt = salt;
     r->full = r->count = count;
     for (uint32_t i = 0; i < count * BLOCK_TOKENS; i++)
         r->tokens[i] = token;
-    r->cached = kv_prefix_enter(prefix, r->tokens, count, r->ids, &r->end);
+    r->cached = kv_prefix_enter(prefix, r->salt, r->tokens, count, r->ids, &r->end);
     CHECK(kv_pool_take(pool, 1, count - r->cached, r->ids + r->cached) == ST_OK);
     kv_pool_mark(pool, 1, r->ids + r->cached, count - r->cached, KV_LIVE);
-    kv_prefix_add(prefix, 1, r->tokens, r->ids, count, &r->end);
+    kv_prefix_add(prefix, 1, r->salt, r->tokens, r->ids, count, &r->end);
     kv_prefix_leave(prefix, r->end);
 }
 
-static uint32_t found(uint32_t token)
+static void compute(uint32_t token, uint32_t count)
+{
+    compute_salted(0, token, count);
+}
+
+static uint32_t found_salted(uint64_t salt, uint32_t token)
 {
     struct reader r;
     for (uint32_t i = 0; i < PROMPT_MAX * BLOCK_TOKENS; i++)
         r.tokens[i] = token;
-    uint32_t count = kv_prefix_enter(prefix, r.tokens, PROMPT_MAX, r.ids, &r.end);
+    uint32_t count = kv_prefix_enter(prefix, salt, r.tokens, PROMPT_MAX, r.ids, &r.end);
     kv_prefix_leave(prefix, r.end);
     return count;
+}
+
+static uint32_t found(uint32_t token)
+{
+    return found_salted(0, token);
+}
+
+/* F-8 of the security review: a tenant learned from the cache what another tenant had sent. */
+static void test_salts_share_nothing(void)
+{
+    CHECK(kv_pool_open(16, &pool) == ST_OK);
+    CHECK(kv_prefix_open(pool, BLOCK_TOKENS, &prefix) == ST_OK);
+    compute_salted(SALT, 1, 3);
+    CHECK(found_salted(SALT, 1) == 3 && found(1) == 0 && found_salted(SALT + 1, 1) == 0);
+    compute_salted(SALT + 1, 1, 2);
+    compute(1, 1);
+    CHECK(kv_pool_count(pool, KV_CACHED) == 6);
+    CHECK(found_salted(SALT, 1) == 3 && found(1) == 1 && found_salted(SALT + 1, 1) == 2);
+    /* Salt and first token of another chain that give the same hash. */
+    CHECK(prefix_hash(SALT, (const uint32_t[]){1}, 1) ==
+          prefix_hash(SALT ^ 3, (const uint32_t[]){2}, 1));
+    CHECK(found_salted(SALT ^ 3, 2) == 0);
+    struct error error;
+    CHECKF(kv_prefix_check(prefix, &error), "%s", error.text);
+    kv_prefix_close(prefix);
+    kv_pool_close(pool);
 }
 
 /* Three chains of three blocks; the first one is used again: the second goes, its end first. */
@@ -291,6 +327,7 @@ int main(void)
     seed = test_seed();
     kv_prefix_close(NULL);
     test_order();
+    test_salts_share_nothing();
     test_random();
     return 0;
 }

@@ -25,7 +25,7 @@ static struct gateway the_gateway;
 atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
-atomic_ullong fake_seed;
+atomic_ullong fake_seed, fake_salt;
 atomic_size_t fake_metrics_bytes = 6;
 atomic_bool fake_ready = true;
 atomic_uint fake_http_codes[600];
@@ -67,6 +67,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         return ST_NO_RESOURCE;
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
+    fake_salt = submit->prefix_salt;
     struct gateway_request *r = calloc(1, sizeof(*r));
     CHECK(r != NULL && submit->prompt_count >= 1 && submit->prompt_count <= 65536);
     r->submit = *submit;

@@ -27,7 +27,8 @@ extern atomic_uint fake_stopped;   /* Released because of a stop string. */
 /* Weight of the request that was submitted last; also fake_priority. */
 extern atomic_uint fake_weight;
 extern atomic_int fake_priority;
-extern atomic_ullong fake_seed;
+extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt. */
+extern atomic_ullong fake_salt;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */

@@ -121,13 +121,70 @@ static void check_removed_key_is_not_charged_to_another(void)
     CHECK(counts_of("sk-beta-0123456789")->requests == 0 && fake_submitted == submitted);
 }
 
+/* --- the prefix cache --- */
+
+#define SECRET_A "sk-a-0123456789012"
+#define SECRET_B "sk-b-0123456789012"
+#define SECRET_C "sk-c-0123456789012"
+
+static uint64_t salt_of(const char *secret, const char *more)
+{
+    char header[128], body[128];
+    snprintf(header, sizeof(header), "Authorization: Bearer %s\r\n", secret);
+    snprintf(body, sizeof(body), "{\"prompt\": \"ehi\"%s}", more);
+    CHECK(ask("POST", "/v1/completions", header, body) == 200);
+    return fake_salt;
+}
+
+static void scope_set(const char *scope)
+{
+    server_pause();
+    snprintf(config.server.prefix_cache_scope, sizeof(config.server.prefix_cache_scope), "%s",
+             scope);
+    server_resume();
+}
+
+/* F-8: all keys shared one prefix cache, and cached_tokens told what another tenant had sent. */
+static void check_prefix_cache_is_salted_by_key(void)
+{
+    static const char x[] = ", \"cache_salt\": \"x\"", y[] = ", \"cache_salt\": \"y\"";
+    keys_use("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"cache_group\": \"c\"},"
+             "{\"name\": \"b\", \"key\": \"" SECRET_B "\", \"cache_group\": \"c\"},"
+             "{\"name\": \"c\", \"key\": \"" SECRET_C "\"}]}");
+    uint64_t a = salt_of(SECRET_A, ""), b = salt_of(SECRET_B, ""), c = salt_of(SECRET_C, "");
+    CHECK(a != 0 && b != 0 && c != 0 && a != b && a != c && b != c && a == salt_of(SECRET_A, ""));
+    uint64_t ax = salt_of(SECRET_A, x);
+    CHECK(ax != a && ax == salt_of(SECRET_A, x) && ax != salt_of(SECRET_A, y) &&
+          ax != salt_of(SECRET_B, x));
+    scope_set("group");
+    uint64_t group = salt_of(SECRET_A, "");
+    CHECK(group == salt_of(SECRET_B, "") && salt_of(SECRET_C, "") == c && group != c);
+    CHECK(salt_of(SECRET_A, x) == salt_of(SECRET_B, x) && salt_of(SECRET_A, x) != group);
+    scope_set("all");
+    CHECK(salt_of(SECRET_A, "") == 0 && salt_of(SECRET_C, "") == 0);
+    CHECK(salt_of(SECRET_A, x) == salt_of(SECRET_C, x) && salt_of(SECRET_A, x) != 0);
+    scope_set("key");
+}
+
+/* Without API keys there is one cache, unless a request has a salt. */
+static void check_prefix_cache_without_keys(void)
+{
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200 && fake_salt == 0);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": \"x\"}") == 200);
+    CHECK(fake_salt != 0);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": \"\"}") == 400);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": 5}") == 400);
+}
+
 int main(void)
 {
     server_config_default();
     server_start((struct http_options){0});
     check_ids_tell_nothing_about_seeds();
+    check_prefix_cache_without_keys();
     check_failed_submission_is_not_charged();
     check_removed_key_is_not_charged_to_another();
+    check_prefix_cache_is_salted_by_key();
     server_stop();
     return 0;
 }

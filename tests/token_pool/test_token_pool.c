@@ -198,6 +198,17 @@ static void check_quarantine(void)
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
 
+    reserve(&bed, 1); /* only the machine that writes it may say so */
+    CHECK(token_pool_written_by(bed.pool, &name, "p0") &&
+          token_pool_written_by(bed.pool, &name, "p0/3"));
+    CHECK(!token_pool_written_by(bed.pool, &name, "p01") &&
+          !token_pool_written_by(bed.pool, &name, "p1") &&
+          !token_pool_written_by(bed.pool, &name, "p"));
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    CHECK(!token_pool_written_by(bed.pool, &name, "p1"));
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* nobody's */
+
     reserve(&bed, 1); /* … or when all has landed */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     token_pool_kv_ready(bed.pool, &ready, bed.now_us);
@@ -254,7 +265,7 @@ static void check_awaits(void)
     struct message_request name = {.id = 1, .generation = 1};
     struct message_request next = {.id = 2, .generation = 1};
     struct message_request again = {.id = 1, .generation = 2};
-    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0", 0);
     reserve(&bed, 1);
     const uint32_t first = reserved_blocks[0]; /* two blocks in a row */
     CHECK(reserved_blocks[1] == first + 1);

@@ -29,6 +29,7 @@ enum stage { STAGE_NONE, STAGE_WAITING, STAGE_RESERVED, STAGE_QUARANTINED, STAGE
 
 struct talk {
     enum stage stage;
+    uint64_t salt;
     struct message_request name;
     bool told;
     bool local;
@@ -63,11 +64,12 @@ static struct talk *talk_of(uint64_t id)
     return talk;
 }
 
-static uint64_t key_of(const uint32_t *tokens, uint32_t count)
+/* Blocks of talks with different salts are not shared, so a key has the salt, too. */
+static uint64_t key_of(const struct talk *talk, uint32_t count)
 {
-    uint64_t key = 1;
+    uint64_t key = 1 + talk->salt;
     for (uint32_t i = 0; i < count; i++)
-        key = random_at(key, tokens[i]);
+        key = random_at(key, talk->tokens[i]);
     return key;
 }
 
@@ -117,6 +119,7 @@ static void reserve(struct talk *talk)
     struct message_reserve message = {
         .request = talk->name,
         .prompt_tokens = talk->count,
+        .prefix_salt = talk->salt,
         .sampling = {.top_p = 1,
                      .seed = (uint64_t)(talk - talks), /* so that a row says whose it is */
                      .logprobs = -1,
@@ -137,11 +140,11 @@ static void deliver(struct talk *talk)
         CHECK(token_pool_blocks(pool, &talk->name, &local) == ST_OK &&
               local.cached_count == talk->held);
         for (uint32_t i = 0; i < local.cached_count; i++)
-            CHECK(content[local.ids[i]] == key_of(talk->tokens, (i + 1) * BLOCK_TOKENS));
+            CHECK(content[local.ids[i]] == key_of(talk, (i + 1) * BLOCK_TOKENS));
     }
     for (uint32_t i = 0; i < talk->told_count; i++) {
         uint32_t end = (talk->held + i + 1) * BLOCK_TOKENS;
-        content[talk->blocks[i]] = key_of(talk->tokens, end < talk->count ? end : talk->count);
+        content[talk->blocks[i]] = key_of(talk, end < talk->count ? end : talk->count);
     }
     talk->tokens[talk->count++] = draw(3);
     token_pool_kv_ready(pool,
@@ -162,11 +165,11 @@ static struct talk *row_run(sched_slot slot)
     CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count && row.id == talk->tokens[at]);
     for (uint32_t i = 0; i * BLOCK_TOKENS < at; i++) {
         uint32_t end = (i + 1) * BLOCK_TOKENS < at ? (i + 1) * BLOCK_TOKENS : at;
-        CHECKF(content[row.blocks[i]] == key_of(talk->tokens, end), "block %u of %u tokens", i, at);
+        CHECKF(content[row.blocks[i]] == key_of(talk, end), "block %u of %u tokens", i, at);
     }
     kv_block_id written = row.blocks[at / BLOCK_TOKENS];
     CHECK(!kv_prefix_holds(prefix, written));
-    content[written] = key_of(talk->tokens, at + 1);
+    content[written] = key_of(talk, at + 1);
     return talk;
 }
 
@@ -342,6 +345,7 @@ static void talk_on(struct talk *talk)
         talk->count = draw(2) * draw(talk->count / 2 + 1);
     for (uint32_t i = 0; i < more; i++) /* few tokens: conversations meet by chance */
         talk->tokens[talk->count++] = draw(8) == 0 ? draw(3) : 1;
+    talk->salt = (uint64_t)(talk - talks) % 2 * 77;
     talk->told = draw(8) != 0;
     talk->local = draw(3) == 0;
     talk->writes = draw(2) == 0;
