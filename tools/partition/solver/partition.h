@@ -15,7 +15,7 @@
  * need not use every device.
  *
  * Time. A piece takes a stage `time` = sum of its layers' times on that kind of device + stage_ns,
- * + first_ns in the first stage (embedding), + last_ns in the last stage (norm, vocabulary,
+ * + first_ns in the first stage (embedding), + last_ns in the last stage (vocabulary,
  * sampling). Between two stages a piece takes delay_ns on a link, of which the link is busy for
  * busy_ns. Computing and sending overlap. So
  *
