@@ -64,6 +64,7 @@ static void check_work_leaves_places(void)
     CHECKF(refused > 0 && works > PLACES / 2, "%u refused, %u work", refused, works);
     CHECK(ask("GET", "/health", "", "") == 200);
     CHECK(ask("GET", "/admin/state", "", "") == 200);
+    CHECK(ask("GET", "/metrics", "", "") == 200);
     for (int i = 0; i < PLACES; i++)
         close(fds[i]);
     wait_for(&fake_open, 0, "open");
