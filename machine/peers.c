@@ -22,7 +22,7 @@ static void new_up(struct machine *m, struct transport_peer *peer)
 {
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         transport_peer_set_user(peer, &writer_user);
-        token_pool_writer_up(m->tokens, name_of(peer), 0);
+        token_pool_writer_up(m->tokens, name_of(peer), 0, peer);
         machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
@@ -133,14 +133,28 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     doomed_add(&m->doomed, peer, error.text);
 }
 
-/* A token machine that this machine has connected to sends STAGES, and nothing else. */
+/* A token machine asks this machine to stop writing KV of a request. */
+static void link_cancel(struct machine *m, struct transport_peer *peer,
+                        const struct message_request *request)
+{
+    const struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = *request};
+    if (prompt_pool_has(m->prompts, request))
+        prompt_pool_cancel(m->prompts, request); /* sends KV_ABORTED when its writes have landed */
+    else
+        machine_send(m, peer, &aborted);
+}
+
+/* A token machine that this machine has connected to sends STAGES and CANCEL, and nothing else. */
 static void target_message(struct machine *m, struct transport_peer *peer,
                            const struct message *message)
 {
-    if (message->kind != MESSAGE_STAGES)
+    bool link = peer_kind_of(peer) == PEER_LINK;
+    if (message->kind == MESSAGE_CANCEL && link)
+        link_cancel(m, peer, &message->cancel.request);
+    else if (message->kind != MESSAGE_STAGES)
         doomed_add(&m->doomed, peer,
-                   "a token machine may send nothing but the places of its layers");
-    else if (peer_kind_of(peer) == PEER_LINK)
+                   "a token machine may send nothing but STAGES and, to a head, CANCEL");
+    else if (link)
         prompt_links_stages(m->links, peer, &message->stages, m->now_us);
 }
 
@@ -162,7 +176,7 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
 static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
     log_info("machine %s is gone: %s", name_of(peer), text);
-    token_pool_writer_down(m->tokens, name_of(peer), 0, text, m->now_us);
+    token_pool_writer_down(m->tokens, name_of(peer), 0, peer, text, m->now_us);
 }
 
 static void link_up(struct machine *m, struct transport_peer *peer)

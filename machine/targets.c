@@ -55,9 +55,9 @@ void machine_target_writer(void *self, uint32_t stage, const char *name, bool up
     m->events++;
     m->changed = true;
     if (up)
-        token_pool_writer_up(m->tokens, name, 1 + stage);
+        token_pool_writer_up(m->tokens, name, 1 + stage, NULL);
     else
-        token_pool_writer_down(m->tokens, name, 1 + stage, text, m->now_us);
+        token_pool_writer_down(m->tokens, name, 1 + stage, NULL, text, m->now_us);
 }
 
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)

@@ -343,7 +343,8 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
         token_request_forget(pool, request);
 }
 
-void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process)
+void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process,
+                          struct transport_peer *peer)
 {
     struct token_writer *writer = writer_find(pool, name, process);
     /* Its reservations get the short lease. */
@@ -356,16 +357,19 @@ void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t pr
         snprintf(writer->name, sizeof(writer->name), "%s", name);
     }
     writer->latest = number;
+    writer->peer = peer;
     writer->connections++;
 }
 
 void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
-                            const char *text, int64_t now_us)
+                            const struct transport_peer *peer, const char *text, int64_t now_us)
 {
     struct token_writer *writer = writer_find(pool, name, process);
     struct error error;
     if (writer != NULL) {
         writer->oldest = writer->latest; /* the process has given up the older connections */
+        if (writer->peer == peer)
+            writer->peer = NULL;
         if (--writer->connections == 0)
             *writer = pool->writers[--pool->writer_count];
     }
@@ -387,6 +391,15 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t 
     }
 }
 
+/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. */
+static void writer_ask(struct token_pool *pool, const struct token_request *request)
+{
+    const struct token_writer *writer = writer_find(pool, request->prompt_machine, 0);
+    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = request->name}};
+    if (writer != NULL && writer->peer != NULL)
+        pool->options.calls.send(pool->options.self, writer->peer, &message);
+}
+
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
@@ -397,7 +410,10 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
         return;
     }
     /* A writer that is connected may still write, even after a stop of hours: its blocks stay in
-     * quarantine until it reports or its connection ends (token_pool_writer_down). */
+     * quarantine until it reports or its connection ends (token_pool_writer_down). It may not know
+     * the request, if the gateway died before PREFILL; then it reports when it is asked. */
+    if (quarantined && !request->local)
+        writer_ask(pool, request);
     bool renew = quarantined || (connected && now_us - request->reserved_us < LEASE_MAX_US);
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {

@@ -90,12 +90,13 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
                              int64_t now_us);
 /* A connection from a process of a prompt machine has begun or ended. name: MACHINE, or
  * MACHINE/NUMBER for a stage process; process: the one of this machine that it is connected to (0 =
- * the head, 1 + n = stage process n). When one ends, the reservations that await KV of that machine
+ * the head, 1 + n = stage process n); peer: the connection, NULL if another process has it. When one ends, the reservations that await KV of that machine
  * fail and are quarantined. Quarantined blocks are free one second after the last of the connections
  * that existed when their request ended: until then a process of the machine may still write. */
-void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process);
+void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process,
+                          struct transport_peer *peer);
 void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
-                            const char *text, int64_t now_us);
+                            const struct transport_peer *peer, const char *text, int64_t now_us);
 
 /* Gives each answer whose next token has no room another block. If none is available, a victim is
  * preempted; if the victim is in a batch, its answer waits. Call it before each batch and before

@@ -75,6 +75,7 @@ struct token_outgoing {
 struct token_writer {
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     uint32_t process;            /* See token_pool_writer_up. */
+    struct transport_peer *peer; /* Its latest connection to this process, if that is open. */
     uint32_t connections;
     /* Numbers of its oldest connection that is open and of its latest one. */
     uint64_t oldest;

@@ -12,7 +12,7 @@
  *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
  *                       LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
- *   token   → prompt    STAGES
+ *   token   → prompt    STAGES, CANCEL
  *
  * To cancel a request, the gateway sends CANCEL to each machine that still has the request; the
  * token machine does not inform the prompt machine.
@@ -205,8 +205,9 @@ struct message_kv_ready {
 
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
  * once, unless a prompt machine may write to them: then the blocks are quarantined until its
- * KV_ABORTED or KV_READY arrives, its connection ends, or the lease expires. A prompt machine
- * stops; it sends KV_ABORTED to the token machine unless it has sent KV_READY. */
+ * KV_ABORTED or KV_READY arrives or its connections have ended. A prompt machine stops; it sends
+ * KV_ABORTED to the token machine unless it has sent KV_READY. A token machine that waits for either
+ * sends CANCEL itself, once a minute, in case the prompt machine never got PREFILL. */
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */

@@ -502,7 +502,7 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
         .vocab = 10,
         .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p", 0);
+    token_pool_writer_up(pool, "p", 0, NULL);
 }
 
 static void run(const struct sim_hosts *hosts, uint64_t number)
@@ -558,7 +558,9 @@ int main(void)
     CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &hosts.profile,
                         &error) == ST_OK);
     CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
-    for (uint64_t number = 0; number < RUNS; number++)
+    /* more, until the rarest decision was seen */
+    for (uint64_t number = 0;
+         number < RUNS || (decision_counts[GIVEN_UP] == 0 && number < 50 * RUNS); number++)
         run(&hosts, number);
     sim_hosts_done(&hosts);
     printf("equal decisions: %" PRIu64 " grants, %" PRIu64 " preemptions, %" PRIu64
