@@ -109,8 +109,8 @@ const struct config_key config_keys[] = {
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
      .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
-             "machines prove to each other. Empty: if all machines are local, the gateway "
-             "makes a key at each start; else none."},
+             "machines prove to each other and encrypt their connections with. Empty: if all "
+             "machines are local, the gateway makes a key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,

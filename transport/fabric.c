@@ -73,8 +73,8 @@ static enum status context_open(struct fabric *fabric, const struct fabric_selec
      * loaded, so only ucp_config_modify can change it here. */
     if (getenv("UCX_LOG_LEVEL") == NULL)
         (void)ucp_config_modify(config, "LOG_LEVEL", "fatal");
-    /* UCX_TLS and UCX_NET_DEVICES in the environment do not count: they could open a port that the
-     * configuration does not name. */
+    /* UCX_TLS in the environment does not count: it could open a port that the configuration does
+     * not name. */
     if (selection->devices[0] != 0)
         (void)ucp_config_modify(config, "NET_DEVICES", selection->devices);
     status = ucp_config_modify(config, "TLS", tls);

@@ -67,7 +67,9 @@ struct peer {
     uint32_t data_count; /* Data connections that belong to this one. */
     bool data_opened;    /* Data connections were opened or asked for. */
     bool read_paused;    /* A data connection: too much received data waits for the device. */
-    bool input_left;     /* Received data may wait in the stream, of which epoll does not know. */
+    /* There is work of which epoll does not know: received data in the stream, or a step of the TLS
+     * hand-shake. */
+    bool input_left;
     /* A data connection: bytes of WRITE frames, sent and known to have been taken by the peer;
      * received, and reported to the peer. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;

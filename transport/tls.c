@@ -32,7 +32,8 @@ struct tls_keys {
 struct tls {
     gnutls_session_t session;
     struct tls_options options;
-    uint64_t key_bytes; /* Sent under the current key. */
+    uint64_t key_bytes;   /* Sent under the current key. */
+    uint64_t taken_bytes; /* Received encrypted bytes. */
 };
 
 static enum status tls_error(struct error *error, enum status status, int code)
@@ -109,6 +110,7 @@ static ssize_t on_pull(gnutls_transport_ptr_t self, void *data, size_t capacity)
 {
     struct tls *tls = self;
     size_t bytes = tls->options.take(tls->options.self, data, capacity);
+    tls->taken_bytes += bytes;
     if (bytes > 0)
         return (ssize_t)bytes;
     gnutls_transport_set_errno(tls->session, EAGAIN);
@@ -212,7 +214,12 @@ enum status tls_write(struct tls *tls, const void *data, size_t bytes, struct er
 enum status tls_read(struct tls *tls, void *data, size_t capacity, size_t *bytes_out,
                      struct error *error)
 {
-    ssize_t got = gnutls_record_recv(tls->session, data, capacity);
+    ssize_t got;
+    uint64_t before;
+    do { /* After a message without data, such as a new key, GnuTLS wants to be called again. */
+        before = tls->taken_bytes;
+        got = gnutls_record_recv(tls->session, data, capacity);
+    } while ((got == GNUTLS_E_AGAIN || got == GNUTLS_E_INTERRUPTED) && tls->taken_bytes != before);
     if (got == GNUTLS_E_AGAIN || got == GNUTLS_E_INTERRUPTED)
         return ST_IN_PROGRESS;
     if (got == 0)

@@ -140,7 +140,7 @@ bool peer_greet_tls(struct peer *peer)
     if (peer->stream.tls == NULL)
         return true; /* The other side speaks no TLS: its first frame shows what it is. */
     if (ucx->handshakes_left == 0) {
-        ucx_more(ucx);
+        peer->input_left = true; /* Continues in the next iteration. */
         return false;
     }
     ucx->handshakes_left--;

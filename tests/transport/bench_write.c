@@ -1,18 +1,21 @@
 /* bench_write: measures KV writes between two processes: GB/s of a stream of writes of one size,
- * with a flush after each MiB or write and up to 32 MiB in flight; and the time from the begin of
- * one write until its flush is reported.
+ * with a flush after each MiB or write and up to 32 MiB in flight; the processor time of both
+ * processes for a GB of this stream; and the time from the begin of one write until its flush is
+ * reported.
  *
  * usage: bench_write [TLS [BYTES...]]
  *
- * TLS "" = UCX chooses. In the environment: CLEAVE_KV_WRITE=put|am chooses the path. DEVICES=w, r
+ * TLS "" = as machines choose, "none" = data connections. In the environment: CLEAVE_KV_WRITE=put|am chooses the path. DEVICES=w, r
  * or wr: the regions belong to fake devices, whose copies are a thread's memcpy, to measure the
- * cost of staging. KEY: with a cluster key, so that two devices copy into each other's memory. */
+ * cost of staging. KEY: with a cluster key, so data connections are encrypted, and two devices copy
+ * into each other's memory. */
 #include "tests/device/fake_memory.h"
 #include "tests/transport/net.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define REGION ((uint64_t)64 << 20)
@@ -49,8 +52,26 @@ static void child(const char *tls, int out)
         net_turn(&side, 1, 1000);
 }
 
-static double stream_gbs(struct net_side *side, size_t bytes, int64_t run_ms)
+/* Processor time of this process and of the other one. */
+static double processor_s(pid_t other)
 {
+    struct timespec own;
+    struct timespec theirs;
+    clockid_t clock;
+    CHECK(clock_getcpuclockid(other, &clock) == 0 && clock_gettime(clock, &theirs) == 0);
+    CHECK(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0);
+    return (double)(own.tv_sec + theirs.tv_sec) + (double)(own.tv_nsec + theirs.tv_nsec) * 1e-9;
+}
+
+struct stream_figures {
+    double gbs;
+    double cpu_s_per_gb;
+};
+
+static struct stream_figures stream_measure(struct net_side *side, pid_t other, size_t bytes,
+                                            int64_t run_ms)
+{
+    double cpu_s = processor_s(other);
     uint8_t *region = transport_region(side->t);
     uint64_t done_bytes = 0, offset = 0, since_flush = 0;
     uint64_t cookie = side->flushed_cookie;
@@ -74,7 +95,9 @@ static double stream_gbs(struct net_side *side, size_t bytes, int64_t run_ms)
     }
     transport_flush(side->t, side->peer, ++cookie);
     NET_WAIT(side, 1, side->flushed_cookie == cookie);
-    return (double)done_bytes / 1e3 / (double)(clock_now_us(&clock_system) - begin);
+    return (struct stream_figures){
+        .gbs = (double)done_bytes / 1e3 / (double)(clock_now_us(&clock_system) - begin),
+        .cpu_s_per_gb = (processor_s(other) - cpu_s) / ((double)done_bytes / 1e9)};
 }
 
 static double one_us(struct net_side *side, size_t bytes)
@@ -119,13 +142,14 @@ int main(int argc, char **argv)
     printf("%s\n", transport_peer_path(side.peer));
     if (options.device == NULL)
         memset(transport_region(side.t), 1, REGION);
-    stream_gbs(&side, 1 << 20, 200); /* touches the other side's pages */
+    (void)stream_measure(&side, pid, 1 << 20, 200); /* touches the other side's pages */
     for (size_t i = 0; i < count; i++) {
         size_t bytes = argc > 2 ? strtoul(argv[2 + i], NULL, 10) : sizes[i];
         CHECK(bytes > 0 && bytes <= REGION);
-        double gbs = stream_gbs(&side, bytes, 700);
+        struct stream_figures stream = stream_measure(&side, pid, bytes, 700);
         double us = one_us(&side, bytes);
-        printf("%8zu B  %6.2f GB/s  %7.1f us to flushed\n", bytes, gbs, us);
+        printf("%8zu B  %6.2f GB/s  %6.3f CPU s/GB  %7.1f us to flushed\n", bytes, stream.gbs,
+               stream.cpu_s_per_gb, us);
     }
     transport_close(side.t);
     kill(pid, SIGKILL);

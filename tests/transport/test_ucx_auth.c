@@ -58,6 +58,19 @@ static void test_same_key(void)
     net_pair_close(sides);
 }
 
+/* More connections at once than hand-shakes are computed in one iteration of the event loop. */
+static void test_many(void)
+{
+    enum { MANY = 40 };
+    struct net_side sides[2];
+    pair_open(sides, key_a, key_a);
+    for (int i = 0; i < MANY; i++)
+        pair_connect(sides);
+    NET_WAIT(sides, 2, sides[0].ups == MANY && sides[1].ups == MANY);
+    CHECK(sides[0].downs == 0 && sides[1].downs == 0);
+    net_pair_close(sides);
+}
+
 static void expect_refusal(const uint8_t *first, const uint8_t *second, const char *first_says,
                            const char *second_says)
 {
@@ -284,6 +297,7 @@ static void test_strangers(void)
 int main(void)
 {
     test_same_key();
+    test_many();
     test_other_keys();
     test_cheats();
     test_strangers();
