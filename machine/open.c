@@ -52,8 +52,8 @@ static enum status open_executor(struct machine *m, struct error *error)
                   .writer = machine_target_writer},
         .self = m,
     };
-    return m->shape.plan.place_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
-                                         : executor_local_open(&options, &m->executor, error);
+    return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
+                                           : executor_local_open(&options, &m->executor, error);
 }
 
 static enum status open_sched(struct machine *m)

@@ -218,7 +218,7 @@ static void stages_start(struct cluster *c, uint32_t machine)
         struct stage **stage = &c->stages[c->stage_count];
         const struct stage_options options = {.config = &c->config,
                                               .machine = c->config.machines[machine].name,
-                                              .place = i,
+                                              .process = i,
                                               .transport = c->options.transport,
                                               .compute = compute_of(machine),
                                               .clock = &c->clock};
