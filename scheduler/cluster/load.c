@@ -174,13 +174,13 @@ void cluster_pool_refresh(struct sched_cluster *sc, uint32_t i)
         sc->away += open ? 1 : UINT32_MAX;
 }
 
-static void tell(struct sched_cluster *sc, struct cluster_machine *machine)
+static void move_report_later(struct sched_cluster *sc, struct cluster_machine *machine)
 {
-    sc->untold += machine->told ? 1 : 0;
-    machine->told = false;
+    sc->unreported_moves += machine->move_reported ? 1 : 0;
+    machine->move_reported = false;
 }
 
-static void place(struct sched_cluster *sc, uint32_t i, enum pool pool, enum pool home)
+static void pools_set(struct sched_cluster *sc, uint32_t i, enum pool pool, enum pool home)
 {
     struct cluster_machine *machine = &sc->machines[i];
     bool open = in_trees(sc, i);
@@ -203,13 +203,13 @@ static void place(struct sched_cluster *sc, uint32_t i, enum pool pool, enum poo
     }
     sc->pair |= open && pool == POOL_MIXED;
     sc->paired |= sc->pair;
-    tell(sc, machine);
+    move_report_later(sc, machine);
     cluster_pool_sizes(sc);
 }
 
 void cluster_pool_move(struct sched_cluster *sc, uint32_t i, enum pool pool)
 {
-    place(sc, i, pool, sc->machines[i].home);
+    pools_set(sc, i, pool, sc->machines[i].home);
 }
 
 static bool has_foreign_work(const struct cluster_machine *machine)
@@ -229,7 +229,7 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum pool home)
     struct cluster_machine *machine = &sc->machines[i];
     struct cluster_machine there = *machine;
     there.home = home;
-    place(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
+    pools_set(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
     if (machine->pool == POOL_MIXED && machine->large > 0)
         cluster_requests_lose_large(sc, i);
 }

@@ -67,9 +67,9 @@ struct cluster_machine {
     bool known;
     bool busy; /* As SCHED_MACHINE_QUEUE reported. */
     /* No change of the machine's pools waits to be reported to the caller (SCHED_MOVED). */
-    bool told;
-    enum pool told_pool; /* Current pool that was reported to the caller last. */
-    enum pool told_home; /* Home pool that was reported to the caller last. */
+    bool move_reported;
+    enum pool reported_pool; /* Current pool that was reported to the caller last. */
+    enum pool reported_home; /* Home pool that was reported to the caller last. */
     enum pool home;
     enum pool pool;
     uint64_t kv_tokens;
@@ -112,8 +112,8 @@ struct sched_cluster {
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
     /* Counter of pool moves, which orders machines of equal load. */
     uint64_t moves;
-    uint32_t away;   /* Machines in the trees that are lent. */
-    uint32_t untold; /* Machines whose `told` is false. */
+    uint32_t away;             /* Machines in the trees that are lent. */
+    uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
     /* KV tokens of the largest known machine for prompts; UINT64_MAX = none known. */
     uint64_t prompt_tokens_most;
     /* KV tokens of the largest known machine for tokens; UINT64_MAX = none known. */
