@@ -131,8 +131,8 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompts);
     if (status != ST_OK)
         return status;
-    m->home = m->entry->pool;
-    token_pool_mixed_set(m->tokens, m->home == POOL_MIXED);
+    m->home_pool = m->entry->pool;
+    token_pool_mixed_set(m->tokens, m->home_pool == POOL_MIXED);
     return machine_batch_open(m);
 }
 

@@ -67,21 +67,21 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
         uint32_t needed = (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
         if (table->owner != batch->owners[i])
             *table = (struct table){.owner = batch->owners[i]};
-        uint32_t fresh = needed > table->known ? needed - table->known : 0;
+        uint32_t fresh = needed > table->known_blocks ? needed - table->known_blocks : 0;
         p->sequences[i] = (struct stage_sequence){
             .table = batch->tables[i],
             .row_count = s->row_count,
             .first_position = s->first_position,
-            .known = table->known,
+            .known = table->known_blocks,
             .block_count = fresh,
         };
         if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
             return false;
         if (fresh > 0)
-            memcpy(p->blocks + job->block_count, s->blocks + table->known,
+            memcpy(p->blocks + job->block_count, s->blocks + table->known_blocks,
                    fresh * sizeof(uint32_t));
         job->block_count += fresh;
-        table->known += fresh;
+        table->known_blocks += fresh;
     }
     job->sequence_count = rows->sequence_count;
     job->sequences = p->sequences;
@@ -172,7 +172,7 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
         return;
     }
     flying->serial = out->serial;
-    flying->left = p->path_enders[batch->path];
+    flying->unfinished = p->path_enders[batch->path];
     flying->job = job;
     bool sampled = false;
     for (uint32_t i = 0; i < p->plan->process_count; i++) { /* in the order of the stages */
@@ -211,7 +211,7 @@ void pipeline_done(struct pipeline *p, const struct stage_process *process,
                    const struct stage_done *done)
 {
     struct batch *batch = batch_of(p, done->serial);
-    if (batch == NULL || (batch->left >> process->index & 1) == 0) {
+    if (batch == NULL || (batch->unfinished >> process->index & 1) == 0) {
         pipeline_fail(p, "stage %s: it reports the end of an unknown batch", process->name);
         return;
     }
@@ -222,10 +222,10 @@ void pipeline_done(struct pipeline *p, const struct stage_process *process,
                       done->result_count, wanted);
         return;
     }
-    batch->left &= ~(1ull << process->index);
+    batch->unfinished &= ~(1ull << process->index);
     if (samples)
         results_store(batch->job, done->results);
-    if (batch->left != 0)
+    if (batch->unfinished != 0)
         return;
     batch->serial = 0;
     p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches));

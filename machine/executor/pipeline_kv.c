@@ -41,7 +41,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
             memcpy(copies[i].address, machine->address, sizeof(copies[i].address));
     }
     entry->serial++;
-    entry->left = p->plan->process_count;
+    entry->unconnected = p->plan->process_count;
     struct stage_message message = {
         .kind = STAGE_TARGET,
         .target = {.target = target,
@@ -56,7 +56,7 @@ void pipeline_target_drop(struct executor *e, uint32_t target)
     struct pipeline *p = pipeline_of(e);
     struct target *entry = &p->targets[target];
     entry->serial++;
-    entry->left = UINT32_MAX;
+    entry->unconnected = UINT32_MAX;
     const struct stage_message message = {.kind = STAGE_TARGET,
                                           .target = {.target = target, .serial = entry->serial}};
     send_all(p, &message);
@@ -67,15 +67,15 @@ void pipeline_target_link(struct pipeline *p, const struct stage_process *proces
 {
     struct target *entry = &p->targets[link->target];
     char text[256];
-    if (link->serial != entry->serial || entry->left == UINT32_MAX)
+    if (link->serial != entry->serial || entry->unconnected == UINT32_MAX)
         return;
     if (!link->up) {
-        entry->left = UINT32_MAX;
+        entry->unconnected = UINT32_MAX;
         snprintf(text, sizeof(text), "stage %s: %.200s", process->name, link->text);
         p->options.calls.target(p->options.self, link->target, false, text);
         return;
     }
-    if (entry->left > 0 && --entry->left == 0)
+    if (entry->unconnected > 0 && --entry->unconnected == 0)
         p->options.calls.target(p->options.self, link->target, true, link->text);
 }
 
@@ -95,7 +95,7 @@ static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
  * once per request. */
 static void flight_check(struct pipeline *p, const struct flight *flight)
 {
-    if (flight->wanted > 0 && flight->flushed == flight->wanted) {
+    if (flight->reports_wanted > 0 && flight->flushed == flight->reports_wanted) {
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
         p->landed[p->landed_count++] = *flight;
     }
@@ -107,8 +107,8 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
     struct pipeline *p = pipeline_of(e);
     struct flight *flight = flight_of(p, cookie);
     const uint64_t processes = p->path_processes[own_path];
-    assert(flight != NULL && flight->wanted == 0);
-    flight->wanted = (uint32_t)__builtin_popcountll(processes);
+    assert(flight != NULL && flight->reports_wanted == 0);
+    flight->reports_wanted = (uint32_t)__builtin_popcountll(processes);
     const struct stage_message message = {
         .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
     for (uint32_t i = 0; i < p->plan->process_count && !requested; i++)

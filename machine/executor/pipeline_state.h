@@ -47,8 +47,8 @@ struct stage_process {     /* A stage process, as the head sees it. */
 
 /* A batch on its way through the stages. */
 struct batch {
-    uint64_t serial; /* 0 = the batch slot is free. */
-    uint64_t left;   /* Bit i: stage process i has not reported DONE yet. */
+    uint64_t serial;     /* 0 = the batch slot is free. */
+    uint64_t unfinished; /* Bit i: stage process i has not reported DONE yet. */
     uint32_t result_count;
     const struct engine_job *job; /* Receives the results. */
 };
@@ -56,7 +56,7 @@ struct batch {
 /* The part of a request slot's block table that the stages know. */
 struct table {
     kv_owner_id owner;
-    uint32_t known;
+    uint32_t known_blocks;
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -64,7 +64,7 @@ struct flight {
     uint64_t cookie;
     uint32_t flushed; /* Stage processes that have reported FLUSHED. */
     /* Stage processes that will report; 0 = pipeline_target_flush was not called yet. */
-    uint32_t wanted;
+    uint32_t reports_wanted;
     enum status status;
 };
 
@@ -72,7 +72,7 @@ struct flight {
 struct target {
     uint32_t serial; /* Number of the latest set or drop. */
     /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
-    uint32_t left;
+    uint32_t unconnected;
 };
 
 struct pipeline {
