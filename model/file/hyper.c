@@ -269,7 +269,7 @@ static enum status refuse_number(const struct hyper_reader *r, enum model_key ke
 }
 
 /* Refuses keys of models that this engine would compute wrongly. */
-static enum status refuse(const struct hyper_reader *r, const struct model_hyper *h)
+static enum status unsupported_refuse(const struct hyper_reader *r, const struct model_hyper *h)
 {
     struct mapped_text text;
     uint32_t experts = 0;
@@ -344,7 +344,7 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = read_epsilon(r, &h);
     if (status == ST_OK)
-        status = refuse(r, &h);
+        status = unsupported_refuse(r, &h);
     if (status == ST_OK)
         status = read_vocab(r, &h);
     if (status != ST_OK)
