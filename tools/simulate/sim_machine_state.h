@@ -43,7 +43,7 @@ struct sim_task {
 
 /* A batch in flight. */
 struct sim_flight {
-    bool flies;     /* False: the entry is unused. */
+    bool in_flight; /* False: the entry is unused. */
     double begin_s; /* When it began at its first stage. */
     double end_s;
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
