@@ -23,7 +23,6 @@ enum family { FAMILY_NONE, FAMILY_CHATML, FAMILY_LLAMA3, FAMILY_INST };
 
 struct chat_template {
     enum family family;
-    const char *name;
     /* chatml: system message that is put first if the messages have none; NULL = none. */
     char *default_system;
     bool trim; /* White space around a text is removed. */
@@ -171,19 +170,12 @@ static bool has_token(const struct vocabulary *v, const char *text)
     return false;
 }
 
-static enum status recognise_chatml(struct chat_template *c, const struct vocabulary *v,
-                                    struct mapped_text template)
+static enum status recognise_chatml(struct chat_template *c, struct mapped_text template)
 {
     static const char *const trims[] = {"['content'] | trim", "['content']|trim", ".content | trim",
                                         ".content|trim", "['content'].strip()"};
     enum status status = read_default_system(template, c);
-    bool qwen = mapped_text_is(v->architecture, "qwen2");
     c->family = FAMILY_CHATML;
-    c->name = "chatml";
-    if (text_find(template, "SmolLM") != NULL)
-        c->name = "smollm2";
-    else if (qwen || text_find(template, "Qwen") != NULL)
-        c->name = "qwen2";
     for (size_t i = 0; i < sizeof(trims) / sizeof(trims[0]); i++)
         c->trim = c->trim || text_find(template, trims[i]) != NULL;
     return status;
@@ -194,7 +186,6 @@ static void recognise_inst(struct chat_template *c, const struct vocabulary *v,
 {
     c->family = FAMILY_INST;
     c->sys_markers = text_find(template, "<<SYS>>") != NULL;
-    c->name = c->sys_markers ? "llama2" : "mistral";
     strcpy(c->turn_begin, "[INST] ");
     strcpy(c->turn_end, " [/INST]");
     strcpy(c->reply_begin, " ");
@@ -226,13 +217,11 @@ enum status chat_template_open(struct model_file *file, struct chat_template **o
     struct chat_template *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
-    c->name = "none";
     status = ST_OK;
     if (text_find(template, "<|im_start|>") != NULL || (absent && has_token(v, "<|im_start|>"))) {
-        status = recognise_chatml(c, v, template);
+        status = recognise_chatml(c, template);
     } else if (text_find(template, "<|start_header_id|>") != NULL) {
         c->family = FAMILY_LLAMA3;
-        c->name = "llama3";
         c->trim = true;
         c->dated = text_find(template, "Cutting Knowledge Date") != NULL;
     } else if (text_find(template, "[INST]") != NULL &&
@@ -253,11 +242,6 @@ void chat_template_close(struct chat_template *c)
         return;
     free(c->default_system);
     free(c);
-}
-
-const char *chat_template_family(const struct chat_template *c)
-{
-    return c->name;
 }
 
 /* ---- rendering ---- */

@@ -110,6 +110,8 @@ static void drop_prompt(struct sched_cluster *sc, struct cluster_request *reques
     prompt->memory_tokens -= prompt_memory(request);
 }
 
+static void pool_settle(struct sched_cluster *sc, uint32_t i);
+
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request)
 {
     drop_pending(sc, request);
@@ -120,7 +122,7 @@ void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *reques
 {
     drop_prompt(sc, request);
     ranks_update(sc, request->prompt_machine);
-    cluster_pool_settle(sc, request->prompt_machine);
+    pool_settle(sc, request->prompt_machine);
 }
 
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
@@ -133,9 +135,9 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
-    cluster_pool_settle(sc, request->prompt_machine);
+    pool_settle(sc, request->prompt_machine);
     if (request->token_machine != SCHED_NO_MACHINE)
-        cluster_pool_settle(sc, request->token_machine);
+        pool_settle(sc, request->token_machine);
 }
 
 /* If another scheduler has made the machine mixed, requests that are too large for a mixed machine
@@ -278,7 +280,8 @@ static bool may_go_home(const struct sched_cluster *sc, uint32_t i)
     return !in_trees(sc, i) || paired_with(sc, i, machine->home);
 }
 
-void cluster_pool_settle(struct sched_cluster *sc, uint32_t i)
+/* Returns the machine to its home pool if the option `homing` allows it now. */
+static void pool_settle(struct sched_cluster *sc, uint32_t i)
 {
     if (is_away(&sc->machines[i]) && may_go_home(sc, i))
         cluster_pool_move(sc, i, sc->machines[i].home);
@@ -288,7 +291,7 @@ void cluster_pool_settle_all(struct sched_cluster *sc)
 {
     for (uint32_t i = 0; i < sc->options.machine_count && sc->away > 0; i++)
         if (in_trees(sc, i))
-            cluster_pool_settle(sc, i);
+            pool_settle(sc, i);
 }
 
 /* ---- sizes and pairs ---- */

@@ -229,11 +229,6 @@ enum status replay_times_add(struct replay_times *times, uint64_t id, const doub
     return status;
 }
 
-uint64_t replay_times_joined(const struct replay_times *times)
-{
-    return times->joined;
-}
-
 uint64_t replay_times_within(const struct replay_times *times)
 {
     return times->within;
