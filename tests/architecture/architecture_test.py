@@ -84,7 +84,7 @@ MAY_LOG = {"common", "machine", "machine/executor", "server", "server/api", "ser
 # Functions that only tests call, and why they are in the product.
 FOR_TESTS = {
     "config_print_reference": "test_config writes docs/configuration.md with it, and compares",
-    "http_open_requests": "test_http waits until the requests of clients that have gone are over",
+    "http_clients_count": "tests of the limits count the connections that are open",
     "model_file_gguf": "tests compute with the weights of a file, without the code under test",
     "model_file_open_memory": "parsers are fuzzed and tested with bytes in memory",
     "model_file_open_parts": "parsers are fuzzed and tested with bytes in memory",
