@@ -50,13 +50,13 @@ struct maker {
     uint64_t draws;
 };
 
-static uint32_t below(struct maker *m, uint32_t limit)
+static uint32_t random_below(struct maker *m, uint32_t limit)
 {
     return (uint32_t)(random_at(m->seed, m->draws++) % limit);
 }
 
 /* False: the text does not fit and was not added. */
-static bool put(struct maker *m, const char *text, size_t bytes)
+static bool text_put(struct maker *m, const char *text, size_t bytes)
 {
     if (m->c->bytes + bytes > m->capacity)
         return false;
@@ -67,35 +67,35 @@ static bool put(struct maker *m, const char *text, size_t bytes)
 
 /* Most words of a text come from the front of the list, because the product of two uniform numbers
  * is often small. */
-static const char *word(struct maker *m)
+static const char *random_word(struct maker *m)
 {
-    return common_words[below(m, WORD_COUNT) * below(m, WORD_COUNT) / WORD_COUNT];
+    return common_words[random_below(m, WORD_COUNT) * random_below(m, WORD_COUNT) / WORD_COUNT];
 }
 
 static void make_words(struct maker *m)
 {
     bool room = true;
     while (room) {
-        uint32_t words = 5 + below(m, 20);
+        uint32_t words = 5 + random_below(m, 20);
         for (uint32_t i = 0; i < words && room; i++) {
             char text[32];
-            int bytes = snprintf(text, sizeof(text), "%s%s", word(m),
-                                 i + 1 == words      ? "."
-                                 : below(m, 12) == 0 ? ", "
-                                                     : " ");
+            int bytes = snprintf(text, sizeof(text), "%s%s", random_word(m),
+                                 i + 1 == words             ? "."
+                                 : random_below(m, 12) == 0 ? ", "
+                                                            : " ");
             if (i == 0)
                 text[0] = (char)(text[0] - 'a' + 'A');
-            room = put(m, text, (size_t)bytes);
+            room = text_put(m, text, (size_t)bytes);
         }
-        const char *gap = below(m, 6) == 0 ? "\n\n" : " ";
-        room = room && put(m, gap, strlen(gap));
+        const char *gap = random_below(m, 6) == 0 ? "\n\n" : " ";
+        room = room && text_put(m, gap, strlen(gap));
     }
 }
 
 static void make_random(struct maker *m)
 {
     for (;;) {
-        uint32_t point = below(m, 0x110000);
+        uint32_t point = random_below(m, 0x110000);
         if (point >= 0xd800 && point < 0xe000)
             continue;
         char text[4] = {(char)point};
@@ -106,7 +106,7 @@ static void make_random(struct maker *m)
                 text[i] = (char)(0x80 | (point & 0x3f));
             text[0] = (char)(0xf0u << (4 - bytes) | point);
         }
-        if (!put(m, text, bytes))
+        if (!text_put(m, text, bytes))
             return;
     }
 }
@@ -114,7 +114,7 @@ static void make_random(struct maker *m)
 static void make_from(struct maker *m, const char *alphabet)
 {
     uint32_t count = (uint32_t)strlen(alphabet);
-    while (put(m, alphabet + below(m, count), 1))
+    while (text_put(m, alphabet + random_below(m, count), 1))
         ;
 }
 
@@ -137,19 +137,19 @@ enum status corpus_make(enum corpus_kind kind, size_t bytes, uint64_t seed, stru
         make_words(&m);
         break;
     case CORPUS_LANGUAGES:
-        for (const char *s = sentences[0]; put(&m, s, strlen(s));
-             s = sentences[below(&m, SENTENCE_COUNT)])
+        for (const char *s = sentences[0]; text_put(&m, s, strlen(s));
+             s = sentences[random_below(&m, SENTENCE_COUNT)])
             ;
         break;
     case CORPUS_UNBROKEN:
-        for (const char *w = word(&m); put(&m, w, strlen(w)); w = word(&m))
+        for (const char *w = random_word(&m); text_put(&m, w, strlen(w)); w = random_word(&m))
             ;
         break;
     case CORPUS_ONE_LETTER:
         make_from(&m, "a");
         break;
     case CORPUS_TWO_LETTERS:
-        while (put(&m, "ab", 2))
+        while (text_put(&m, "ab", 2))
             ;
         break;
     case CORPUS_DIGITS:

@@ -45,7 +45,7 @@ struct bench {
     struct options options;
     int epoll;
     pid_t gateway;
-    int said; /* The gateway's standard output. */
+    int stdout_fd; /* The gateway's standard output. */
     uint16_t port;
     char folder[64];
     char config[96];
@@ -103,21 +103,21 @@ static enum status gateway_start(struct bench *b, struct error *error)
         _exit(127);
     }
     close(fds[1]);
-    b->said = fds[0];
-    epoll_ctl(b->epoll, EPOLL_CTL_ADD, b->said, &event);
+    b->stdout_fd = fds[0];
+    epoll_ctl(b->epoll, EPOLL_CTL_ADD, b->stdout_fd, &event);
     return b->gateway > 0 ? ST_OK : error_set(error, ST_IO, "fork: %s", strerror(errno));
 }
 
 static void gateway_listen(struct bench *b)
 {
     char text[4096];
-    ssize_t got = read(b->said, text, sizeof(text) - 1);
+    ssize_t got = read(b->stdout_fd, text, sizeof(text) - 1);
     text[got > 0 ? got : 0] = 0;
     const char *at = strstr(text, "http://127.0.0.1:");
     if (at != NULL && b->port == 0)
         b->port = (uint16_t)strtoul(at + 17, NULL, 10);
     if (got <= 0)
-        epoll_ctl(b->epoll, EPOLL_CTL_DEL, b->said, NULL);
+        epoll_ctl(b->epoll, EPOLL_CTL_DEL, b->stdout_fd, NULL);
 }
 
 static void figures_read(const struct bench *b, struct figures *out)

@@ -38,7 +38,7 @@ uint32_t gateway_machine_token(uint32_t first, uint32_t index)
     return ID_LOW + (first * 31 + index * 17) % ID_COUNT;
 }
 
-static void send(struct gateway_machine_fake *m, const struct message *message)
+static void message_send(struct gateway_machine_fake *m, const struct message *message)
 {
     if (message_encode(message, &m->buffer) == ST_OK)
         transport_send(m->transport, m->gateway, m->buffer.data, m->buffer.bytes);
@@ -62,7 +62,7 @@ static void on_reserve(struct gateway_machine_fake *m, const struct message_rese
         .reserved = {.request = reserve->request,
                      .block_count = (reserve->prompt_tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS,
                      .blocks = m->blocks}};
-    send(m, &message);
+    message_send(m, &message);
 }
 
 /* Sends the first token at once; the steps send the others. */
@@ -75,7 +75,7 @@ static void on_prefill(struct gateway_machine_fake *m, const struct message_pref
     message_tokens_begin(&m->buffer);
     token_add(m, &request);
     transport_send(m->transport, m->gateway, m->buffer.data, m->buffer.bytes);
-    send(m, &done);
+    message_send(m, &done);
     if (request.index < request.count && m->request_count < LIMIT_MACHINE_REQUESTS)
         m->requests[m->request_count++] = request;
 }
@@ -92,7 +92,7 @@ static void on_up(void *self, struct transport_peer *peer)
     struct gateway_machine_fake *m = self;
     struct message message = {.kind = MESSAGE_STATS, .stats = {.kv_blocks = {BLOCK_COUNT}}};
     m->gateway = peer;
-    send(m, &message);
+    message_send(m, &message);
 }
 
 static void on_down(void *self, struct transport_peer *peer, enum status why, const char *text)

@@ -44,7 +44,7 @@ struct bench {
     uint64_t sent;
     uint64_t ended;               /* Requests that ended in the window. */
     uint64_t failed;              /* All failed requests; one ends the sending. */
-    uint64_t wrong;               /* Requests with other token counts than wanted. */
+    uint64_t wrong_counts;        /* Requests with other token counts than wanted. */
     struct replay_result failure; /* The first failure. */
 };
 
@@ -56,8 +56,8 @@ static void on_result(void *self, const struct replay_result *result)
             bench->failure = *result;
         return;
     }
-    bench->wrong += result->prompt_tokens != result->wanted_prompt_tokens ||
-                    result->completion_tokens != result->wanted_completion_tokens;
+    bench->wrong_counts += result->prompt_tokens != result->wanted_prompt_tokens ||
+                           result->completion_tokens != result->wanted_completion_tokens;
     bench->ended += result->end_us >= bench->from_us && result->end_us < bench->until_us;
     if (result->sent_us >= bench->from_us)
         replay_report_result(bench->report, result);
@@ -220,10 +220,10 @@ static int judge(const struct bench *bench)
     if (bench->failed > 0)
         fprintf(stderr, "bench-streams: %" PRIu64 " requests failed, the first: %s %s\n",
                 bench->failed, replay_failure_name(bench->failure.failure), bench->failure.message);
-    if (bench->wrong > 0)
+    if (bench->wrong_counts > 0)
         fprintf(stderr, "bench-streams: %" PRIu64 " requests with other token counts\n",
-                bench->wrong);
-    return bench->failed == 0 && bench->wrong == 0 ? 0 : 1;
+                bench->wrong_counts);
+    return bench->failed == 0 && bench->wrong_counts == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)

@@ -60,9 +60,9 @@ struct device_memory_ops {
                         struct error *error);
     /* Makes the descriptor of `fd` readable once all copies queued so far in the direction are
      * done, or once it is known that they fail. */
-    void (*wake)(void *self, enum device_direction direction);
+    void (*signal_when_done)(void *self, enum device_direction direction);
     /* Returns an eventfd that serves all directions. The device owns it; the caller reads it after
-     * each wake. */
+     * each signal. */
     int (*fd)(void *self);
     /* Stores the bytes of the device's memory that can be allocated, and all its bytes. */
     void (*room)(void *self, uint64_t *free_out, uint64_t *total_out);

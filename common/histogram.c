@@ -1,5 +1,4 @@
-/* histogram: geometric buckets. A quantile is interpolated linearly within its bucket, as
- * Prometheus' histogram_quantile does, so that /metrics and reports agree. */
+/* histogram: geometric buckets, found by bisection. */
 #include "common/histogram.h"
 
 #include <assert.h>
@@ -34,24 +33,6 @@ void histogram_add(struct histogram *h, double value)
     h->counts[bucket_of(h, value)]++;
     h->total++;
     h->sum += value;
-}
-
-double histogram_quantile(const struct histogram *h, double q)
-{
-    assert(q >= 0 && q <= 1);
-    if (h->total == 0 || h->bound_count == 0)
-        return 0;
-    double rank = q * (double)h->total;
-    double before = 0;
-    for (uint32_t i = 0; i < h->bound_count; i++) {
-        double here = (double)h->counts[i];
-        if (here > 0 && before + here >= rank) {
-            double lower = i == 0 ? 0 : h->bounds[i - 1];
-            return lower + (h->bounds[i] - lower) * (rank - before) / here;
-        }
-        before += here;
-    }
-    return h->bounds[h->bound_count - 1]; /* Values above the last bound are not distinguished. */
 }
 
 double quantile_of_sorted(const double *values, uint64_t count, double q)

@@ -23,9 +23,6 @@ struct histogram {
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);
-/* Returns the q-quantile of the values, interpolated within its bucket; 0 if the histogram is
- * empty. If the quantile is above the last bound, returns the last bound. q is in [0, 1]. */
-double histogram_quantile(const struct histogram *h, double q);
 
 /* Returns the q-quantile of `count` ascending values, interpolated linearly between ranks; 0 if
  * count is 0. */

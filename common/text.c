@@ -71,7 +71,7 @@ void text_add_logprob(struct text *text, float logprob)
         text_addf(text, "%.7g", (double)logprob);
 }
 
-size_t text_utf8_character(const char *data, size_t bytes)
+static size_t character_length(const char *data, size_t bytes)
 {
     const uint8_t *p = (const uint8_t *)data;
     if (bytes == 0)
@@ -94,7 +94,7 @@ size_t text_utf8_check(const char *data, size_t bytes)
 {
     size_t at = 0;
     while (at < bytes) {
-        size_t length = text_utf8_character(data + at, bytes - at);
+        size_t length = character_length(data + at, bytes - at);
         if (length == 0)
             break;
         at += length;
@@ -102,13 +102,13 @@ size_t text_utf8_check(const char *data, size_t bytes)
     return at;
 }
 
-void text_add_json_escaped(struct text *text, const char *data, size_t bytes)
+static void json_escaped_add(struct text *text, const char *data, size_t bytes)
 {
     size_t plain = 0; /* data[plain..at) needs no escape */
     size_t at = 0;
     while (at < bytes) {
         unsigned char c = (unsigned char)data[at];
-        size_t length = text_utf8_character(data + at, bytes - at);
+        size_t length = character_length(data + at, bytes - at);
         if (length > 0 && c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) {
             at += length;
             continue;
@@ -135,6 +135,6 @@ void text_add_json_escaped(struct text *text, const char *data, size_t bytes)
 void text_add_json_string(struct text *text, const char *data, size_t bytes)
 {
     text_add(text, "\"", 1);
-    text_add_json_escaped(text, data, bytes);
+    json_escaped_add(text, data, bytes);
     text_add(text, "\"", 1);
 }

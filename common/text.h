@@ -37,12 +37,7 @@ void text_add_logprob(struct text *text, float logprob);
 /* Appends a JSON string with its quotation marks, with everything escaped that JSON demands. Bytes
  * that are not UTF-8 become U+FFFD. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
-/* Appends escaped text without quotation marks, to build a string from pieces. */
-void text_add_json_escaped(struct text *text, const char *data, size_t bytes);
 
-/* Returns the length in bytes of the UTF-8 character that begins at data[0] and is complete within
- * `bytes` bytes; 0 = there is no valid one. */
-size_t text_utf8_character(const char *data, size_t bytes);
 /* Returns the offset of the first byte that is not part of valid UTF-8; `bytes` = all is valid. */
 size_t text_utf8_check(const char *data, size_t bytes);
 

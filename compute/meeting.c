@@ -36,9 +36,9 @@
 /* Flag in `joined`, beside the number of ranks that have joined: a rank has given up. */
 #define GIVEN_UP 0x80000000u
 
-struct seat {                             /* State of one rank. */
-    _Alignas(128) _Atomic uint32_t given; /* Futex; pieces published so far. */
-    _Atomic uint32_t sleepers;            /* Ranks that sleep on `given`. */
+struct seat {                                 /* State of one rank. */
+    _Alignas(128) _Atomic uint32_t published; /* Futex; pieces published so far. */
+    _Atomic uint32_t sleepers;                /* Ranks that sleep on `published`. */
     _Atomic uint32_t left;
     _Atomic int32_t process; /* 0 = the rank has not joined yet. */
 };
@@ -52,7 +52,7 @@ struct shared {
 };
 
 /* Contents of a group's id. */
-struct place {
+struct group_id {
     char magic[8];
     int32_t process;
     int32_t file;
@@ -60,13 +60,13 @@ struct place {
 };
 
 static const char magic[8] = "meeting";
-static_assert(sizeof(struct place) <= COMPUTE_GROUP_ID_BYTES, "an id has room for it");
+static_assert(sizeof(struct group_id) <= COMPUTE_GROUP_ID_BYTES, "an id has room for it");
 
 struct meeting {
     int made; /* File of the memory until all ranks have joined; -1 = another rank created it. */
     struct shared *shared;
     uint32_t rank, ranks;
-    uint32_t given;
+    uint32_t published;
     pid_t maker;
     /* One pidfd per rank, the creator's last; -1 = not opened yet. */
     int watched[MEETING_RANKS_MAX + 1];
@@ -99,24 +99,24 @@ static struct meeting *meeting_new(void)
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error)
 {
-    struct place place = {.process = getpid()};
+    struct group_id id = {.process = getpid()};
     assert(*m == NULL);
     struct meeting *made = meeting_new();
     if (made == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a group");
-    memcpy(place.magic, magic, sizeof(magic));
-    made->made = place.file = memfd_create("cleave-group", MFD_CLOEXEC);
+    memcpy(id.magic, magic, sizeof(magic));
+    made->made = id.file = memfd_create("cleave-group", MFD_CLOEXEC);
     if (made->made < 0 || ftruncate(made->made, sizeof(struct shared)) != 0 ||
-        getrandom(&place.nonce, sizeof(place.nonce), 0) != sizeof(place.nonce) ||
-        pwrite(made->made, &place.nonce, sizeof(place.nonce), offsetof(struct shared, nonce)) !=
-            sizeof(place.nonce)) {
+        getrandom(&id.nonce, sizeof(id.nonce), 0) != sizeof(id.nonce) ||
+        pwrite(made->made, &id.nonce, sizeof(id.nonce), offsetof(struct shared, nonce)) !=
+            sizeof(id.nonce)) {
         enum status status =
             error_set(error, ST_IO, "memory that a group shares: %s", strerror(errno));
         meeting_leave(made);
         return status;
     }
     memset(id_out, 0, COMPUTE_GROUP_ID_BYTES);
-    memcpy(id_out, &place, sizeof(place));
+    memcpy(id_out, &id, sizeof(id));
     *m = made;
     return ST_OK;
 }
@@ -132,9 +132,9 @@ static enum status fail(struct meeting *m, enum status status, const struct erro
 
 /* ---- which processes live ---- */
 
-static bool process_ended(struct meeting *m, uint32_t place, pid_t process)
+static bool process_ended(struct meeting *m, uint32_t index, pid_t process)
 {
-    int *watched = &m->watched[place];
+    int *watched = &m->watched[index];
     if (*watched < 0)
         *watched = (int)syscall(SYS_pidfd_open, process, 0);
     /* Without pidfd_open, a process that has ended but is not waited for yet still counts as alive.
@@ -163,14 +163,14 @@ static bool maker_gone(struct meeting *m)
 
 /* ---- joining ---- */
 
-static enum status map(struct meeting *m, const struct place *place, struct error *error)
+static enum status memory_map(struct meeting *m, const struct group_id *id, struct error *error)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%" PRId32 "/fd/%" PRId32, place->process, place->file);
+    snprintf(path, sizeof(path), "/proc/%" PRId32 "/fd/%" PRId32, id->process, id->file);
     int file = open(path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return error_set(error, ST_UNREACHABLE,
-                         "the group's memory, of process %" PRId32 ": %s: %s", place->process, path,
+                         "the group's memory, of process %" PRId32 ": %s: %s", id->process, path,
                          strerror(errno));
     const bool fits = lseek(file, 0, SEEK_END) == (off_t)sizeof(struct shared);
     void *memory =
@@ -181,11 +181,10 @@ static enum status map(struct meeting *m, const struct place *place, struct erro
     if (memory == MAP_FAILED)
         return error_set(error, ST_NO_MEMORY, "the group's memory: %s", strerror(failed));
     m->shared = memory;
-    m->maker = place->process;
-    if (memory != NULL && m->shared->nonce == place->nonce)
+    m->maker = id->process;
+    if (memory != NULL && m->shared->nonce == id->nonce)
         return ST_OK;
-    return error_set(error, ST_UNREACHABLE, "process %" PRId32 " has another group",
-                     place->process);
+    return error_set(error, ST_UNREACHABLE, "process %" PRId32 " has another group", id->process);
 }
 
 static enum status sit_down(struct meeting *m, struct error *error)
@@ -245,9 +244,9 @@ static enum status await_all(struct meeting *m, uint32_t timeout_ms, struct erro
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error)
 {
-    struct place place;
-    memcpy(&place, id, sizeof(place));
-    if (memcmp(place.magic, magic, sizeof(magic)) != 0)
+    struct group_id parts;
+    memcpy(&parts, id, sizeof(parts));
+    if (memcmp(parts.magic, magic, sizeof(magic)) != 0)
         return error_set(error, ST_INVALID, "the group's id is none of processes on one host");
     if (rank >= ranks || ranks > MEETING_RANKS_MAX)
         return error_set(error, ST_INVALID,
@@ -259,7 +258,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
     assert(joined->shared == NULL); /* Once only. */
     joined->rank = rank;
     joined->ranks = ranks;
-    enum status status = map(joined, &place, error);
+    enum status status = memory_map(joined, &parts, error);
     if (status == ST_OK)
         status = sit_down(joined, error);
     if (status != ST_OK)
@@ -282,7 +281,7 @@ static void say_left(struct meeting *m)
     if (atomic_load(&own->process) != getpid())
         return; /* The seat belongs to another process. */
     atomic_store(&own->left, 1);
-    futex_wake(&own->given);
+    futex_wake(&own->published);
 }
 
 void meeting_leave(struct meeting *m)
@@ -315,17 +314,17 @@ uint32_t meeting_ranks(const struct meeting *m)
 
 float *meeting_own(const struct meeting *m)
 {
-    return m->shared->pieces[m->rank][m->given % 2];
+    return m->shared->pieces[m->rank][m->published % 2];
 }
 
 const float *meeting_piece(const struct meeting *m, uint32_t rank)
 {
-    return m->shared->pieces[rank][(m->given - 1) % 2];
+    return m->shared->pieces[rank][(m->published - 1) % 2];
 }
 
-static bool has_given(const struct seat *seat, uint32_t number)
+static bool has_published(const struct seat *seat, uint32_t number)
 {
-    return (int32_t)(atomic_load_explicit(&seat->given, memory_order_acquire) - number) >= 0;
+    return (int32_t)(atomic_load_explicit(&seat->published, memory_order_acquire) - number) >= 0;
 }
 
 static bool spin(const struct seat *seat, uint32_t number)
@@ -333,7 +332,7 @@ static bool spin(const struct seat *seat, uint32_t number)
     const int64_t deadline_ns = clock_system_ns() + SPIN_US * 1000;
     do {
         for (uint32_t i = 0; i < 32; i++) {
-            if (has_given(seat, number))
+            if (has_published(seat, number))
                 return true;
             cpu_relax();
         }
@@ -344,19 +343,19 @@ static bool spin(const struct seat *seat, uint32_t number)
 static void await(struct meeting *m, uint32_t rank)
 {
     struct seat *seat = &m->shared->seats[rank];
-    if (spin(seat, m->given))
+    if (spin(seat, m->published))
         return;
     for (;;) {
         /* Checked first, so that a piece that was published before the end still counts. */
         const bool gone = is_gone(m, rank);
-        if (has_given(seat, m->given))
+        if (has_published(seat, m->published))
             return;
         if (gone)
             break;
         atomic_fetch_add(&seat->sleepers, 1);
-        uint32_t given = atomic_load(&seat->given);
-        if ((int32_t)(given - m->given) < 0)
-            futex_wait(&seat->given, given, LOOK_MS);
+        uint32_t published = atomic_load(&seat->published);
+        if ((int32_t)(published - m->published) < 0)
+            futex_wait(&seat->published, published, LOOK_MS);
         atomic_fetch_sub(&seat->sleepers, 1);
     }
     struct error error;
@@ -372,11 +371,11 @@ bool meeting_meet(struct meeting *m)
     struct seat *own = &m->shared->seats[m->rank];
     if (m->failed != ST_OK)
         return false;
-    m->given++;
+    m->published++;
     /* Before reading sleepers; both are sequentially consistent. */
-    atomic_store(&own->given, m->given);
+    atomic_store(&own->published, m->published);
     if (atomic_load(&own->sleepers) != 0)
-        futex_wake(&own->given);
+        futex_wake(&own->published);
     for (uint32_t i = 0; i < m->ranks && m->failed == ST_OK; i++)
         if (i != m->rank)
             await(m, i);

@@ -147,8 +147,8 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
     }
 }
 
-static bool refuse(const struct config_key *key, const char *path, const json_t *value,
-                   struct config_fault *fault)
+static bool value_refuse(const struct config_key *key, const char *path, const json_t *value,
+                         struct config_fault *fault)
 {
     char want[128];
     config_value_want(key, want, sizeof(want));
@@ -199,24 +199,24 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
     case CONFIG_CHOICE:
     case CONFIG_DEVICE:
         if (text == NULL || !text_good(key, text))
-            return refuse(key, path, value, fault);
+            return value_refuse(key, path, value, fault);
         memcpy(field, text, strlen(text) + 1); /* text_good has checked that it fits. */
         return true;
     case CONFIG_BYTES:
         if (!is_number && (text == NULL || !bytes_parse(text, &number)))
-            return refuse(key, path, value, fault);
+            return value_refuse(key, path, value, fault);
         if (!number_good(key, number))
-            return refuse(key, path, value, fault);
+            return value_refuse(key, path, value, fault);
         *(uint64_t *)(void *)field = number;
         return true;
     case CONFIG_WHOLE:
         if (!is_number || !number_good(key, number))
-            return refuse(key, path, value, fault);
+            return value_refuse(key, path, value, fault);
         *(uint32_t *)(void *)field = (uint32_t)number;
         return true;
     case CONFIG_BOOL:
         if (!json_is_boolean(value))
-            return refuse(key, path, value, fault);
+            return value_refuse(key, path, value, fault);
         *(bool *)(void *)field = json_is_true(value);
         return true;
     case CONFIG_STAGES:

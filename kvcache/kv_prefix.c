@@ -34,8 +34,8 @@ struct kv_prefix {
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t bucket_mask;
-    struct kv_prefix_ear ear; /* step 0 = no listener. */
-    uint32_t first;           /* Start and end of the list of eviction. */
+    struct kv_prefix_listener listener; /* step 0 = no listener. */
+    uint32_t first;                     /* Start and end of the list of eviction. */
     uint32_t last;
     uint32_t *buckets;
     uint32_t *tokens; /* block_tokens tokens per block. */
@@ -52,15 +52,15 @@ static uint64_t block_hash(const struct kv_prefix *prefix, uint64_t hash, const 
     return prefix_hash(hash, tokens, prefix->block_tokens);
 }
 
-static bool spoken_of(const struct kv_prefix *prefix, const struct node *node)
+static bool is_reported(const struct kv_prefix *prefix, const struct node *node)
 {
-    return node->used && prefix->ear.step > 0 && node->depth % prefix->ear.step == 0;
+    return node->used && prefix->listener.step > 0 && node->depth % prefix->listener.step == 0;
 }
 
-static void tell(const struct kv_prefix *prefix, const struct node *node, bool held)
+static void change_report(const struct kv_prefix *prefix, const struct node *node, bool held)
 {
-    if (spoken_of(prefix, node))
-        prefix->ear.changed(prefix->ear.self, node->hash, held);
+    if (is_reported(prefix, node))
+        prefix->listener.changed(prefix->listener.self, node->hash, held);
 }
 
 static uint32_t *bucket_of(const struct kv_prefix *prefix, uint64_t hash)
@@ -138,7 +138,7 @@ static void node_evict(struct kv_prefix *prefix, uint32_t id)
     list_remove(prefix, id);
     if (node->parent != NONE)
         prefix->nodes[node->parent].children--;
-    tell(prefix, node, false);
+    change_report(prefix, node, false);
     node->used = false;
     kv_pool_free(prefix->pool, KV_PREFIX_OWNER, &id, 1);
 }
@@ -188,7 +188,7 @@ void kv_prefix_close(struct kv_prefix *prefix)
 {
     if (prefix == NULL)
         return;
-    prefix->ear = (struct kv_prefix_ear){0}; /* The listener closes the cache itself. */
+    prefix->listener = (struct kv_prefix_listener){0}; /* The listener closes the cache itself. */
     while (prefix->first != NONE)
         node_evict(prefix, prefix->first);
     kv_pool_reclaimer(prefix->pool, NULL, NULL);
@@ -237,20 +237,20 @@ static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, u
     kv_pool_hand(prefix->pool, owner, KV_PREFIX_OWNER, &id, 1);
     kv_pool_mark(prefix->pool, KV_PREFIX_OWNER, &id, 1, KV_CACHED);
     list_append(prefix, id);
-    tell(prefix, &prefix->nodes[id], true);
+    change_report(prefix, &prefix->nodes[id], true);
 }
 
-void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear)
+void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener)
 {
-    assert(prefix->first == NONE && ear->step > 0);
-    prefix->ear = *ear;
+    assert(prefix->first == NONE && listener->step > 0);
+    prefix->listener = *listener;
 }
 
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max)
 {
     uint32_t count = 0;
     for (uint32_t id = 0; id < prefix->block_count && count < count_max; id++)
-        if (spoken_of(prefix, &prefix->nodes[id]))
+        if (is_reported(prefix, &prefix->nodes[id]))
             hashes_out[count++] = prefix->nodes[id].hash;
     return count;
 }

@@ -56,13 +56,13 @@ void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
 /* A listener for chains that enter (held = true) or leave (false) the cache. `changed` is called
  * for chains whose length is a multiple of `step` >= 1 blocks, with the prefix_hash
  * (common/prefix_hash.h) of their salt and tokens. Requires an empty cache. */
-struct kv_prefix_ear {
+struct kv_prefix_listener {
     uint32_t step;
     void (*changed)(void *self, uint64_t hash, bool held);
     void *self;
 };
-/* Sets the cache's one listener; *ear is copied. */
-void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear);
+/* Sets the cache's one listener; *listener is copied. */
+void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener *listener);
 
 /* Stores the hashes of the cached chains of which the listener was informed, at most `count_max` of
  * them. Returns their number. */

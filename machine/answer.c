@@ -4,26 +4,28 @@
 #include <float.h>
 #include <math.h>
 
-static bool is_end(const struct sampling *rules, uint32_t id)
+static bool is_end(const struct sampling *sampling, uint32_t id)
 {
-    for (uint32_t i = 0; i < rules->end_count; i++)
-        if (rules->ends[i] == id)
+    for (uint32_t i = 0; i < sampling->end_count; i++)
+        if (sampling->ends[i] == id)
             return true;
     return false;
 }
 
-void answer_sample(const struct sampling *rules, uint32_t vocab, uint32_t index, uint32_t row,
+void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t index, uint32_t row,
                    uint32_t position, struct engine_sample *out)
 {
     *out = (struct engine_sample){
         .row = row,
-        .wanted = {.sampling = *rules, .position = position, .forced_token = COMPUTE_SAMPLE_DRAW},
+        .wanted = {.sampling = *sampling,
+                   .position = position,
+                   .forced_token = COMPUTE_SAMPLE_DRAW},
     };
-    if (index >= rules->output_tokens_min)
+    if (index >= sampling->output_tokens_min)
         return;
-    for (uint32_t i = 0; i < rules->end_count; i++)
-        if (rules->ends[i] < vocab)
-            out->wanted.masked[out->wanted.masked_count++] = rules->ends[i];
+    for (uint32_t i = 0; i < sampling->end_count; i++)
+        if (sampling->ends[i] < vocab)
+            out->wanted.masked[out->wanted.masked_count++] = sampling->ends[i];
 }
 
 /* Broken weights can give infinite logits; a message (and JSON) can hold only finite numbers. */
@@ -43,13 +45,13 @@ static void logprobs_copy(const struct sampled *sampled, struct message_token *o
     }
 }
 
-void answer_token(const struct sampling *rules, uint32_t output_limit, uint32_t index,
+void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
                   const struct sampled *sampled, struct message_token *out)
 {
     *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};
-    if (rules->logprobs >= 0)
+    if (sampling->logprobs >= 0)
         logprobs_copy(sampled, out);
-    if (!rules->ignore_end && is_end(rules, sampled->id))
+    if (!sampling->ignore_end && is_end(sampling, sampled->id))
         out->finish = FINISH_STOP;
     else if (index + 1 >= output_limit)
         out->finish = FINISH_LENGTH;

@@ -19,7 +19,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
-    batch->rules = calloc(sequences, sizeof(batch->rules[0]));
+    batch->sampling = calloc(sequences, sizeof(batch->sampling[0]));
     batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
     batch->indices = calloc(sequences, sizeof(batch->indices[0]));
     batch->tables = calloc(sequences, sizeof(batch->tables[0]));
@@ -28,7 +28,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
                 batch->sample_items != NULL && batch->scores != NULL &&
                 batch->score_items != NULL && batch->score_results != NULL &&
-                batch->rules != NULL && batch->output_limits != NULL && batch->indices != NULL &&
+                batch->sampling != NULL && batch->output_limits != NULL && batch->indices != NULL &&
                 batch->tables != NULL && batch->owners != NULL && batch->pushes != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
@@ -42,7 +42,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
-    free(batch->rules);
+    free(batch->sampling);
     free(batch->output_limits);
     free(batch->indices);
     free(batch->tables);
@@ -89,7 +89,7 @@ static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t 
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
-    answer_sample(batch->rules[item], m->shape.hyper.vocab, batch->indices[item], row, position,
+    answer_sample(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
 }
 
@@ -105,7 +105,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     sequence->blocks = chunk.blocks;
     batch->owners[index] = chunk.owner;
     batch->pushes[index] = chunk.push;
-    batch->rules[index] = chunk.sampling;
+    batch->sampling[index] = chunk.sampling;
     batch->output_limits[index] = chunk.output_limit;
     batch->indices[index] = 0;
     batch->job.report_layers |= chunk.layerwise;
@@ -135,7 +135,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     sequence->blocks = row.blocks;
     batch->owners[index] = row.owner;
     batch->pushes[index].count = 0;
-    batch->rules[index] = row.sampling;
+    batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
     add_sample(m, batch, index, sequence->first_row, row.position + 1);
@@ -266,7 +266,7 @@ void machine_batch_done(void *self, uint32_t slot)
         struct message_token token;
         bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
         if (has_token)
-            answer_token(batch->rules[i], batch->output_limits[i], batch->indices[i],
+            answer_token(batch->sampling[i], batch->output_limits[i], batch->indices[i],
                          &batch->samples[sampled++].result, &token);
         if (item->prompt)
             prompt_pool_chunk_done(m->prompts, item, has_token ? &token : NULL, m->now_us);

@@ -74,7 +74,7 @@ void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
 {
     gateway_find(m, peer)->role = (enum pool)role->role;
     if (role->serial > m->home_serial) {
-        m->home = (enum pool)role->home;
+        m->home_pool = (enum pool)role->home;
         m->home_serial = role->serial;
     }
     mixed_update(m);
@@ -105,7 +105,7 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
                        struct message_others *out)
 {
     *out = (struct message_others){.gateways = m->gateway_count,
-                                   .home = (uint8_t)m->home,
+                                   .home = (uint8_t)m->home_pool,
                                    .home_serial = m->home_serial,
                                    .prompt_tokens_taken =
                                        m->demand.prompt_tokens - gateway->demand.prompt_tokens,

@@ -46,7 +46,7 @@ static void process_add(struct message_stats *out, const struct message_process 
     message_staged_add(&out->staged, &process->staged);
 }
 
-void machine_stats(struct machine *m, struct message_stats *out)
+static void stats_make(struct machine *m, struct message_stats *out)
 {
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
@@ -82,7 +82,7 @@ static void send_stats(struct machine *m)
     if (m->gateway_count == 0)
         return;
     struct message_stats stats;
-    machine_stats(m, &stats);
+    stats_make(m, &stats);
     machine_gateways_report(m, &stats);
     machine_prefixes_report(m);
 }
@@ -170,19 +170,9 @@ enum status machine_lost(const struct machine *m, struct error *error)
     return m->executor->ops->failure(m->executor, error);
 }
 
-const struct kv_pool *machine_kv(const struct machine *m)
-{
-    return m->kv;
-}
-
 bool machine_kv_check(const struct machine *m, struct error *error)
 {
     return kv_pool_check(m->kv, error) && (m->prefix == NULL || kv_prefix_check(m->prefix, error));
-}
-
-struct transport *machine_transport(struct machine *m)
-{
-    return m->transport;
 }
 
 uint64_t machine_model_hash(const struct machine *m)

@@ -67,14 +67,11 @@ enum status machine_lost(const struct machine *m, struct error *error);
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
-/* machine_stats, machine_kv and machine_transport are for tests. process.c calls machine_kv_check
- * at the end; member.c registers the two hashes. */
-void machine_stats(struct machine *m, struct message_stats *out);
-const struct kv_pool *machine_kv(const struct machine *m);
+/* process.c calls machine_kv_check at the end; member.c registers the two hashes. */
+
 /* Returns false, with an error that says why, if the books of the block pool or of the prefix cache
  * contradict themselves. */
 bool machine_kv_check(const struct machine *m, struct error *error);
-struct transport *machine_transport(struct machine *m);
 uint64_t machine_metadata_hash(const struct machine *m);
 uint64_t machine_model_hash(const struct machine *m);
 

@@ -52,8 +52,8 @@ static enum status open_executor(struct machine *m, struct error *error)
                   .writer = machine_target_writer},
         .self = m,
     };
-    return m->shape.plan.place_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
-                                         : executor_local_open(&options, &m->executor, error);
+    return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
+                                           : executor_local_open(&options, &m->executor, error);
 }
 
 static enum status open_sched(struct machine *m)
@@ -131,8 +131,8 @@ static enum status open_pools(struct machine *m)
     status = prompt_pool_open(&prompts, &m->prompts);
     if (status != ST_OK)
         return status;
-    m->home = m->entry->pool;
-    token_pool_mixed_set(m->tokens, m->home == POOL_MIXED);
+    m->home_pool = m->entry->pool;
+    token_pool_mixed_set(m->tokens, m->home_pool == POOL_MIXED);
     return machine_batch_open(m);
 }
 

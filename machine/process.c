@@ -129,7 +129,7 @@ enum status machine_process_run_stage(const struct machine_process *process, str
     const struct stage_options options = {
         .config = process->config,
         .machine = process->entry->name,
-        .place = (uint32_t)process->stage,
+        .process = (uint32_t)process->stage,
         .transport = &transport_ucx,
         .clock = &clock_system,
         .cluster_key = process->key,

@@ -47,8 +47,8 @@ struct machine_batch {
     uint32_t *sample_items;
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
-    struct sampled *score_results; /* [rows_max] */
-    const struct sampling **rules; /* [sequences_max]: rules of each item. */
+    struct sampled *score_results;    /* [rows_max] */
+    const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
@@ -84,7 +84,7 @@ struct machine {
     struct machine_demand demand;
     /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
      * send. */
-    enum pool home;
+    enum pool home_pool;
     uint64_t home_serial;
     struct doomed doomed;      /* Peers to disconnect at the end of the iteration. */
     struct message_buffer out; /* Encoding buffer for the message being sent. */

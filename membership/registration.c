@@ -37,39 +37,39 @@ struct registration {
     char key[MEMBER_KEY_BYTES];
     char *value;
     bool leaving;
-    bool told;
+    bool reported;
     bool registered;
     char text[700]; /* The text reported last. */
 };
 
 /* ---- reports to the owner ---- */
 
-static void tell(struct registration *r, bool registered, const char *text)
+static void state_report(struct registration *r, bool registered, const char *text)
 {
-    if (r->told && r->registered == registered && strcmp(r->text, text) == 0)
+    if (r->reported && r->registered == registered && strcmp(r->text, text) == 0)
         return;
-    r->told = true;
+    r->reported = true;
     r->registered = registered;
     snprintf(r->text, sizeof(r->text), "%s", text);
     r->options.state(r->options.self, registered, r->text);
 }
 
-static void go(struct registration *r, enum step step, int64_t wait_us)
+static void step_set(struct registration *r, enum step step, int64_t wait_us)
 {
     r->step = step;
     r->at_us = clock_now_us(r->options.clock) + wait_us;
 }
 
 /* Repeats the step later, with growing pauses. */
-static void failed(struct registration *r, const char *why)
+static void step_failed(struct registration *r, const char *why)
 {
     r->call = NULL;
     if (r->step == STEP_REVOKE) {
         r->step = STEP_LEFT;
         return;
     }
-    tell(r, false, why);
-    go(r, r->step == STEP_TAKE ? STEP_PUT : r->step, r->retry_us);
+    state_report(r, false, why);
+    step_set(r, r->step == STEP_TAKE ? STEP_PUT : r->step, r->retry_us);
     r->retry_us = 2 * r->retry_us < RETRY_MAX_US ? 2 * r->retry_us : RETRY_MAX_US;
 }
 
@@ -105,11 +105,11 @@ static void on_granted(void *self, json_t *reply, const char *why)
 {
     struct registration *r = self;
     if (reply == NULL || (r->lease = etcd_number(reply, "ID")) == 0) {
-        failed(r, why != NULL ? why : "etcd: a lease without ID");
+        step_failed(r, why != NULL ? why : "etcd: a lease without ID");
         return;
     }
     r->call = NULL;
-    go(r, STEP_PUT, 0);
+    step_set(r, STEP_PUT, 0);
 }
 
 static void registered(struct registration *r)
@@ -117,8 +117,8 @@ static void registered(struct registration *r)
     char text[400];
     snprintf(text, sizeof(text), "etcd at %s, key %s", etcd_endpoint(r->etcd), r->key);
     r->retry_us = RETRY_FIRST_US;
-    tell(r, true, text);
-    go(r, STEP_KEEP, r->options.lease_s * 1000000ll / 3);
+    state_report(r, true, text);
+    step_set(r, STEP_KEEP, r->options.lease_s * 1000000ll / 3);
 }
 
 /* Handles an existing entry: ours, our dead predecessor's, or another machine's. */
@@ -135,24 +135,24 @@ static void entry_compare(struct registration *r, const json_t *kv)
     bool good = value != NULL && member_read(r->member.name, value, &other, &error) == ST_OK;
     free(value);
     if (!good || strcmp(other.address, r->member.address) == 0) {
-        go(r, STEP_TAKE, 0);
+        step_set(r, STEP_TAKE, 0);
         return;
     }
     snprintf(text, sizeof(text),
              "another machine named %s is registered, at %s: not registered before its entry (%s) "
              "is gone",
              r->member.name, other.address, r->key);
-    tell(r, false, text);
-    go(r, STEP_PUT, OCCUPIED_US);
+    state_report(r, false, text);
+    step_set(r, STEP_PUT, OCCUPIED_US);
 }
 
 /* Also called when the lease has ended, which etcd reports as an error. */
 static void put_failed(struct registration *r, const char *why)
 {
     bool lease_gone = strstr(why, "lease not found") != NULL;
-    failed(r, lease_gone ? "etcd: its lease has ended before the entry was put" : why);
+    step_failed(r, lease_gone ? "etcd: its lease has ended before the entry was put" : why);
     if (lease_gone)
-        go(r, STEP_GRANT, 0);
+        step_set(r, STEP_GRANT, 0);
 }
 
 static void on_put(void *self, json_t *reply, const char *why)
@@ -176,23 +176,23 @@ static void on_put(void *self, json_t *reply, const char *why)
         entry_compare(r, kv);
     /* The entry was deleted in the same moment. */
     else
-        go(r, STEP_PUT, OCCUPIED_US);
+        step_set(r, STEP_PUT, OCCUPIED_US);
 }
 
 static void on_kept(void *self, json_t *reply, const char *why)
 {
     struct registration *r = self;
     if (reply == NULL) {
-        failed(r, why);
+        step_failed(r, why);
         return;
     }
     r->call = NULL;
     if (etcd_number(json_object_get(reply, "result"), "TTL") > 0) {
-        go(r, STEP_PUT, 0);
+        step_set(r, STEP_PUT, 0);
         return;
     }
-    tell(r, false, "etcd: the lease has ended; registers again");
-    go(r, STEP_GRANT, 0);
+    state_report(r, false, "etcd: the lease has ended; registers again");
+    step_set(r, STEP_GRANT, 0);
 }
 
 static void on_revoked(void *self, json_t *reply, const char *why)
@@ -203,7 +203,7 @@ static void on_revoked(void *self, json_t *reply, const char *why)
     r->step = STEP_LEFT;
 }
 
-static void begin(struct registration *r)
+static void step_begin(struct registration *r)
 {
     char lease_s[16];
     snprintf(lease_s, sizeof(lease_s), "%u", r->options.lease_s);
@@ -231,7 +231,7 @@ static void begin(struct registration *r)
     }
     json_decref(id);
     if (r->call == NULL && r->step != STEP_LEFT)
-        failed(r, "etcd: out of memory");
+        step_failed(r, "etcd: out of memory");
 }
 
 /* ---- life ---- */
@@ -282,7 +282,7 @@ int registration_turn(struct registration *r)
         int left_ms = (int)((left_us + 999) / 1000);
         return timeout_ms >= 0 && timeout_ms < left_ms ? timeout_ms : left_ms;
     }
-    begin(r);
+    step_begin(r);
     return etcd_turn(r->etcd);
 }
 
@@ -293,7 +293,7 @@ void registration_leave(struct registration *r)
     r->leaving = true;
     etcd_cancel(r->call);
     r->call = NULL;
-    go(r, r->lease != 0 ? STEP_REVOKE : STEP_LEFT, 0);
+    step_set(r, r->lease != 0 ? STEP_REVOKE : STEP_LEFT, 0);
 }
 
 bool registration_left(const struct registration *r)

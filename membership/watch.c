@@ -38,16 +38,16 @@ struct watch {
     char prefix[MEMBER_KEY_BYTES];
     uint32_t count;
     struct entry entries[ENTRIES_MAX];
-    bool told;
+    bool reported;
     bool connected;
     char text[512];
 };
 
-static void tell(struct watch *w, bool connected, const char *text)
+static void state_report(struct watch *w, bool connected, const char *text)
 {
-    if (w->told && w->connected == connected && (connected || strcmp(w->text, text) == 0))
+    if (w->reported && w->connected == connected && (connected || strcmp(w->text, text) == 0))
         return;
-    w->told = true;
+    w->reported = true;
     w->connected = connected;
     snprintf(w->text, sizeof(w->text), "%s", text);
     w->options.events.state(w->options.self, connected, w->text);
@@ -138,7 +138,7 @@ static void failed(struct watch *w, const char *why)
     w->list = w->stream = NULL;
     w->at_us = clock_now_us(w->options.clock) + w->retry_us;
     w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;
-    tell(w, false, why);
+    state_report(w, false, why);
 }
 
 static void on_list(void *self, json_t *reply, const char *why)
@@ -174,7 +174,7 @@ static void on_list(void *self, json_t *reply, const char *why)
     w->revision = revision;
     w->retry_us = RETRY_FIRST_US;
     snprintf(text, sizeof(text), "etcd at %s, %u machines", etcd_endpoint(w->etcd), w->count);
-    tell(w, true, text);
+    state_report(w, true, text);
     if (w->stream == NULL)
         watch_begin(w);
 }

@@ -32,7 +32,7 @@ struct key {
     bool answered;
 };
 
-struct place {
+struct queue_node {
     struct sched_ticket ticket;
     int32_t class;
     uint64_t tag;
@@ -52,12 +52,12 @@ struct sched_fair {
     uint64_t clocks[CLASSES]; /* Virtual time of each class. */
     struct key keys[KEY_SETS][KEY_WAYS];
     uint32_t slot_count;
-    struct place places[];
+    struct queue_node nodes[];
 };
 
 enum status sched_fair_open(uint32_t slot_count, struct sched_fair **out)
 {
-    struct sched_fair *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->places[0]));
+    struct sched_fair *fair = calloc(1, sizeof(*fair) + slot_count * sizeof(fair->nodes[0]));
     if (fair == NULL)
         return ST_NO_MEMORY;
     fair->slot_count = slot_count;
@@ -187,8 +187,8 @@ void sched_fair_answered(struct sched_fair *fair, uint64_t key, uint32_t weight,
 
 bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b)
 {
-    const struct place *x = &fair->places[a];
-    const struct place *y = &fair->places[b];
+    const struct queue_node *x = &fair->nodes[a];
+    const struct queue_node *y = &fair->nodes[b];
     if (x->class != y->class)
         return x->class < y->class;
     if (x->ticket.resumed != y->ticket.resumed)
@@ -201,70 +201,70 @@ bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b)
 uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot)
 {
     assert(slot < fair->slot_count);
-    return fair->places[slot].next;
+    return fair->nodes[slot].next;
 }
 
 uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue)
 {
     uint32_t slot = queue->last;
-    while (slot != NONE && fair->places[slot].ticket.resumed)
-        slot = fair->places[slot].previous;
+    while (slot != NONE && fair->nodes[slot].ticket.resumed)
+        slot = fair->nodes[slot].previous;
     return slot;
 }
 
 static void list_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
                         uint32_t previous, uint32_t next)
 {
-    fair->places[slot].previous = previous;
-    fair->places[slot].next = next;
+    fair->nodes[slot].previous = previous;
+    fair->nodes[slot].next = next;
     if (previous == NONE)
         queue->first = slot;
     else
-        fair->places[previous].next = slot;
+        fair->nodes[previous].next = slot;
     if (next == NONE)
         queue->last = slot;
     else
-        fair->places[next].previous = slot;
+        fair->nodes[next].previous = slot;
 }
 
 static void list_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
-    const struct place *place = &fair->places[slot];
-    if (place->previous == NONE)
-        queue->first = place->next;
+    const struct queue_node *node = &fair->nodes[slot];
+    if (node->previous == NONE)
+        queue->first = node->next;
     else
-        fair->places[place->previous].next = place->next;
-    if (place->next == NONE)
-        queue->last = place->previous;
+        fair->nodes[node->previous].next = node->next;
+    if (node->next == NONE)
+        queue->last = node->previous;
     else
-        fair->places[place->next].previous = place->previous;
+        fair->nodes[node->next].previous = node->previous;
 }
 
 /* Descends to where the slot's heap number belongs, and splits the subtree below into the slot's
  * two sides. On the way it finds the slot's neighbours in the order. */
 static void order_insert(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
-    struct place *place = &fair->places[slot];
+    struct queue_node *node = &fair->nodes[slot];
     uint32_t previous = NONE;
     uint32_t next = NONE;
     uint32_t *at = &queue->root;
-    while (*at != NONE && fair->places[*at].heap > place->heap) {
+    while (*at != NONE && fair->nodes[*at].heap > node->heap) {
         bool left = sched_queue_before(fair, slot, *at);
         *(left ? &next : &previous) = *at;
-        at = left ? &fair->places[*at].left : &fair->places[*at].right;
+        at = left ? &fair->nodes[*at].left : &fair->nodes[*at].right;
     }
     uint32_t below = *at;
-    uint32_t *left = &place->left;
-    uint32_t *right = &place->right;
+    uint32_t *left = &node->left;
+    uint32_t *right = &node->right;
     *at = slot;
     while (below != NONE) {
         if (sched_queue_before(fair, below, slot)) {
             previous = *left = below;
-            left = &fair->places[below].right;
+            left = &fair->nodes[below].right;
             below = *left;
         } else {
             next = *right = below;
-            right = &fair->places[below].left;
+            right = &fair->nodes[below].left;
             below = *right;
         }
     }
@@ -278,19 +278,18 @@ static void order_remove(struct sched_fair *fair, struct sched_queue *queue, uin
     uint32_t *at = &queue->root;
     while (*at != slot) {
         assert(*at != NONE);
-        at = sched_queue_before(fair, slot, *at) ? &fair->places[*at].left
-                                                 : &fair->places[*at].right;
+        at = sched_queue_before(fair, slot, *at) ? &fair->nodes[*at].left : &fair->nodes[*at].right;
     }
-    uint32_t left = fair->places[slot].left;
-    uint32_t right = fair->places[slot].right;
+    uint32_t left = fair->nodes[slot].left;
+    uint32_t right = fair->nodes[slot].right;
     while (left != NONE && right != NONE) {
-        if (fair->places[left].heap > fair->places[right].heap) {
+        if (fair->nodes[left].heap > fair->nodes[right].heap) {
             *at = left;
-            at = &fair->places[left].right;
+            at = &fair->nodes[left].right;
             left = *at;
         } else {
             *at = right;
-            at = &fair->places[right].left;
+            at = &fair->nodes[right].left;
             right = *at;
         }
     }
@@ -304,28 +303,28 @@ static void order_remove(struct sched_fair *fair, struct sched_queue *queue, uin
 static void age_append(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
                        int64_t now_us)
 {
-    struct place *place = &fair->places[slot];
-    place->since_us = now_us;
-    place->younger = NONE;
-    place->older = queue->shortest;
+    struct queue_node *node = &fair->nodes[slot];
+    node->since_us = now_us;
+    node->younger = NONE;
+    node->older = queue->shortest;
     if (queue->shortest == NONE)
         queue->longest = slot;
     else
-        fair->places[queue->shortest].younger = slot;
+        fair->nodes[queue->shortest].younger = slot;
     queue->shortest = slot;
 }
 
 static void age_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
-    const struct place *place = &fair->places[slot];
-    if (place->older == NONE)
-        queue->longest = place->younger;
+    const struct queue_node *node = &fair->nodes[slot];
+    if (node->older == NONE)
+        queue->longest = node->younger;
     else
-        fair->places[place->older].younger = place->younger;
-    if (place->younger == NONE)
-        queue->shortest = place->older;
+        fair->nodes[node->older].younger = node->younger;
+    if (node->younger == NONE)
+        queue->shortest = node->older;
     else
-        fair->places[place->younger].older = place->older;
+        fair->nodes[node->younger].older = node->older;
 }
 
 /* Returns the least urgent slot in a more urgent class than `class`. */
@@ -333,25 +332,25 @@ static uint32_t above(const struct sched_fair *fair, const struct sched_queue *q
 {
     uint32_t found = NONE;
     for (uint32_t at = queue->root; at != NONE;) {
-        bool higher = fair->places[at].class < class;
+        bool higher = fair->nodes[at].class < class;
         found = higher ? at : found;
-        at = higher ? fair->places[at].right : fair->places[at].left;
+        at = higher ? fair->nodes[at].right : fair->nodes[at].left;
     }
     return found;
 }
 
 static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot, int64_t now_us)
 {
-    struct place *place = &fair->places[slot];
-    const struct sched_ticket *ticket = &place->ticket;
-    uint32_t up = above(fair, queue, place->class);
+    struct queue_node *node = &fair->nodes[slot];
+    const struct sched_ticket *ticket = &node->ticket;
+    uint32_t up = above(fair, queue, node->class);
     age_remove(fair, queue, slot);
     if (up != NONE) {
         order_remove(fair, queue, slot);
-        key_left(fair, ticket, place->class);
-        give_back(fair, ticket->key, place->class, ticket_length(ticket));
-        place->class = fair->places[up].class;
-        place->tag = tag_next(fair, ticket, place->class);
+        key_left(fair, ticket, node->class);
+        give_back(fair, ticket->key, node->class, ticket_length(ticket));
+        node->class = fair->nodes[up].class;
+        node->tag = tag_next(fair, ticket, node->class);
         order_insert(fair, queue, slot);
     }
     age_append(fair, queue, slot, now_us);
@@ -362,7 +361,7 @@ void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t
 {
     uint32_t looks = queue->count; /* each slot at most once */
     while (ageing_us > 0 && looks-- > 0 &&
-           now_us - fair->places[queue->longest].since_us >= ageing_us)
+           now_us - fair->nodes[queue->longest].since_us >= ageing_us)
         rise(fair, queue, queue->longest, now_us);
 }
 
@@ -372,35 +371,35 @@ void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_
                      const struct sched_ticket *ticket, int64_t now_us)
 {
     assert(slot < fair->slot_count);
-    struct place *place = &fair->places[slot];
-    place->ticket = *ticket;
-    place->class = ticket->priority;
-    place->serial = fair->serial++;
-    place->heap = random_mix(place->serial);
-    place->tag = tag_next(fair, ticket, place->class);
+    struct queue_node *node = &fair->nodes[slot];
+    node->ticket = *ticket;
+    node->class = ticket->priority;
+    node->serial = fair->serial++;
+    node->heap = random_mix(node->serial);
+    node->tag = tag_next(fair, ticket, node->class);
     order_insert(fair, queue, slot);
     age_append(fair, queue, slot, now_us);
 }
 
-static void leave(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
+static void queue_remove(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
     assert(slot < fair->slot_count);
     order_remove(fair, queue, slot);
     age_remove(fair, queue, slot);
-    key_left(fair, &fair->places[slot].ticket, fair->places[slot].class);
+    key_left(fair, &fair->nodes[slot].ticket, fair->nodes[slot].class);
 }
 
 void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
-    leave(fair, queue, slot);
-    const struct place *place = &fair->places[slot];
-    uint64_t *clock = clock_of(fair, place->class);
-    *clock = place->tag > *clock ? place->tag : *clock;
+    queue_remove(fair, queue, slot);
+    const struct queue_node *node = &fair->nodes[slot];
+    uint64_t *clock = clock_of(fair, node->class);
+    *clock = node->tag > *clock ? node->tag : *clock;
 }
 
 void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot)
 {
-    leave(fair, queue, slot);
-    const struct place *place = &fair->places[slot];
-    give_back(fair, place->ticket.key, place->class, ticket_length(&place->ticket));
+    queue_remove(fair, queue, slot);
+    const struct queue_node *node = &fair->nodes[slot];
+    give_back(fair, node->ticket.key, node->class, ticket_length(&node->ticket));
 }

@@ -5,7 +5,7 @@
 
 #define US_PER_S 1e6
 
-static double kept(uint64_t us)
+static double old_share(uint64_t us)
 {
     double part = (double)us / RATES_MEMORY_US;
     return part < 0.5 ? 1 - part : 0.5;
@@ -13,7 +13,7 @@ static double kept(uint64_t us)
 
 /* Work measured over a time longer than RATES_MEMORY_US (for example before this process knew the
  * machine) is scaled down to that time. */
-static double share(uint64_t us)
+static double new_share(uint64_t us)
 {
     return us > RATES_MEMORY_US ? (double)RATES_MEMORY_US / (double)us : 1;
 }
@@ -22,7 +22,7 @@ void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
 {
     if (rows == 0 || us == 0)
         return;
-    double keep = kept(us), part = share(us);
+    double keep = old_share(us), part = new_share(us);
     rates->prompt_rows = rates->prompt_rows * keep + part * (double)rows;
     rates->prompt_us = rates->prompt_us * keep + part * (double)us;
 }
@@ -31,10 +31,10 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
 {
     if (batches == 0 || rows == 0 || us == 0)
         return;
-    double keep = kept(us);
+    double keep = old_share(us);
     double x = (double)rows / (double)batches;
     double y = (double)us / (double)batches;
-    double weight = share(us) * (double)batches;
+    double weight = new_share(us) * (double)batches;
     rates->weight = rates->weight * keep + weight;
     rates->rows = rates->rows * keep + weight * x;
     rates->us = rates->us * keep + weight * y;
@@ -46,7 +46,7 @@ void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us)
 {
     if (tokens == 0)
         return;
-    double keep = kept(us), part = share(us);
+    double keep = old_share(us), part = new_share(us);
     rates->push_tokens = rates->push_tokens * keep + part * (double)tokens;
     rates->push_us = rates->push_us * keep + part * (double)(us > 0 ? us : 1);
 }

@@ -400,15 +400,15 @@ int serve_main(int argc, char **argv)
 {
     struct serve *s = calloc(1, sizeof(*s));
     struct config *config = calloc(1, sizeof(*config));
-    struct config *asked = calloc(1, sizeof(*asked));
+    struct config *from_file = calloc(1, sizeof(*from_file));
     struct error error;
     int result = 1;
-    if (s == NULL || config == NULL || asked == NULL)
+    if (s == NULL || config == NULL || from_file == NULL)
         goto undo_memory;
     *s = (struct serve){.argc = argc,
                         .argv = argv,
                         .config = config,
-                        .asked = asked,
+                        .from_file = from_file,
                         .options = {.config = config},
                         .started_us = serve_now_us(),
                         .listen_fd = -1,
@@ -422,7 +422,7 @@ int serve_main(int argc, char **argv)
         goto undo_memory;
     if (!config->cluster.core_dumps)
         secret_core_dumps_stop();
-    *asked = *config;
+    *from_file = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);
     if (config->renamed[0] != 0)
@@ -439,7 +439,7 @@ int serve_main(int argc, char **argv)
     serve_close(s);
 
 undo_memory:
-    free(asked);
+    free(from_file);
     free(config);
     free(s);
     return result;

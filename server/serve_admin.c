@@ -165,7 +165,7 @@ static void state(void *self, struct text *answer)
 {
     const struct serve *s = self;
     text_adds(answer, "{\"config\":");
-    text_add_json_string(answer, s->asked->source, strlen(s->asked->source));
+    text_add_json_string(answer, s->from_file->source, strlen(s->from_file->source));
     text_adds(answer, ",\"model\":");
     text_add_json_string(answer, s->current.name, strlen(s->current.name));
     serve_update_state(s, answer);

@@ -32,10 +32,10 @@ struct serve_model_config {
 
 /* A model and its machines. */
 struct serve_version {
-    uint32_t number;                  /* 0 = none. */
-    struct serve_model_config config; /* `model` is a path that is valid in any directory. */
-    struct serve_model_config asked;  /* As read from the config. */
-    char name[64];                    /* Name in /v1/models. */
+    uint32_t number;                     /* 0 = none. */
+    struct serve_model_config config;    /* `model` is a path that is valid in any directory. */
+    struct serve_model_config from_file; /* As read from the config. */
+    char name[64];                       /* Name in /v1/models. */
     uint64_t file_bytes;
     uint64_t metadata_hash;
     uint32_t context_tokens;     /* The model's context, or the config's limit if that is less. */
@@ -57,7 +57,7 @@ struct serve {
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
     /* As read from the file. Values that a reload cannot change stay as at the start. */
-    struct config *asked;
+    struct config *from_file;
     struct serve_version current; /* Version of new requests. */
     struct serve_version other;
     enum serve_update update;

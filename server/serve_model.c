@@ -61,8 +61,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
 {
     struct serve_version version = {.number = number};
     struct model_hyper hyper;
-    serve_model_get(config, &version.asked);
-    version.config = version.asked;
+    serve_model_get(config, &version.from_file);
+    version.config = version.from_file;
     enum status status = serve_model_path(config, version.config.model, error);
     if (status != ST_OK)
         return status;

@@ -115,9 +115,9 @@ static void certificate_change(struct reload *r)
         return;
     }
     line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
-    memcpy(r->next->server.tls_certificate_file, s->asked->server.tls_certificate_file,
+    memcpy(r->next->server.tls_certificate_file, s->from_file->server.tls_certificate_file,
            sizeof(r->next->server.tls_certificate_file));
-    memcpy(r->next->server.tls_key_file, s->asked->server.tls_key_file,
+    memcpy(r->next->server.tls_key_file, s->from_file->server.tls_key_file,
            sizeof(r->next->server.tls_key_file));
 }
 
@@ -198,9 +198,9 @@ static void machines_change(struct reload *r)
 /* Keeps the parts of the config that belong to a model until the new one serves. */
 static void model_keep(struct reload *r)
 {
-    struct serve_model_config asked;
-    serve_model_get(r->s->asked, &asked);
-    serve_model_put(&asked, r->next);
+    struct serve_model_config from_file;
+    serve_model_get(r->s->from_file, &from_file);
+    serve_model_put(&from_file, r->next);
 }
 
 static void model_change(struct reload *r)
@@ -224,15 +224,15 @@ static void reload_apply(struct reload *r)
     model_change(r);
     certificate_change(r);
     keys_change(r);
-    config_diff(s->asked, r->next, on_change, r);
-    config_adopt(s->asked, r->next);
+    config_diff(s->from_file, r->next, on_change, r);
+    config_adopt(s->from_file, r->next);
     config_adopt(s->config, r->next);
     serve_model_get(s->config, &s->current.config);
-    serve_model_get(s->asked, &s->current.asked);
+    serve_model_get(s->from_file, &s->current.from_file);
     if (r->plan != SERVE_PLAN_KEEP)
         machines_change(r);
-    memcpy(s->asked->machines, r->read->machines, sizeof(s->asked->machines));
-    s->asked->machine_count = r->read->machine_count;
+    memcpy(s->from_file->machines, r->read->machines, sizeof(s->from_file->machines));
+    s->from_file->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     if (opened && s->watch != NULL)
         watch_again(s->watch); /* machines of etcd that were refused may be usable now */

@@ -188,7 +188,7 @@ enum status serve_update_plan(struct serve *s, struct config *next,
         return status;
     if (same_file(target, path)) {
         *plan_out = running ? SERVE_PLAN_KEEP : SERVE_PLAN_NONE;
-        if (running && !same_machines(s->asked, next))
+        if (running && !same_machines(s->from_file, next))
             return error_set(error, ST_NO_RESOURCE,
                              "pools and machines cannot change while a model update is under way");
         return names_set(next, target->number, error);
@@ -254,7 +254,7 @@ static void versions_exchange(struct serve *s)
     s->other = old;
     gateway_version_use(s->gateway, s->current.number);
     serve_model_put(&s->current.config, s->config);
-    serve_model_put(&s->current.asked, s->asked);
+    serve_model_put(&s->current.from_file, s->from_file);
     http_model_use(s->http, s->current.served);
     metrics_model_set(s->metrics, s->current.name);
     update_state_set(s, SERVE_UPDATE_DRAINING, s->config->server.drain_ms);
@@ -337,7 +337,7 @@ static void remote_leave(struct serve *s)
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         if (!m->config.local && m->member == FLEET_MEMBER_NONE && !fleet_machine_leaving(m) &&
-            config_machine_find(s->asked, m->config.name) < 0)
+            config_machine_find(s->from_file, m->config.name) < 0)
             serve_machine_remove(s, m);
 }
 

@@ -241,7 +241,6 @@ void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *
 void fabric_link_send(struct fabric_link *link, const struct data_write *write);
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
-void fabric_link_flush_done(struct fabric_link *link, uint64_t number);
 
 /* fabric_select.c */
 void fabric_select(const struct fabric_options *options, struct fabric_selection *out);
@@ -255,7 +254,6 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
 bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
-bool fabric_link_failing(const struct fabric_link *link);
 /* The next write or flush that waits; NULL = none. */
 struct staged_write *fabric_link_next(struct fabric_link *link);
 void fabric_link_next_done(struct fabric_link *link);

@@ -214,7 +214,7 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status)
         link->failure = status;
 }
 
-void fabric_link_flush_done(struct fabric_link *link, uint64_t number)
+static void flush_done(struct fabric_link *link, uint64_t number)
 {
     if (number - link->first < link->count)
         link->flushes[number % link->capacity].done = true;
@@ -234,7 +234,7 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     if (op->link != NULL && status != UCS_OK)
         fabric_link_fail(op->link, status);
     else if (op->link != NULL && op->is_flush)
-        fabric_link_flush_done(op->link, op->number);
+        flush_done(op->link, op->number);
     ucp_request_free(request);
     op_end(op);
 }
@@ -248,7 +248,7 @@ static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
     if (UCS_PTR_IS_ERR(request))
         fabric_link_fail(op->link, UCS_PTR_STATUS(request));
     else if (op->is_flush)
-        fabric_link_flush_done(op->link, op->number);
+        flush_done(op->link, op->number);
     op_end(op);
 }
 
@@ -422,7 +422,7 @@ enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
     uint32_t place = epoch - (uint32_t)link->first;
     if (link->put || place >= link->count)
         return ST_INVALID;
-    fabric_link_flush_done(link, link->first + place);
+    flush_done(link, link->first + place);
     return ST_OK;
 }
 

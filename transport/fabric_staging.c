@@ -288,7 +288,7 @@ bool fabric_staging_arm(struct fabric *fabric)
         if (copies->count == 0 || copies->woken >= copies->first)
             continue;
         copies->woken = copies->first + copies->count - 1;
-        device->ops->wake(device->self, (enum device_direction)i);
+        device->ops->signal_when_done(device->self, (enum device_direction)i);
     }
     return !fabric_staging_full(fabric);
 }

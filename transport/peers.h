@@ -145,8 +145,6 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
 /* Opens the data connections of a connection that is up, or asks the other side to. */
 void data_open(struct peer *control);
-/* Makes `peer` a data connection of `control`. */
-void data_attach(struct peer *peer, struct peer *control);
 /* Sends DATA: the key is proved on the data connection that this side has opened. */
 void data_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection. */

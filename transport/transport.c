@@ -122,11 +122,6 @@ const struct transport_region_info *transport_peer_region(const struct transport
     return &peer->region;
 }
 
-const char *transport_peer_address(const struct transport_peer *peer)
-{
-    return peer->address;
-}
-
 const char *transport_peer_path(const struct transport_peer *peer)
 {
     return peer->path;

@@ -193,7 +193,6 @@ void transport_expect(struct transport *t, uint64_t metadata_hash);
 /* Of a peer that is not up yet, identity and region are zero. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
-const char *transport_peer_address(const struct transport_peer *peer);
 /* How writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda ipc",
  * "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);

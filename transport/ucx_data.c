@@ -49,6 +49,20 @@ static void fail_text(struct peer *peer, const char *text)
     peer_fail(peer, ST_INVALID, &error);
 }
 
+/* Makes `peer` a data connection of `control`. */
+static void data_attach(struct peer *peer, struct peer *control)
+{
+    peer->control = control;
+    control->data_count++;
+    memcpy(peer->base.identity.name, control->base.identity.name, LIMIT_NAME_BYTES);
+    /* Sent bytes that the other side's kernel does not acknowledge mean a dead link. Without this
+     * limit the kernel would try for a quarter of an hour. If the control connection is dead, too,
+     * it reports silence first. */
+    unsigned timeout_ms = 2 * peer->ucx->options.silence_ms;
+    (void)setsockopt(peer->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
+                     sizeof(timeout_ms));
+}
+
 /* ---- opening ---- */
 
 static bool data_connect(struct peer *control)
@@ -81,19 +95,6 @@ void data_open(struct peer *control)
             fail_text(control, "no data connection can be opened");
             return;
         }
-}
-
-void data_attach(struct peer *peer, struct peer *control)
-{
-    peer->control = control;
-    control->data_count++;
-    memcpy(peer->base.identity.name, control->base.identity.name, LIMIT_NAME_BYTES);
-    /* Sent bytes that the other side's kernel does not acknowledge mean a dead link. Without this
-     * limit the kernel would try for a quarter of an hour. If the control connection is dead, too,
-     * it reports silence first. */
-    unsigned timeout_ms = 2 * peer->ucx->options.silence_ms;
-    (void)setsockopt(peer->stream.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms,
-                     sizeof(timeout_ms));
 }
 
 void data_begin(struct peer *peer)

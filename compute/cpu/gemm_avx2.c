@@ -18,7 +18,7 @@ struct shape {
 };
 
 /* Position of a panel in a block; `quants` points to its bytes of vector 0. */
-struct place {
+struct panel_position {
     const uint8_t *header;
     const uint8_t *block;
     const uint8_t *quants;
@@ -139,7 +139,8 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
 }
 
 /* Value i of layout_scales() for the panel's rows from 8 * half on. */
-INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32_t i, uint32_t half)
+INLINE __m256 half_scales(enum kernels_form form, const struct panel_position *at, uint32_t i,
+                          uint32_t half)
 {
     const uint8_t *scales = at->block + layout_scales_offset(form, at->panel);
     const uint32_t n = i * PANEL_ROWS + half * 8;
@@ -154,8 +155,9 @@ INLINE __m256 half_scales(enum kernels_form form, const struct place *at, uint32
 }
 
 /* Adds one block. `low` is NULL if no row has a second plane. */
-INLINE void block_add(struct shape s, const struct place *at, const struct kernels_block *a,
-                      const struct kernels_low *low, __m256 f[ROWS][2])
+INLINE void block_add(struct shape s, const struct panel_position *at,
+                      const struct kernels_block *a, const struct kernels_low *low,
+                      __m256 f[ROWS][2])
 {
     const uint32_t parts = layout_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
@@ -185,7 +187,7 @@ INLINE void panel_run(struct shape s, const struct kernels_product *p, const uin
                       size_t first, uint32_t panel, bool prefetch, float out[TILE_ROWS][GROUP_ROWS])
 {
     const size_t block_bytes = layout_block_bytes(s.form);
-    struct place at = {.block = group, .panel = panel};
+    struct panel_position at = {.block = group, .panel = panel};
     __m256 f[ROWS][2];
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)

@@ -13,7 +13,7 @@ namespace
 {
 constexpr uint32_t THREADS = 256;
 
-__device__ __forceinline__ void put(__nv_bfloat16 *to, const float *values)
+__device__ __forceinline__ void values_store(__nv_bfloat16 *to, const float *values)
 {
     const __nv_bfloat162 a = __floats2bfloat162_rn(values[0], values[1]);
     const __nv_bfloat162 b = __floats2bfloat162_rn(values[2], values[3]);
@@ -21,7 +21,7 @@ __device__ __forceinline__ void put(__nv_bfloat16 *to, const float *values)
     reinterpret_cast<__nv_bfloat162 *>(to)[1] = b;
 }
 
-__device__ __forceinline__ void put(float *to, const float *values)
+__device__ __forceinline__ void values_store(float *to, const float *values)
 {
     *reinterpret_cast<float4 *>(to) = make_float4(values[0], values[1], values[2], values[3]);
 }
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(THREADS) dequantize(const struct cuda_weights 
             const uint32_t col = step * WEIGHTS_STEP + weights_column(TYPE, lane, half);
             OUT *to = out + row * w.cols + col;
             if (w.cols % 4 == 0 && col < w.cols)
-                put(to, values + 4 * half);
+                values_store(to, values + 4 * half);
             else
                 for (uint32_t e = 0; e < 4 && col + e < w.cols; e++)
                     to[e] = OUT(values[4 * half + e]);

@@ -85,7 +85,7 @@ __device__ __forceinline__ void put4(__nv_bfloat16 *out, float *out_f32, size_t 
         *reinterpret_cast<float4 *>(out_f32 + at) = value;
 }
 
-__device__ __forceinline__ void put(__nv_bfloat16 *out, float *out_f32, size_t at, float value)
+__device__ __forceinline__ void value_store(__nv_bfloat16 *out, float *out_f32, size_t at, float value)
 {
     if (out != nullptr)
         out[at] = __float2bfloat16_rn(value);
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
                         *reinterpret_cast<const float4 *>(weight + i)));
     else
         for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
-            put(out, out_f32, row * cols + i, from[i] * factor * weight[i]);
+            value_store(out, out_f32, row * cols + i, from[i] * factor * weight[i]);
 }
 
 __global__ void __launch_bounds__(NORM_THREADS_MAX)
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(THREADS)
     }
     if (first < count % 4) {
         const size_t i = 4 * fours + first;
-        put(out, out_f32, i, gate_by<GELU>(gate[i], up[i]));
+        value_store(out, out_f32, i, gate_by<GELU>(gate[i], up[i]));
     }
 }
 

@@ -279,7 +279,7 @@ static void group_add(struct compute *c, size_t count, float *y, float *x)
     cuda_launched(c, "a sum over ranks");
 }
 
-static void put(struct compute *c, const float *part, uint32_t rows, uint32_t cols, uint32_t first,
+static void columns_put(struct compute *c, const float *part, uint32_t rows, uint32_t cols, uint32_t first,
                 uint32_t all_cols, float *all)
 {
     const dim3 grid(rows, (cols + THREADS * 4 - 1) / (THREADS * 4));
@@ -325,7 +325,7 @@ static void group_gather(struct compute *c, uint32_t row_count, const float *par
         return;
     const float *from = (const float *)group->scratch;
     for (uint32_t i = 0; i < group->ranks && !c->failed; first += counts[i++]) {
-        put(c, i == 0 ? part : from, row_count, counts[i], first, cols, all);
+        columns_put(c, i == 0 ? part : from, row_count, counts[i], first, cols, all);
         if (i > 0)
             from += (size_t)row_count * counts[i];
     }

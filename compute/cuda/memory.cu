@@ -34,7 +34,7 @@ void cuda_memory_failed(struct compute *c)
 
 /* ---- memory ---- */
 
-static enum status refuse(struct compute *c, uint64_t bytes, struct error *error)
+static enum status allocation_refuse(struct compute *c, uint64_t bytes, struct error *error)
 {
     size_t left = 0, all = 0;
     if (c->failed || cudaMemGetInfo(&left, &all) != cudaSuccess)
@@ -63,7 +63,7 @@ static uint64_t whole_pages(uint64_t bytes)
 
 /* cudaMalloc usually gives large allocations whole pages. If it does not, one page more is
  * allocated. */
-static enum status take(void *self, uint64_t bytes, void **out, struct error *error)
+static enum status memory_take(void *self, uint64_t bytes, void **out, struct error *error)
 {
     struct cuda_memory *m = memory_of(self);
     uint32_t slot = 0;
@@ -78,7 +78,7 @@ static enum status take(void *self, uint64_t bytes, void **out, struct error *er
         base = cuda_take(m->c, bytes + PAGE_BYTES, true);
     }
     if (base == NULL)
-        return refuse(m->c, bytes, error);
+        return allocation_refuse(m->c, bytes, error);
     m->pieces[slot].base = base;
     m->pieces[slot].bytes = bytes;
     m->pieces[slot].memory = bytes >= PAGE_BYTES ? on_page(base) : base;
@@ -93,7 +93,7 @@ static void copies_wait(struct cuda_memory *m)
         (void)cudaStreamSynchronize(m->copies[i].stream);
 }
 
-static void give(void *self, void *memory)
+static void memory_give(void *self, void *memory)
 {
     struct cuda_memory *m = memory_of(self);
     if (memory == NULL)
@@ -217,7 +217,7 @@ static void wake_run(void *self)
     wake_now((const struct cuda_memory *)self);
 }
 
-static void wake(void *self, enum device_direction direction)
+static void signal_when_done(void *self, enum device_direction direction)
 {
     struct cuda_memory *m = memory_of(self);
     if (!cuda_enter(m->c) ||
@@ -231,8 +231,8 @@ static int fd(void *self)
 }
 
 static const struct device_memory_ops memory_ops = {
-    take,          give, host_take, host_free,       copy,           poll,
-    wake,          fd,   room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
+    memory_take,          memory_give, host_take, host_free,       copy,           poll,
+    signal_when_done,        fd,   room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
     cuda_peer_copy};
 
 /* ---- marks ---- */

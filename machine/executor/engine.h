@@ -17,7 +17,7 @@
 
 struct engine_sample { /* A row from which a token is sampled. */
     uint32_t row;
-    struct compute_sample wanted; /* `given` is COMPUTE_SAMPLE_DRAW. */
+    struct compute_sample wanted; /* `forced_token` is COMPUTE_SAMPLE_DRAW. */
     struct sampled result;
 };
 

@@ -29,13 +29,14 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
     va_end(arguments);
 }
 
-void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message)
+void pipeline_send(struct pipeline *p, struct stage_process *process,
+                   const struct stage_message *message)
 {
     enum status status = stage_message_encode(message, &p->out);
-    if (status == ST_OK && place->peer != NULL)
-        status = transport_send(p->transport, place->peer, p->out.data, p->out.bytes);
+    if (status == ST_OK && process->peer != NULL)
+        status = transport_send(p->transport, process->peer, p->out.data, p->out.bytes);
     if (status == ST_NO_RESOURCE || status == ST_TOO_LARGE || status == ST_NO_MEMORY)
-        pipeline_fail(p, "stage %s: %s cannot be sent: %s", place->name,
+        pipeline_fail(p, "stage %s: %s cannot be sent: %s", process->name,
                       stage_message_name(message->kind), status_name(status));
 }
 
@@ -56,12 +57,13 @@ static void listen_address(const struct config_machine *entry, char out[LIMIT_AD
         snprintf(out, LIMIT_ADDRESS_BYTES, "%.*s:0", (int)(colon - entry->address), entry->address);
 }
 
-static enum status start_child(struct pipeline *p, struct place *place, struct error *error)
+static enum status start_child(struct pipeline *p, struct stage_process *process,
+                               struct error *error)
 {
     const struct executor_options *options = &p->options;
     char index[16];
     char address[LIMIT_ADDRESS_BYTES];
-    snprintf(index, sizeof(index), "%u", place->index);
+    snprintf(index, sizeof(index), "%u", process->index);
     listen_address(options->entry, address);
     const struct child_spec spec = {
         .machine = options->entry->name,
@@ -72,54 +74,54 @@ static enum status start_child(struct pipeline *p, struct place *place, struct e
         .log_level = options->log_level,
         .arguments = {"--stage", index, "--listen", address},
     };
-    enum status status = child_start(&spec, &place->child, error);
+    enum status status = child_start(&spec, &process->child, error);
     if (status != ST_OK)
         return status;
     struct epoll_event event = {.events = EPOLLIN};
-    bool watched = epoll_ctl(p->epoll, EPOLL_CTL_ADD, place->child.pidfd, &event) == 0 &&
-                   epoll_ctl(p->epoll, EPOLL_CTL_ADD, place->child.ready_fd, &event) == 0;
+    bool watched = epoll_ctl(p->epoll, EPOLL_CTL_ADD, process->child.pidfd, &event) == 0 &&
+                   epoll_ctl(p->epoll, EPOLL_CTL_ADD, process->child.ready_fd, &event) == 0;
     return watched ? ST_OK : error_set(error, ST_IO, "epoll: %s", strerror(errno));
 }
 
-static enum status open_places(struct pipeline *p, struct error *error)
+static enum status open_processes(struct pipeline *p, struct error *error)
 {
     bool elsewhere = false;
     enum status status = ST_OK;
-    for (uint32_t i = 0; i < p->plan->place_count; i++)
-        elsewhere |= p->plan->places[i].config.address[0] != 0 &&
-                     !config_address_is_loopback(p->plan->places[i].config.address);
-    for (uint32_t i = 0; i < p->plan->place_count && status == ST_OK; i++) {
-        const struct stage_place *from = &p->plan->places[i];
-        struct place *place = &p->places[i];
-        *place =
-            (struct place){.user = {PEER_STAGE, place}, .index = i, .retry_us = RETRY_FIRST_US};
-        place->child.pidfd = place->child.ready_fd = -1;
-        stage_name(p->options.entry->name, i, place->name);
+    for (uint32_t i = 0; i < p->plan->process_count; i++)
+        elsewhere |= p->plan->processes[i].config.address[0] != 0 &&
+                     !config_address_is_loopback(p->plan->processes[i].config.address);
+    for (uint32_t i = 0; i < p->plan->process_count && status == ST_OK; i++) {
+        const struct stage_plan_process *from = &p->plan->processes[i];
+        struct stage_process *process = &p->processes[i];
+        *process = (struct stage_process){
+            .user = {PEER_STAGE, process}, .index = i, .retry_us = RETRY_FIRST_US};
+        process->child.pidfd = process->child.ready_fd = -1;
+        stage_name(p->options.entry->name, i, process->name);
         if (from->config.address[0] != 0) {
-            place->state = PLACE_APART;
-            memcpy(place->address, from->config.address, sizeof(place->address));
+            process->state = PROCESS_APART;
+            memcpy(process->address, from->config.address, sizeof(process->address));
         } else if (elsewhere && p->options.entry->address[0] == 0) {
             status = error_set(error, ST_INVALID,
                                "machine %s: stage %u is on this computer, others are not: set the "
                                "machine's address, so that they can reach it",
                                p->options.entry->name, i);
         } else {
-            status = start_child(p, place, error);
+            status = start_child(p, process, error);
         }
     }
     return status;
 }
 
-static void child_end(struct place *place)
+static void child_end(struct stage_process *process)
 {
-    if (place->child.pid == 0)
+    if (process->child.pid == 0)
         return;
-    kill(place->child.pid, SIGKILL); /* its weights and KV are of no more use */
-    waitpid(place->child.pid, NULL, 0);
-    close(place->child.pidfd);
-    if (place->child.ready_fd >= 0)
-        close(place->child.ready_fd);
-    place->child.pid = 0;
+    kill(process->child.pid, SIGKILL); /* its weights and KV are of no more use */
+    waitpid(process->child.pid, NULL, 0);
+    close(process->child.pidfd);
+    if (process->child.ready_fd >= 0)
+        close(process->child.ready_fd);
+    process->child.pid = 0;
 }
 
 static void pipeline_stop(struct executor *e)
@@ -130,10 +132,10 @@ static void pipeline_stop(struct executor *e)
 static void pipeline_disconnect(struct executor *e)
 {
     struct pipeline *p = pipeline_of(e);
-    for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        if (p->places[i].peer != NULL)
-            transport_disconnect(p->transport, p->places[i].peer);
-        child_end(&p->places[i]);
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        if (p->processes[i].peer != NULL)
+            transport_disconnect(p->transport, p->processes[i].peer);
+        child_end(&p->processes[i]);
     }
 }
 
@@ -157,7 +159,7 @@ static int pipeline_fd(const struct executor *e)
 static bool pipeline_is_ready(const struct executor *e)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    return !p->lost && p->ready_count == p->plan->place_count;
+    return !p->lost && p->ready_count == p->plan->process_count;
 }
 
 static enum status pipeline_failure(const struct executor *e, struct error *error)
@@ -180,99 +182,100 @@ static bool pipeline_can_start(const struct executor *e)
 
 /* ---- children ---- */
 
-static void child_ready(struct pipeline *p, struct place *place)
+static void child_ready(struct pipeline *p, struct stage_process *process)
 {
     const char *address;
-    enum child_said outcome = child_read(place->child.ready_fd, &place->line, &address);
+    enum child_said outcome = child_read(process->child.ready_fd, &process->line, &address);
     if (outcome == CHILD_NOT_YET)
         return;
-    close(place->child.ready_fd); /* this also removes it from the epoll set */
-    place->child.ready_fd = -1;
+    close(process->child.ready_fd); /* this also removes it from the epoll set */
+    process->child.ready_fd = -1;
     if (outcome == CHILD_NONSENSE)
-        pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", place->name,
-                      place->line.text);
+        pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", process->name,
+                      process->line.text);
     if (outcome != CHILD_READY)
         return;
-    snprintf(place->address, sizeof(place->address), "%s", address);
-    place->state = PLACE_APART;
+    snprintf(process->address, sizeof(process->address), "%s", address);
+    process->state = PROCESS_APART;
 }
 
-static void child_check(struct pipeline *p, struct place *place)
+static void child_check(struct pipeline *p, struct stage_process *process)
 {
     siginfo_t info = {0};
-    if (place->child.pid == 0)
+    if (process->child.pid == 0)
         return;
-    if (place->child.ready_fd >= 0)
-        child_ready(p, place);
-    if (waitid(P_PID, (id_t)place->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+    if (process->child.ready_fd >= 0)
+        child_ready(p, process);
+    if (waitid(P_PID, (id_t)process->child.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
         info.si_pid == 0)
         return;
     if (info.si_code == CLD_EXITED)
-        pipeline_fail(p, "stage %s has ended: exit status %d", place->name, info.si_status);
+        pipeline_fail(p, "stage %s has ended: exit status %d", process->name, info.si_status);
     else
-        pipeline_fail(p, "stage %s was killed by signal %d, %s", place->name, info.si_status,
+        pipeline_fail(p, "stage %s was killed by signal %d, %s", process->name, info.si_status,
                       strsignal(info.si_status));
 }
 
 /* ---- connections ---- */
 
-static void retry_later(struct place *place, int64_t now_us, const char *text)
+static void retry_later(struct stage_process *process, int64_t now_us, const char *text)
 {
-    place->state = PLACE_APART;
-    place->peer = NULL;
-    place->retry_at_us = now_us + place->retry_us;
-    place->retry_us = 2 * place->retry_us < RETRY_MAX_US ? 2 * place->retry_us : RETRY_MAX_US;
-    if (strncmp(place->retry_reason, text, sizeof(place->retry_reason) - 1) != 0)
-        log_warn("stage %s: %s; tries again", place->name, text);
-    snprintf(place->retry_reason, sizeof(place->retry_reason), "%.255s", text);
+    process->state = PROCESS_APART;
+    process->peer = NULL;
+    process->retry_at_us = now_us + process->retry_us;
+    process->retry_us = 2 * process->retry_us < RETRY_MAX_US ? 2 * process->retry_us : RETRY_MAX_US;
+    if (strncmp(process->retry_reason, text, sizeof(process->retry_reason) - 1) != 0)
+        log_warn("stage %s: %s; tries again", process->name, text);
+    snprintf(process->retry_reason, sizeof(process->retry_reason), "%.255s", text);
 }
 
-static void connect_place(struct pipeline *p, struct place *place, int64_t now_us)
+static void connect_process(struct pipeline *p, struct stage_process *process, int64_t now_us)
 {
     struct error error;
-    place->state = PLACE_CONNECTING;
-    if (transport_connect(p->transport, place->address, &place->user, &place->peer, &error) < 0)
-        retry_later(place, now_us, error.text);
+    process->state = PROCESS_CONNECTING;
+    if (transport_connect(p->transport, process->address, &process->user, &process->peer, &error) <
+        0)
+        retry_later(process, now_us, error.text);
 }
 
-static void heads_of(const struct stage_place *place, struct message_stage *out)
+static void heads_of(const struct stage_plan_process *process, struct message_stage *out)
 {
-    out->first_head = place->shard.kv_head_first;
-    out->last_head = place->shard.kv_head_first + place->shard.kv_head_count;
+    out->first_head = process->shard.kv_head_first;
+    out->last_head = process->shard.kv_head_first + process->shard.kv_head_count;
 }
 
 /* Lists the processes of the next stage that this one sends activations to, with the paths that
  * each of them shares. Returns false if one is not connected yet: a stage process that cannot reach
  * the next one would give up. */
-static bool next_of(const struct pipeline *p, const struct place *place,
+static bool next_of(const struct pipeline *p, const struct stage_process *process,
                     struct message_stage next[LIMIT_STAGES], uint32_t *count_out)
 {
-    const struct stage_place *from = &p->plan->places[place->index];
+    const struct stage_plan_process *from = &p->plan->processes[process->index];
     *count_out = 0;
-    for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        const struct stage_place *to = &p->plan->places[i];
-        if (!stage_plan_gives(p->plan, place->index, i))
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        const struct stage_plan_process *to = &p->plan->processes[i];
+        if (!stage_plan_gives(p->plan, process->index, i))
             continue;
-        if (p->places[i].state < PLACE_CONNECTED)
+        if (p->processes[i].state < PROCESS_CONNECTED)
             return false;
         struct message_stage *entry = &next[(*count_out)++];
         *entry = (struct message_stage){.paths = to->paths & from->paths,
                                         .first_layer = to->first_layer,
                                         .last_layer = to->last_layer};
         heads_of(to, entry);
-        memcpy(entry->address, p->places[i].address, sizeof(entry->address));
+        memcpy(entry->address, p->processes[i].address, sizeof(entry->address));
     }
     return true;
 }
 
-static void open_stage(struct pipeline *p, struct place *place)
+static void open_stage(struct pipeline *p, struct stage_process *process)
 {
     const struct machine_shape *shape = p->options.shape;
-    const struct stage_place *from = &p->plan->places[place->index];
+    const struct stage_plan_process *from = &p->plan->processes[process->index];
     struct message_stage next[LIMIT_STAGES];
     struct stage_message message = {
         .kind = STAGE_OPEN,
-        .open = {.stage = place->index,
+        .open = {.stage = process->index,
                  .first_layer = from->first_layer,
                  .last_layer = from->last_layer,
                  .block_count = shape->arena.block_count,
@@ -283,25 +286,25 @@ static void open_stage(struct pipeline *p, struct place *place)
                  .ranks = from->shard.ranks,
                  .next = next},
     };
-    if (!next_of(p, place, next, &message.open.next_count))
+    if (!next_of(p, process, next, &message.open.next_count))
         return;
-    place->state = PLACE_OPENING;
-    pipeline_send(p, place, &message);
+    process->state = PROCESS_OPENING;
+    pipeline_send(p, process, &message);
 }
 
 static int64_t pipeline_progress(struct executor *e, int64_t now_us)
 {
     struct pipeline *p = pipeline_of(e);
     int64_t next_us = INT64_MAX;
-    for (uint32_t i = 0; i < p->plan->place_count && !p->lost; i++) {
-        struct place *place = &p->places[i];
-        child_check(p, place);
-        if (place->state == PLACE_APART && place->retry_at_us <= now_us)
-            connect_place(p, place, now_us);
-        if (place->state == PLACE_CONNECTED)
-            open_stage(p, place);
-        if (place->state == PLACE_APART && place->retry_at_us < next_us)
-            next_us = place->retry_at_us;
+    for (uint32_t i = 0; i < p->plan->process_count && !p->lost; i++) {
+        struct stage_process *process = &p->processes[i];
+        child_check(p, process);
+        if (process->state == PROCESS_APART && process->retry_at_us <= now_us)
+            connect_process(p, process, now_us);
+        if (process->state == PROCESS_CONNECTED)
+            open_stage(p, process);
+        if (process->state == PROCESS_APART && process->retry_at_us < next_us)
+            next_us = process->retry_at_us;
     }
     pipeline_groups_send(p);
     pipeline_kv_report(p);
@@ -311,108 +314,109 @@ static int64_t pipeline_progress(struct executor *e, int64_t now_us)
 static void pipeline_peer_up(struct executor *e, struct transport_peer *peer)
 {
     struct pipeline *p = pipeline_of(e);
-    struct place *place = peer_object_of(peer);
+    struct stage_process *process = peer_object_of(peer);
     const char *name = transport_peer_identity(peer)->name;
-    if (strcmp(name, place->name) != 0) {
-        pipeline_fail(p, "%.100s is \"%s\", want stage %s", place->address, name, place->name);
+    if (strcmp(name, process->name) != 0) {
+        pipeline_fail(p, "%.100s is \"%s\", want stage %s", process->address, name, process->name);
         return;
     }
-    place->state = PLACE_CONNECTED;
-    place->retry_us = RETRY_FIRST_US;
-    place->retry_reason[0] = 0;
+    process->state = PROCESS_CONNECTED;
+    process->retry_us = RETRY_FIRST_US;
+    process->retry_reason[0] = 0;
 }
 
 static void pipeline_peer_down(struct executor *e, struct transport_peer *peer, const char *text,
                                int64_t now_us)
 {
     struct pipeline *p = pipeline_of(e);
-    struct place *place = peer_object_of(peer);
-    if (place->state == PLACE_CONNECTING) {
-        retry_later(place, now_us, text);
+    struct stage_process *process = peer_object_of(peer);
+    if (process->state == PROCESS_CONNECTING) {
+        retry_later(process, now_us, text);
         return;
     }
-    place->peer = NULL;
-    pipeline_fail(p, "stage %s is gone: %.300s", place->name, text);
+    process->peer = NULL;
+    pipeline_fail(p, "stage %s is gone: %.300s", process->name, text);
 }
 
-static void on_state(struct pipeline *p, struct place *place, const struct stage_state *state)
+static void on_state(struct pipeline *p, struct stage_process *process,
+                     const struct stage_state *state)
 {
     if (!state->ready) {
-        pipeline_fail(p, "stage %s: %s", place->name, state->text);
+        pipeline_fail(p, "stage %s: %s", process->name, state->text);
         return;
     }
-    if (place->state != PLACE_OPENING)
+    if (process->state != PROCESS_OPENING)
         return;
-    char what[STAGE_PLACE_TEXT_BYTES];
-    stage_place_text(&p->plan->places[place->index], what);
-    place->state = PLACE_READY;
+    char what[STAGE_PLAN_PROCESS_TEXT_BYTES];
+    stage_plan_process_text(&p->plan->processes[process->index], what);
+    process->state = PROCESS_READY;
     p->ready_count++;
-    log_info("stage %s computes %s on %s", place->name, what, state->text);
-    if (p->ready_count < p->plan->place_count)
+    log_info("stage %s computes %s on %s", process->name, what, state->text);
+    if (p->ready_count < p->plan->process_count)
         return;
-    for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        const struct stage_place *at = &p->plan->places[i];
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        const struct stage_plan_process *at = &p->plan->processes[i];
         p->stages[i] = (struct message_stage){
             .paths = at->paths, .first_layer = at->first_layer, .last_layer = at->last_layer};
         heads_of(at, &p->stages[i]);
-        memcpy(p->stages[i].address, p->places[i].address, sizeof(p->stages[i].address));
+        memcpy(p->stages[i].address, p->processes[i].address, sizeof(p->stages[i].address));
     }
 }
 
 static uint32_t pipeline_loads(const struct executor *e, struct message_load out[LIMIT_STAGES])
 {
     const struct pipeline *p = pipeline_of_const(e);
-    for (uint32_t i = 0; i < p->plan->place_count; i++) {
-        out[i] = (struct message_load){.stage = p->plan->places[i].stage,
-                                       .replica = p->plan->places[i].replica,
-                                       .rank = p->plan->places[i].shard.rank,
-                                       .process = p->places[i].load};
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        out[i] = (struct message_load){.stage = p->plan->processes[i].stage,
+                                       .replica = p->plan->processes[i].replica,
+                                       .rank = p->plan->processes[i].shard.rank,
+                                       .process = p->processes[i].load};
     }
-    return p->plan->place_count;
+    return p->plan->process_count;
 }
 
 static void pipeline_layout(const struct executor *e, struct message_stages *out)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    *out = (struct message_stages){.count = p->plan->place_count, .stages = p->stages};
+    *out = (struct message_stages){.count = p->plan->process_count, .stages = p->stages};
 }
 
 static void pipeline_peer_message(struct executor *e, struct transport_peer *peer,
                                   const uint8_t *data, size_t bytes)
 {
     struct pipeline *p = pipeline_of(e);
-    struct place *place = peer_object_of(peer);
+    struct stage_process *process = peer_object_of(peer);
     struct stage_message message;
     struct error error;
     if (stage_message_decode(data, bytes, &message, &error) != ST_OK) {
-        pipeline_fail(p, "stage %s: %s", place->name, error.text);
+        pipeline_fail(p, "stage %s: %s", process->name, error.text);
         return;
     }
     switch (message.kind) {
     case STAGE_STATE:
-        on_state(p, place, &message.state);
+        on_state(p, process, &message.state);
         return;
     case STAGE_GROUP:
-        pipeline_group_made(p, place, &message.group);
+        pipeline_group_made(p, process, &message.group);
         return;
     case STAGE_DONE:
-        pipeline_done(p, place, &message.done);
+        pipeline_done(p, process, &message.done);
         return;
     case STAGE_TARGET_LINK:
-        pipeline_target_link(p, place, &message.target_link);
+        pipeline_target_link(p, process, &message.target_link);
         return;
     case STAGE_FLUSHED:
         pipeline_flushed(p, &message.flushed);
         return;
     case STAGE_WRITER:
-        p->options.calls.writer(p->options.self, place->index, message.writer.name,
+        p->options.calls.writer(p->options.self, process->index, message.writer.name,
                                 message.writer.up, message.writer.text);
         return;
     case STAGE_LOAD:
-        place->load = message.load;
+        process->load = message.load;
         return;
     default:
-        pipeline_fail(p, "stage %s: %s is no message of a stage", place->name,
+        pipeline_fail(p, "stage %s: %s is no message of a stage", process->name,
                       stage_message_name(message.kind));
     }
 }
@@ -463,7 +467,7 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
     if (p->has_key)
         memcpy(p->key, options->cluster_key, sizeof(p->key));
     snprintf(p->text, sizeof(p->text), "%u stages in %u processes", p->plan->stage_count,
-             p->plan->place_count);
+             p->plan->process_count);
     p->epoll = epoll_create1(EPOLL_CLOEXEC);
     *out = &p->executor;
     /* no region: the stage processes have the KV */
@@ -475,5 +479,5 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
         status = pipeline_kv_open(p);
     if (status != ST_OK || p->epoll < 0)
         return error_set(error, ST_NO_MEMORY, "pipeline: out of memory or descriptors");
-    return open_places(p, error);
+    return open_processes(p, error);
 }

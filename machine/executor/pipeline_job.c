@@ -13,7 +13,7 @@ enum status pipeline_jobs_open(struct pipeline *p)
     const struct machine_shape *shape = p->options.shape;
     uint32_t sequences = shape->sequences_max;
     for (uint32_t path = 0; path < p->plan->paths.path_count; path++) {
-        p->path_places[path] = stage_plan_places(p->plan, path);
+        p->path_processes[path] = stage_plan_processes(p->plan, path);
         p->path_enders[path] = stage_plan_enders(p->plan, path);
     }
     p->tables = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->tables[0]));
@@ -67,21 +67,21 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
         uint32_t needed = (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
         if (table->owner != batch->owners[i])
             *table = (struct table){.owner = batch->owners[i]};
-        uint32_t fresh = needed > table->known ? needed - table->known : 0;
+        uint32_t fresh = needed > table->known_blocks ? needed - table->known_blocks : 0;
         p->sequences[i] = (struct stage_sequence){
             .table = batch->tables[i],
             .row_count = s->row_count,
             .first_position = s->first_position,
-            .known = table->known,
+            .known = table->known_blocks,
             .block_count = fresh,
         };
         if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
             return false;
         if (fresh > 0)
-            memcpy(p->blocks + job->block_count, s->blocks + table->known,
+            memcpy(p->blocks + job->block_count, s->blocks + table->known_blocks,
                    fresh * sizeof(uint32_t));
         job->block_count += fresh;
-        table->known += fresh;
+        table->known_blocks += fresh;
     }
     job->sequence_count = rows->sequence_count;
     job->sequences = p->sequences;
@@ -157,7 +157,7 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
 {
     struct pipeline *p = pipeline_of(e);
     const struct engine_job *job = batch->job;
-    const uint64_t places = p->path_places[batch->path];
+    const uint64_t processes = p->path_processes[batch->path];
     struct batch *flying = &p->batches[batch->slot];
     struct stage_message message = {.kind = STAGE_JOB};
     struct stage_job *out = &message.job;
@@ -172,12 +172,12 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
         return;
     }
     flying->serial = out->serial;
-    flying->left = p->path_enders[batch->path];
+    flying->unfinished = p->path_enders[batch->path];
     flying->job = job;
     bool sampled = false;
-    for (uint32_t i = 0; i < p->plan->place_count; i++) { /* in the order of the stages */
-        const uint32_t stage = p->plan->places[i].stage;
-        if ((places >> i & 1) == 0)
+    for (uint32_t i = 0; i < p->plan->process_count; i++) { /* in the order of the stages */
+        const uint32_t stage = p->plan->processes[i].stage;
+        if ((processes >> i & 1) == 0)
             continue;
         out->token_count = stage == 0 ? job->batch.row_count : 0;
         out->tokens = job->token_ids;
@@ -185,7 +185,7 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
             job_add_samples(p, job, out);
             sampled = true;
         }
-        pipeline_send(p, &p->places[i], &message);
+        pipeline_send(p, &p->processes[i], &message);
     }
     flying->result_count = out->sample_count + out->score_row_count;
 }
@@ -207,24 +207,25 @@ static void results_store(const struct engine_job *job, const struct sampled *re
             job->scores[i].results[row] = *result++;
 }
 
-void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done)
+void pipeline_done(struct pipeline *p, const struct stage_process *process,
+                   const struct stage_done *done)
 {
     struct batch *batch = batch_of(p, done->serial);
-    if (batch == NULL || (batch->left >> place->index & 1) == 0) {
-        pipeline_fail(p, "stage %s: it reports the end of an unknown batch", place->name);
+    if (batch == NULL || (batch->unfinished >> process->index & 1) == 0) {
+        pipeline_fail(p, "stage %s: it reports the end of an unknown batch", process->name);
         return;
     }
-    const bool samples = stage_plan_samples(p->plan, place->index);
+    const bool samples = stage_plan_samples(p->plan, process->index);
     const uint32_t wanted = samples ? batch->result_count : 0;
     if (done->result_count != wanted) {
-        pipeline_fail(p, "stage %s: %u results of a batch that has %u", place->name,
+        pipeline_fail(p, "stage %s: %u results of a batch that has %u", process->name,
                       done->result_count, wanted);
         return;
     }
-    batch->left &= ~(1ull << place->index);
+    batch->unfinished &= ~(1ull << process->index);
     if (samples)
         results_store(batch->job, done->results);
-    if (batch->left != 0)
+    if (batch->unfinished != 0)
         return;
     batch->serial = 0;
     p->options.calls.done(p->options.self, (uint32_t)(batch - p->batches));

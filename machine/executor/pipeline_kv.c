@@ -22,9 +22,9 @@ void pipeline_kv_close(struct pipeline *p)
 
 static void send_all(struct pipeline *p, const struct stage_message *message)
 {
-    for (uint32_t i = 0; i < p->plan->place_count; i++)
-        if (p->places[i].state == PLACE_READY)
-            pipeline_send(p, &p->places[i], message);
+    for (uint32_t i = 0; i < p->plan->process_count; i++)
+        if (p->processes[i].state == PROCESS_READY)
+            pipeline_send(p, &p->processes[i], message);
 }
 
 void pipeline_target_set(struct executor *e, uint32_t target, const struct message_peer *machine,
@@ -41,7 +41,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
             memcpy(copies[i].address, machine->address, sizeof(copies[i].address));
     }
     entry->serial++;
-    entry->left = p->plan->place_count;
+    entry->unconnected = p->plan->process_count;
     struct stage_message message = {
         .kind = STAGE_TARGET,
         .target = {.target = target,
@@ -56,26 +56,26 @@ void pipeline_target_drop(struct executor *e, uint32_t target)
     struct pipeline *p = pipeline_of(e);
     struct target *entry = &p->targets[target];
     entry->serial++;
-    entry->left = UINT32_MAX;
+    entry->unconnected = UINT32_MAX;
     const struct stage_message message = {.kind = STAGE_TARGET,
                                           .target = {.target = target, .serial = entry->serial}};
     send_all(p, &message);
 }
 
-void pipeline_target_link(struct pipeline *p, const struct place *place,
+void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
                           const struct stage_target_link *link)
 {
     struct target *entry = &p->targets[link->target];
     char text[256];
-    if (link->serial != entry->serial || entry->left == UINT32_MAX)
+    if (link->serial != entry->serial || entry->unconnected == UINT32_MAX)
         return;
     if (!link->up) {
-        entry->left = UINT32_MAX;
-        snprintf(text, sizeof(text), "stage %s: %.200s", place->name, link->text);
+        entry->unconnected = UINT32_MAX;
+        snprintf(text, sizeof(text), "stage %s: %.200s", process->name, link->text);
         p->options.calls.target(p->options.self, link->target, false, text);
         return;
     }
-    if (entry->left > 0 && --entry->left == 0)
+    if (entry->unconnected > 0 && --entry->unconnected == 0)
         p->options.calls.target(p->options.self, link->target, true, link->text);
 }
 
@@ -95,7 +95,7 @@ static struct flight *flight_of(struct pipeline *p, uint64_t cookie)
  * once per request. */
 static void flight_check(struct pipeline *p, const struct flight *flight)
 {
-    if (flight->wanted > 0 && flight->flushed == flight->wanted) {
+    if (flight->reports_wanted > 0 && flight->flushed == flight->reports_wanted) {
         assert(p->landed_count < LIMIT_MACHINE_REQUESTS);
         p->landed[p->landed_count++] = *flight;
     }
@@ -106,14 +106,14 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
 {
     struct pipeline *p = pipeline_of(e);
     struct flight *flight = flight_of(p, cookie);
-    const uint64_t places = p->path_places[own_path];
-    assert(flight != NULL && flight->wanted == 0);
-    flight->wanted = (uint32_t)__builtin_popcountll(places);
+    const uint64_t processes = p->path_processes[own_path];
+    assert(flight != NULL && flight->reports_wanted == 0);
+    flight->reports_wanted = (uint32_t)__builtin_popcountll(processes);
     const struct stage_message message = {
         .kind = STAGE_FLUSH, .flush = {.cookie = cookie, .target = target, .path = path}};
-    for (uint32_t i = 0; i < p->plan->place_count && !requested; i++)
-        if ((places >> i & 1) != 0)
-            pipeline_send(p, &p->places[i], &message);
+    for (uint32_t i = 0; i < p->plan->process_count && !requested; i++)
+        if ((processes >> i & 1) != 0)
+            pipeline_send(p, &p->processes[i], &message);
     flight_check(p, flight);
 }
 

@@ -18,22 +18,22 @@
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
-enum place_state {
-    PLACE_STARTING,   /* Child process whose address is not known yet. */
-    PLACE_APART,      /* Its address is known; not connected. */
-    PLACE_CONNECTING, /* Connecting. */
-    PLACE_CONNECTED,  /* Connected; OPEN is sent when the stages after it are connected, too. */
-    PLACE_OPENING,    /* OPEN was sent. */
-    PLACE_READY,
+enum stage_process_state {
+    PROCESS_STARTING,   /* Child process whose address is not known yet. */
+    PROCESS_APART,      /* Its address is known; not connected. */
+    PROCESS_CONNECTING, /* Connecting. */
+    PROCESS_CONNECTED,  /* Connected; OPEN is sent when the stages after it are connected, too. */
+    PROCESS_OPENING,    /* OPEN was sent. */
+    PROCESS_READY,
 };
 
-struct place {             /* A stage process, as the head sees it. */
+struct stage_process {     /* A stage process, as the head sees it. */
     struct peer_user user; /* The `user` of its connection. */
-    enum place_state state;
+    enum stage_process_state state;
     uint32_t index;
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* Set from PLACE_CONNECTING on. */
+    struct transport_peer *peer; /* Set from PROCESS_CONNECTING on. */
     struct child_process child;  /* pid 0 = not started by this process. */
     struct child_line line;
     int64_t retry_at_us;
@@ -47,8 +47,8 @@ struct place {             /* A stage process, as the head sees it. */
 
 /* A batch on its way through the stages. */
 struct batch {
-    uint64_t serial; /* 0 = the batch slot is free. */
-    uint64_t left;   /* Bit i: stage process i has not reported DONE yet. */
+    uint64_t serial;     /* 0 = the batch slot is free. */
+    uint64_t unfinished; /* Bit i: stage process i has not reported DONE yet. */
     uint32_t result_count;
     const struct engine_job *job; /* Receives the results. */
 };
@@ -56,7 +56,7 @@ struct batch {
 /* The part of a request slot's block table that the stages know. */
 struct table {
     kv_owner_id owner;
-    uint32_t known;
+    uint32_t known_blocks;
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -64,7 +64,7 @@ struct flight {
     uint64_t cookie;
     uint32_t flushed; /* Stage processes that have reported FLUSHED. */
     /* Stage processes that will report; 0 = pipeline_target_flush was not called yet. */
-    uint32_t wanted;
+    uint32_t reports_wanted;
     enum status status;
 };
 
@@ -72,7 +72,7 @@ struct flight {
 struct target {
     uint32_t serial; /* Number of the latest set or drop. */
     /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */
-    uint32_t left;
+    uint32_t unconnected;
 };
 
 struct pipeline {
@@ -89,10 +89,10 @@ struct pipeline {
     struct error why;
     struct message_buffer out;
 
-    struct place places[LIMIT_STAGES];
+    struct stage_process processes[LIMIT_STAGES];
     struct message_stage stages[LIMIT_STAGES]; /* As sent to machines that write KV. */
 
-    uint64_t path_places[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
+    uint64_t path_processes[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
     /* Bit i: stage process i reports DONE for the path. */
     uint64_t path_enders[LIMIT_STAGE_PATHS];
     uint64_t serial;                               /* Serial of the latest job. */
@@ -122,11 +122,13 @@ static inline struct pipeline *pipeline_of(struct executor *e)
 /* pipeline.c: the machine cannot continue, for this reason. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-void pipeline_send(struct pipeline *p, struct place *place, const struct stage_message *message);
+void pipeline_send(struct pipeline *p, struct stage_process *process,
+                   const struct stage_message *message);
 
 /* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the stage.
  */
-void pipeline_group_made(struct pipeline *p, struct place *place, const struct stage_group *group);
+void pipeline_group_made(struct pipeline *p, struct stage_process *process,
+                         const struct stage_group *group);
 /* Sends groups whose ranks have all been opened to their ranks. */
 void pipeline_groups_send(struct pipeline *p);
 
@@ -134,7 +136,8 @@ void pipeline_groups_send(struct pipeline *p);
 enum status pipeline_jobs_open(struct pipeline *p);
 void pipeline_jobs_close(struct pipeline *p);
 void pipeline_start(struct executor *e, const struct executor_batch *batch);
-void pipeline_done(struct pipeline *p, const struct place *place, const struct stage_done *done);
+void pipeline_done(struct pipeline *p, const struct stage_process *process,
+                   const struct stage_done *done);
 
 /* pipeline_kv.c */
 enum status pipeline_kv_open(struct pipeline *p);
@@ -144,7 +147,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
 void pipeline_target_drop(struct executor *e, uint32_t target);
 void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                            uint64_t cookie, bool requested);
-void pipeline_target_link(struct pipeline *p, const struct place *place,
+void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
                           const struct stage_target_link *link);
 void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
 void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */

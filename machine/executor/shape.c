@@ -114,10 +114,10 @@ enum status machine_shape_read(const struct config *config, const struct config_
 }
 
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
-                                    const struct stage_place *place)
+                                    const struct stage_plan_process *process)
 {
-    const struct model_shard *shard = &place->shard;
-    return kv_arena_slice(&shape->arena, place->first_layer, place->last_layer,
+    const struct model_shard *shard = &process->shard;
+    return kv_arena_slice(&shape->arena, process->first_layer, process->last_layer,
                           shard->kv_head_first, shard->kv_head_first + shard->kv_head_count);
 }
 

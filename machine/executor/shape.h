@@ -34,7 +34,7 @@ enum status machine_shape_read(const struct config *config, const struct config_
 
 /* The arena of a stage process's layers and KV heads. */
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
-                                    const struct stage_place *place);
+                                    const struct stage_plan_process *process);
 
 /* Transport options that all processes of the machine share. The caller sets name, events and
  * region. */

@@ -50,11 +50,11 @@ static enum status open_region(void *self, const struct device_memory *device, v
 }
 
 /* All ranks of a stage are on one host and compute at the same time, so they share its cores. */
-static uint32_t threads_of(const struct stage_place *place)
+static uint32_t threads_of(const struct stage_plan_process *process)
 {
-    const uint32_t ranks = place->config.ranks;
-    if (place->config.threads > 0 || ranks == 1)
-        return place->config.threads;
+    const uint32_t ranks = process->config.ranks;
+    if (process->config.threads > 0 || ranks == 1)
+        return process->config.threads;
     const uint32_t cores = (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
     return cores > ranks ? cores / ranks : 1;
 }
@@ -66,14 +66,14 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     const struct device_options options = {
         .who = who,
         .entry = s->entry,
-        .name = s->place->config.device,
+        .name = s->process->config.device,
         .ops = s->options.compute,
         .fallback = s->entry->fallback,
-        .threads = threads_of(s->place),
+        .threads = threads_of(s->process),
         .shape = &s->shape,
         .arena = &s->arena,
-        .rank = s->place->shard.rank,
-        .ranks = s->place->shard.ranks > 1 ? s->place->shard.ranks : 0,
+        .rank = s->process->shard.rank,
+        .ranks = s->process->shard.ranks > 1 ? s->process->shard.ranks : 0,
         .file = file,
         .region = open_region,
         .self = s,
@@ -98,11 +98,11 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     enum status status = machine_shape_read(s->options.config, s->entry, file, &s->shape, error);
     if (status != ST_OK)
         return status;
-    if (s->options.place >= s->shape.plan.place_count)
+    if (s->options.process >= s->shape.plan.process_count)
         return error_set(error, ST_NOT_FOUND, "machine %s has %u stages, ranks counted: --stage %u",
-                         s->entry->name, s->shape.plan.place_count, s->options.place);
-    s->place = &s->shape.plan.places[s->options.place];
-    s->arena = machine_shape_arena(&s->shape, s->place);
+                         s->entry->name, s->shape.plan.process_count, s->options.process);
+    s->process = &s->shape.plan.processes[s->options.process];
+    s->arena = machine_shape_arena(&s->shape, s->process);
     status = open_device(s, *file, error);
     if (status != ST_OK)
         return status;
@@ -130,14 +130,14 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
                          options->config->source, options->machine);
     struct stage *s = calloc(1, sizeof(*s));
     struct model_file *file = NULL;
-    char what[STAGE_PLACE_TEXT_BYTES];
+    char what[STAGE_PLAN_PROCESS_TEXT_BYTES];
     if (s == NULL)
-        return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->place);
+        return error_set(error, ST_NO_MEMORY, "stage %u: out of memory", options->process);
     s->options = *options;
     s->entry = &options->config->machines[entry];
     s->fd = -1;
     s->now_us = clock_now_us(options->clock);
-    stage_name(options->machine, options->place, s->name);
+    stage_name(options->machine, options->process, s->name);
     enum status status = open_all(s, &file, error);
     model_file_close(file);        /* the weights are repacked */
     s->options.cluster_key = NULL; /* the caller's key may be gone */
@@ -145,7 +145,7 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
         stage_close(s);
         return status;
     }
-    stage_place_text(s->place, what);
+    stage_plan_process_text(s->process, what);
     log_info("stage %s has %s of %s on %s: %u KV blocks of %u tokens", s->name, what,
              s->shape.hyper.name, device_text(&s->device), s->arena.block_count,
              s->arena.block_tokens);

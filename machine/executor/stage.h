@@ -22,7 +22,7 @@ struct stage_options {
     const struct config *config; /* Not owned; must outlive the stage. */
     const char *machine;         /* Name of an entry of the config. */
     /* Index of the stage process in the machine's plan, with replicas and ranks counted. */
-    uint32_t place;
+    uint32_t process;
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* NULL = as the stage's device says. */
     const struct clock *clock;

@@ -15,7 +15,7 @@ static_assert(LIMIT_RANKS == MODEL_RANKS_MAX, "a model can be cut into as many s
 
 bool stage_is_rank(const struct stage *s)
 {
-    return s->place->shard.ranks > 1;
+    return s->process->shard.ranks > 1;
 }
 
 static void fail(struct stage *s, const struct error *error)
@@ -28,7 +28,7 @@ void stage_group_make(struct stage *s)
 {
     struct stage_message message = {.kind = STAGE_GROUP};
     struct error error;
-    if (!stage_is_rank(s) || s->place->shard.rank != 0)
+    if (!stage_is_rank(s) || s->process->shard.rank != 0)
         return;
     snprintf(message.group.device, sizeof(message.group.device), "%s", s->device.ops->name);
     if (s->device.ops->group->make(s->device.compute, message.group.id, &error) != ST_OK) {
@@ -42,7 +42,7 @@ void stage_group_make(struct stage *s)
 void stage_group_take(struct stage *s, const struct stage_group *group)
 {
     struct error error;
-    const enum stage_group_state wanted = s->place->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
+    const enum stage_group_state wanted = s->process->shard.rank == 0 ? GROUP_MADE : GROUP_NONE;
     if (!stage_is_rank(s) || s->group != wanted)
         error_set(&error, ST_INVALID, "GROUP came to a stage without a group, or came twice");
     else if (strcmp(group->device, s->device.ops->name) != 0)
@@ -52,7 +52,7 @@ void stage_group_take(struct stage *s, const struct stage_group *group)
     else
         s->group = GROUP_JOINING;
     if (s->group == GROUP_JOINING)
-        engine_group_join(s->device.engine, group->id, s->place->shard.ranks, JOIN_MS);
+        engine_group_join(s->device.engine, group->id, s->process->shard.ranks, JOIN_MS);
     else
         fail(s, &error);
 }
@@ -72,7 +72,7 @@ void stage_group_gone(struct stage *s)
     if (s->group == GROUP_NONE)
         return;
     log_info("rank %u of %u ends with the machine that its group was made for",
-             s->place->shard.rank, s->place->shard.ranks);
+             s->process->shard.rank, s->process->shard.ranks);
     s->stopping = true;
 }
 

@@ -11,7 +11,7 @@
 
 static bool is_last_stage(const struct stage *s)
 {
-    return s->place->last_layer == s->shape.hyper.layer_count;
+    return s->process->last_layer == s->shape.hyper.layer_count;
 }
 
 /* A batch's activations: the input, and in the same memory the output. */
@@ -171,7 +171,7 @@ static void take_samples(struct stage_slot *slot)
 static enum status job_check(const struct stage *s, const struct stage_job *job,
                              struct error *error)
 {
-    bool first = s->place->first_layer == 0;
+    bool first = s->process->first_layer == 0;
     if (job->row_count > s->shape.rows_max || job->sequence_count > s->shape.sequences_max)
         return error_set(error, ST_INVALID, "JOB: %u rows of %u sequences: want at most %u of %u",
                          job->row_count, job->sequence_count, s->shape.rows_max,
@@ -251,9 +251,9 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error)
 {
-    if (activations->slot >= s->slot_count || s->place->first_layer == 0)
+    if (activations->slot >= s->slot_count || s->process->first_layer == 0)
         return error_set(error, ST_INVALID, "ACTIVATIONS for slot %u of %u, from layer %u on",
-                         activations->slot, s->slot_count, s->place->first_layer);
+                         activations->slot, s->slot_count, s->process->first_layer);
     s->slots[activations->slot].arrived = activations->serial;
     return ST_OK;
 }
@@ -344,7 +344,7 @@ static void push_job(struct stage *s, const struct stage_slot *slot, uint32_t fi
         if (push->layerwise)
             push_layers(s, slot, push, targets, first, end);
         else if (all)
-            push_layers(s, slot, push, targets, s->place->first_layer, end);
+            push_layers(s, slot, push, targets, s->process->first_layer, end);
         targets += push->count;
     }
 }
@@ -363,7 +363,7 @@ static void flush_job(struct stage *s, const struct stage_job *job)
 
 static bool activations_arrived(const struct stage *s, const struct stage_slot *slot)
 {
-    return s->place->first_layer == 0 || slot->arrived == slot->job.serial;
+    return s->process->first_layer == 0 || slot->arrived == slot->job.serial;
 }
 
 static struct stage_slot *next_slot(struct stage *s)
@@ -388,7 +388,7 @@ void stage_jobs_start(struct stage *s)
         return;
     s->job_at_us = clock_now_us(s->options.clock);
     s->running = slot;
-    s->pushed_layers = s->place->first_layer;
+    s->pushed_layers = s->process->first_layer;
     slot->state = SLOT_RUNNING;
     engine_start(s->device.engine, &slot->engine_job);
 }
@@ -402,11 +402,11 @@ static void activations_write(struct stage *s, const struct stage_slot *slot,
         return; /* the head has been told */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
-    uint64_t place = end - (s->slot_count - index) * s->slot_bytes;
+    uint64_t offset = end - (s->slot_count - index) * s->slot_bytes;
     size_t bytes = (size_t)slot->job.row_count * s->shape.hyper.hidden * sizeof(float);
     s->unsent = true;
     enum status status =
-        transport_write(s->transport, next->peer, activations_of(s, slot), bytes, place);
+        transport_write(s->transport, next->peer, activations_of(s, slot), bytes, offset);
     if (status >= 0) /* on an error the link is going down */
         transport_flush(s->transport, next->peer, slot->job.serial << 8 | index);
 }
@@ -438,7 +438,7 @@ void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64
 static void done_send(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
-    const bool samples = stage_plan_samples(&s->shape.plan, s->options.place);
+    const bool samples = stage_plan_samples(&s->shape.plan, s->options.process);
     for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
         s->results[count++] = slot->samples[i].result;
     for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)
@@ -466,7 +466,7 @@ static void job_end(struct stage *s, struct stage_slot *slot)
     stage_jobs_start(s);
     if (!activations_pass_on(s, slot))
         done_send(s, slot);
-    push_job(s, slot, pushed, s->place->last_layer, true);
+    push_job(s, slot, pushed, s->process->last_layer, true);
     flush_job(s, &slot->job);
 }
 

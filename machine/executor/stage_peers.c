@@ -154,15 +154,15 @@ static bool open_agrees(struct stage *s, const struct stage_open *open, struct e
         uint32_t theirs;
         uint32_t ours;
     } pairs[] = {
-        {"its place", open->stage, s->options.place},
-        {"the first layer", open->first_layer, s->place->first_layer},
-        {"the end of its layers", open->last_layer, s->place->last_layer},
+        {"its place", open->stage, s->options.process},
+        {"the first layer", open->first_layer, s->process->first_layer},
+        {"the end of its layers", open->last_layer, s->process->last_layer},
         {"KV blocks", open->block_count, s->arena.block_count},
         {"rows of a batch", open->rows_max, s->shape.rows_max},
         {"batches in flight", open->slots, s->slot_count},
         {"blocks of a request", open->context_blocks, machine_shape_context_blocks(&s->shape)},
-        {"its rank", open->rank, s->place->shard.rank},
-        {"ranks of its stage", open->ranks, s->place->shard.ranks},
+        {"its rank", open->rank, s->process->shard.rank},
+        {"ranks of its stage", open->ranks, s->process->shard.ranks},
     };
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++)
         if (pairs[i].theirs != pairs[i].ours) {

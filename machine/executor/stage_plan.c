@@ -13,40 +13,40 @@ static enum status split_evenly(const struct config_machine *entry, const struct
                                 struct error *error)
 {
     uint32_t ends[LIMIT_STAGES];
-    uint32_t count = plan->places[plan->place_count - 1].config.entry + 1;
+    uint32_t count = plan->processes[plan->process_count - 1].config.entry + 1;
     enum status status = partition_even(costs->layers, hyper->layer_count, costs->first_extra,
                                         costs->last_extra, costs->speeds, count, ends, error);
     if (status != ST_OK)
         return error_set(error, status, "machines/%s/stages: %u stages, the model has %u layers",
                          entry->name, count, hyper->layer_count);
-    for (uint32_t i = 0; i < plan->place_count; i++) {
-        uint32_t index = plan->places[i].config.entry;
-        plan->places[i].first_layer = index > 0 ? ends[index - 1] : 0;
-        plan->places[i].last_layer = ends[index];
+    for (uint32_t i = 0; i < plan->process_count; i++) {
+        uint32_t index = plan->processes[i].config.entry;
+        plan->processes[i].first_layer = index > 0 ? ends[index - 1] : 0;
+        plan->processes[i].last_layer = ends[index];
     }
     return ST_OK;
 }
 
 /* Numbers the stages: neighbours with the same layers are replicas of one stage, unless they are
  * ranks. */
-static void places_number(struct stage_plan *plan, struct sched_paths_stage *stages,
-                          uint32_t *speeds)
+static void processes_number(struct stage_plan *plan, struct sched_paths_stage *stages,
+                             uint32_t *speeds)
 {
-    for (uint32_t i = 0; i < plan->place_count; i++) {
-        struct stage_place *place = &plan->places[i];
-        const struct stage_place *before = i > 0 ? &plan->places[i - 1] : NULL;
-        bool same = before != NULL && before->first_layer == place->first_layer;
-        place->stage = before == NULL ? 0 : before->stage + (same ? 0 : 1);
-        place->replica = same ? before->replica + (place->config.rank == 0 ? 1 : 0) : 0;
-        if (place->config.rank > 0)
+    for (uint32_t i = 0; i < plan->process_count; i++) {
+        struct stage_plan_process *process = &plan->processes[i];
+        const struct stage_plan_process *before = i > 0 ? &plan->processes[i - 1] : NULL;
+        bool same = before != NULL && before->first_layer == process->first_layer;
+        process->stage = before == NULL ? 0 : before->stage + (same ? 0 : 1);
+        process->replica = same ? before->replica + (process->config.rank == 0 ? 1 : 0) : 0;
+        if (process->config.rank > 0)
             continue;
-        uint32_t index = place->config.entry;
-        speeds[index] = place->config.speed;
+        uint32_t index = process->config.entry;
+        speeds[index] = process->config.speed;
         if (!same)
-            stages[place->stage].speeds = &speeds[index];
-        stages[place->stage].replica_count++;
+            stages[process->stage].speeds = &speeds[index];
+        stages[process->stage].replica_count++;
     }
-    plan->stage_count = plan->places[plan->place_count - 1].stage + 1;
+    plan->stage_count = plan->processes[plan->process_count - 1].stage + 1;
 }
 
 static enum status paths_make(const struct config_machine *entry, struct stage_plan *plan,
@@ -54,30 +54,31 @@ static enum status paths_make(const struct config_machine *entry, struct stage_p
 {
     struct sched_paths_stage stages[LIMIT_STAGES] = {{0}};
     uint32_t speeds[LIMIT_STAGES];
-    places_number(plan, stages, speeds);
+    processes_number(plan, stages, speeds);
     enum status status = sched_paths_open(stages, plan->stage_count, &plan->paths);
     if (status != ST_OK)
         return error_set(error, status,
                          "machines/%s/stages: more than %d paths through the replicas of its "
                          "stages: want replica counts that divide each other",
                          entry->name, LIMIT_STAGE_PATHS);
-    for (uint32_t i = 0; i < plan->place_count; i++)
+    for (uint32_t i = 0; i < plan->process_count; i++)
         for (uint32_t path = 0; path < plan->paths.path_count; path++)
-            if (sched_paths_replica(&plan->paths, path, plan->places[i].stage) ==
-                plan->places[i].replica)
-                plan->places[i].paths |= 1ull << path;
+            if (sched_paths_replica(&plan->paths, path, plan->processes[i].stage) ==
+                plan->processes[i].replica)
+                plan->processes[i].paths |= 1ull << path;
     return ST_OK;
 }
 
-static enum status places_make(const struct config_machine *entry,
-                               const struct config_stages *stages, const struct model_hyper *hyper,
-                               struct stage_plan *out, struct error *error)
+static enum status processes_make(const struct config_machine *entry,
+                                  const struct config_stages *stages,
+                                  const struct model_hyper *hyper, struct stage_plan *out,
+                                  struct error *error)
 {
-    out->place_count = stages->count;
+    out->process_count = stages->count;
     for (uint32_t i = 0; i < stages->count; i++) {
         const struct config_stage *from = &stages->stages[i];
-        struct stage_place *to = &out->places[i];
-        *to = (struct stage_place){
+        struct stage_plan_process *to = &out->processes[i];
+        *to = (struct stage_plan_process){
             .config = *from, .first_layer = from->first_layer, .last_layer = from->last_layer};
         enum status status = model_shard_of(hyper, from->rank, from->ranks, &to->shard, error);
         if (status != ST_OK) {
@@ -102,7 +103,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
     enum status status =
         stage_costs_read(config, entry, &stages, hyper, metadata_hash, &costs, error);
     if (status == ST_OK)
-        status = places_make(entry, &stages, hyper, out, error);
+        status = processes_make(entry, &stages, hyper, out, error);
     if (status != ST_OK)
         return status;
     out->micro_batch_tokens = costs.micro_batch_tokens;
@@ -121,40 +122,40 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
     return ST_OK;
 }
 
-uint64_t stage_plan_places(const struct stage_plan *plan, uint32_t path)
+uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path)
 {
-    uint64_t places = 0;
-    for (uint32_t i = 0; i < plan->place_count; i++)
-        if ((plan->places[i].paths >> path & 1) != 0)
-            places |= 1ull << i;
-    return places;
+    uint64_t processes = 0;
+    for (uint32_t i = 0; i < plan->process_count; i++)
+        if ((plan->processes[i].paths >> path & 1) != 0)
+            processes |= 1ull << i;
+    return processes;
 }
 
 bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to)
 {
-    const struct stage_place *a = &plan->places[from];
-    const struct stage_place *b = &plan->places[to];
+    const struct stage_plan_process *a = &plan->processes[from];
+    const struct stage_plan_process *b = &plan->processes[to];
     return b->stage == a->stage + 1 && (b->paths & a->paths) != 0 &&
            b->config.rank % a->config.ranks == a->config.rank;
 }
 
 uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path)
 {
-    const uint64_t places = stage_plan_places(plan, path);
+    const uint64_t processes = stage_plan_processes(plan, path);
     uint64_t enders = 0;
-    for (uint32_t i = 0; i < plan->place_count; i++) {
+    for (uint32_t i = 0; i < plan->process_count; i++) {
         bool gives = false;
-        for (uint32_t j = 0; j < plan->place_count; j++)
-            gives |= (places >> j & 1) != 0 && stage_plan_gives(plan, i, j);
-        if ((places >> i & 1) != 0 && !gives)
+        for (uint32_t j = 0; j < plan->process_count; j++)
+            gives |= (processes >> j & 1) != 0 && stage_plan_gives(plan, i, j);
+        if ((processes >> i & 1) != 0 && !gives)
             enders |= 1ull << i;
     }
     return enders;
 }
 
-bool stage_plan_samples(const struct stage_plan *plan, uint32_t place)
+bool stage_plan_samples(const struct stage_plan *plan, uint32_t process)
 {
-    const struct stage_place *at = &plan->places[place];
+    const struct stage_plan_process *at = &plan->processes[process];
     return at->stage + 1 == plan->stage_count && at->config.rank == 0;
 }
 
@@ -163,16 +164,17 @@ uint32_t stage_plan_slots(const struct stage_plan *plan)
     return plan->batches_in_flight * plan->paths.path_count;
 }
 
-void stage_name(const char *machine, uint32_t place, char out[LIMIT_NAME_BYTES])
+void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES])
 {
-    snprintf(out, LIMIT_NAME_BYTES, "%.28s/%u", machine, place);
+    snprintf(out, LIMIT_NAME_BYTES, "%.28s/%u", machine, process);
 }
 
-void stage_place_text(const struct stage_place *place, char out[STAGE_PLACE_TEXT_BYTES])
+void stage_plan_process_text(const struct stage_plan_process *process,
+                             char out[STAGE_PLAN_PROCESS_TEXT_BYTES])
 {
-    int used = snprintf(out, STAGE_PLACE_TEXT_BYTES, "layers %u to %u", place->first_layer,
-                        place->last_layer - 1);
-    if (place->shard.ranks > 1)
-        snprintf(out + used, STAGE_PLACE_TEXT_BYTES - (size_t)used, " (rank %u of %u)",
-                 place->shard.rank, place->shard.ranks);
+    int used = snprintf(out, STAGE_PLAN_PROCESS_TEXT_BYTES, "layers %u to %u", process->first_layer,
+                        process->last_layer - 1);
+    if (process->shard.ranks > 1)
+        snprintf(out + used, STAGE_PLAN_PROCESS_TEXT_BYTES - (size_t)used, " (rank %u of %u)",
+                 process->shard.rank, process->shard.ranks);
 }

@@ -11,7 +11,8 @@
 #include "model/forward/shard.h"
 #include "scheduler/paths.h"
 
-struct stage_place { /* One stage process. The ranks of a stage are neighbours in the plan. */
+struct
+    stage_plan_process { /* One stage process. The ranks of a stage are neighbours in the plan. */
     struct config_stage config;
     uint32_t stage; /* Index of the stage. */
     uint32_t replica;
@@ -22,11 +23,12 @@ struct stage_place { /* One stage process. The ranks of a stage are neighbours i
 };
 
 struct stage_plan {
-    uint32_t place_count; /* Stage processes; 0 = no stages, the machine's own process computes. */
+    uint32_t
+        process_count; /* Stage processes; 0 = no stages, the machine's own process computes. */
     uint32_t stage_count;
     uint32_t batches_in_flight;  /* Per path; at most stage_count of them have decodes. */
     uint32_t micro_batch_tokens; /* Best size by the profile; 0 = no profile. */
-    struct stage_place places[LIMIT_STAGES];
+    struct stage_plan_process processes[LIMIT_STAGES];
     struct sched_paths paths; /* Without stages: one path. */
 };
 
@@ -37,7 +39,7 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
                             struct stage_plan *out, struct error *error);
 
 /* Bit i: stage process i is on the path. */
-uint64_t stage_plan_places(const struct stage_plan *plan, uint32_t path);
+uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
 /* True if stage process `from` sends its activations to stage process `to`, on the paths that both
  * share. Activations are whole on every rank, so rank j of a stage gets them from rank j mod T of
  * the stage before, which has T ranks. */
@@ -46,13 +48,14 @@ bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to)
  * must report DONE, because no later stage's work proves that it is done. The process that samples
  * is among them. */
 uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path);
-bool stage_plan_samples(const struct stage_plan *plan, uint32_t place);
+bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
 uint32_t stage_plan_slots(const struct stage_plan *plan); /* Batches in flight, over all paths. */
-/* Name of a stage process: "t0/1" for machine t0 and place 1. */
-void stage_name(const char *machine, uint32_t place, char out[LIMIT_NAME_BYTES]);
+/* Name of a stage process: "t0/1" for machine t0 and stage process 1. */
+void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES]);
 
 /* For logs: "layers 0 to 14", "layers 0 to 14 (rank 1 of 2)". */
-#define STAGE_PLACE_TEXT_BYTES 64
-void stage_place_text(const struct stage_place *place, char out[STAGE_PLACE_TEXT_BYTES]);
+#define STAGE_PLAN_PROCESS_TEXT_BYTES 64
+void stage_plan_process_text(const struct stage_plan_process *process,
+                             char out[STAGE_PLAN_PROCESS_TEXT_BYTES]);
 
 #endif

@@ -55,7 +55,7 @@ struct stage_request {
 struct stage {
     struct stage_options options;
     const struct config_machine *entry;
-    const struct stage_place *place;
+    const struct stage_plan_process *process;
     char name[LIMIT_NAME_BYTES];
     struct machine_shape shape;
     struct kv_arena arena; /* Arena of this process's layers. */

@@ -136,7 +136,7 @@ fail(const struct gguf *g, struct error *error, enum status status, const char *
     return error_set(error, status, "%s: %s", g->name, text);
 }
 
-static const struct gguf_key *find(const struct gguf *g, const char *key)
+static const struct gguf_key *key_find(const struct gguf *g, const char *key)
 {
     return gguf_key_find(g, key, strlen(key));
 }
@@ -197,7 +197,7 @@ bool gguf_key_integer(const struct gguf_key *key, int64_t *out)
 
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     int64_t value = 0;
     if (found == NULL)
         return absent(g, key, error);
@@ -212,7 +212,7 @@ enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, s
 
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type == GGUF_F32) {
@@ -229,7 +229,7 @@ enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, stru
 
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type != GGUF_BOOL)
@@ -241,7 +241,7 @@ enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, stru
 enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type != GGUF_STRING)
@@ -254,7 +254,7 @@ enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   const struct mapped_text **out, size_t *count_out,
                                   struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type != GGUF_ARRAY || found->element != GGUF_STRING)
@@ -267,7 +267,7 @@ enum status gguf_get_string_array(const struct gguf *g, const char *key,
 enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int32_t **out,
                                size_t *count_out, struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type != GGUF_ARRAY || found->numbers == NULL)
@@ -285,7 +285,7 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
 enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
                                struct error *error)
 {
-    const struct gguf_key *found = find(g, key);
+    const struct gguf_key *found = key_find(g, key);
     if (found == NULL)
         return absent(g, key, error);
     if (found->type != GGUF_ARRAY || found->element != GGUF_F32)

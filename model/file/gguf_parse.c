@@ -78,14 +78,14 @@ const char *gguf_value_name(enum gguf_value type)
     return (unsigned)type < GGUF_VALUE_COUNT ? values[type].name : "unknown";
 }
 
-static size_t left(const struct cursor *c)
+static size_t bytes_left(const struct cursor *c)
 {
     return c->g->bytes - c->at;
 }
 
 static enum status read_bytes(struct cursor *c, const char *what, size_t bytes, const uint8_t **out)
 {
-    if (bytes > left(c))
+    if (bytes > bytes_left(c))
         return error_set(c->error, ST_INVALID, "%s at byte %zu takes %zu bytes, the file has %zu",
                          what, c->at, bytes, c->g->bytes);
     *out = c->g->data + c->at;
@@ -119,10 +119,10 @@ static enum status read_count(struct cursor *c, const char *what, size_t entry_b
     enum status status = read_u64(c, what, &count);
     if (status != ST_OK)
         return status;
-    if (count > left(c) / entry_bytes)
+    if (count > bytes_left(c) / entry_bytes)
         return error_set(c->error, ST_INVALID,
                          "%s at byte %zu is %" PRIu64 ", the rest of the file holds at most %zu",
-                         what, start, count, left(c) / entry_bytes);
+                         what, start, count, bytes_left(c) / entry_bytes);
     *out = (size_t)count;
     return ST_OK;
 }
@@ -134,10 +134,10 @@ static enum status read_string(struct cursor *c, const char *what, struct mapped
     enum status status = read_u64(c, what, &length);
     if (status != ST_OK)
         return status;
-    if (length > left(c))
+    if (length > bytes_left(c))
         return error_set(c->error, ST_INVALID,
                          "%s at byte %zu has length %" PRIu64 ", %zu bytes are left", what, start,
-                         length, left(c));
+                         length, bytes_left(c));
     *out = (struct mapped_text){(const char *)c->g->data + c->at, (size_t)length};
     c->at += (size_t)length;
     return ST_OK;
@@ -458,7 +458,7 @@ static enum status read_tensors(struct cursor *c, struct gguf *g, size_t count)
         goto undo_offsets;
     size_t gap = (alignment - c->at % alignment) % alignment;
     /* A file without tensors may end without padding. */
-    g->data_start = gap <= left(c) ? c->at + gap : g->bytes;
+    g->data_start = gap <= bytes_left(c) ? c->at + gap : g->bytes;
     for (size_t i = 0; i < count && status == ST_OK; i++)
         status = place_tensor(c, &g->tensors[i], alignment, offsets[i]);
 
@@ -499,7 +499,7 @@ enum status gguf_parse(struct gguf *g, struct error *error)
     if (status != ST_OK)
         return status;
     /* The index holds 32-bit numbers. */
-    if (key_count > left(&c) / KEY_BYTES_LEAST || key_count >= UINT32_MAX ||
+    if (key_count > bytes_left(&c) / KEY_BYTES_LEAST || key_count >= UINT32_MAX ||
         tensor_count >= UINT32_MAX)
         return error_set(error, ST_INVALID,
                          "%" PRIu64 " keys and %zu tensors: more than %zu bytes hold", key_count,

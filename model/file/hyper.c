@@ -28,8 +28,8 @@ static enum status missing(const struct hyper_reader *r, enum model_key key, boo
                     : ST_OK;
 }
 
-enum status hyper_u32(const struct hyper_reader *r, enum model_key key, bool required,
-                      uint32_t *value)
+static enum status number_read(const struct hyper_reader *r, enum model_key key, bool required,
+                               uint32_t *value)
 {
     enum status status = key_u32(r->file, key, value, r->error);
     return status == ST_NOT_FOUND ? missing(r, key, required) : status;
@@ -44,7 +44,7 @@ enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool req
 enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
                          uint32_t min, uint32_t max, uint32_t *value)
 {
-    enum status status = hyper_u32(r, key, required, value);
+    enum status status = number_read(r, key, required, value);
     if (status != ST_OK || (*value >= min && *value <= max))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %" PRIu32 ", want %" PRIu32 " to %" PRIu32,
@@ -166,7 +166,7 @@ static enum status read_window(const struct hyper_reader *r, struct model_hyper 
     enum status status = key_bool(r->file, KEY_WINDOW_USED, &used, r->error);
     if ((status != ST_OK && status != ST_NOT_FOUND) || !used)
         return status;
-    status = hyper_u32(r, KEY_WINDOW, false, &window);
+    status = number_read(r, KEY_WINDOW, false, &window);
     if (status == ST_OK && window != 0 && window < h->context_tokens)
         h->context_tokens = window;
     return status;
@@ -205,7 +205,7 @@ static enum status check_heads(const struct hyper_reader *r, const struct model_
                          "%s has %" PRIu32 " heads of %" PRIu32 " dimensions, want up to %d in all",
                          h->architecture, h->head_count, h->head_dim, HYPER_HIDDEN_MAX);
     uint32_t value_length = h->head_dim;
-    enum status status = hyper_u32(r, KEY_VALUE_DIM, false, &value_length);
+    enum status status = number_read(r, KEY_VALUE_DIM, false, &value_length);
     if (status == ST_OK && value_length != h->head_dim)
         return error_set(r->error, ST_UNSUPPORTED,
                          "key %s is %" PRIu32
@@ -269,11 +269,11 @@ static enum status refuse_number(const struct hyper_reader *r, enum model_key ke
 }
 
 /* Refuses keys of models that this engine would compute wrongly. */
-static enum status refuse(const struct hyper_reader *r, const struct model_hyper *h)
+static enum status unsupported_refuse(const struct hyper_reader *r, const struct model_hyper *h)
 {
     struct mapped_text text;
     uint32_t experts = 0;
-    enum status status = hyper_u32(r, KEY_EXPERTS, false, &experts);
+    enum status status = number_read(r, KEY_EXPERTS, false, &experts);
     if (status == ST_OK && experts != 0)
         return error_set(r->error, ST_UNSUPPORTED,
                          "key %s is %" PRIu32 ", supported are dense models only",
@@ -344,7 +344,7 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = read_epsilon(r, &h);
     if (status == ST_OK)
-        status = refuse(r, &h);
+        status = unsupported_refuse(r, &h);
     if (status == ST_OK)
         status = read_vocab(r, &h);
     if (status != ST_OK)

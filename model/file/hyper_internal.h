@@ -21,8 +21,6 @@ struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key)
 
 /* Each reads one value. A missing key is an error if `required`; otherwise *value keeps its
  * default. */
-enum status hyper_u32(const struct hyper_reader *r, enum model_key key, bool required,
-                      uint32_t *value);
 enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
                          uint32_t min, uint32_t max, uint32_t *value);
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,

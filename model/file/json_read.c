@@ -60,7 +60,7 @@ static const json_t *at_one(const json_t *root, const char *path, const char *en
 }
 
 /* Finds the value as json_at does; `shown` receives the path that was found, or the first one. */
-static const json_t *find(const json_t *root, const char *paths, char shown[PATH_BYTES])
+static const json_t *value_find(const json_t *root, const char *paths, char shown[PATH_BYTES])
 {
     const char *first_end = strchrnul(paths, '|');
     for (const char *path = paths;; path++) {
@@ -81,11 +81,11 @@ static const json_t *find(const json_t *root, const char *paths, char shown[PATH
 const json_t *json_at(const json_t *root, const char *paths)
 {
     char shown[PATH_BYTES];
-    return find(root, paths, shown);
+    return value_find(root, paths, shown);
 }
 
-static enum status wrong(const char *file, const char *path, const json_t *value,
-                         const char *wanted, struct error *error)
+static enum status value_wrong(const char *file, const char *path, const json_t *value,
+                               const char *wanted, struct error *error)
 {
     if (json_is_integer(value))
         return error_set(error, ST_INVALID, "%s: %s is %" JSON_INTEGER_FORMAT ": want %s", file,
@@ -101,12 +101,12 @@ enum status json_get_u32(const char *file, const json_t *root, const char *paths
                          struct error *error)
 {
     char path[PATH_BYTES];
-    const json_t *value = find(root, paths, path);
+    const json_t *value = value_find(root, paths, path);
     if (value == NULL)
         return ST_NOT_FOUND;
     double real = json_number_value(value);
     if (!json_is_number(value) || real < 0 || real > UINT32_MAX || real != floor(real))
-        return wrong(file, path, value, "a whole number from 0 to 4294967295", error);
+        return value_wrong(file, path, value, "a whole number from 0 to 4294967295", error);
     *out = (uint32_t)real;
     return ST_OK;
 }
@@ -115,11 +115,11 @@ enum status json_get_f32(const char *file, const json_t *root, const char *paths
                          struct error *error)
 {
     char path[PATH_BYTES];
-    const json_t *value = find(root, paths, path);
+    const json_t *value = value_find(root, paths, path);
     if (value == NULL)
         return ST_NOT_FOUND;
     if (!json_is_number(value))
-        return wrong(file, path, value, "a number", error);
+        return value_wrong(file, path, value, "a number", error);
     *out = (float)json_number_value(value);
     return ST_OK;
 }
@@ -128,11 +128,11 @@ enum status json_get_bool(const char *file, const json_t *root, const char *path
                           struct error *error)
 {
     char path[PATH_BYTES];
-    const json_t *value = find(root, paths, path);
+    const json_t *value = value_find(root, paths, path);
     if (value == NULL)
         return ST_NOT_FOUND;
     if (!json_is_boolean(value))
-        return wrong(file, path, value, "true or false", error);
+        return value_wrong(file, path, value, "true or false", error);
     *out = json_is_true(value);
     return ST_OK;
 }
@@ -141,11 +141,11 @@ enum status json_get_text(const char *file, const json_t *root, const char *path
                           struct mapped_text *out, struct error *error)
 {
     char path[PATH_BYTES];
-    const json_t *value = find(root, paths, path);
+    const json_t *value = value_find(root, paths, path);
     if (value == NULL)
         return ST_NOT_FOUND;
     if (!json_is_string(value))
-        return wrong(file, path, value, "a string", error);
+        return value_wrong(file, path, value, "a string", error);
     *out = json_text_of(value);
     return ST_OK;
 }

@@ -21,8 +21,8 @@ struct reader {
 /* ---- config.json ---- */
 
 /* Returns ST_UNSUPPORTED; the error shows the key, its value and what is supported. */
-static enum status refuse(const struct reader *r, const char *key, const json_t *value,
-                          const char *supported)
+static enum status key_refuse(const struct reader *r, const char *key, const json_t *value,
+                              const char *supported)
 {
     char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     enum status status =
@@ -56,9 +56,9 @@ static enum status read_fine_grained(const struct reader *r, struct quantization
     const json_t *format = json_object_get(r->config, "fmt");
     const json_t *block = json_object_get(r->config, "weight_block_size");
     if (!is_empty(format) && !is_text(format, "e4m3"))
-        return refuse(r, "fmt", format, "is \"e4m3\"");
+        return key_refuse(r, "fmt", format, "is \"e4m3\"");
     if (!is_empty(block) && !is_block(block))
-        return refuse(r, "weight_block_size", block, "are [128, 128] and null");
+        return key_refuse(r, "weight_block_size", block, "are [128, 128] and null");
     out->scales = is_empty(block) ? QUANTIZATION_TENSOR : QUANTIZATION_BLOCK;
     out->suffix = is_empty(block) ? "weight_scale" : "weight_scale_inv";
     return ST_OK;
@@ -77,7 +77,7 @@ static enum status read_weights(const struct reader *r, const char *group, const
     if (!json_is_object(weights) || !is_text(json_object_get(weights, "type"), "float") ||
         json_integer_value(json_object_get(weights, "num_bits")) != 8 ||
         !is_empty(json_object_get(weights, "dynamic")) || json_is_false(symmetric))
-        return refuse(r, key, weights, "are symmetric floats of 8 bits");
+        return key_refuse(r, key, weights, "are symmetric floats of 8 bits");
     snprintf(key, sizeof(key), "config_groups/%.60s/weights/strategy", group);
     const json_t *strategy = json_object_get(weights, "strategy");
     const json_t *block = json_object_get(weights, "block_structure");
@@ -87,9 +87,9 @@ static enum status read_weights(const struct reader *r, const char *group, const
             if (i != QUANTIZATION_BLOCK || is_block(block))
                 return ST_OK;
             snprintf(key, sizeof(key), "config_groups/%.60s/weights/block_structure", group);
-            return refuse(r, key, block, "is [128, 128]");
+            return key_refuse(r, key, block, "is [128, 128]");
         }
-    return refuse(r, key, strategy, "are \"tensor\", \"channel\" and \"block\"");
+    return key_refuse(r, key, strategy, "are \"tensor\", \"channel\" and \"block\"");
 }
 
 static enum status read_compressed(const struct reader *r, struct quantization *out)
@@ -100,12 +100,12 @@ static enum status read_compressed(const struct reader *r, struct quantization *
     const char *name;
     if (!is_empty(format) && !is_text(format, "float-quantized") &&
         !is_text(format, "naive-quantized"))
-        return refuse(r, "format", format, "are \"float-quantized\" and \"naive-quantized\"");
+        return key_refuse(r, "format", format, "are \"float-quantized\" and \"naive-quantized\"");
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
         if (!is_empty(json_object_get(r->config, unknown[i])))
-            return refuse(r, unknown[i], json_object_get(r->config, unknown[i]), "is null");
+            return key_refuse(r, unknown[i], json_object_get(r->config, unknown[i]), "is null");
     if (!json_is_object(groups) || json_object_size(groups) == 0)
-        return refuse(r, "config_groups", groups, "is an object of groups");
+        return key_refuse(r, "config_groups", groups, "is an object of groups");
     json_object_foreach(groups, name, group)
     {
         enum quantization_scales scales = QUANTIZATION_NONE;
@@ -113,7 +113,7 @@ static enum status read_compressed(const struct reader *r, struct quantization *
         if (status != ST_OK)
             return status;
         if (out->scales != QUANTIZATION_NONE && out->scales != scales)
-            return refuse(r, "config_groups", groups, "is one strategy for all weights");
+            return key_refuse(r, "config_groups", groups, "is one strategy for all weights");
         out->scales = scales;
     }
     out->suffix = "weight_scale";
@@ -131,9 +131,10 @@ static enum status read_config(const struct folder *f, struct quantization *out,
         return read_fine_grained(&r, out);
     if (is_text(method, "compressed-tensors"))
         return read_compressed(&r, out);
-    return refuse(&r, "quant_method", method,
-                  "are \"fp8\" and \"compressed-tensors\"; or weights of F32, F16 and BF16, or a "
-                  "GGUF file");
+    return key_refuse(
+        &r, "quant_method", method,
+        "are \"fp8\" and \"compressed-tensors\"; or weights of F32, F16 and BF16, or a "
+        "GGUF file");
 }
 
 /* ---- tensors ---- */

@@ -17,8 +17,8 @@ static const char *type_of(const json_t *part)
     return part == NULL || json_is_null(part) ? "null" : type != NULL ? type : "without a type";
 }
 
-static enum status refuse(struct error *error, const char *key, const char *what,
-                          const char *supported)
+static enum status part_refuse(struct error *error, const char *key, const char *what,
+                               const char *supported)
 {
     return error_set(error, ST_UNSUPPORTED, FILE_NAME ": %s %.160s is not supported%s%s", key, what,
                      supported[0] != 0 ? ": want " : "", supported);
@@ -84,9 +84,9 @@ static enum status read_split(const json_t *split, struct vocabulary *v, struct 
 {
     const char *pattern = json_string_value(json_at(split, "pattern/Regex"));
     if (pattern == NULL)
-        return refuse(error, "pre_tokenizer", "Split without a regular expression", "");
+        return part_refuse(error, "pre_tokenizer", "Split without a regular expression", "");
     if (!keeps_matches(split))
-        return refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
+        return part_refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
         if (strcmp(pattern, patterns[i].pattern) == 0) {
             v->splitter = mapped_text_of(patterns[i].splitter);
@@ -94,7 +94,7 @@ static enum status read_split(const json_t *split, struct vocabulary *v, struct 
         }
     char what[160];
     snprintf(what, sizeof(what), "Split by %s", pattern);
-    return refuse(error, "pre_tokenizer", what, "");
+    return part_refuse(error, "pre_tokenizer", what, "");
 }
 
 /* The last part must be ByteLevel; before it, at most one part that splits. */
@@ -105,7 +105,7 @@ static enum status read_byte_level(const json_t *const *parts, size_t count, str
     bool cuts = flag(last, "use_regex", true);
     v->kind = VOCABULARY_BYTES;
     if (flag(last, "add_prefix_space", true))
-        return refuse(error, "pre_tokenizer", "ByteLevel with add_prefix_space", "");
+        return part_refuse(error, "pre_tokenizer", "ByteLevel with add_prefix_space", "");
     if (count == 1 && cuts) {
         v->splitter = mapped_text_of("gpt-2");
         return ST_OK;
@@ -117,8 +117,8 @@ static enum status read_byte_level(const json_t *const *parts, size_t count, str
     }
     if (count == 2 && !cuts && json_says(parts[0], "type", "Split"))
         return read_split(parts[0], v, error);
-    return refuse(error, "pre_tokenizer", type_of(parts[0]),
-                  "ByteLevel alone, after Digits of individual_digits, or after one Split");
+    return part_refuse(error, "pre_tokenizer", type_of(parts[0]),
+                       "ByteLevel alone, after Digits of individual_digits, or after one Split");
 }
 
 static enum status read_metaspace(const json_t *part, struct vocabulary *v, struct error *error)
@@ -127,13 +127,13 @@ static enum status read_metaspace(const json_t *part, struct vocabulary *v, stru
     if (scheme == NULL)
         scheme = flag(part, "add_prefix_space", true) ? "always" : "never";
     if (!json_says(part, "replacement", BLANK))
-        return refuse(error, "pre_tokenizer", "Metaspace with another replacement", BLANK);
+        return part_refuse(error, "pre_tokenizer", "Metaspace with another replacement", BLANK);
     if (strcmp(scheme, "always") == 0)
         v->prefix = VOCABULARY_PREFIX_UNLESS_BLANK;
     else if (strcmp(scheme, "first") == 0)
         v->prefix = VOCABULARY_PREFIX_FIRST;
     else if (strcmp(scheme, "never") != 0)
-        return refuse(error, "pre_tokenizer/prepend_scheme", scheme, "always, first or never");
+        return part_refuse(error, "pre_tokenizer/prepend_scheme", scheme, "always, first or never");
     v->blank_begins_word = flag(part, "split", true);
     return ST_OK;
 }
@@ -163,8 +163,8 @@ static enum status read_normalizer(const json_t *root, struct normalized *out, s
                  strcmp(prepend, BLANK) == 0)
             out->prefix = true;
         else if (!json_says(parts[i], "type", "NFC")) /* Texts are assumed to be composed. */
-            return refuse(error, "normalizer", type_of(parts[i]),
-                          "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
+            return part_refuse(error, "normalizer", type_of(parts[i]),
+                               "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
     }
     return status;
 }
@@ -180,8 +180,8 @@ static enum status read_template(const json_t *part, struct vocabulary *v, struc
     const json_t *last = json_array_get(single, count - 1);
     if (count < 1 || count > 2 || json_object_get(last, "Sequence") == NULL ||
         (count == 2) != (first != NULL))
-        return refuse(error, "post_processor", "TemplateProcessing",
-                      "one that puts at most one token, before the text");
+        return part_refuse(error, "post_processor", "TemplateProcessing",
+                           "one that puts at most one token, before the text");
     v->add_bos = count == 2 ? VOCABULARY_YES : VOCABULARY_NO;
     const json_t *tokens = json_object_get(part, "special_tokens");
     const json_t *ids = json_object_get(json_object_get(tokens, first != NULL ? first : ""), "ids");
@@ -208,8 +208,8 @@ static enum status read_post(const json_t *root, struct vocabulary *v, struct er
         if (json_says(parts[i], "type", "TemplateProcessing"))
             status = read_template(parts[i], v, error);
         else if (!json_says(parts[i], "type", "ByteLevel")) /* ByteLevel only trims offsets. */
-            status = refuse(error, "post_processor", type_of(parts[i]),
-                            "TemplateProcessing and ByteLevel");
+            status = part_refuse(error, "post_processor", type_of(parts[i]),
+                                 "TemplateProcessing and ByteLevel");
     }
     return status;
 }
@@ -236,8 +236,8 @@ static enum status read_characters(const json_t *const *parts, size_t count,
     if (normalized->blanks &&
         (count == 0 || (count == 1 && split_does_nothing(parts[0], normalized))))
         return ST_OK;
-    return refuse(error, "pre_tokenizer", count > 0 ? type_of(parts[0]) : "null",
-                  "ByteLevel, Metaspace, or a normalizer that replaces blanks");
+    return part_refuse(error, "pre_tokenizer", count > 0 ? type_of(parts[0]) : "null",
+                       "ByteLevel, Metaspace, or a normalizer that replaces blanks");
 }
 
 enum status vocabulary_json_words(const json_t *root, struct vocabulary *v, struct error *error)
@@ -253,7 +253,7 @@ enum status vocabulary_json_words(const json_t *root, struct vocabulary *v, stru
         return status;
     bool byte_level = count > 0 && json_says(parts[count - 1], "type", "ByteLevel");
     if (byte_level && (normalized.blanks || normalized.prefix))
-        return refuse(error, "normalizer", "of blanks before ByteLevel", "");
+        return part_refuse(error, "normalizer", "of blanks before ByteLevel", "");
     status = byte_level ? read_byte_level(parts, count, v, error)
                         : read_characters(parts, count, &normalized, v, error);
     return status == ST_OK ? read_post(root, v, error) : status;

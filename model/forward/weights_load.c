@@ -41,8 +41,9 @@ static enum status check_shape(const struct loader *l, const char *name,
 }
 
 /* Finds the tensor and checks its shape. Writes its name to `name`, for errors. */
-static enum status find(const struct loader *l, enum model_role role, uint32_t layer, uint32_t cols,
-                        uint32_t rows, char name[ROLE_NAME_BYTES], const struct mapped_tensor **out)
+static enum status tensor_find(const struct loader *l, enum model_role role, uint32_t layer,
+                               uint32_t cols, uint32_t rows, char name[ROLE_NAME_BYTES],
+                               const struct mapped_tensor **out)
 {
     model_file_tensor_name(l->file, role, layer, name);
     *out = model_file_find(l->file, role, layer);
@@ -115,7 +116,7 @@ enum status load_matrix(const struct loader *l, enum model_role role, uint32_t l
 {
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
-    enum status status = find(l, role, layer, cols.of, rows.of, name, &t);
+    enum status status = tensor_find(l, role, layer, cols.of, rows.of, name, &t);
     if (status == ST_OK)
         status = check_blocks(l, t, name, cols);
     if (status == ST_OK)
@@ -130,7 +131,7 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
 {
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
-    enum status status = find(l, role, layer, count, 0, name, &t);
+    enum status status = tensor_find(l, role, layer, count, 0, name, &t);
     if (status != ST_OK)
         return status;
     if (t->type != COMPUTE_F32 && t->type != COMPUTE_F16 && t->type != COMPUTE_BF16)

@@ -23,7 +23,6 @@ enum family { FAMILY_NONE, FAMILY_CHATML, FAMILY_LLAMA3, FAMILY_INST };
 
 struct chat_template {
     enum family family;
-    const char *name;
     /* chatml: system message that is put first if the messages have none; NULL = none. */
     char *default_system;
     bool trim; /* White space around a text is removed. */
@@ -42,7 +41,7 @@ struct chat_template {
 
 /* ---- reading a template ---- */
 
-static const char *find(struct mapped_text in, const char *what)
+static const char *text_find(struct mapped_text in, const char *what)
 {
     return in.bytes > 0 ? memmem(in.text, in.bytes, what, strlen(what)) : NULL;
 }
@@ -82,7 +81,7 @@ static bool read_literal(const char *quote, const char *end, char out[LITERAL_BY
 /* Reads the literal that contains `marker`; out[] is unchanged if there is none. */
 static void read_marker(struct mapped_text template, const char *marker, char out[LITERAL_BYTES])
 {
-    const char *at = find(template, marker);
+    const char *at = text_find(template, marker);
     const char *quote = at;
     while (quote != NULL && quote > template.text && at - quote < LITERAL_BYTES)
         if (*--quote == '\'' || *quote == '"') {
@@ -104,19 +103,19 @@ static void read_reply(struct mapped_text template, struct chat_template *c)
 {
     const char *end = template.text + template.bytes;
     const char *eos = template.text;
-    while ((eos = find(rest_of(template, eos), "eos_token")) != NULL) {
+    while ((eos = text_find(rest_of(template, eos), "eos_token")) != NULL) {
         const char *begin = eos;
         while (begin - template.text >= 2 && memcmp(begin - 2, "{{", 2) != 0)
             begin--;
         struct mapped_text expression = {begin, (size_t)(eos - begin)};
         eos += strlen("eos_token");
-        if (find(expression, "content") == NULL)
+        if (text_find(expression, "content") == NULL)
             continue;
         const char *first = skip_blanks(begin, end);
         c->reply_begin[0] = 0;
         if (*first == '\'' || *first == '"')
             read_literal(first, end, c->reply_begin);
-        c->trim = find(expression, "trim") != NULL || find(expression, "strip") != NULL;
+        c->trim = text_find(expression, "trim") != NULL || text_find(expression, "strip") != NULL;
         const char *plus = skip_blanks(eos, end);
         const char *after = plus < end && *plus == '+' ? skip_blanks(plus + 1, end) : end;
         if (after < end && (*after == '\'' || *after == '"'))
@@ -131,19 +130,19 @@ static enum status read_default_system(struct mapped_text template, struct chat_
 {
     static const char marker[] = "<|im_start|>system";
     const char *at = template.text;
-    while ((at = find(rest_of(template, at), marker)) != NULL) {
+    while ((at = text_find(rest_of(template, at), marker)) != NULL) {
         at += sizeof(marker) - 1;
         struct mapped_text rest = rest_of(template, at);
         size_t line_end = rest.bytes > 0 && rest.text[0] == '\n'                          ? 1
                           : rest.bytes > 1 && rest.text[0] == '\\' && rest.text[1] == 'n' ? 2
                                                                                           : 0;
-        const char *end = find(rest, "<|im_end|>");
+        const char *end = text_find(rest, "<|im_end|>");
         const char *text = at + line_end;
         if (line_end == 0 || end == NULL || text >= end || *text == '\'' || *text == '"' ||
             *text == '{')
             continue;
         struct mapped_text message = {text, (size_t)(end - text)};
-        if (find(message, "{{") != NULL || find(message, "}}") != NULL)
+        if (text_find(message, "{{") != NULL || text_find(message, "}}") != NULL)
             continue;
         c->default_system = malloc(message.bytes + 1);
         if (c->default_system == NULL)
@@ -171,21 +170,14 @@ static bool has_token(const struct vocabulary *v, const char *text)
     return false;
 }
 
-static enum status recognise_chatml(struct chat_template *c, const struct vocabulary *v,
-                                    struct mapped_text template)
+static enum status recognise_chatml(struct chat_template *c, struct mapped_text template)
 {
     static const char *const trims[] = {"['content'] | trim", "['content']|trim", ".content | trim",
                                         ".content|trim", "['content'].strip()"};
     enum status status = read_default_system(template, c);
-    bool qwen = mapped_text_is(v->architecture, "qwen2");
     c->family = FAMILY_CHATML;
-    c->name = "chatml";
-    if (find(template, "SmolLM") != NULL)
-        c->name = "smollm2";
-    else if (qwen || find(template, "Qwen") != NULL)
-        c->name = "qwen2";
     for (size_t i = 0; i < sizeof(trims) / sizeof(trims[0]); i++)
-        c->trim = c->trim || find(template, trims[i]) != NULL;
+        c->trim = c->trim || text_find(template, trims[i]) != NULL;
     return status;
 }
 
@@ -193,8 +185,7 @@ static void recognise_inst(struct chat_template *c, const struct vocabulary *v,
                            struct mapped_text template)
 {
     c->family = FAMILY_INST;
-    c->sys_markers = find(template, "<<SYS>>") != NULL;
-    c->name = c->sys_markers ? "llama2" : "mistral";
+    c->sys_markers = text_find(template, "<<SYS>>") != NULL;
     strcpy(c->turn_begin, "[INST] ");
     strcpy(c->turn_end, " [/INST]");
     strcpy(c->reply_begin, " ");
@@ -211,7 +202,7 @@ static void recognise_inst(struct chat_template *c, const struct vocabulary *v,
     read_marker(template, "[INST]", c->turn_begin);
     read_marker(template, "[/INST]", c->turn_end);
     read_reply(template, c);
-    c->system_last = find(template, "loop.last and system_message") != NULL;
+    c->system_last = text_find(template, "loop.last and system_message") != NULL;
 }
 
 enum status chat_template_open(struct model_file *file, struct chat_template **out,
@@ -226,16 +217,15 @@ enum status chat_template_open(struct model_file *file, struct chat_template **o
     struct chat_template *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
-    c->name = "none";
     status = ST_OK;
-    if (find(template, "<|im_start|>") != NULL || (absent && has_token(v, "<|im_start|>"))) {
-        status = recognise_chatml(c, v, template);
-    } else if (find(template, "<|start_header_id|>") != NULL) {
+    if (text_find(template, "<|im_start|>") != NULL || (absent && has_token(v, "<|im_start|>"))) {
+        status = recognise_chatml(c, template);
+    } else if (text_find(template, "<|start_header_id|>") != NULL) {
         c->family = FAMILY_LLAMA3;
-        c->name = "llama3";
         c->trim = true;
-        c->dated = find(template, "Cutting Knowledge Date") != NULL;
-    } else if (find(template, "[INST]") != NULL && find(template, "[SYSTEM_PROMPT]") == NULL) {
+        c->dated = text_find(template, "Cutting Knowledge Date") != NULL;
+    } else if (text_find(template, "[INST]") != NULL &&
+               text_find(template, "[SYSTEM_PROMPT]") == NULL) {
         recognise_inst(c, v, template);
     }
     if (status != ST_OK) {
@@ -254,11 +244,6 @@ void chat_template_close(struct chat_template *c)
     free(c);
 }
 
-const char *chat_template_family(const struct chat_template *c)
-{
-    return c->name;
-}
-
 /* ---- rendering ---- */
 
 struct text {
@@ -268,7 +253,7 @@ struct text {
     bool failed;
 };
 
-static void put_bytes(struct text *t, const char *bytes, size_t count)
+static void bytes_put(struct text *t, const char *bytes, size_t count)
 {
     if (t->used + count + 1 > t->room && !t->failed) {
         size_t room = (t->used + count) * 2 + 256;
@@ -283,9 +268,9 @@ static void put_bytes(struct text *t, const char *bytes, size_t count)
     t->used += count;
 }
 
-static void put(struct text *t, const char *string)
+static void string_put(struct text *t, const char *string)
 {
-    put_bytes(t, string, strlen(string));
+    bytes_put(t, string, strlen(string));
 }
 
 static bool is_blank(char c)
@@ -303,7 +288,7 @@ static void put_content(struct text *t, const struct chat_message *m, enum trim 
         bytes--;
     while (trim != TRIM_NONE && bytes > 0 && is_blank(start[bytes - 1]))
         bytes--;
-    put_bytes(t, start, bytes);
+    bytes_put(t, start, bytes);
 }
 
 /* "developer" is a newer name of "system". NULL = an unknown role. */
@@ -327,25 +312,25 @@ static void render_chatml(const struct chat_template *c, const struct chat_messa
                           size_t count, struct text *t)
 {
     if (c->default_system != NULL && !is_role(&messages[0], "system")) {
-        put(t, "<|im_start|>system\n");
-        put(t, c->default_system);
-        put(t, "<|im_end|>\n");
+        string_put(t, "<|im_start|>system\n");
+        string_put(t, c->default_system);
+        string_put(t, "<|im_end|>\n");
     }
     for (size_t i = 0; i < count; i++) {
-        put(t, "<|im_start|>");
-        put(t, role_of(&messages[i]));
-        put(t, "\n");
+        string_put(t, "<|im_start|>");
+        string_put(t, role_of(&messages[i]));
+        string_put(t, "\n");
         put_content(t, &messages[i], c->trim ? TRIM_BOTH : TRIM_NONE);
-        put(t, "<|im_end|>\n");
+        string_put(t, "<|im_end|>\n");
     }
-    put(t, "<|im_start|>assistant\n");
+    string_put(t, "<|im_start|>assistant\n");
 }
 
 static void put_llama3(struct text *t, const char *role)
 {
-    put(t, "<|start_header_id|>");
-    put(t, role);
-    put(t, "<|end_header_id|>\n\n");
+    string_put(t, "<|start_header_id|>");
+    string_put(t, role);
+    string_put(t, "<|end_header_id|>\n\n");
 }
 
 /* The date is the one that the templates use by default: a prompt must not depend on the day. */
@@ -355,15 +340,15 @@ static void render_llama3(const struct chat_template *c, const struct chat_messa
     size_t first = 0;
     if (c->dated) {
         put_llama3(t, "system");
-        put(t, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
+        string_put(t, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
         if (is_role(&messages[0], "system"))
             put_content(t, &messages[first++], TRIM_BOTH);
-        put(t, "<|eot_id|>");
+        string_put(t, "<|eot_id|>");
     }
     for (size_t i = first; i < count; i++) {
         put_llama3(t, role_of(&messages[i]));
         put_content(t, &messages[i], TRIM_BOTH);
-        put(t, "<|eot_id|>");
+        string_put(t, "<|eot_id|>");
     }
     put_llama3(t, "assistant");
 }
@@ -395,28 +380,28 @@ static void render_inst(const struct chat_template *c, const struct chat_message
     size_t system_at = c->system_last ? last_user : first;
     for (size_t i = first; i < count; i++) {
         if (is_role(&messages[i], "assistant")) {
-            put(t, c->reply_begin);
+            string_put(t, c->reply_begin);
             put_content(t, &messages[i], c->trim ? TRIM_BOTH : TRIM_NONE);
-            put(t, c->sys_markers ? " " : "");
-            put(t, c->eos);
-            put(t, c->reply_end);
+            string_put(t, c->sys_markers ? " " : "");
+            string_put(t, c->eos);
+            string_put(t, c->reply_end);
             continue;
         }
         if (c->sys_markers && i > first)
-            put(t, c->bos);
-        put(t, c->turn_begin);
+            string_put(t, c->bos);
+        string_put(t, c->turn_begin);
         bool with_system = first == 1 && i == system_at;
         if (with_system) {
-            put(t, c->sys_markers ? "<<SYS>>\n" : "");
+            string_put(t, c->sys_markers ? "<<SYS>>\n" : "");
             put_content(t, &messages[0], TRIM_NONE);
-            put(t, c->sys_markers ? "\n<</SYS>>\n\n" : "\n\n");
+            string_put(t, c->sys_markers ? "\n<</SYS>>\n\n" : "\n\n");
         }
         /* Llama 2 trims system message and text as one text. */
         put_content(t, &messages[i],
                     !c->sys_markers ? TRIM_NONE
                     : with_system   ? TRIM_END
                                     : TRIM_BOTH);
-        put(t, c->turn_end);
+        string_put(t, c->turn_end);
     }
 }
 

@@ -24,8 +24,6 @@ struct chat_message {
 enum status chat_template_open(struct model_file *file, struct chat_template **out,
                                struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
-/* "chatml", "llama3", …, "none". */
-const char *chat_template_family(const struct chat_template *c);
 
 /* Renders the messages, followed by the generation prompt. BOS is not included (tokenizer_encode
  * adds it). The caller frees *text_out. ST_INVALID: an unknown role, or roles that do not alternate

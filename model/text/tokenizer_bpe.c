@@ -273,7 +273,7 @@ static bool encode_part(struct walk *w, size_t from, size_t to, size_t *count_ou
 
 /* Whether the last kept token, and the symbols up to `end`, which are token `id`, stay separate
  * when encoded together. */
-static bool fits(struct walk *w, uint32_t id, size_t end, bool *fits_out)
+static bool stays_apart(struct walk *w, uint32_t id, size_t end, bool *fits_out)
 {
     size_t begin = w->kept > 1 ? w->ends[w->kept - 2] : 0, count;
     uint32_t last = w->ids[w->kept - 1];
@@ -283,7 +283,7 @@ static bool fits(struct walk *w, uint32_t id, size_t end, bool *fits_out)
     return true;
 }
 
-static void keep(struct walk *w, size_t from, size_t tokens)
+static void window_keep(struct walk *w, size_t from, size_t tokens)
 {
     for (size_t i = 0; i < tokens; i++) {
         w->ids[w->kept] = w->window_ids[i];
@@ -304,10 +304,10 @@ static bool walk_on(struct walk *w, size_t window, bool *kept_out, size_t *back)
         tokens = tokens > DROPPED ? tokens - DROPPED : 0;
     if (tokens == 0)
         return true; /* Tokens as long as the window: the window must grow. */
-    keep(w, from, tokens);
+    window_keep(w, from, tokens);
     /* The tokens are stored but do not count yet: the window's arrays are used again. */
     w->kept -= tokens;
-    if (w->kept > 0 && !fits(w, w->ids[w->kept], w->ends[w->kept], &fit))
+    if (w->kept > 0 && !stays_apart(w, w->ids[w->kept], w->ends[w->kept], &fit))
         return false;
     *kept_out = fit;
     if (fit) {

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static bool grow(struct specials *s)
+static bool specials_grow(struct specials *s)
 {
     uint32_t capacity = s->capacity * 2 + 64;
     struct special_node *nodes = realloc(s->nodes, capacity * sizeof(*nodes));
@@ -31,7 +31,7 @@ bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t i
     uint32_t node = 0;
     for (size_t i = 0; i < bytes; i++) {
         uint8_t byte = (uint8_t)text[i];
-        if (s->count == s->capacity && !grow(s))
+        if (s->count == s->capacity && !specials_grow(s))
             return false;
         uint32_t child = child_of(s, node, byte);
         if (child == 0) {

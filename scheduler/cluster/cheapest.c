@@ -203,8 +203,8 @@ static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)
 
 /* ---- the choice ---- */
 
-static void look(const struct choice *c, uint32_t prompt, uint32_t token, uint64_t *best_us,
-                 struct route *best)
+static void pair_try(const struct choice *c, uint32_t prompt, uint32_t token, uint64_t *best_us,
+                     struct route *best)
 {
     const struct cluster_machine *machine = &c->seek->sc->machines[prompt];
     uint64_t us = pair_us(c, prompt, token);
@@ -235,13 +235,13 @@ void cluster_cheapest(const struct seek *s, struct route *out)
     uint64_t best_us = pair_us(&c, base.prompt, base.token);
     for (uint32_t i = 0; i < c.holder_count; i++) {
         uint32_t holder = c.holders[i].machine;
-        look(&c, holder, base.token, &best_us, out);
+        pair_try(&c, holder, base.token, &best_us, out);
         if (base.token == SCHED_NO_MACHINE)
             continue;
-        look(&c, holder, holder, &best_us, out);
-        look(&c, base.prompt, holder, &best_us, out);
+        pair_try(&c, holder, holder, &best_us, out);
+        pair_try(&c, base.prompt, holder, &best_us, out);
         for (uint32_t j = 0; j < c.holder_count; j++)
             if (j != i)
-                look(&c, holder, c.holders[j].machine, &best_us, out);
+                pair_try(&c, holder, c.holders[j].machine, &best_us, out);
     }
 }

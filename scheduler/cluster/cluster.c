@@ -65,7 +65,7 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
         return status;
     }
     for (uint32_t i = 0; i < options->machine_count; i++)
-        sc->machines[i].told = true;
+        sc->machines[i].move_reported = true;
     cluster_pool_sizes(sc);
     *out = sc;
     return ST_OK;
@@ -116,13 +116,14 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->busy = false;
     cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);
-    if (!machine->told && machine->pool == event->pool) { /* the caller knows this pool already */
-        machine->told = true;
-        sc->untold--;
+    if (!machine->move_reported &&
+        machine->pool == event->pool) { /* the caller knows this pool already */
+        machine->move_reported = true;
+        sc->unreported_moves--;
     }
-    if (machine->told) {
-        machine->told_pool = machine->pool;
-        machine->told_home = machine->home;
+    if (machine->move_reported) {
+        machine->reported_pool = machine->pool;
+        machine->reported_home = machine->home;
     }
     machine->up = true;
     cluster_pool_refresh(sc, event->machine);

@@ -110,6 +110,8 @@ static void drop_prompt(struct sched_cluster *sc, struct cluster_request *reques
     prompt->memory_tokens -= prompt_memory(request);
 }
 
+static void pool_settle(struct sched_cluster *sc, uint32_t i);
+
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request)
 {
     drop_pending(sc, request);
@@ -120,7 +122,7 @@ void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *reques
 {
     drop_prompt(sc, request);
     ranks_update(sc, request->prompt_machine);
-    cluster_pool_settle(sc, request->prompt_machine);
+    pool_settle(sc, request->prompt_machine);
 }
 
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
@@ -133,9 +135,9 @@ void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request)
         ranks_update(sc, request->token_machine);
     }
     ranks_update(sc, request->prompt_machine);
-    cluster_pool_settle(sc, request->prompt_machine);
+    pool_settle(sc, request->prompt_machine);
     if (request->token_machine != SCHED_NO_MACHINE)
-        cluster_pool_settle(sc, request->token_machine);
+        pool_settle(sc, request->token_machine);
 }
 
 /* If another scheduler has made the machine mixed, requests that are too large for a mixed machine
@@ -174,13 +176,13 @@ void cluster_pool_refresh(struct sched_cluster *sc, uint32_t i)
         sc->away += open ? 1 : UINT32_MAX;
 }
 
-static void tell(struct sched_cluster *sc, struct cluster_machine *machine)
+static void move_report_later(struct sched_cluster *sc, struct cluster_machine *machine)
 {
-    sc->untold += machine->told ? 1 : 0;
-    machine->told = false;
+    sc->unreported_moves += machine->move_reported ? 1 : 0;
+    machine->move_reported = false;
 }
 
-static void place(struct sched_cluster *sc, uint32_t i, enum pool pool, enum pool home)
+static void pools_set(struct sched_cluster *sc, uint32_t i, enum pool pool, enum pool home)
 {
     struct cluster_machine *machine = &sc->machines[i];
     bool open = in_trees(sc, i);
@@ -203,13 +205,13 @@ static void place(struct sched_cluster *sc, uint32_t i, enum pool pool, enum poo
     }
     sc->pair |= open && pool == POOL_MIXED;
     sc->paired |= sc->pair;
-    tell(sc, machine);
+    move_report_later(sc, machine);
     cluster_pool_sizes(sc);
 }
 
 void cluster_pool_move(struct sched_cluster *sc, uint32_t i, enum pool pool)
 {
-    place(sc, i, pool, sc->machines[i].home);
+    pools_set(sc, i, pool, sc->machines[i].home);
 }
 
 static bool has_foreign_work(const struct cluster_machine *machine)
@@ -229,7 +231,7 @@ void cluster_pool_home(struct sched_cluster *sc, uint32_t i, enum pool home)
     struct cluster_machine *machine = &sc->machines[i];
     struct cluster_machine there = *machine;
     there.home = home;
-    place(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
+    pools_set(sc, i, has_foreign_work(&there) ? POOL_MIXED : home, home);
     if (machine->pool == POOL_MIXED && machine->large > 0)
         cluster_requests_lose_large(sc, i);
 }
@@ -278,7 +280,8 @@ static bool may_go_home(const struct sched_cluster *sc, uint32_t i)
     return !in_trees(sc, i) || paired_with(sc, i, machine->home);
 }
 
-void cluster_pool_settle(struct sched_cluster *sc, uint32_t i)
+/* Returns the machine to its home pool if the option `homing` allows it now. */
+static void pool_settle(struct sched_cluster *sc, uint32_t i)
 {
     if (is_away(&sc->machines[i]) && may_go_home(sc, i))
         cluster_pool_move(sc, i, sc->machines[i].home);
@@ -288,7 +291,7 @@ void cluster_pool_settle_all(struct sched_cluster *sc)
 {
     for (uint32_t i = 0; i < sc->options.machine_count && sc->away > 0; i++)
         if (in_trees(sc, i))
-            cluster_pool_settle(sc, i);
+            pool_settle(sc, i);
 }
 
 /* ---- sizes and pairs ---- */

@@ -117,14 +117,14 @@ static struct sched_action *action_add(struct sched_actions *out, enum sched_act
 static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_actions *out)
 {
     struct cluster_machine *machine = &sc->machines[i];
-    if (machine->told)
+    if (machine->move_reported)
         return;
-    machine->told = true;
-    sc->untold--;
-    if (machine->told_pool == machine->pool && machine->told_home == machine->home)
+    machine->move_reported = true;
+    sc->unreported_moves--;
+    if (machine->reported_pool == machine->pool && machine->reported_home == machine->home)
         return; /* moved and returned: nothing to report */
-    machine->told_pool = machine->pool;
-    machine->told_home = machine->home;
+    machine->reported_pool = machine->pool;
+    machine->reported_home = machine->home;
     struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
     action->machine = i;
     action->pool = machine->pool;
@@ -210,7 +210,7 @@ static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *r
 /* Reports moves and lost requests. Returns false when *out has `most` actions. */
 static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
 {
-    for (uint32_t i = 0; i < sc->options.machine_count && sc->untold > 0; i++) {
+    for (uint32_t i = 0; i < sc->options.machine_count && sc->unreported_moves > 0; i++) {
         if (out->count == most)
             return false;
         machine_tell(sc, i, out);
@@ -358,7 +358,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
     cluster_demand_arrived(sc, request);
     waiting_add(sc, id);
     if (request_possible(sc, request) && refuse_late(sc, id, out)) {
-        out->more = sc->untold > 0;
+        out->more = sc->unreported_moves > 0;
         return;
     }
     cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* keeps room for the refusal below */

@@ -50,7 +50,7 @@ struct homes {
 /* Returns false if no rate is known for one of the phases. */
 static bool homes_count(const struct sched_cluster *sc, struct homes *out)
 {
-    uint32_t told[2] = {0};
+    uint32_t known[2] = {0};
     double sum[2] = {0};
     *out = (struct homes){.count = {0}};
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
@@ -58,15 +58,15 @@ static bool homes_count(const struct sched_cluster *sc, struct homes *out)
         if (!set_has(&sc->open, i))
             continue;
         out->count[machine->home]++;
-        told[0] += machine->prompt_tokens_per_s > 0 ? 1 : 0;
-        told[1] += machine->output_tokens_per_s > 0 ? 1 : 0;
+        known[0] += machine->prompt_tokens_per_s > 0 ? 1 : 0;
+        known[1] += machine->output_tokens_per_s > 0 ? 1 : 0;
         sum[0] += machine->prompt_tokens_per_s;
         sum[1] += machine->output_tokens_per_s;
     }
-    if (told[0] == 0 || told[1] == 0)
+    if (known[0] == 0 || known[1] == 0)
         return false;
-    out->rate[POOL_PROMPT] = sum[0] / told[0];
-    out->rate[POOL_TOKEN] = sum[1] / told[1];
+    out->rate[POOL_PROMPT] = sum[0] / known[0];
+    out->rate[POOL_TOKEN] = sum[1] / known[1];
     return true;
 }
 

@@ -321,7 +321,8 @@ static bool route_found(struct seek *s, struct route *out)
     return complete(s, out);
 }
 
-bool cluster_route_covers(const struct sched_cluster *sc)
+/* True when machines may do work of the other phase because no other machine can. */
+static bool covers_other_phase(const struct sched_cluster *sc)
 {
     bool started = sc->paired || (sc->first_up_us >= 0 &&
                                   sc->now_us - sc->first_up_us >= sc->options.cover_after_us);
@@ -343,7 +344,7 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 {
     struct seek s = {.sc = sc,
                      .request = request,
-                     .flexible = (sc->options.adaptive && sc->paired) || cluster_route_covers(sc),
+                     .flexible = (sc->options.adaptive && sc->paired) || covers_other_phase(sc),
                      .thresholds = true,
                      .below = bound_of_all(sc)};
     if (route_found(&s, out))
@@ -357,7 +358,7 @@ enum route_result cluster_route_find(const struct sched_cluster *sc,
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request)
 {
     uint64_t total = request_tokens(request);
-    bool any = sc->options.adaptive || sc->options.unsplit || cluster_route_covers(sc);
+    bool any = sc->options.adaptive || sc->options.unsplit || covers_other_phase(sc);
     if (request->output_tokens == 0 && request->prompt_tokens > sc->alone_most[any])
         return false;
     if (any)
@@ -372,7 +373,7 @@ bool sched_cluster_ready(const struct sched_cluster *sc)
     if (sc->pair)
         return true;
     bool anybody = memcmp(&sc->open, &none, sizeof(none)) != 0;
-    return anybody && (sc->options.unsplit || cluster_route_covers(sc));
+    return anybody && (sc->options.unsplit || covers_other_phase(sc));
 }
 
 /* ---- deadlines ---- */

@@ -67,9 +67,9 @@ struct cluster_machine {
     bool known;
     bool busy; /* As SCHED_MACHINE_QUEUE reported. */
     /* No change of the machine's pools waits to be reported to the caller (SCHED_MOVED). */
-    bool told;
-    enum pool told_pool; /* Current pool that was reported to the caller last. */
-    enum pool told_home; /* Home pool that was reported to the caller last. */
+    bool move_reported;
+    enum pool reported_pool; /* Current pool that was reported to the caller last. */
+    enum pool reported_home; /* Home pool that was reported to the caller last. */
     enum pool home;
     enum pool pool;
     uint64_t kv_tokens;
@@ -112,8 +112,8 @@ struct sched_cluster {
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
     /* Counter of pool moves, which orders machines of equal load. */
     uint64_t moves;
-    uint32_t away;   /* Machines in the trees that are lent. */
-    uint32_t untold; /* Machines whose `told` is false. */
+    uint32_t away;             /* Machines in the trees that are lent. */
+    uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
     /* KV tokens of the largest known machine for prompts; UINT64_MAX = none known. */
     uint64_t prompt_tokens_most;
     /* KV tokens of the largest known machine for tokens; UINT64_MAX = none known. */
@@ -216,9 +216,7 @@ void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool poo
 /* Changes the home pool. The machine goes there at once if it has no work of the other phase, else
  * it stays mixed until that is done. */
 void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
-/* Returns the machine, or all lent machines, to the home pool if the option `homing` allows it now.
- */
-void cluster_pool_settle(struct sched_cluster *sc, uint32_t machine);
+/* Returns all lent machines to their home pools if the option `homing` allows it now. */
 void cluster_pool_settle_all(struct sched_cluster *sc);
 /* Computes the sizes of the largest machines again. Call after a change of the known machines,
  * their pools or sizes. */
@@ -257,9 +255,6 @@ bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster
  * first token would be too late even on an idle machine. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
-
-/* True when machines may do work of the other phase because no other machine can. */
-bool cluster_route_covers(const struct sched_cluster *sc);
 
 /* ---- repurpose.c ---- */
 

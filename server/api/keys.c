@@ -46,21 +46,20 @@ struct api_key_set {
 
 /* ---- the file ---- */
 
-struct place {
+struct file_entry {
     const char *path;
     size_t index;
     struct error *error;
 };
 
 /* Errors never quote a value: it might be a key in the wrong field. */
-static bool wrong(const struct place *place, const char *field, const char *want)
+static bool entry_refuse(const struct file_entry *at, const char *field, const char *want)
 {
-    error_set(place->error, ST_INVALID, "%s: /keys/%zu/%s: want %s", place->path, place->index,
-              field, want);
+    error_set(at->error, ST_INVALID, "%s: /keys/%zu/%s: want %s", at->path, at->index, field, want);
     return false;
 }
 
-static bool read_whole(const struct place *place, const json_t *value, const char *field,
+static bool read_whole(const struct file_entry *at, const json_t *value, const char *field,
                        int64_t least, int64_t most, int64_t *out)
 {
     if (json_is_integer(value) && json_integer_value(value) >= least &&
@@ -71,18 +70,20 @@ static bool read_whole(const struct place *place, const json_t *value, const cha
     char want[96];
     snprintf(want, sizeof(want), "a whole number from %lld to %lld", (long long)least,
              (long long)most);
-    return wrong(place, field, want);
+    return entry_refuse(at, field, want);
 }
 
-static bool read_bool(const struct place *place, const json_t *value, const char *field, bool *out)
+static bool read_bool(const struct file_entry *at, const json_t *value, const char *field,
+                      bool *out)
 {
     if (!json_is_boolean(value))
-        return wrong(place, field, "true or false");
+        return entry_refuse(at, field, "true or false");
     *out = json_is_true(value);
     return true;
 }
 
-static bool read_name(const struct place *place, const char *field, const json_t *value, char *out)
+static bool read_name(const struct file_entry *at, const char *field, const json_t *value,
+                      char *out)
 {
     const char *text = json_string_value(value);
     size_t length = text != NULL ? strlen(text) : 0;
@@ -90,12 +91,13 @@ static bool read_name(const struct place *place, const char *field, const json_t
     for (size_t i = 0; good && i < length; i++)
         good = text[i] > ' ' && text[i] < 127 && text[i] != '"' && text[i] != '\\';
     if (!good)
-        return wrong(place, field, "a name of 1 to 63 letters, digits and signs, without spaces");
+        return entry_refuse(at, field,
+                            "a name of 1 to 63 letters, digits and signs, without spaces");
     memcpy(out, text, length + 1);
     return true;
 }
 
-static bool read_key(const struct place *place, const json_t *value, uint8_t *hash_out)
+static bool read_key(const struct file_entry *at, const json_t *value, uint8_t *hash_out)
 {
     const char *text = json_string_value(value);
     size_t length = text != NULL ? strlen(text) : 0;
@@ -103,7 +105,7 @@ static bool read_key(const struct place *place, const json_t *value, uint8_t *ha
     for (size_t i = 0; good && i < length; i++)
         good = text[i] > ' ' && text[i] < 127;
     if (!good)
-        return wrong(place, "key", "16 to 512 letters, digits and signs, without spaces");
+        return entry_refuse(at, "key", "16 to 512 letters, digits and signs, without spaces");
     secret_hash(text, length, hash_out);
     return true;
 }
@@ -115,7 +117,7 @@ static int hex_digit(char c)
     return at != NULL ? (int)(at - digits) : -1;
 }
 
-static bool read_sha256(const struct place *place, const json_t *value, uint8_t *hash_out)
+static bool read_sha256(const struct file_entry *at, const json_t *value, uint8_t *hash_out)
 {
     const char *text = json_string_value(value);
     bool good = text != NULL && strlen(text) == 2 * SECRET_HASH_BYTES;
@@ -125,44 +127,44 @@ static bool read_sha256(const struct place *place, const json_t *value, uint8_t 
         good = high >= 0 && low >= 0;
         hash_out[i] = (uint8_t)(high * 16 + low);
     }
-    return good || wrong(place, "sha256", "64 hexadecimal digits");
+    return good || entry_refuse(at, "sha256", "64 hexadecimal digits");
 }
 
-static bool read_field(const struct place *place, const char *field, const json_t *value,
+static bool read_field(const struct file_entry *at, const char *field, const json_t *value,
                        struct api_key_rules *rules, uint8_t *hash_out)
 {
     int64_t number = 0;
     bool good = true;
     if (strcmp(field, "name") == 0)
-        return read_name(place, field, value, rules->name);
+        return read_name(at, field, value, rules->name);
     if (strcmp(field, "cache_group") == 0)
-        return read_name(place, field, value, rules->cache_group);
+        return read_name(at, field, value, rules->cache_group);
     if (strcmp(field, "key") == 0)
-        return read_key(place, value, hash_out);
+        return read_key(at, value, hash_out);
     if (strcmp(field, "sha256") == 0)
-        return read_sha256(place, value, hash_out);
+        return read_sha256(at, value, hash_out);
     if (strcmp(field, "admin") == 0)
-        return read_bool(place, value, field, &rules->admin);
+        return read_bool(at, value, field, &rules->admin);
     if (strcmp(field, "metrics") == 0)
-        return read_bool(place, value, field, &rules->metrics);
+        return read_bool(at, value, field, &rules->metrics);
     if (strcmp(field, "weight") == 0) {
-        good = read_whole(place, value, field, 1, LIMIT_WEIGHT, &number);
+        good = read_whole(at, value, field, 1, LIMIT_WEIGHT, &number);
         rules->weight = (uint32_t)number;
     } else if (strcmp(field, "requests_max") == 0) {
-        good = read_whole(place, value, field, 0, IN_FLIGHT_MAX, &number);
+        good = read_whole(at, value, field, 0, IN_FLIGHT_MAX, &number);
         rules->requests_max = (uint32_t)number;
     } else if (strcmp(field, "tokens_per_minute") == 0) {
-        good = read_whole(place, value, field, 0, TOKENS_MINUTE_MAX, &number);
+        good = read_whole(at, value, field, 0, TOKENS_MINUTE_MAX, &number);
         rules->tokens_per_minute = (uint64_t)number;
     } else if (strcmp(field, "priority_best") == 0) {
-        good = read_whole(place, value, field, -LIMIT_PRIORITY, LIMIT_PRIORITY, &number);
+        good = read_whole(at, value, field, -LIMIT_PRIORITY, LIMIT_PRIORITY, &number);
         rules->priority_best = (int32_t)number;
     } else {
         char shown[32];
         snprintf(shown, sizeof(shown), "%.24s", field);
-        return wrong(place, shown,
-                     "one of name, key, sha256, weight, requests_max, tokens_per_minute, "
-                     "priority_best, metrics, admin, cache_group");
+        return entry_refuse(at, shown,
+                            "one of name, key, sha256, weight, requests_max, tokens_per_minute, "
+                            "priority_best, metrics, admin, cache_group");
     }
     return good;
 }
@@ -176,28 +178,28 @@ static uint64_t name_hash(const char *name)
     return hash != 0 ? hash : 1;
 }
 
-static bool read_entry(const struct place *place, json_t *object, struct api_key_set *set)
+static bool read_entry(const struct file_entry *at, json_t *object, struct api_key_set *set)
 {
     struct api_key_rules rules = {.weight = 1};
     uint8_t hash[SECRET_HASH_BYTES] = {0};
     const char *field;
     json_t *value;
     if (!json_is_object(object))
-        return wrong(place, "", "an object");
+        return entry_refuse(at, "", "an object");
     json_object_foreach(object, field, value)
     {
-        if (!read_field(place, field, value, &rules, hash))
+        if (!read_field(at, field, value, &rules, hash))
             return false;
     }
     if (rules.name[0] == 0)
-        return wrong(place, "name", "one: it stands in logs and metrics");
+        return entry_refuse(at, "name", "one: it stands in logs and metrics");
     if ((json_object_get(object, "key") != NULL) == (json_object_get(object, "sha256") != NULL))
-        return wrong(place, "key", "either key or sha256");
+        return entry_refuse(at, "key", "either key or sha256");
     for (uint32_t i = 0; i < set->count; i++) {
         if (strcmp(set->keys[i].rules.name, rules.name) == 0)
-            return wrong(place, "name", "another one: an earlier key has it");
+            return entry_refuse(at, "name", "another one: an earlier key has it");
         if (secret_equal(set->keys[i].hash, hash, sizeof(hash)))
-            return wrong(place, "key", "another one: an earlier entry has it");
+            return entry_refuse(at, "key", "another one: an earlier entry has it");
     }
     rules.name_hash = name_hash(rules.name);
     memcpy(set->keys[set->count].hash, hash, sizeof(hash));
@@ -216,8 +218,8 @@ static enum status read_entries(const char *path, json_t *root, struct api_key_s
         return error_set(error, ST_INVALID, "%s: /keys has %zu entries: want 1 to %d", path,
                          json_array_size(list), LIMIT_API_KEYS);
     for (size_t i = 0; i < json_array_size(list); i++) {
-        struct place place = {path, i, error};
-        if (!read_entry(&place, json_array_get(list, i), set))
+        struct file_entry at = {path, i, error};
+        if (!read_entry(&at, json_array_get(list, i), set))
             return ST_INVALID;
     }
     return ST_OK;
@@ -308,16 +310,16 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
         if (e != NULL)
             entry_set(e, set, i);
     }
-    uint32_t place = 0;
+    uint32_t at = 0;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
         if (placed[i])
             continue;
-        while (place < PLACES && !unused(&keys->entries[place]))
-            place++;
-        if (place == PLACES) /* the key does not fit: its clients get 401 until the next reload */
+        while (at < PLACES && !unused(&keys->entries[at]))
+            at++;
+        if (at == PLACES) /* the key does not fit: its clients get 401 until the next reload */
             break;
-        keys->entries[place] = (struct entry){0};
-        entry_set(&keys->entries[place], set, i);
+        keys->entries[at] = (struct entry){0};
+        entry_set(&keys->entries[at], set, i);
     }
     api_key_set_free(set);
 }
@@ -368,8 +370,8 @@ static struct entry *entry_at(struct api_keys *keys, uint32_t key)
     return key < PLACES ? &keys->entries[key] : NULL;
 }
 
-static bool over(struct entry *e, struct api_error *error, double wait_us, const char *what,
-                 unsigned long long limit)
+static bool limit_refuse(struct entry *e, struct api_error *error, double wait_us, const char *what,
+                         unsigned long long limit)
 {
     e->counts.refused++;
     api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s", e->rules.name, limit,
@@ -420,9 +422,10 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
     uint64_t rate = e->rules.tokens_per_minute;
     tokens_fill(e, now_us);
     if (e->rules.requests_max > 0 && e->counts.in_flight + answers > e->rules.requests_max)
-        return over(e, error, 0, "answers in flight", e->rules.requests_max);
+        return limit_refuse(e, error, 0, "answers in flight", e->rules.requests_max);
     if (rate > 0 && e->tokens < 1)
-        return over(e, error, (1 - e->tokens) * MINUTE_US / (double)rate, "tokens a minute", rate);
+        return limit_refuse(e, error, (1 - e->tokens) * MINUTE_US / (double)rate, "tokens a minute",
+                            rate);
     e->tokens -= (double)prompt_tokens;
     e->counts.in_flight += answers;
     e->counts.requests += answers;

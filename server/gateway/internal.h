@@ -110,9 +110,6 @@ struct sched_cluster_options gateway_sched_options(const struct gateway *g,
 /* Gives the event to the version's scheduler and carries out the actions. */
 void gateway_schedule(struct gateway *g, const struct gateway_version *version,
                       const struct sched_event *event);
-/* Carries out the actions, and asks the scheduler for further ones until there are none. */
-void gateway_actions_do(struct gateway *g, const struct gateway_version *version,
-                        struct sched_actions *actions, int64_t now_us);
 extern const struct requests_events gateway_requests_events;
 /* Schedules the arrived requests. Returns when the scheduler needs SCHED_TICK; INT64_MAX = never.
  */

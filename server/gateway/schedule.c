@@ -100,8 +100,8 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     }
 }
 
-void gateway_actions_do(struct gateway *g, const struct gateway_version *version,
-                        struct sched_actions *actions, int64_t now_us)
+static void actions_do(struct gateway *g, const struct gateway_version *version,
+                       struct sched_actions *actions, int64_t now_us)
 {
     for (;;) {
         for (uint32_t i = 0; i < actions->count; i++)
@@ -119,7 +119,7 @@ void gateway_schedule(struct gateway *g, const struct gateway_version *version,
     struct sched_actions actions;
     sched_cluster_event(version->scheduler, event, &actions);
     gateway_event(g, version, event->now_us, event, &actions);
-    gateway_actions_do(g, version, &actions, event->now_us);
+    actions_do(g, version, &actions, event->now_us);
 }
 
 /* ---- events ---- */
@@ -285,7 +285,7 @@ static void version_configure(struct gateway *g, const struct gateway_version *v
     enum status status = sched_cluster_configure(version->scheduler, &options, now, &actions);
     assert(status == ST_OK); /* because the counts have not changed */
     gateway_event_configure(g, version, now, &options, &actions);
-    gateway_actions_do(g, version, &actions, now);
+    actions_do(g, version, &actions, now);
 }
 
 void gateway_scheduler_configure(struct gateway *g)

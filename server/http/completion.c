@@ -573,19 +573,19 @@ bool completion_finished(const struct completion *c)
 
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
-    *bytes_out = c->out.bytes - c->taken;
-    return c->out.data + c->taken;
+    *bytes_out = c->out.bytes - c->handed_bytes;
+    return c->out.data + c->handed_bytes;
 }
 
 void completion_taken(struct completion *c, size_t bytes)
 {
-    c->taken += bytes;
-    assert(c->taken <= c->out.bytes);
-    if (c->taken == c->out.bytes || c->taken > COMPACT_BYTES) {
-        c->removed_bytes += c->taken;
-        c->out.bytes -= c->taken;
-        memmove(c->out.data, c->out.data + c->taken, c->out.bytes);
-        c->taken = 0;
+    c->handed_bytes += bytes;
+    assert(c->handed_bytes <= c->out.bytes);
+    if (c->handed_bytes == c->out.bytes || c->handed_bytes > COMPACT_BYTES) {
+        c->removed_bytes += c->handed_bytes;
+        c->out.bytes -= c->handed_bytes;
+        memmove(c->out.data, c->out.data + c->handed_bytes, c->out.bytes);
+        c->handed_bytes = 0;
     }
 }
 

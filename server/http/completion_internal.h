@@ -60,8 +60,8 @@ struct completion {
     struct api_error error; /* status 0 = none. */
     struct text out;
     struct text scratch;    /* Text of one token. */
-    size_t taken;           /* Bytes of `out` that were taken. */
-    uint64_t removed_bytes; /* Bytes that were taken and removed from `out`. */
+    size_t handed_bytes;    /* Bytes of `out` that were handed to HTTP. */
+    uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `out`. */
 };
 
 /* --- completion_write.c --- */

@@ -93,6 +93,13 @@ void http_exchange_gone(struct exchange *x)
     http_exchange_resume(x);
 }
 
+/* Frees the body: it has been parsed, or will not be. */
+static void body_free(struct exchange *x)
+{
+    x->http->bodies_bytes -= x->body.bytes;
+    text_done(&x->body);
+}
+
 enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
 {
     struct http *h = x->http;
@@ -113,7 +120,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     }
     if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
         return http_answer_error(x, &error);
-    http_body_free(x);
+    body_free(x);
     if (request.model != NULL && request.model[0] != 0 &&
         strcmp(request.model, h->completions.model->name) != 0) {
         api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
@@ -153,17 +160,11 @@ static void request_id_set(struct exchange *x)
     snprintf(x->request_id, sizeof(x->request_id), "req-%016llx", (unsigned long long)id[0]);
 }
 
-void http_body_free(struct exchange *x)
-{
-    x->http->bodies_bytes -= x->body.bytes;
-    text_done(&x->body);
-}
-
 /* Refuses a request whose body is still arriving: what is there is freed, and the rest is dropped.
  */
 static void refuse_rest(struct exchange *x, const struct api_error *error)
 {
-    http_body_free(x);
+    body_free(x);
     x->refusal = malloc(sizeof(*x->refusal));
     if (x->refusal != NULL)
         *x->refusal = *error;
@@ -194,7 +195,6 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
-    h->open_requests++;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
@@ -257,7 +257,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
         return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
     enum MHD_Result result = x->route->answer(x);
-    http_body_free(x);
+    body_free(x);
     return result;
 }
 
@@ -281,11 +281,10 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
         http_client_request_set(x->client, NULL);
     if (x->code != 0)
         metrics_http_done(h->options.metrics, x->code);
-    http_body_free(x);
+    body_free(x);
     free(x->refusal);
     if (x->key != API_KEY_NONE)
         api_keys_release(h->options.keys, x->key);
-    h->open_requests--;
     if (x->answers)
         h->open_answers--;
     free(x);

@@ -254,26 +254,6 @@ uint32_t http_open_answers(const struct http *h)
     return h->open_answers;
 }
 
-uint32_t http_open_requests(const struct http *h)
-{
-    return h->open_requests;
-}
-
-uint64_t http_unread_bytes(const struct http *h)
-{
-    return h->unread_bytes;
-}
-
-uint32_t http_clients_open_count(const struct http *h)
-{
-    return http_clients_count(h->clients);
-}
-
-uint64_t http_body_bytes(const struct http *h)
-{
-    return h->bodies_bytes;
-}
-
 int http_fd(struct http *h)
 {
     return h->epoll;

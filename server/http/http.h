@@ -63,15 +63,6 @@ uint32_t http_open_answers(const struct http *h);
 
 /* Accepts no more connections; open ones continue. */
 void http_quiesce(struct http *h);
-/* Requests that are not fully answered. */
-uint32_t http_open_requests(const struct http *h);
-
-/* Open connections, without those that are being closed. */
-uint32_t http_clients_open_count(const struct http *h);
-/* Bytes of all answers that clients have not read yet. */
-uint64_t http_unread_bytes(const struct http *h);
-/* Bytes of all request bodies that have not been parsed yet. */
-uint64_t http_body_bytes(const struct http *h);
 
 /* Put the descriptor into the event loop (level-triggered). Call http_turn when it is readable,
  * after every gateway_turn, and after the time that http_turn returned (milliseconds; -1 = only

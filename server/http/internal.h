@@ -1,7 +1,7 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
  * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c
- * (endpoints) and admin.c (endpoints under /admin). No other file includes it. Everything runs on
- * the gateway's loop thread. */
+ * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
+ * read the counters of struct http. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -20,8 +20,7 @@ struct http {
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that clients are told about. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
-    uint32_t open_requests;
-    uint32_t open_answers; /* Open requests that are completions. */
+    uint32_t open_answers;    /* Completions whose clients have not yet got everything. */
     struct http_clients *clients;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
@@ -103,8 +102,6 @@ void http_answer_backlog_check(struct exchange *exchange);
 /* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
 void http_answers_check(struct http *h);
 
-/* Frees the body: it has been parsed, or will not be. */
-void http_body_free(struct exchange *exchange);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
 enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
 

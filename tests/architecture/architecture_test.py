@@ -5,10 +5,14 @@ Method: reads every C file under the source root (argument, or CLEAVE_SOURCE) an
 - an #include "folder/file.h" that MAY_INCLUDE does not allow (a folder includes only folders above it in the table),
 - an #include "…" that names no file of the tree (tests may name a helper beside them), or a header without a guard of its own name,
 - a file over 800 lines, or a header over 150 (a warning only: a long contract can be right),
-- a struct typedef ending in _t, a log call in a folder below machine/, and a cycle of includes.
+- a struct typedef ending in _t, a log call in a folder below machine/, and a cycle of includes,
+- a function in a product header that no product code calls outside the file that defines it. What only that file calls is
+  static (a function that tests call, too, may stay), what nothing but tests calls does not belong in the product
+  (FOR_TESTS lists the exceptions with their reasons).
 Then plants one violation of each rule in a scratch tree and checks that it is seen: a test that cannot
 fail proves nothing.
 """
+import collections
 import os
 import re
 import sys
@@ -77,12 +81,28 @@ FORBIDDEN_SYSTEM = {
 # All other folders return a status and an error text.
 MAY_LOG = {"common", "machine", "machine/executor", "server", "server/api", "server/metrics", "server/gateway", "server/http",
            "server/fleet", "bench", "tests", "main.c"}
+# Functions that only tests call, and why they are in the product.
+FOR_TESTS = {
+    "config_print_reference": "test_config writes docs/configuration.md with it, and compares",
+    "http_clients_count": "tests of the limits count the connections that are open",
+    "model_file_gguf": "tests compute with the weights of a file, without the code under test",
+    "model_file_open_memory": "parsers are fuzzed and tested with bytes in memory",
+    "model_file_open_parts": "parsers are fuzzed and tested with bytes in memory",
+    "partition_cluster_parse": "parsers are fuzzed and tested with bytes in memory",
+    "profile_parse": "parsers are fuzzed and tested with bytes in memory",
+    "wait_time_set": "test_wait replaces the clock of the waiting backend",
+}
 FILE_LINES_MAX = 800
 HEADER_LINES_USUAL = 150
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 STRUCT_T = re.compile(r"\btypedef\s+(?:struct|enum|union)\b\s*\w*\s*(?:\{[^}]*\})?\s*(\w+_t)\s*;")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+TEXT = re.compile(r'"(?:\\.|[^"\\\n])*"')
+# A prototype at the beginning of a line, and the beginning of a function's definition.
+PROTOTYPE = re.compile(r"^(?!static|typedef|return)[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)[^;{}()]*;", re.M)
+DEFINITION = re.compile(r"^[a-z][\w *]*?[ *]([a-z]\w*)\([^;{}]*\)\s*\{", re.M)
+WORD = re.compile(r"\b[a-z]\w*\b")
 
 
 def sources(root):
@@ -183,7 +203,37 @@ def find_cycle(texts):
     return next((cycle for cycle in map(visit, sorted(graph)) if cycle), None)
 
 
-def check_tree(root):
+def check_callers(texts, exceptions):
+    """Yields a message for each function of a product header that has no caller in another product file, and for each
+    exception that is not needed."""
+    code = {path: TEXT.sub('""', COMMENT.sub(" ", text)) for path, text in texts.items()}
+    in_headers, found, needed = {}, {}, set()
+    for path, text in code.items():
+        if path.endswith(".h"):
+            for name in PROTOTYPE.findall(text):
+                if owner(path) != "tests":
+                    in_headers.setdefault(name, path)
+            text = PROTOTYPE.sub("", text)
+        defines = set(DEFINITION.findall(text))
+        for name, count in collections.Counter(WORD.findall(text)).items():
+            found.setdefault(name, []).append((path, name in defines, count))
+    for name, header_path in sorted(in_headers.items()):
+        uses = found.get(name, [])
+        if any(owner(path) != "tests" and not defines for path, defines, _ in uses):
+            continue  # the product calls it, or names it in a table
+        inside = any(owner(path) != "tests" and defines and count > 1 for path, defines, count in uses)
+        tested = any(owner(path) == "tests" for path, _, _ in uses)
+        if inside and not tested:
+            yield f"{header_path}: {name} is called only in the file that defines it: make it static"
+        elif not inside and name in exceptions:
+            needed.add(name)
+        elif not inside:
+            yield f"{header_path}: no product code calls {name}"
+    for name in sorted(set(exceptions) - needed):
+        yield f"FOR_TESTS: {name} needs no exception"
+
+
+def check_tree(root, exceptions):
     texts = {}
     for path in sources(root):
         with open(os.path.join(root, path), encoding="utf-8") as file:
@@ -192,6 +242,7 @@ def check_tree(root):
     cycle = find_cycle(texts)
     if cycle:
         found.append((True, "headers include each other: " + " > ".join(cycle)))
+    found += [(True, message) for message in check_callers(texts, exceptions)]
     return [m for is_error, m in found if is_error], [m for is_error, m in found if not is_error], len(texts)
 
 
@@ -218,9 +269,21 @@ PLANTED = [  # (what must be said, the files of the scratch tree)
     ("headers include each other", {"model/file/a.h": header("model/file/a.h", '#include "model/file/b.h"\n'),
                                     "model/file/b.h": header("model/file/b.h", '#include "model/file/a.h"\n')}),
 ]
+PLANTED += [
+    ("no product code calls kv_seen", {"kvcache/a.h": header("kvcache/a.h", "int kv_seen(void);\n"),
+                                       "kvcache/a.c": "/* kv_seen */\nint kv_seen(void)\n{\n    return 0;\n}\n",
+                                       "tests/a.c": "int main(void)\n{\n    return kv_seen();\n}\n"}),
+    ("kv_seen is called only in the file", {"kvcache/a.h": header("kvcache/a.h", "int kv_seen(int a,\n            int b);\n"),
+                                            "kvcache/a.c": "int kv_seen(int a,\n            int b)\n{\n    return a + b;\n}\n"
+                                                           "static int f(void)\n{\n    return kv_seen(1, 2);\n}\n"}),
+]
 CLEAN = {"common/a.h": header("common/a.h"), "compute/a.h": header("compute/a.h", '#include "common/a.h"\n'),
          "server/a.c": '#include "common/a.h"\n#include <time.h>\n/* log_info(…) */\n',
-         "main.c": '#include "compute/a.h"\n', "kvcache/a.c": "typedef uint32_t kv_block_id;\n"}
+         "main.c": '#include "compute/a.h"\n', "kvcache/a.c": "typedef uint32_t kv_block_id;\n",
+         "kvcache/b.h": header("kvcache/b.h", "int kv_called(void);\nint kv_tested(void);\n"),
+         "kvcache/b.c": "int kv_tested(void)\n{\n    return 0;\n}\nint kv_called(void)\n{\n    return kv_tested();\n}\n",
+         "kvcache/d.c": "static int f(void)\n{\n    return kv_called();\n}\n",
+         "tests/b.c": "int main(void)\n{\n    return kv_tested();\n}\n"}
 
 
 def check_planted(files):
@@ -229,7 +292,7 @@ def check_planted(files):
             os.makedirs(os.path.dirname(os.path.join(root, path)) or root, exist_ok=True)
             with open(os.path.join(root, path), "w", encoding="utf-8") as file:
                 file.write(text)
-        return check_tree(root)[0]
+        return check_tree(root, {})[0]
 
 
 def check_itself():
@@ -238,12 +301,15 @@ def check_itself():
         errors = check_planted(files)
         if len(errors) != 1 or wanted not in errors[0]:
             failures.append(f"self-check: want one error with '{wanted}', got {errors}")
+    stale = list(check_callers({}, {"kv_gone": "a reason"}))
+    if stale != ["FOR_TESTS: kv_gone needs no exception"]:
+        failures.append(f"self-check: want a message about the exception kv_gone, got {stale}")
     return failures
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.environ["CLEAVE_SOURCE"]
-    errors, warnings, count = check_tree(root)
+    errors, warnings, count = check_tree(root, FOR_TESTS)
     errors += check_itself()
     for message in warnings:
         print(f"warning: {message}")

@@ -466,7 +466,7 @@ static enum status fake_poll(void *self, enum device_direction direction, uint64
     return status;
 }
 
-static void fake_wake(void *self, enum device_direction direction)
+static void fake_signal_when_done(void *self, enum device_direction direction)
 {
     struct fake_memory *fake = self;
     struct queue *queue = &fake->queues[direction];
@@ -495,7 +495,7 @@ static const struct device_memory_ops fake_ops = {
     .host_free = fake_host_free,
     .copy = fake_copy,
     .poll = fake_poll,
-    .wake = fake_wake,
+    .signal_when_done = fake_signal_when_done,
     .fd = fake_fd,
     .room = fake_room,
 };
@@ -507,7 +507,7 @@ static const struct device_memory_ops fake_sharing_ops = {
     .host_free = fake_host_free,
     .copy = fake_copy,
     .poll = fake_poll,
-    .wake = fake_wake,
+    .signal_when_done = fake_signal_when_done,
     .fd = fake_fd,
     .room = fake_room,
     .share = fake_share,

@@ -361,7 +361,7 @@ static void wait_copy(const struct device_memory *memory, enum device_direction 
     struct pollfd readable = {.fd = memory->ops->fd(memory->self), .events = POLLIN};
     struct error error = {.text = ""};
     uint64_t done = 0, news;
-    memory->ops->wake(memory->self, direction);
+    memory->ops->signal_when_done(memory->self, direction);
     CHECK(poll(&readable, 1, 10000) == 1);
     CHECK(read(readable.fd, &news, sizeof(news)) == sizeof(news));
     CHECKF(memory->ops->poll(memory->self, direction, &done, &error) == ST_OK, "%s", error.text);

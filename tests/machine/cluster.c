@@ -218,7 +218,7 @@ static void stages_start(struct cluster *c, uint32_t machine)
         struct stage **stage = &c->stages[c->stage_count];
         const struct stage_options options = {.config = &c->config,
                                               .machine = c->config.machines[machine].name,
-                                              .place = i,
+                                              .process = i,
                                               .transport = c->options.transport,
                                               .compute = compute_of(machine),
                                               .clock = &c->clock};
@@ -313,7 +313,7 @@ void cluster_close(struct cluster *c)
 {
     struct error error;
     for (uint32_t i = 0; i < c->options.machine_count; i++) {
-        const struct kv_pool *kv = machine_kv(c->machines[i]);
+        const struct kv_pool *kv = c->machines[i]->kv;
         CHECKF(machine_kv_check(c->machines[i], &error), "m%u: %s", i, error.text);
         CHECKF(kv_pool_available(kv) == kv_pool_block_count(kv),
                "m%u: %u of %u blocks are free or cached", i, kv_pool_available(kv),
@@ -430,8 +430,7 @@ void cluster_finish(struct cluster *c)
 static bool all_free(const struct cluster *c)
 {
     for (uint32_t i = 0; i < c->options.machine_count; i++)
-        if (kv_pool_available(machine_kv(c->machines[i])) !=
-            kv_pool_block_count(machine_kv(c->machines[i])))
+        if (kv_pool_available(c->machines[i]->kv) != kv_pool_block_count(c->machines[i]->kv))
             return false;
     return true;
 }

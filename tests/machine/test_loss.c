@@ -26,7 +26,7 @@ static struct transport_peer *link_of(struct cluster *c, uint32_t from, uint32_t
 
 static uint32_t blocks_free(const struct cluster *c, uint32_t machine)
 {
-    return kv_pool_available(machine_kv(c->machines[machine]));
+    return kv_pool_available(c->machines[machine]->kv);
 }
 
 static void serve(struct cluster *c, struct reference *reference, uint32_t count)
@@ -47,7 +47,7 @@ static void begin_transfers(struct cluster *c, uint32_t count)
 {
     const struct sampling sampling = cluster_sampling(10);
     uint32_t first = c->request_count;
-    transport_loopback_hold(machine_transport(c->machines[0]), link_of(c, 0, 1), true);
+    transport_loopback_hold(c->machines[0]->transport, link_of(c, 0, 1), true);
     for (uint32_t i = 0; i < count; i++)
         cluster_submit(c, prompt + i, 100, &sampling, 0, 1, (uint8_t)(1 + i % 2), false);
     for (uint32_t i = first; i < first + count; i++)
@@ -70,7 +70,7 @@ static uint32_t blocks_to_write(const struct cluster *c, uint32_t first)
 
 static void check_loss(struct cluster *c, struct reference *reference, bool dark)
 {
-    struct transport *transport = machine_transport(c->machines[0]);
+    struct transport *transport = c->machines[0]->transport;
     uint32_t first = c->request_count;
     begin_transfers(c, 4);
     cluster_still(c, true);
@@ -92,12 +92,12 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
               strstr(c->requests[i].failed_text, "m0 is gone") != NULL);
     }
     printf("failed: %s\n", c->requests[first].failed_text);
-    CHECK(blocks_free(c, 0) == kv_pool_block_count(machine_kv(c->machines[0])));
+    CHECK(blocks_free(c, 0) == kv_pool_block_count(c->machines[0]->kv));
     /* A late write may still land on the token machine: its blocks are held for a moment. */
-    CHECK(kv_pool_count(machine_kv(c->machines[1]), KV_QUARANTINED) == blocks_to_write(c, first));
+    CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_skip(c, 900000);
     cluster_turn(c, 0);
-    CHECK(kv_pool_count(machine_kv(c->machines[1]), KV_QUARANTINED) == blocks_to_write(c, first));
+    CHECK(kv_pool_count(c->machines[1]->kv, KV_QUARANTINED) == blocks_to_write(c, first));
     cluster_wait_free(c, 2);
     cluster_still(c, false);
     while (!c->links[0][1])
@@ -108,7 +108,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
 static void check_unlinked(struct cluster *c)
 {
     const struct sampling sampling = cluster_sampling(10);
-    transport_loopback_drop(machine_transport(c->machines[0]), link_of(c, 0, 1));
+    transport_loopback_drop(c->machines[0]->transport, link_of(c, 0, 1));
     while (c->links[0][1])
         cluster_turn(c, 0);
     uint32_t first = c->request_count;
@@ -150,7 +150,7 @@ static void check_lease(struct cluster *c)
     cluster_skip(c, 59000000);
     cluster_turn(c, 0);
     cluster_turn(c, 0);
-    CHECK(!request->failed && blocks_free(c, 1) < kv_pool_block_count(machine_kv(c->machines[1])));
+    CHECK(!request->failed && blocks_free(c, 1) < kv_pool_block_count(c->machines[1]->kv));
     cluster_skip(c, 1100000);
     for (uint32_t turns = 0; turns < 5; turns++)
         cluster_turn(c, 1);

@@ -44,21 +44,21 @@ static enum status plan(const char *pool, const char *stages, uint32_t layers, u
  * asked when it is done; results are one process's. */
 static void check_gives(const struct stage_plan *p, uint32_t path)
 {
-    const uint64_t places = stage_plan_places(p, path);
+    const uint64_t processes = stage_plan_processes(p, path);
     const uint64_t enders = stage_plan_enders(p, path);
     uint32_t samplers = 0;
-    CHECK((enders & ~places) == 0);
-    for (uint32_t i = 0; i < p->place_count; i++) {
+    CHECK((enders & ~processes) == 0);
+    for (uint32_t i = 0; i < p->process_count; i++) {
         uint32_t to = 0, from = 0;
-        if ((places >> i & 1) == 0)
+        if ((processes >> i & 1) == 0)
             continue;
-        for (uint32_t j = 0; j < p->place_count; j++) {
-            if ((places >> j & 1) == 0)
+        for (uint32_t j = 0; j < p->process_count; j++) {
+            if ((processes >> j & 1) == 0)
                 continue;
             to += stage_plan_gives(p, i, j);
             from += stage_plan_gives(p, j, i);
         }
-        CHECK(from == (p->places[i].stage > 0 ? 1 : 0) && ((enders >> i & 1) != 0) == (to == 0));
+        CHECK(from == (p->processes[i].stage > 0 ? 1 : 0) && ((enders >> i & 1) != 0) == (to == 0));
         samplers += stage_plan_samples(p, i);
         CHECK(!stage_plan_samples(p, i) || (enders >> i & 1) != 0);
     }
@@ -69,13 +69,14 @@ static void check_gives(const struct stage_plan *p, uint32_t path)
 static void check_whole(const struct stage_plan *p, uint32_t layers)
 {
     uint32_t end = 0;
-    CHECK(p->places[0].first_layer == 0 && p->places[p->place_count - 1].last_layer == layers);
-    for (uint32_t i = 0; i < p->place_count; i++) {
-        const struct stage_place *at = &p->places[i];
+    CHECK(p->processes[0].first_layer == 0 &&
+          p->processes[p->process_count - 1].last_layer == layers);
+    for (uint32_t i = 0; i < p->process_count; i++) {
+        const struct stage_plan_process *at = &p->processes[i];
         CHECK(at->last_layer > at->first_layer && at->paths != 0);
         CHECK(at->shard.rank == at->config.rank && at->shard.ranks == at->config.ranks);
         if (at->shard.rank > 0) {
-            const struct stage_place *before = &p->places[i - 1];
+            const struct stage_plan_process *before = &p->processes[i - 1];
             CHECK(before->shard.rank + 1 == at->shard.rank && before->paths == at->paths &&
                   before->stage == at->stage && before->replica == at->replica &&
                   before->first_layer == at->first_layer && before->last_layer == at->last_layer);
@@ -83,20 +84,21 @@ static void check_whole(const struct stage_plan *p, uint32_t layers)
             CHECK(at->first_layer == end);
             end = at->last_layer;
         } else {
-            CHECK(at->first_layer == p->places[i - 1].first_layer && at->last_layer == end);
+            CHECK(at->first_layer == p->processes[i - 1].first_layer && at->last_layer == end);
         }
     }
     for (uint32_t path = 0; path < p->paths.path_count; path++) {
         for (uint32_t stage = 0; stage < p->stage_count; stage++) {
             uint32_t found = 0, ranks = 0;
-            for (uint32_t i = 0; i < p->place_count; i++) {
-                if (p->places[i].stage != stage || (p->places[i].paths >> path & 1) == 0)
+            for (uint32_t i = 0; i < p->process_count; i++) {
+                if (p->processes[i].stage != stage || (p->processes[i].paths >> path & 1) == 0)
                     continue;
-                ranks = p->places[i].shard.ranks;
-                CHECK(p->places[i].shard.rank == found);
+                ranks = p->processes[i].shard.ranks;
+                CHECK(p->processes[i].shard.rank == found);
                 found++;
             }
-            CHECKF(found == ranks, "path %u has %u places in stage %u", path, found, stage);
+            CHECKF(found == ranks, "path %u has %u stage processes in stage %u", path, found,
+                   stage);
         }
         check_gives(p, path);
     }
@@ -116,9 +118,9 @@ static void test_even(void)
             /* The vocabulary is free on a prompt machine. */
             CHECK(plan("prompt", number, layers, 49152, &p, &error) == ST_OK);
             check_whole(&p, layers);
-            CHECK(p.place_count == count && p.stage_count == count && p.paths.path_count == 1);
+            CHECK(p.process_count == count && p.stage_count == count && p.paths.path_count == 1);
             for (uint32_t i = 0; i < count; i++) {
-                uint32_t has = p.places[i].last_layer - p.places[i].first_layer;
+                uint32_t has = p.processes[i].last_layer - p.processes[i].first_layer;
                 least = has < least ? has : least;
                 most = has > most ? has : most;
             }
@@ -128,15 +130,15 @@ static void test_even(void)
         }
     /* 28.3 million weights in the vocabulary, 3.5 in a layer: as 8 of them. */
     CHECK(plan("token", "2", 30, 49152, &p, &error) == ST_OK);
-    CHECK(p.places[0].last_layer == 19);
+    CHECK(p.processes[0].last_layer == 19);
     CHECK(plan("mixed", "2", 30, 49152, &p, &error) == ST_OK);
-    CHECK(p.places[0].last_layer == 19);
+    CHECK(p.processes[0].last_layer == 19);
     CHECK(plan("token", "2", 30, 0, &p, &error) == ST_OK);
-    CHECK(p.places[0].last_layer == 15);
+    CHECK(p.processes[0].last_layer == 15);
     CHECK(plan("token", "1", 30, 49152, &p, &error) == ST_OK);
-    CHECK(p.place_count == 0);
+    CHECK(p.process_count == 0);
     CHECK(plan("token", "[{}]", 30, 49152, &p, &error) == ST_OK); /* a process of its own */
-    CHECK(p.place_count == 1 && p.batches_in_flight == 1);
+    CHECK(p.process_count == 1 && p.batches_in_flight == 1);
     check_whole(&p, 30);
 }
 
@@ -150,20 +152,21 @@ static void test_named(void)
                "\"22-29\"}]",
                30, 49152, &p, &error) == ST_OK);
     check_whole(&p, 30);
-    CHECK(p.stage_count == 3 && p.places[1].config.threads == 3 && p.places[2].first_layer == 22);
+    CHECK(p.stage_count == 3 && p.processes[1].config.threads == 3 &&
+          p.processes[2].first_layer == 22);
     /* Of three requests the first replica takes two. */
     CHECK(plan("token",
                "[{\"layers\": \"0-9\", \"speed\": 100}, {\"layers\": \"0-9\", \"speed\": 50}, "
                "{\"layers\": \"10-29\"}]",
                30, 49152, &p, &error) == ST_OK);
     check_whole(&p, 30);
-    CHECK(p.place_count == 3 && p.stage_count == 2 && p.paths.path_count == 2);
-    CHECK(p.places[1].replica == 1 && p.places[1].stage == 0 && p.places[2].stage == 1);
-    CHECK(p.places[2].paths == 3 && (p.places[0].paths ^ p.places[1].paths) == 3);
+    CHECK(p.process_count == 3 && p.stage_count == 2 && p.paths.path_count == 2);
+    CHECK(p.processes[1].replica == 1 && p.processes[1].stage == 0 && p.processes[2].stage == 1);
+    CHECK(p.processes[2].paths == 3 && (p.processes[0].paths ^ p.processes[1].paths) == 3);
     uint32_t taken[2] = {0};
     struct sched_paths paths = p.paths;
     for (int i = 0; i < 300; i++)
-        taken[(p.places[1].paths >> sched_paths_next(&paths)) & 1]++;
+        taken[(p.processes[1].paths >> sched_paths_next(&paths)) & 1]++;
     CHECK(taken[0] == 200 && taken[1] == 100);
     /* Two and four: each of the four goes with one of the two. */
     CHECK(plan("mixed",
@@ -223,7 +226,7 @@ static void test_ranks(void)
     struct stage_plan p;
     struct error error;
     char text[2048];
-    char place[STAGE_PLACE_TEXT_BYTES];
+    char place[STAGE_PLAN_PROCESS_TEXT_BYTES];
     for (uint32_t seed = 0; seed < 200; seed++) {
         uint32_t count = 1 + seed % 6, ranks = 0;
         strcpy(text, "[");
@@ -236,25 +239,25 @@ static void test_ranks(void)
         strcat(text, "]");
         CHECKF(plan("token", text, 30, 49152, &p, &error) == ST_OK, "%s: %s", text, error.text);
         check_whole(&p, 30);
-        CHECK(p.place_count == ranks && p.stage_count == count && p.paths.path_count == 1);
+        CHECK(p.process_count == ranks && p.stage_count == count && p.paths.path_count == 1);
         CHECK(p.batches_in_flight == (count > 1 ? count + 1 : 1));
     }
     /* Layers by what ranks do together: 15 + 3.75 against 11.25 + what the vocabulary is worth. */
     CHECK(plan("prompt", "[{\"tensor_parallel\": 3}, {}]", 28, 49152, &p, &error) == ST_OK);
     check_whole(&p, 28);
-    CHECK(p.places[0].last_layer == 21);
+    CHECK(p.processes[0].last_layer == 21);
     /* Replicas of different degrees: 3 ranks and 1, before 2 that both give to. */
     CHECK(plan("token",
                "[{\"layers\": \"0-9\", \"tensor_parallel\": 3}, {\"layers\": \"0-9\"}, "
                "{\"layers\": \"10-29\", \"tensor_parallel\": 2}]",
                30, 49152, &p, &error) == ST_OK);
     check_whole(&p, 30);
-    CHECK(p.place_count == 6 && p.stage_count == 2 && p.paths.path_count == 2);
-    CHECK(p.places[2].replica == 0 && p.places[3].replica == 1 && p.places[4].stage == 1);
+    CHECK(p.process_count == 6 && p.stage_count == 2 && p.paths.path_count == 2);
+    CHECK(p.processes[2].replica == 0 && p.processes[3].replica == 1 && p.processes[4].stage == 1);
     CHECK(stage_plan_gives(&p, 1, 5) && !stage_plan_gives(&p, 2, 5) && stage_plan_gives(&p, 3, 5));
-    stage_place_text(&p.places[5], place);
+    stage_plan_process_text(&p.processes[5], place);
     CHECK(strcmp(place, "layers 10 to 29 (rank 1 of 2)") == 0);
-    stage_place_text(&p.places[3], place);
+    stage_plan_process_text(&p.processes[3], place);
     CHECK(strcmp(place, "layers 0 to 9") == 0);
     refuse("[{\"tensor_parallel\": 4}]", 30, ST_INVALID,
            "/0: tensor parallelism of 4 ranks: the "

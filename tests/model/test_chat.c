@@ -94,8 +94,6 @@ static void test_renderings(unsigned first, unsigned last)
             CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
             model_file_close(g);
         }
-        CHECKF(strcmp(chat_template_family(c), templates[i].family) == 0, "template %u: %s", i,
-               chat_template_family(c));
         for (size_t k = 0; k < sizeof(conversations) / sizeof(conversations[0]); k++) {
             if (conversations[k].template != i)
                 continue;
@@ -199,14 +197,12 @@ static void test_wrong_messages(void)
 static void test_without_template(void)
 {
     struct chat_template *c = open_template("llama", NULL, true);
-    CHECK(strcmp(chat_template_family(c), "chatml") == 0);
     check_rendering(c, "chatml", "user\x1fhi\x1e",
                     "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     chat_template_close(c);
     static const char *const unknown[] = {NULL, "", "{{ '<|user|>' }}", "[INST] [SYSTEM_PROMPT]"};
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
         c = open_template("llama", unknown[i], false);
-        CHECK(strcmp(chat_template_family(c), "none") == 0);
         expect_refused(c, "user\x1fhi\x1e", ST_UNSUPPORTED, "no chat template of a known family");
         chat_template_close(c);
     }

@@ -558,7 +558,12 @@ static void check_tokenizer(void)
     expect_ids(t, "\xc3\xa9", (const uint32_t[]){1, 3, 0}, 3);
     CHECK(tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2 && tokenizer_vocab(t) == 8);
     CHECK(tokenizer_ends(t, ends) == 2 && ends[0] == 2 && ends[1] == 1);
-    CHECK(strcmp(chat_template_family(chat), "mistral") == 0);
+    const struct chat_message message = {"user", "a", 1};
+    char *text = NULL;
+    size_t bytes = 0;
+    CHECKF(chat_render(chat, &message, 1, &text, &bytes, &error) == ST_OK, "%s", error.text);
+    CHECKF(strcmp(text, "[INST] a [/INST]") == 0, "%s", text);
+    free(text);
     chat_template_close(chat);
     tokenizer_close(t);
 }

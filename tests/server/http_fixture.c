@@ -113,11 +113,11 @@ void server_stop(void)
     CHECK(write(stop_fd, &one, sizeof(one)) == sizeof(one));
     pthread_join(loop, NULL);
     /* The loop may have ended before it noticed that the last connections had been closed. */
-    for (int i = 0; i < WAIT_S * 1000 && http_open_requests(http) > 0; i++) {
+    for (int i = 0; i < WAIT_S * 1000 && http_open_answers(http) > 0; i++) {
         http_turn(http);
         usleep(1000);
     }
-    CHECK(fake_open == 0 && http_open_requests(http) == 0);
+    CHECK(fake_open == 0 && http_open_answers(http) == 0);
     http_close(http);
     CHECK(model.references == 1);
     api_keys_close(keys);

@@ -4,7 +4,7 @@
 #ifndef TESTS_SERVER_HTTP_FIXTURE_H
 #define TESTS_SERVER_HTTP_FIXTURE_H
 
-#include "server/http/http.h"
+#include "server/http/internal.h"
 #include "tests/server/fake_gateway.h"
 
 #include <pthread.h>

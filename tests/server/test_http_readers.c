@@ -23,7 +23,7 @@ static int ask_large(void)
 static uint64_t unread(void)
 {
     server_pause();
-    uint64_t bytes = http_unread_bytes(http);
+    uint64_t bytes = http->unread_bytes;
     server_resume();
     return bytes;
 }

@@ -135,7 +135,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
     return transport_open(&transport_ucx, &options, &end->t, error);
 }
 
-static void turn(struct end *end)
+static void end_progress(struct end *end)
 {
     struct pollfd fd = {.fd = transport_fd(end->t), .events = POLLIN};
     if (poll(&fd, 1, 100) > 0)
@@ -152,7 +152,7 @@ static _Noreturn void reader_run(uint32_t number, const uint8_t *key, int out)
         write(out, bound, sizeof(bound)) != sizeof(bound))
         _exit(1);
     while (end.failed == ST_OK)
-        turn(&end);
+        end_progress(&end);
     _exit(0);
 }
 
@@ -173,7 +173,7 @@ static double write_once(struct end *end, bool blocks)
         transport_flush(end->t, end->peer, cookie);
     transport_progress(end->t);
     while (end->flushed < cookie && end->failed == ST_OK)
-        turn(end);
+        end_progress(end);
     return (double)(clock_now_us(&clock_system) - begin_us);
 }
 
@@ -197,7 +197,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
     if (end->peer != NULL)
         (void)transport_send(end->t, end->peer, "?", 1);
     while (end->answer == 0 && end->failed == ST_OK)
-        turn(end);
+        end_progress(end);
     if (end->failed != ST_OK)
         return error_set(error, end->failed, "%s", end->text);
     if (end->answer != 'y')
@@ -232,7 +232,7 @@ static enum status pair_look(const void *context, void *result, struct error *er
         return error_set(error, ST_IO, "the other process did not come up");
     status = transport_connect(end.t, address, NULL, &peer, error);
     while (status == ST_OK && end.peer == NULL && end.failed == ST_OK)
-        turn(&end);
+        end_progress(&end);
     if (status == ST_OK && end.peer == NULL)
         status = error_set(error, end.failed, "%s", end.text);
     if (status != ST_OK)

@@ -52,8 +52,8 @@ static bool read_all(int fd, void *data, size_t bytes, int64_t end_us)
     return true;
 }
 
-static _Noreturn void child_run(enum status (*look)(const void *context, void *out,
-                                                    struct error *error),
+static _Noreturn void child_run(enum status (*check)(const void *context, void *out,
+                                                     struct error *error),
                                 const void *context, int fd, void *out, size_t bytes)
 {
     struct answer answer = {.error = {""}};
@@ -63,12 +63,12 @@ static _Noreturn void child_run(enum status (*look)(const void *context, void *o
         dup2(nowhere, STDOUT_FILENO);
         dup2(nowhere, STDERR_FILENO);
     }
-    answer.status = look(context, out, &answer.error);
+    answer.status = check(context, out, &answer.error);
     bool good = write_all(fd, &answer, sizeof(answer)) && write_all(fd, out, bytes);
     _exit(good ? 0 : 1);
 }
 
-enum status probe_run(enum status (*look)(const void *context, void *out, struct error *error),
+enum status probe_run(enum status (*check)(const void *context, void *out, struct error *error),
                       const void *context, int timeout_ms, void *out, size_t bytes,
                       struct error *error)
 {
@@ -82,7 +82,7 @@ enum status probe_run(enum status (*look)(const void *context, void *out, struct
     pid_t pid = fork();
     if (pid == 0) {
         parent_follow(SIGKILL, parent);
-        child_run(look, context, ends[1], out, bytes);
+        child_run(check, context, ends[1], out, bytes);
     }
     close(ends[1]);
     void *said = malloc(bytes);

@@ -14,7 +14,7 @@
 #define HEAD      "cleave-plan 2 %016" PRIx64 "\n"
 #define LINE_MOST 128
 
-static bool same(const struct plan_memo_entry *entry, const struct plan_mix *mix, double rate)
+static bool is_for(const struct plan_memo_entry *entry, const struct plan_mix *mix, double rate)
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
            entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
@@ -32,12 +32,12 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
                                     (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
         struct plan_memo_entry *entry = &memo->entries[at & (memo->room - 1)];
-        if (entry->rate_per_s == 0 || same(entry, mix, rate_per_s))
+        if (entry->rate_per_s == 0 || is_for(entry, mix, rate_per_s))
             return entry;
     }
 }
 
-static enum status grow(struct plan_memo *memo)
+static enum status entries_grow(struct plan_memo *memo)
 {
     struct plan_memo_entry *old = memo->entries;
     uint64_t old_room = memo->room;
@@ -54,9 +54,10 @@ static enum status grow(struct plan_memo *memo)
 }
 
 /* *new_out: true if the entry did not exist. */
-static enum status put(struct plan_memo *memo, const struct plan_memo_entry *entry, bool *new_out)
+static enum status entry_put(struct plan_memo *memo, const struct plan_memo_entry *entry,
+                             bool *new_out)
 {
-    enum status status = 2 * memo->count >= memo->room ? grow(memo) : ST_OK;
+    enum status status = 2 * memo->count >= memo->room ? entries_grow(memo) : ST_OK;
     if (status != ST_OK)
         return status;
     struct plan_memo_entry *place = entry_of(memo, &entry->mix, entry->rate_per_s);
@@ -102,7 +103,7 @@ static enum status lines_read(struct plan_memo *memo, FILE *file, const char *pa
         if (!line_read(line, &entry))
             return error_set(error, ST_INVALID, "%s:%" PRIu64 ": no line of a plan's state", path,
                              number);
-        if (put(memo, &entry, &new) != ST_OK)
+        if (entry_put(memo, &entry, &new) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
         memo->read = memo->count;
     }
@@ -141,7 +142,7 @@ enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t in
 {
     *memo = (struct plan_memo){.journal = NULL};
     pthread_mutex_init(&memo->mutex, NULL);
-    enum status status = grow(memo);
+    enum status status = entries_grow(memo);
     if (status != ST_OK)
         return error_set(error, status, "out of memory");
     if (path == NULL)
@@ -190,7 +191,7 @@ enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, do
     bool new = false;
     const struct plan_memo_entry entry = {*mix, rate_per_s, met};
     pthread_mutex_lock(&memo->mutex);
-    enum status status = put(memo, &entry, &new);
+    enum status status = entry_put(memo, &entry, &new);
     if (status == ST_OK && new && memo->journal != NULL)
         memo->write_failed |=
             fprintf(memo->journal, "%u %u %u %u %u %.17g %d\n", mix->prompt_kind, mix->token_kind,

@@ -93,7 +93,7 @@ enum status profile_beside_start(const struct model_file *file, const char *devi
                                       ready, count);
 }
 
-static void tell(const struct profile_beside *beside, int signal)
+static void processes_signal(const struct profile_beside *beside, int signal)
 {
     for (uint32_t i = 0; i < beside->count; i++)
         kill(beside->pids[i], signal);
@@ -101,14 +101,14 @@ static void tell(const struct profile_beside *beside, int signal)
 
 void profile_beside_pause(const struct profile_beside *beside)
 {
-    tell(beside, SIGSTOP);
+    processes_signal(beside, SIGSTOP);
 }
 
 void profile_beside_resume(const struct profile_beside *beside, bool prompts)
 {
     if (beside->steps != NULL)
         atomic_store(beside->steps, !prompts);
-    tell(beside, SIGCONT);
+    processes_signal(beside, SIGCONT);
 }
 
 void profile_beside_stop(struct profile_beside *beside)

@@ -145,7 +145,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
     return status;
 }
 
-static void turn(struct side *side, int wait_ms)
+static void side_progress(struct side *side, int wait_ms)
 {
     struct pollfd fd = {.fd = transport_fd(side->t), .events = POLLIN};
     if (poll(&fd, 1, wait_ms) > 0)
@@ -167,7 +167,7 @@ static _Noreturn void child_run(const struct profile_link_options *options, cons
     if (write(out, &greeting, sizeof(greeting)) != sizeof(greeting) || !greeting.good)
         _exit(1);
     while (side.failed == ST_OK)
-        turn(&side, 1000);
+        side_progress(&side, 1000);
     _exit(0);
 }
 
@@ -210,7 +210,7 @@ static enum status wait_flushed(struct side *side, uint64_t cookie)
     while (side->flushed < cookie && side->failed == ST_OK) {
         if (clock_now_us(&clock_system) > end_us)
             return ST_TIMED_OUT;
-        turn(side, 100);
+        side_progress(side, 100);
     }
     return side->failed;
 }
@@ -262,7 +262,7 @@ static enum status measure_stream(struct side *side, uint64_t region_bytes, doub
             transport_flush(side->t, side->peer, ++cookie);
             offset += STREAM_BYTES;
         }
-        turn(side, 100);
+        side_progress(side, 100);
     }
     enum status status = wait_flushed(side, cookie);
     double took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
@@ -278,7 +278,7 @@ static enum status connect_to(struct side *side, const char *address, struct err
     if (status < 0)
         return status;
     while (side->peer == NULL && side->failed == ST_OK && clock_now_us(&clock_system) < end_us)
-        turn(side, 100);
+        side_progress(side, 100);
     if (side->peer != NULL)
         return ST_OK;
     return error_set(error, side->failed != ST_OK ? side->failed : ST_TIMED_OUT, "%s",
@@ -418,7 +418,7 @@ enum status profile_link_serve(const struct profile_link_options *options, const
         fprintf(out, "links of %s end at %s\n", options->host, bound);
     fflush(out);
     while (status == ST_OK) /* Until the process is killed. */
-        turn(&side, 1000);
+        side_progress(&side, 1000);
     side_close(&side);
     return status;
 }

@@ -72,7 +72,7 @@ static uint64_t draw(const struct replay_prompt *prompt, const struct replay_ask
     return random_at(random_at(seed, ask->line), position);
 }
 
-static char *put(char *at, const char *text)
+static char *text_append(char *at, const char *text)
 {
     size_t size = strlen(text);
     memcpy(at, text, size);
@@ -86,7 +86,7 @@ static char *put_words(const struct replay_prompt *prompt, const struct replay_a
     for (uint32_t i = 0; i < count; i++) {
         if (i > 0 || !prompt->options.chat)
             *at++ = ' ';
-        at = put(at, words[draw(prompt, ask, i) % WORD_COUNT]);
+        at = text_append(at, words[draw(prompt, ask, i) % WORD_COUNT]);
     }
     return at;
 }
@@ -132,17 +132,17 @@ enum status replay_prompt_body(const struct replay_prompt *prompt, const struct 
     if (body == NULL)
         return ST_NO_MEMORY;
 
-    char *at = put(body, "{\"model\":");
-    at = put(at, prompt->model_json);
+    char *at = text_append(body, "{\"model\":");
+    at = text_append(at, prompt->model_json);
     if (ids) {
-        at = put(at, ",\"prompt\":[");
+        at = text_append(at, ",\"prompt\":[");
         at = put_ids(prompt, ask, at);
-        at = put(at, "]");
+        at = text_append(at, "]");
     } else {
-        at = put(at, options->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\""
-                                   : ",\"prompt\":\"");
+        at = text_append(at, options->chat ? ",\"messages\":[{\"role\":\"user\",\"content\":\""
+                                           : ",\"prompt\":\"");
         at = put_words(prompt, ask, ask->prompt_tokens - options->extra_tokens, at);
-        at = put(at, options->chat ? "\"}]" : "\"");
+        at = text_append(at, options->chat ? "\"}]" : "\"");
     }
     int tail = snprintf(at, room - (size_t)(at - body),
                         ",\"max_tokens\":%" PRIu32 ",\"temperature\":0,\"ignore_eos\":true,"

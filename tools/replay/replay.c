@@ -200,7 +200,7 @@ static void progress_show(struct replay *replay, int64_t now_us, uint64_t sent)
 
 /* Runs one iteration of the loop, until something has happened, `until_us` is reached, or progress
  * is due. */
-static enum status turn(struct replay *replay, int64_t until_us, uint64_t sent)
+static enum status iterate(struct replay *replay, int64_t until_us, uint64_t sent)
 {
     if (until_us > replay->next_progress_us)
         until_us = replay->next_progress_us;
@@ -218,7 +218,7 @@ static enum status pending_send(struct replay *replay, const struct pending *pen
 {
     int64_t due_us = replay->begin_us + pending->ask.after_us;
     while (clock_now_us(&clock_system) < due_us && !interrupted) {
-        enum status status = turn(replay, due_us, sent);
+        enum status status = iterate(replay, due_us, sent);
         if (status != ST_OK)
             return status;
     }
@@ -257,7 +257,7 @@ static enum status window_replay(struct replay *replay, uint64_t *sent_out, stru
     if (next == ST_OK)
         free(pending.body); /* A request that was not sent because of an interrupt or an error. */
     while (replay_client_open_count(replay->client) > 0 && turned == ST_OK && !interrupted)
-        turned = turn(replay, INT64_MAX, sent);
+        turned = iterate(replay, INT64_MAX, sent);
     if (interrupted)
         replay_client_interrupt(replay->client);
     if (replay->terminal)

@@ -12,17 +12,17 @@
 void replay_samples_done(struct replay_samples *samples)
 {
     free(samples->ms);
-    free(samples->many);
+    free(samples->quantiles);
     *samples = (struct replay_samples){0};
 }
 
-static bool many_begin(struct replay_samples *samples)
+static bool quantiles_begin(struct replay_samples *samples)
 {
-    samples->many = calloc(1, sizeof(*samples->many));
-    if (samples->many == NULL)
+    samples->quantiles = calloc(1, sizeof(*samples->quantiles));
+    if (samples->quantiles == NULL)
         return false;
     for (uint64_t i = 0; i < samples->count; i++)
-        quantiles_add(samples->many, samples->ms[i]);
+        quantiles_add(samples->quantiles, samples->ms[i]);
     free(samples->ms);
     samples->ms = NULL;
     return true;
@@ -31,7 +31,7 @@ static bool many_begin(struct replay_samples *samples)
 static bool room_make(struct replay_samples *samples)
 {
     if (samples->capacity == REPLAY_SAMPLES_KEPT)
-        return many_begin(samples);
+        return quantiles_begin(samples);
     uint64_t wanted = samples->capacity == 0 ? FIRST_KEPT : samples->capacity * 2;
     double *grown = realloc(samples->ms, wanted * sizeof(*grown));
     if (grown == NULL)
@@ -43,10 +43,10 @@ static bool room_make(struct replay_samples *samples)
 
 enum status replay_samples_add(struct replay_samples *samples, double ms)
 {
-    if (samples->many == NULL && samples->count == samples->capacity && !room_make(samples))
+    if (samples->quantiles == NULL && samples->count == samples->capacity && !room_make(samples))
         return ST_NO_MEMORY;
-    if (samples->many != NULL)
-        quantiles_add(samples->many, ms);
+    if (samples->quantiles != NULL)
+        quantiles_add(samples->quantiles, ms);
     else
         samples->ms[samples->count] = ms;
     if (samples->count++ == 0 || ms > samples->max)
@@ -63,15 +63,15 @@ static int compare_ms(const void *left, const void *right)
 
 static double quantile(const struct replay_samples *samples, double q)
 {
-    return samples->many != NULL ? quantiles_at(samples->many, q)
-                                 : quantile_of_sorted(samples->ms, samples->count, q);
+    return samples->quantiles != NULL ? quantiles_at(samples->quantiles, q)
+                                      : quantile_of_sorted(samples->ms, samples->count, q);
 }
 
 struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples)
 {
     if (samples->count == 0)
         return (struct replay_percentiles){0};
-    if (samples->many == NULL)
+    if (samples->quantiles == NULL)
         qsort(samples->ms, samples->count, sizeof(*samples->ms), compare_ms);
     return (struct replay_percentiles){.count = samples->count,
                                        .mean = samples->sum / (double)samples->count,

@@ -14,10 +14,10 @@
 
 struct replay_samples {
     /* [count]: the values, in milliseconds or as slowdowns. NULL before the first value, and when
-     * `many` is used. */
+     * `quantiles` is used. */
     double *ms;
     /* Buckets with all values, used after the first million values; NULL before that. */
-    struct quantiles *many;
+    struct quantiles *quantiles;
     uint64_t capacity;
     uint64_t count;
     double sum;

@@ -26,9 +26,9 @@ struct replay_times {
     struct row *rows;
     uint64_t row_count, row_room;
     bool summary; /* True: no rows, only percentiles of all requests. */
-    struct replay_percentiles told[REPLAY_TIME_COUNT];
+    struct replay_percentiles predicted_summary[REPLAY_TIME_COUNT];
     uint64_t joined, alone, within;
-    struct replay_samples here[REPLAY_TIME_COUNT], there[REPLAY_TIME_COUNT];
+    struct replay_samples measured[REPLAY_TIME_COUNT], predicted[REPLAY_TIME_COUNT];
     struct replay_samples slowdowns[REPLAY_TIME_COUNT]; /* Ratios, not milliseconds. */
 };
 
@@ -141,7 +141,7 @@ static enum status summary_read(struct replay_times *times, struct error *error)
                           "%s: no \"%s\": want the --json of cleave "
                           "simulate or cleave replay%s%s",
                           times->path, key, root == NULL ? ": " : "", root == NULL ? why.text : "");
-        times->told[t] = (struct replay_percentiles){
+        times->predicted_summary[t] = (struct replay_percentiles){
             .p50 = json_number_value(json_object_get(of, "p50")) * scale,
             .p90 = json_number_value(json_object_get(of, "p90")) * scale,
             .p99 = json_number_value(json_object_get(of, "p99")) * scale};
@@ -188,8 +188,8 @@ void replay_times_close(struct replay_times *times)
     if (times == NULL)
         return;
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
-        replay_samples_done(&times->here[t]);
-        replay_samples_done(&times->there[t]);
+        replay_samples_done(&times->measured[t]);
+        replay_samples_done(&times->predicted[t]);
         replay_samples_done(&times->slowdowns[t]);
     }
     free(times->rows);
@@ -214,10 +214,10 @@ enum status replay_times_add(struct replay_times *times, uint64_t id, const doub
     for (int t = 0; t < REPLAY_TIME_COUNT && status == ST_OK; t++) {
         if (t == REPLAY_TIME_TBT && !has_tbt)
             continue;
-        status = replay_samples_add(&times->here[t], ms[t]);
+        status = replay_samples_add(&times->measured[t], ms[t]);
         if (row == NULL || status != ST_OK)
             continue;
-        status = replay_samples_add(&times->there[t], (double)row->ms[t]);
+        status = replay_samples_add(&times->predicted[t], (double)row->ms[t]);
         if (row->ms[t] > 0 && status == ST_OK) {
             double slowdown = ms[t] / (double)row->ms[t];
             status = replay_samples_add(&times->slowdowns[t], slowdown);
@@ -229,11 +229,6 @@ enum status replay_times_add(struct replay_times *times, uint64_t id, const doub
     return status;
 }
 
-uint64_t replay_times_joined(const struct replay_times *times)
-{
-    return times->joined;
-}
-
 uint64_t replay_times_within(const struct replay_times *times)
 {
     return times->within;
@@ -242,20 +237,20 @@ uint64_t replay_times_within(const struct replay_times *times)
 /* ---- results ---- */
 
 struct pair {
-    struct replay_percentiles here, there;
+    struct replay_percentiles measured, predicted;
 };
 
 static struct pair pair_of(struct replay_times *times, int t)
 {
-    return (struct pair){replay_samples_percentiles(&times->here[t]),
-                         times->summary ? times->told[t]
-                                        : replay_samples_percentiles(&times->there[t])};
+    return (struct pair){replay_samples_percentiles(&times->measured[t]),
+                         times->summary ? times->predicted_summary[t]
+                                        : replay_samples_percentiles(&times->predicted[t])};
 }
 
 /* Returns the prediction's error in percent of the measured value. */
-static double error_percent(double here, double there)
+static double error_percent(double measured, double predicted)
 {
-    return here > 0 ? 100 * (there / here - 1) : 0;
+    return measured > 0 ? 100 * (predicted / measured - 1) : 0;
 }
 
 void replay_times_print_errors(struct replay_times *times, FILE *out)
@@ -269,10 +264,11 @@ void replay_times_print_errors(struct replay_times *times, FILE *out)
     fprintf(out, "%-10s %12s %12s %10s\n", "ms", "measured", "predicted", "error");
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct pair pair = pair_of(times, t);
-        for (int q = 0; q < QUANTILES && pair.here.count > 0; q++) {
-            double here = quantile_of(&pair.here, q), there = quantile_of(&pair.there, q);
-            fprintf(out, "%-4s %-5s %12.2f %12.2f %+9.1f%%\n", names[t], quantile_names[q], here,
-                    there, error_percent(here, there));
+        for (int q = 0; q < QUANTILES && pair.measured.count > 0; q++) {
+            double measured = quantile_of(&pair.measured, q),
+                   predicted = quantile_of(&pair.predicted, q);
+            fprintf(out, "%-4s %-5s %12.2f %12.2f %+9.1f%%\n", names[t], quantile_names[q],
+                    measured, predicted, error_percent(measured, predicted));
         }
     }
 }
@@ -284,11 +280,13 @@ json_t *replay_times_json_errors(struct replay_times *times)
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
         struct pair pair = pair_of(times, t);
         json_t *of = json_object();
-        for (int q = 0; q < QUANTILES && pair.here.count > 0; q++) {
-            double here = quantile_of(&pair.here, q), there = quantile_of(&pair.there, q);
+        for (int q = 0; q < QUANTILES && pair.measured.count > 0; q++) {
+            double measured = quantile_of(&pair.measured, q),
+                   predicted = quantile_of(&pair.predicted, q);
             json_object_set_new(of, quantile_names[q],
-                                json_pack("{s:f, s:f, s:f}", "measured_ms", here, "predicted_ms",
-                                          there, "error_percent", error_percent(here, there)));
+                                json_pack("{s:f, s:f, s:f}", "measured_ms", measured,
+                                          "predicted_ms", predicted, "error_percent",
+                                          error_percent(measured, predicted)));
         }
         json_object_set_new(root, keys[t], of);
     }

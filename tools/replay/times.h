@@ -41,9 +41,7 @@ json_t *replay_times_json_errors(struct replay_times *times);
 void replay_times_print_slowdowns(struct replay_times *times, FILE *out);
 json_t *replay_times_json_slowdowns(struct replay_times *times);
 
-/* Return the number of joined requests, and of those whose three slowdowns are below the P99
- * limits. */
-uint64_t replay_times_joined(const struct replay_times *times);
+/* Returns the number of joined requests whose three slowdowns are below the P99 limits. */
 uint64_t replay_times_within(const struct replay_times *times);
 
 #endif

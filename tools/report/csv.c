@@ -100,8 +100,8 @@ const char *csv_text(const struct csv *csv, uint32_t column)
     return column < csv->field_count ? csv->fields[column] : "";
 }
 
-static enum status wrong(const struct csv *csv, uint32_t column, const char *wanted,
-                         struct error *error)
+static enum status field_wrong(const struct csv *csv, uint32_t column, const char *wanted,
+                               struct error *error)
 {
     return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want %s", csv->path,
                      (unsigned long long)csv->line, csv->names[column], csv_text(csv, column),
@@ -114,7 +114,7 @@ enum status csv_number(const struct csv *csv, uint32_t column, double *out, stru
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end != 0 || !isfinite(value))
-        return wrong(csv, column, "a number", error);
+        return field_wrong(csv, column, "a number", error);
     *out = value;
     return ST_OK;
 }
@@ -127,7 +127,7 @@ enum status csv_count(const struct csv *csv, uint32_t column, uint32_t *out, str
     for (; text[digits] >= '0' && text[digits] <= '9' && digits < 10; digits++)
         value = value * 10 + (uint64_t)(text[digits] - '0');
     if (digits == 0 || text[digits] != 0 || value > UINT32_MAX)
-        return wrong(csv, column, "a whole number", error);
+        return field_wrong(csv, column, "a whole number", error);
     *out = (uint32_t)value;
     return ST_OK;
 }

@@ -33,7 +33,8 @@ static const char *terminal_of(const char *path)
     return NULL;
 }
 
-enum status gnuplot_path_check(const char *path, struct error *error)
+/* ST_UNSUPPORTED: the name does not end in .svg or .png. */
+static enum status path_check(const char *path, struct error *error)
 {
     return terminal_of(path) != NULL
                ? ST_OK
@@ -42,7 +43,7 @@ enum status gnuplot_path_check(const char *path, struct error *error)
 
 enum status gnuplot_option_check(const char *path, struct error *error)
 {
-    if (path == NULL || gnuplot_path_check(path, error) == ST_OK)
+    if (path == NULL || path_check(path, error) == ST_OK)
         return ST_OK;
     error_prefix(error, "--plot %s", path);
     return ST_USAGE;
@@ -75,7 +76,7 @@ static enum status run(const struct gnuplot_picture *picture, const char *termin
 enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
                          struct error *error)
 {
-    enum status status = gnuplot_path_check(path, error);
+    enum status status = path_check(path, error);
     if (status != ST_OK)
         return status;
     /* Create the file first, because gnuplot's own error message would not name the option. */

@@ -20,8 +20,6 @@ struct gnuplot_picture {
     const void *self; /* First argument of `draw`. */
 };
 
-/* ST_UNSUPPORTED: the name does not end in .svg or .png. */
-enum status gnuplot_path_check(const char *path, struct error *error);
 /* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name has another
  * ending. */
 enum status gnuplot_option_check(const char *path, struct error *error);

@@ -22,7 +22,8 @@ enum status html_close(FILE *out, const char *path, enum status status, struct e
                                   : status;
 }
 
-void html_escaped(const char *text, FILE *out)
+/* Writes the text with the characters of HTML replaced. */
+static void escaped_write(const char *text, FILE *out)
 {
     for (; *text != 0; text++)
         if (*text == '<')
@@ -36,16 +37,16 @@ void html_escaped(const char *text, FILE *out)
 void html_begin(const char *title, int argc, char *const *argv, FILE *out)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", out);
-    html_escaped(title, out);
+    escaped_write(title, out);
     fputs("</title>\n<style>body{font:15px sans-serif;margin:2em}pre{font-size:12px;"
           "overflow-x:auto;background:#f4f4f4;padding:1em}svg{max-width:100%;height:auto}</style>"
           "</head><body>\n<h1>",
           out);
-    html_escaped(title, out);
+    escaped_write(title, out);
     fputs("</h1>\n<pre>cleave", out);
     for (int i = 0; i < argc; i++) {
         fputc(' ', out);
-        html_escaped(argv[i], out);
+        escaped_write(argv[i], out);
     }
     fputs("</pre>\n", out);
 }
@@ -53,7 +54,7 @@ void html_begin(const char *title, int argc, char *const *argv, FILE *out)
 void html_heading(const char *text, FILE *out)
 {
     fputs("<h2>", out);
-    html_escaped(text, out);
+    escaped_write(text, out);
     fputs("</h2>\n", out);
 }
 
@@ -71,7 +72,7 @@ enum status html_printed(void (*print)(const void *self, FILE *out), const void 
         return error_set(error, ST_NO_MEMORY, "out of memory");
     }
     fputs("<pre>", out);
-    html_escaped(text, out);
+    escaped_write(text, out);
     fputs("</pre>\n", out);
     free(text);
     return ST_OK;
@@ -96,6 +97,6 @@ enum status html_picture(const struct gnuplot_picture *picture, const char *who,
 void html_data(const char *text, FILE *out)
 {
     fputs("<details><summary>Data</summary><pre>", out);
-    html_escaped(text, out);
+    escaped_write(text, out);
     fputs("</pre></details>\n</body></html>\n", out);
 }

@@ -13,8 +13,6 @@ enum status html_open(const char *path, FILE **out, struct error *error);
  * otherwise ST_OK, or ST_IO if something could not be written. */
 enum status html_close(FILE *out, const char *path, enum status status, struct error *error);
 
-/* Writes the text with the characters of HTML replaced. */
-void html_escaped(const char *text, FILE *out);
 /* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
  * argv[0] is the subcommand. */
 void html_begin(const char *title, int argc, char *const *argv, FILE *out);

@@ -39,7 +39,7 @@ static bool sooner(const struct event_heap_item *a, const struct event_heap_item
     return a->at_s != b->at_s ? a->at_s < b->at_s : a->serial < b->serial;
 }
 
-static void set(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
+static void item_set(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
 {
     heap->items[place] = *item;
     heap->places[item->id] = place;
@@ -48,10 +48,10 @@ static void set(struct event_heap *heap, uint32_t place, const struct event_heap
 static void rise(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
 {
     while (place > 0 && sooner(item, &heap->items[(place - 1) / 2])) {
-        set(heap, place, &heap->items[(place - 1) / 2]);
+        item_set(heap, place, &heap->items[(place - 1) / 2]);
         place = (place - 1) / 2;
     }
-    set(heap, place, item);
+    item_set(heap, place, item);
 }
 
 static void sink(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
@@ -62,10 +62,10 @@ static void sink(struct event_heap *heap, uint32_t place, const struct event_hea
             child++;
         if (child >= heap->count || !sooner(&heap->items[child], item))
             break;
-        set(heap, place, &heap->items[child]);
+        item_set(heap, place, &heap->items[child]);
         place = child;
     }
-    set(heap, place, item);
+    item_set(heap, place, item);
 }
 
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s)

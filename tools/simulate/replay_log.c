@@ -147,16 +147,16 @@ static void compare(struct log_reader *r)
         r->totals.lost += kind == SCHED_LOST;
     }
     r->totals.actions += logged->count;
-    const char *was = actions_text(&r->logged, logged);
-    const char *is = actions_text(&r->decided, &r->actions);
-    if (strcmp(was, is) == 0)
+    const char *logged_text = actions_text(&r->logged, logged);
+    const char *decided_text = actions_text(&r->decided, &r->actions);
+    if (strcmp(logged_text, decided_text) == 0)
         return;
     r->totals.differing++;
     if (r->calls != NULL && r->calls->differs != NULL)
-        r->calls->differs(r->calls->self, r->totals.lines, was, is);
+        r->calls->differs(r->calls->self, r->totals.lines, logged_text, decided_text);
 }
 
-static enum status tell(struct log_reader *r, struct version *version, struct error *error)
+static enum status line_apply(struct log_reader *r, struct version *version, struct error *error)
 {
     const struct event_line *line = &r->line;
     enum status status = ST_OK;
@@ -214,7 +214,7 @@ static enum status line_take(struct log_reader *r, struct error *error)
     if (version == NULL)
         return error_set(error, ST_INVALID, "version %u: no line before has its options",
                          line->version);
-    return tell(r, version, error);
+    return line_apply(r, version, error);
 }
 
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,

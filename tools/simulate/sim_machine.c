@@ -112,19 +112,8 @@ uint32_t sim_machine_in_flight(const struct sim_machine *m)
 
 /* ---- tasks ---- */
 
-static enum status task_add(struct sim_machine *m, const struct sim_task *task,
-                            sched_slot *slot_out)
-{
-    int half = task->kind == TASK_RESERVE;
-    if (m->free_counts[half] == 0)
-        return ST_NO_RESOURCE;
-    *slot_out = m->free_slots[half][--m->free_counts[half]];
-    m->tasks[*slot_out] = *task;
-    sim_task_state_set(&m->tasks[*slot_out], TASK_WAITING);
-    return ST_OK;
-}
-
-void sim_task_state_set(struct sim_task *task, enum sim_task_state to)
+/* Changes the state. Asserts that the transition is legal. */
+static void task_state_set(struct sim_task *task, enum sim_task_state to)
 {
     /* Bit i: the state may change to state i. */
     static const uint32_t legal[TASK_STATE_COUNT] = {
@@ -137,9 +126,21 @@ void sim_task_state_set(struct sim_task *task, enum sim_task_state to)
     task->state = (uint8_t)to;
 }
 
+static enum status task_add(struct sim_machine *m, const struct sim_task *task,
+                            sched_slot *slot_out)
+{
+    int half = task->kind == TASK_RESERVE;
+    if (m->free_counts[half] == 0)
+        return ST_NO_RESOURCE;
+    *slot_out = m->free_slots[half][--m->free_counts[half]];
+    m->tasks[*slot_out] = *task;
+    task_state_set(&m->tasks[*slot_out], TASK_WAITING);
+    return ST_OK;
+}
+
 void sim_task_begin(struct sim_machine *m, struct sim_task *task)
 {
-    sim_task_state_set(task, TASK_BEGUN);
+    task_state_set(task, TASK_BEGUN);
     assert(task->blocks <= m->blocks_free);
     m->blocks_free -= task->blocks;
     m->prompt_holders += task->blocks > 0;
@@ -159,7 +160,7 @@ void sim_task_end(struct sim_machine *m, sched_slot slot)
         m->prompt_holders -= blocks > 0;
         sched_machine_remove(m->sched, slot);
     }
-    sim_task_state_set(task, TASK_FREE);
+    task_state_set(task, TASK_FREE);
     m->free_slots[half][m->free_counts[half]++] = slot;
 }
 
@@ -210,7 +211,7 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot)
         sim_task_end(m, slot);
         return;
     }
-    sim_task_state_set(task, TASK_REMOVED);
+    task_state_set(task, TASK_REMOVED);
     if (task->kind == TASK_PROMPT)
         sched_machine_stop(m->sched, slot);
 }

@@ -75,8 +75,8 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
         return false;
     struct sim_work work;
     struct sim_flight *flight = &m->flights[batch.index];
-    assert(!flight->flies);
-    flight->flies = true;
+    assert(!flight->in_flight);
+    flight->in_flight = true;
     flight->batch.index = batch.index;
     flight->batch.path = batch.path;
     flight->batch.item_count = batch.item_count;
@@ -99,7 +99,7 @@ static struct sim_flight *flight_next(const struct sim_machine *m)
     struct sim_flight *next = NULL;
     uint32_t count = m->flights_of_path * m->paths.path_count;
     for (uint32_t i = 0; i < count; i++)
-        if (m->flights[i].flies && (next == NULL || m->flights[i].end_s < next->end_s))
+        if (m->flights[i].in_flight && (next == NULL || m->flights[i].end_s < next->end_s))
             next = &m->flights[i];
     assert(next != NULL);
     return next;
@@ -145,6 +145,6 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
         m->tasks[flight->batch.items[i].slot].in_flight--;
     for (uint32_t i = 0; i < flight->batch.item_count; i++)
         item_end(m, &flight->batch.items[i], begin_s, now_s);
-    flight->flies = false;
+    flight->in_flight = false;
     m->flight_count--;
 }

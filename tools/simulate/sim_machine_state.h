@@ -16,7 +16,7 @@
 
 enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
 
-/* States of a task. The legal transitions, which only sim_task_state_set makes:
+/* States of a task. The legal transitions, which only task_state_set makes:
  *
  *   FREE -> WAITING -> BEGUN -> REMOVED
  *
@@ -43,7 +43,7 @@ struct sim_task {
 
 /* A batch in flight. */
 struct sim_flight {
-    bool flies;     /* False: the entry is unused. */
+    bool in_flight; /* False: the entry is unused. */
     double begin_s; /* When it began at its first stage. */
     double end_s;
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
@@ -75,8 +75,6 @@ struct sim_machine {
     struct sim_task tasks[SLOTS];
 };
 
-/* Changes the state. Asserts that the transition is legal. */
-void sim_task_state_set(struct sim_task *task, enum sim_task_state to);
 /* Begins a waiting task. A prompt takes its blocks, unless they are reserved already. Requires that
  * they are free. */
 void sim_task_begin(struct sim_machine *m, struct sim_task *task);

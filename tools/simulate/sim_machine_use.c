@@ -48,7 +48,7 @@ void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out)
         (struct sim_machine_use){.kv = m->blocks > 0 ? 1 - (double)m->blocks_free / m->blocks : 0};
     for (uint32_t i = 0; left > 0; i++) {
         const struct sim_flight *flight = &m->flights[i];
-        if (!flight->flies)
+        if (!flight->in_flight)
             continue;
         out->prompt += flight->prompt_use;
         out->decode += flight->decode_use;

@@ -44,12 +44,12 @@ static void cores_open(struct run *r)
 
 /* ---- batches ---- */
 
-void run_kick(struct run *r, uint32_t host)
+void run_begin_later(struct run *r, uint32_t host)
 {
-    if (r->hosts[host].kick)
+    if (r->hosts[host].begin_pending)
         return;
-    r->hosts[host].kick = true;
-    r->kicks[r->kick_count++] = host;
+    r->hosts[host].begin_pending = true;
+    r->pending[r->pending_count++] = host;
 }
 
 void run_flights_forget(struct run *r, uint32_t i)
@@ -99,7 +99,7 @@ static void batch_ends(struct run *r, uint32_t i)
     sim_machine_batch_end(host->machine, r->now_s);
     if (!is_shared(r) && sim_machine_in_flight(host->machine) > 0)
         event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
-    run_kick(r, i);
+    run_begin_later(r, i);
 }
 
 /* ---- the loop ---- */
@@ -128,11 +128,11 @@ static void event_happens(struct run *r, uint32_t id)
         run_step(r, id - event_of_slot(r, 0));
 }
 
-static void kicked_begin(struct run *r)
+static void pending_begin(struct run *r)
 {
-    while (r->kick_count > 0) {
-        uint32_t host = r->kicks[--r->kick_count];
-        r->hosts[host].kick = false;
+    while (r->pending_count > 0) {
+        uint32_t host = r->pending[--r->pending_count];
+        r->hosts[host].begin_pending = false;
         batches_begin(r, host);
     }
 }
@@ -158,7 +158,7 @@ static enum status run_all(struct run *r)
             r->now_s = at_s;
             event_happens(r, id);
         }
-        kicked_begin(r);
+        pending_begin(r);
         run_usage_requests(r);
         status = status == ST_OK ? r->status : status;
     }
@@ -176,7 +176,7 @@ static enum status run_open(struct run *r)
         return error_set(r->error, ST_NO_MEMORY, "out of memory");
     cores_open(r);
     enum status status = run_cluster_open(r);
-    kicked_begin(r);
+    pending_begin(r);
     return status;
 }
 

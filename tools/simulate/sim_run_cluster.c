@@ -54,7 +54,7 @@ static void moved(struct run *r, const struct sched_action *action)
     if (host->machine == NULL)
         return;
     sim_machine_mixed_set(host->machine, action->pool == POOL_MIXED);
-    run_kick(r, action->machine);
+    run_begin_later(r, action->machine);
 }
 
 /* Does the scheduler's actions. Lost requests arrive again only after all actions are done, because

@@ -21,7 +21,7 @@ static struct sched_rank rank_of(const struct run_request *q)
 
 static uint32_t left_of(const struct run_request *q)
 {
-    return q->arrival.output_tokens - q->given;
+    return q->arrival.output_tokens - q->answer_tokens;
 }
 
 static void state_set(struct run_request *q, enum run_request_state to)
@@ -55,7 +55,7 @@ static void task_drop(struct run *r, uint32_t host, sched_slot *slot)
 {
     if (*slot != SCHED_NO_SLOT && r->hosts[host].machine != NULL) {
         sim_machine_remove(r->hosts[host].machine, *slot);
-        run_kick(r, host);
+        run_begin_later(r, host);
     }
     *slot = SCHED_NO_SLOT;
 }
@@ -97,8 +97,9 @@ static void request_done(struct run *r, uint32_t slot)
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     if (q->token_machine != SCHED_NO_MACHINE)
         task_drop(r, q->token_machine, &q->token_slot);
-    struct sched_event ended = {
-        .kind = SCHED_ENDED, .request = slot, .output_tokens = q->given - q->given_before};
+    struct sched_event ended = {.kind = SCHED_ENDED,
+                                .request = slot,
+                                .output_tokens = q->answer_tokens - q->answer_tokens_before};
     request_close(r, slot, SIM_DONE);
     run_tell(r, &ended);
 }
@@ -110,8 +111,8 @@ static void arrive(struct run *r, uint32_t slot)
     struct run_request *q = &r->requests[slot];
     uint32_t left = left_of(q);
     state_set(q, RUN_ARRIVED);
-    q->prompt = q->arrival.prompt_tokens + q->given;
-    q->given_before = q->given;
+    q->prompt = q->arrival.prompt_tokens + q->answer_tokens;
+    q->answer_tokens_before = q->answer_tokens;
     q->prompt_machine = q->token_machine = SCHED_NO_MACHINE;
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
     run_tell(r, &(struct sched_event){.kind = SCHED_ARRIVED,
@@ -205,7 +206,7 @@ static void reserve_reaches(struct run *r, uint32_t slot)
     };
     if (sim_machine_reserve(r->hosts[host].machine, &reserve, &q->token_slot) != ST_OK)
         machine_full(r, host);
-    run_kick(r, host);
+    run_begin_later(r, host);
 }
 
 static void prompt_reaches(struct run *r, uint32_t slot)
@@ -217,7 +218,7 @@ static void prompt_reaches(struct run *r, uint32_t slot)
     if (sim_machine_prompt(r->hosts[q->prompt_machine].machine, slot, q->prompt, reserved, &rank,
                            &q->prompt_slot) != ST_OK)
         machine_full(r, q->prompt_machine);
-    run_kick(r, q->prompt_machine);
+    run_begin_later(r, q->prompt_machine);
 }
 
 static void kv_reaches(struct run *r, uint32_t slot)
@@ -226,7 +227,7 @@ static void kv_reaches(struct run *r, uint32_t slot)
     state_set(q, RUN_DECODING);
     q->transfer_s = r->now_s - q->prompt_end_s;
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
-    run_kick(r, q->token_machine);
+    run_begin_later(r, q->token_machine);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
     run_tell(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }
@@ -310,12 +311,12 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
 {
     struct run_request *q = &r->requests[slot];
     q->prompt_end_s = r->now_s;
-    q->given++;
+    q->answer_tokens++;
     r->totals->hosts[q->prompt_machine].output_tokens++;
-    if (q->given == 1)
+    if (q->answer_tokens == 1)
         q->ttft_s = r->now_s + r->options.message_s - q->arrival.at_s;
     run_tell(r, &(struct sched_event){.kind = SCHED_COMPUTED, .request = slot});
-    if (q->given == q->arrival.output_tokens)
+    if (q->answer_tokens == q->arrival.output_tokens)
         request_done(r, slot);
     else
         state_until(r, slot, RUN_TRANSFERRING, kv_s > r->now_s ? kv_s : r->now_s);
@@ -338,7 +339,7 @@ static void on_decoded(void *self, uint32_t machine, uint32_t slot)
     struct run *r = self;
     struct run_request *q = &r->requests[slot];
     r->totals->hosts[machine].output_tokens++;
-    if (++q->given == q->arrival.output_tokens)
+    if (++q->answer_tokens == q->arrival.output_tokens)
         request_done(r, slot);
 }
 
@@ -354,10 +355,10 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     q->preempted += decoding;
     q->given_up += !decoding;
     if (!decoding)
-        run_kick(r, machine);
+        run_begin_later(r, machine);
     run_tell(r, &(struct sched_event){.kind = SCHED_ENDED,
                                       .request = slot,
-                                      .output_tokens = q->given - q->given_before});
+                                      .output_tokens = q->answer_tokens - q->answer_tokens_before});
     arrive(r, slot);
 }
 

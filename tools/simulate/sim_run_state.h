@@ -39,8 +39,8 @@ struct run_request {
     bool prompt_began;
     /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
     uint32_t prompt;
-    uint32_t given_before; /* Tokens of the answer when this attempt began. */
-    uint32_t given;        /* Tokens of the answer so far. */
+    uint32_t answer_tokens_before; /* Tokens of the answer when this attempt began. */
+    uint32_t answer_tokens;        /* Tokens of the answer so far. */
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
@@ -61,7 +61,7 @@ struct run_host {
     struct sim_machine *machine; /* NULL = the machine is down. */
     enum pool pool;              /* Current pool. */
     enum pool home;              /* Home pool. */
-    bool kick;                   /* True: the machine is in `kicks`. */
+    bool begin_pending;          /* True: the machine is in `pending`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
     /* Times when the machine's link has sent, and received, everything so far. */
@@ -85,9 +85,9 @@ struct run {
     uint64_t number_next; /* Number of the next request. */
     /* Number of events in a row that were not work (no batch, no step of a request). */
     uint32_t quiet_events;
-    uint32_t kick_count;
+    uint32_t pending_count;
     /* Machines that may begin a batch after the current event. */
-    uint32_t kicks[SCHED_MACHINES_MAX];
+    uint32_t pending[SCHED_MACHINES_MAX];
     uint32_t lost_count;
     /* Requests reported as lost that have not arrived again yet. */
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
@@ -130,7 +130,7 @@ static inline int64_t run_now_us(const struct run *r)
 /* ---- sim_run.c ---- */
 
 /* Lets the machine begin its next batch after the current event. */
-void run_kick(struct run *r, uint32_t host);
+void run_begin_later(struct run *r, uint32_t host);
 /* Cancels the end of the machine's batches, because it has failed. */
 void run_flights_forget(struct run *r, uint32_t host);
 

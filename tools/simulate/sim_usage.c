@@ -72,7 +72,8 @@ static void count(struct sim_usage *usage, struct sim_usage_gauge *gauge, double
     }
 }
 
-static void set(struct sim_usage *usage, struct sim_usage_gauge *gauge, double value, double now_s)
+static void gauge_set(struct sim_usage *usage, struct sim_usage_gauge *gauge, double value,
+                      double now_s)
 {
     if (gauge->level == value)
         return;
@@ -83,13 +84,13 @@ static void set(struct sim_usage *usage, struct sim_usage_gauge *gauge, double v
 void sim_usage_set(struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                    double value, double now_s)
 {
-    set(usage, gauge_of(usage, machine, level), value, now_s);
+    gauge_set(usage, gauge_of(usage, machine, level), value, now_s);
 }
 
 void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level level,
                            double value, double now_s)
 {
-    set(usage, cluster_gauge(usage, level), value, now_s);
+    gauge_set(usage, cluster_gauge(usage, level), value, now_s);
 }
 
 void sim_usage_end(struct sim_usage *usage, double now_s)

@@ -130,8 +130,8 @@ static void machine_plot(const char *name, const char *title, bool key, FILE *sc
 }
 
 /* Places the next plot; x and y are pixels from the left and from the top. */
-static void place(const struct grid *grid, uint32_t x, uint32_t y, uint32_t width, uint32_t height,
-                  FILE *script)
+static void plot_place(const struct grid *grid, uint32_t x, uint32_t y, uint32_t width,
+                       uint32_t height, FILE *script)
 {
     double all = height_of(grid);
     fprintf(script, "set origin %.6g,%.6g\nset size %.6g,%.6g\n", (double)x / WIDTH,
@@ -147,13 +147,13 @@ static void head_draw(const struct sim_usage *usage, const struct grid *grid, FI
             "set xrange [0:%.9g]\nset xlabel 'time (%s)' offset 0,0.6\nset yrange [0:%.9g]\n"
             "set title 'requests'\n" KEY,
             usage->end_s > 0 ? usage->end_s / unit.seconds : 1, unit.name, 1.05 * open_most(usage));
-    place(grid, 0, 0, WIDTH / 2, HEAD_HEIGHT, script);
+    plot_place(grid, 0, 0, WIDTH / 2, HEAD_HEIGHT, script);
     fprintf(script,
             "plot $requests using 1:2 with lines lw 1.5 lc rgb '#333333' title 'open', "
             "$requests using 1:3 with lines lw 1.5 lc rgb '#c0392b' title 'their prompt waits'\n"
             "set yrange [0:100]\nset ytics 25\nset ylabel '%%'\nset y2range [0:%.9g]\nset y2tics\n",
             1.05 * batch_most(usage));
-    place(grid, WIDTH / 2, 0, WIDTH / 2, HEAD_HEIGHT, script);
+    plot_place(grid, WIDTH / 2, 0, WIDTH / 2, HEAD_HEIGHT, script);
     machine_plot("all", "all machines: computing, memory, batches", true, script);
 }
 
@@ -179,8 +179,9 @@ static enum status draw(const void *self, FILE *script, struct error *error)
         char name[16];
         uint32_t width = WIDTH / grid.columns;
         snprintf(name, sizeof(name), "m%u", m);
-        place(&grid, m % grid.columns * width, HEAD_HEIGHT + m / grid.columns * grid.row_height,
-              width, grid.row_height, script);
+        plot_place(&grid, m % grid.columns * width,
+                   HEAD_HEIGHT + m / grid.columns * grid.row_height, width, grid.row_height,
+                   script);
         machine_plot(name, usage->names[m], false, script);
     }
     fputs("unset multiplot\n", script);

@@ -10,7 +10,7 @@
 
 #define SHOWN_MAX 10 /* Most differences to show. */
 
-static void show(void *self, uint64_t line, const char *logged, const char *decided)
+static void difference_show(void *self, uint64_t line, const char *logged, const char *decided)
 {
     uint32_t *shown = self;
     if ((*shown)++ < SHOWN_MAX)
@@ -28,7 +28,7 @@ static int replay_file(const char *path)
         return options_fail(&simulate_options_table, ST_IO, &error);
     }
     uint32_t shown = 0;
-    const struct replay_log_calls calls = {.differs = show, .self = &shown};
+    const struct replay_log_calls calls = {.differs = difference_show, .self = &shown};
     struct replay_log_totals totals;
     enum status status = replay_log(file, input ? "standard input" : path, &calls, &totals, &error);
     if (!input)

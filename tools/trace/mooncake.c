@@ -13,8 +13,8 @@
 #define TICKS_PER_MS (TRACE_TICKS_PER_S / 1000)
 
 /* Reports the wrong value as JSON text. */
-static enum status wrong(const struct trace_line *line, json_t *root, const char *name,
-                         const char *wanted, struct error *error)
+static enum status value_wrong(const struct trace_line *line, json_t *root, const char *name,
+                               const char *wanted, struct error *error)
 {
     char *text = json_dumps(json_object_get(root, name), JSON_ENCODE_ANY | JSON_COMPACT);
     enum status status =
@@ -29,7 +29,7 @@ static enum status tokens_read(const struct trace_line *line, json_t *root, cons
     json_t *value = json_object_get(root, name);
     json_int_t tokens = json_integer_value(value);
     if (!json_is_integer(value) || tokens < 1 || tokens > TRACE_TOKENS_MAX)
-        return wrong(line, root, name, "a whole number from 1 to 10000000", error);
+        return value_wrong(line, root, name, "a whole number from 1 to 10000000", error);
     *out = (uint32_t)tokens;
     return ST_OK;
 }
@@ -44,7 +44,8 @@ static enum status blocks_read(struct trace_line *line, json_t *root, struct tra
     size_t count = json_array_size(ids);
     uint32_t most = (out->prompt_tokens + TRACE_BLOCK_TOKENS - 1) / TRACE_BLOCK_TOKENS;
     if (!json_is_array(ids) || count > most)
-        return wrong(line, root, "hash_ids", "an id for each 512 tokens of input_length", error);
+        return value_wrong(line, root, "hash_ids", "an id for each 512 tokens of input_length",
+                           error);
     if (count > line->block_room) {
         int64_t *grown = realloc(line->blocks, count * sizeof(*grown));
         if (grown == NULL)
@@ -55,7 +56,7 @@ static enum status blocks_read(struct trace_line *line, json_t *root, struct tra
     for (size_t i = 0; i < count; i++) {
         json_t *id = json_array_get(ids, i);
         if (!json_is_integer(id))
-            return wrong(line, root, "hash_ids", "whole numbers", error);
+            return value_wrong(line, root, "hash_ids", "whole numbers", error);
         line->blocks[i] = json_integer_value(id);
     }
     out->block_count = (uint32_t)count;
@@ -68,7 +69,7 @@ static enum status members_read(struct trace_line *line, json_t *root, struct tr
     json_t *time = json_object_get(root, "timestamp");
     double at_ms = json_number_value(time);
     if (!json_is_number(time) || !(at_ms >= 0 && at_ms <= TIME_MS_MAX))
-        return wrong(line, root, "timestamp", "milliseconds, 0 or more", error);
+        return value_wrong(line, root, "timestamp", "milliseconds, 0 or more", error);
     out->ticks = llround(at_ms * TICKS_PER_MS);
     out->at_s = at_ms / 1000;
     enum status status = tokens_read(line, root, "input_length", &out->prompt_tokens, error);

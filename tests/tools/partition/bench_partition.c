@@ -5,6 +5,7 @@
  * bottleneck and the smallest possible one. Prints the median of a few runs. */
 #include "common/random.h"
 #include "tools/partition/solver/partition.h"
+#include "tools/partition/solver/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -129,7 +130,7 @@ static void run(const struct cluster *cluster, bool replicas)
 {
     struct partition *partition = open(cluster, replicas);
     printf("%s, %s replicas: %.1f MiB\n", cluster->name, replicas ? "with" : "without",
-           (double)partition_memory(partition) / 1048576);
+           (double)partition->memory_bytes / 1048576);
     static const uint32_t pieces[] = {1, 8};
     for (int m = 0; m < 2; m++) {
         static struct partition_plan free;

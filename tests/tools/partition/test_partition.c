@@ -8,6 +8,7 @@
 #include "tests/check.h"
 #include "tests/tools/partition/partition_model.h"
 #include "tools/partition/solver/partition.h"
+#include "tools/partition/solver/state.h"
 
 #include <string.h>
 
@@ -409,7 +410,7 @@ static void largest(void)
     struct partition *partition;
     static struct partition_plan plan;
     CHECK(partition_open(&problem, &partition, NULL) == ST_OK);
-    CHECK(partition_memory(partition) <= PARTITION_MEMORY_MAX);
+    CHECK(partition->memory_bytes <= PARTITION_MEMORY_MAX);
     const struct partition_goal goal = {1, PARTITION_NO_LIMIT};
     CHECK(partition_solve(partition, &goal, &plan, NULL) == ST_OK);
     /* Below three layers on the first kind, 22 × 2 + 21 + 21 fit. */

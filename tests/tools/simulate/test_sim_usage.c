@@ -117,7 +117,8 @@ static void pipeline(void)
         prompts_s += sim_cost_stage_s(&host.cost, stage, 0, &prompts);
         decodes_s += sim_cost_stage_s(&host.cost, stage, 0, &decodes);
     }
-    flights[1] = (struct sim_flight){.flies = true, .end_s = 5 + 2 * all_s, .batch.item_count = 5};
+    flights[1] =
+        (struct sim_flight){.in_flight = true, .end_s = 5 + 2 * all_s, .batch.item_count = 5};
     m.flight_count = 1;
     sim_flight_watch(&m, &flights[1], &work, 5);
     sim_machine_use(&m, &use);

@@ -254,8 +254,3 @@ void partition_close(struct partition *p)
     free(p->label);
     free(p);
 }
-
-uint64_t partition_memory(const struct partition *p)
-{
-    return p->memory_bytes;
-}

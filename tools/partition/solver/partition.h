@@ -150,8 +150,6 @@ void partition_close(struct partition *partition); /* NULL is fine */
 enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error);
 
-uint64_t partition_memory(const struct partition *partition); /* Bytes allocated. */
-
 /* Compares two rates; < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
 int partition_rate_compare(struct partition_rate a, struct partition_rate b);
 

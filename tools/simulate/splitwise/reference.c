@@ -43,8 +43,8 @@ static const char *argument(const struct one_case *c, const char *key, const cha
     return text != NULL ? text : fallback;
 }
 
-static enum status wrong(const struct reference *r, const struct one_case *c, const char *key,
-                         const char *wanted)
+static enum status argument_wrong(const struct reference *r, const struct one_case *c,
+                                  const char *key, const char *wanted)
 {
     return error_set(r->error, ST_INVALID, "%s: %s: %s = \"%.60s\": want %s", r->cases_path,
                      c->name, key, argument(c, key, ""), wanted);
@@ -60,7 +60,7 @@ static enum status argument_count(const struct reference *r, const struct one_ca
     char *end;
     unsigned long value = strtoul(text, &end, 10);
     if (end == text || *end != 0 || value > SCHED_MACHINES_MAX)
-        return wrong(r, c, key, "a number of machines");
+        return argument_wrong(r, c, key, "a number of machines");
     *out = (uint32_t)value;
     return ST_OK;
 }
@@ -99,7 +99,7 @@ static enum status arguments_check(const struct reference *r, struct one_case *c
                              r->cases_path, c->name, key);
     }
     if (strcmp(argument(c, "performance_model", "db"), "db") != 0)
-        return wrong(r, c, "performance_model", "db");
+        return argument_wrong(r, c, "performance_model", "db");
     return ST_OK;
 }
 
@@ -127,9 +127,9 @@ static enum status hosts_read(const struct reference *r, struct one_case *c)
     if (status != ST_OK)
         return status;
     if (!by_kind && strcmp(type, "homogeneous") != 0)
-        return wrong(r, c, "start_state.split_type", "homogeneous or heterogeneous");
+        return argument_wrong(r, c, "start_state.split_type", "homogeneous or heterogeneous");
     if (counts[0] + counts[1] < 1 || counts[0] + counts[1] > SCHED_MACHINES_MAX)
-        return wrong(r, c, "cluster.servers.1.count", "from 1 to 1024 machines in all");
+        return argument_wrong(r, c, "cluster.servers.1.count", "from 1 to 1024 machines in all");
     for (uint32_t i = 0; i < counts[0] + counts[1]; i++) {
         uint32_t kind = i < counts[0] ? 0 : 1;
         if (!c->setup.split)
@@ -149,7 +149,7 @@ static enum status curves_read(const struct reference *r, struct one_case *c, co
     const char *cluster = argument(c, "cluster", "half_half");
     int capped = strcmp(cluster, "hhcap_half_half") == 0;
     if (!capped && strcmp(cluster, "half_half") != 0)
-        return wrong(r, c, "cluster", "half_half or hhcap_half_half");
+        return argument_wrong(r, c, "cluster", "half_half or hhcap_half_half");
     enum status status = ST_OK;
     for (int i = 0; i < 2 && status == ST_OK; i++)
         status = cost_table_read(r->table_path, model, hardware[capped][i],
@@ -169,14 +169,15 @@ static enum status setup_read(const struct reference *r, struct one_case *c)
     if (status != ST_OK)
         return status;
     if (model == NULL)
-        return wrong(r, c, "applications.0.model_architecture", "bloom-176b or llama2-70b");
+        return argument_wrong(r, c, "applications.0.model_architecture",
+                              "bloom-176b or llama2-70b");
     splitwise_setup_default(&c->setup);
     c->setup.hosts = c->hosts;
     c->setup.weights_bytes = model->weights_bytes;
     c->setup.kv_bytes_per_token = splitwise_kv_bytes_per_token(model);
     c->setup.split = strcmp(scheduler, "mixed_pool") == 0;
     if (!c->setup.split && strcmp(scheduler, "token_jsq") != 0)
-        return wrong(r, c, "applications.0.scheduler", "mixed_pool or token_jsq");
+        return argument_wrong(r, c, "applications.0.scheduler", "mixed_pool or token_jsq");
     status = hosts_read(r, c);
     return status == ST_OK ? curves_read(r, c, name) : status;
 }

@@ -91,7 +91,7 @@ static enum status scheduler_open(struct run *r)
     return sched_cluster_open(&options, &r->sc);
 }
 
-static void tell(struct run *r, const struct sched_event *event)
+static void event_apply(struct run *r, const struct sched_event *event)
 {
     sched_cluster_event(r->sc, event, &r->actions);
     r->totals.events++;
@@ -104,9 +104,9 @@ static int64_t now_us(const struct run *r)
     return (int64_t)(r->now_s * 1e6);
 }
 
-static void tell_request(struct run *r, enum sched_event_kind kind, uint32_t slot)
+static void request_event_apply(struct run *r, enum sched_event_kind kind, uint32_t slot)
 {
-    tell(r, &(struct sched_event){.kind = kind, .now_us = now_us(r), .request = slot});
+    event_apply(r, &(struct sched_event){.kind = kind, .now_us = now_us(r), .request = slot});
 }
 
 /* Returns the tokens of KV that fit beside the weights. The reference refuses a request if the
@@ -125,14 +125,15 @@ static void cluster_tell(struct run *r)
 {
     uint32_t count = r->setup->host_count;
     for (uint32_t i = 0; i < count; i++)
-        tell(r, &(struct sched_event){.kind = SCHED_MACHINE_UP,
-                                      .machine = i,
-                                      .pool = r->setup->hosts[i].home,
-                                      .kv_tokens = memory_tokens(r->setup, i, true)});
+        event_apply(r, &(struct sched_event){.kind = SCHED_MACHINE_UP,
+                                             .machine = i,
+                                             .pool = r->setup->hosts[i].home,
+                                             .kv_tokens = memory_tokens(r->setup, i, true)});
     for (uint32_t i = 0; i < count; i++)
         for (uint32_t j = 0; j < count; j++)
             if (i != j)
-                tell(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = j});
+                event_apply(r,
+                            &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = j});
 }
 
 /* ---- machines ---- */
@@ -173,9 +174,9 @@ static void host_sync(struct run *r, uint32_t i)
     if (host->busy == (m->pending.count > 0) || !r->setup->split)
         return;
     host->busy = !host->busy;
-    tell(r,
-         &(struct sched_event){
-             .kind = SCHED_MACHINE_QUEUE, .now_us = now_us(r), .machine = i, .busy = host->busy});
+    event_apply(
+        r, &(struct sched_event){
+               .kind = SCHED_MACHINE_QUEUE, .now_us = now_us(r), .machine = i, .busy = host->busy});
 }
 
 static void task_arrives(struct run *r, uint32_t i, uint32_t slot, enum splitwise_kind kind)
@@ -223,10 +224,10 @@ static void request_end(struct run *r, uint32_t slot)
     };
     r->totals.requests++;
     r->totals.last_s = r->now_s;
-    tell(r, &(struct sched_event){.kind = SCHED_ENDED,
-                                  .now_us = now_us(r),
-                                  .request = slot,
-                                  .output_tokens = request->arrival.output_tokens});
+    event_apply(r, &(struct sched_event){.kind = SCHED_ENDED,
+                                         .now_us = now_us(r),
+                                         .request = slot,
+                                         .output_tokens = request->arrival.output_tokens});
     r->done(r->self, &result);
     slot_give(r, slot);
 }
@@ -244,13 +245,13 @@ static enum status request_arrive(struct run *r, const struct sim_arrival *arriv
     enum status status = slot_take(r, &slot);
     if (status != ST_OK)
         return status;
-    tell(r, &(struct sched_event){.kind = SCHED_ARRIVED,
-                                  .now_us = now_us(r),
-                                  .request = slot,
-                                  .prompt_tokens = arrival->prompt_tokens,
-                                  .output_tokens = arrival->output_tokens,
-                                  .key = UINT32_MAX,
-                                  .weight = 1});
+    event_apply(r, &(struct sched_event){.kind = SCHED_ARRIVED,
+                                         .now_us = now_us(r),
+                                         .request = slot,
+                                         .prompt_tokens = arrival->prompt_tokens,
+                                         .output_tokens = arrival->output_tokens,
+                                         .key = UINT32_MAX,
+                                         .weight = 1});
     assert(r->actions.count > 0);
     const struct sched_action *action = &r->actions.items[r->actions.count - 1];
     if (action->kind != SCHED_ROUTE) {
@@ -297,7 +298,7 @@ static void transfer_end(struct run *r, uint32_t slot)
     const struct request *request = &r->requests[slot];
     uint32_t from = request->prompt_machine;
     r->hosts[from].machine.used_tokens -= request->arrival.prompt_tokens + 1;
-    tell_request(r, SCHED_PREFILLED, slot);
+    request_event_apply(r, SCHED_PREFILLED, slot);
     task_arrives(r, request->token_machine, slot, SPLITWISE_DECODE);
     splitwise_machine_sent(&r->hosts[from].machine, r->now_s);
     host_sync(r, from);
@@ -309,7 +310,7 @@ static void prompt_end(struct run *r, uint32_t slot)
 {
     struct request *request = &r->requests[slot];
     request->ttft_s = r->now_s - request->arrival.at_s;
-    tell_request(r, SCHED_COMPUTED, slot);
+    request_event_apply(r, SCHED_COMPUTED, slot);
     if (answer_is_one(r, slot)) {
         r->hosts[request->prompt_machine].machine.used_tokens -= r->tasks[slot].held_tokens;
         request_end(r, slot);
@@ -333,8 +334,8 @@ static void host_event(struct run *r, uint32_t i)
     splitwise_machine_go_on(&host->machine, r->now_s);
     host_sync(r, i);
     if (r->setup->split && splitwise_machine_idle(&host->machine))
-        tell(r,
-             &(struct sched_event){.kind = SCHED_MACHINE_IDLE, .now_us = now_us(r), .machine = i});
+        event_apply(r, &(struct sched_event){
+                           .kind = SCHED_MACHINE_IDLE, .now_us = now_us(r), .machine = i});
 }
 
 static void event_happens(struct run *r, uint32_t id)
