@@ -16,12 +16,10 @@ import time
 from math import log2
 from statistics import median
 
-from bench_table import number, table
-
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
 os.environ.setdefault("CLEAVE_BINARY", os.path.join(ROOT, "build", "cleave"))
-import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
+from bench_cluster import cluster  # noqa: E402 (reads CLEAVE_BINARY)
+from bench_table import number, table  # noqa: E402
 from namespaces import Namespaces, sh, within  # noqa: E402
 
 A, B = f"cleave{os.getpid() % 10000}p", f"cleave{os.getpid() % 10000}t"

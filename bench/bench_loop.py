@@ -16,13 +16,11 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 
+from bench_cluster import cluster
 from bench_table import number, table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
-import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 
 TRACES = os.path.join(os.environ.get("CLEAVE_SHARED", "shared"), "traces")
 MIXES = ((2, 1), (1, 2))  # prompt and token machines, a thread each

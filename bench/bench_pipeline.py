@@ -12,18 +12,14 @@ Rounds of what is compared run in turn. The machines count the throughput themse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import urllib.request
 from statistics import median
 
+from bench_cluster import cluster
 from bench_table import number, spread, table
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
-import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 
 LAYERS = 30  # of the default model
 WARM_S, WINDOW_S = 3.0, 6.0

@@ -8,15 +8,11 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from statistics import median
 
+from bench_cluster import cluster
 from bench_table import number, spread, table
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
-import cluster  # noqa: E402 (it starts and stops clusters for the tests too)
 
 ROUNDS_MAX = 3
 MIB = 1 << 20
@@ -62,7 +58,7 @@ def resident(pid):
 
 class Server:
     def __init__(self, config, build):
-        self.config = {"kv": {"memory": KV_BYTES}, **config}
+        self.config = {"model": cluster.MODEL, "kv": {"memory": KV_BYTES}, **config}
         self.streams_program = os.path.join(build, "bench-streams")
         self.binary = os.path.join(os.path.dirname(build), "cleave")
         self.samples = {}  # figure: values, one a round
@@ -91,7 +87,7 @@ class Server:
             self.memory(one)
 
     def memory(self, one):
-        file_bytes = os.path.getsize(self.config.get("model", cluster.MODEL))
+        file_bytes = os.path.getsize(self.config["model"])
         for name, pid in one.children().items():
             total, kv, _ = resident(pid)
             self.add(f"{name.split('-')[0]}_beyond_mib", (total - kv - file_bytes) / MIB)

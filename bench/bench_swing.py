@@ -16,12 +16,10 @@ import sys
 import tempfile
 from statistics import median
 
+from bench_cluster import cluster
 from bench_table import number, spread, table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "cluster"))
-import cluster  # noqa: E402
-
 BINARY = os.path.join(ROOT, "build", "cleave")
 GROUPS = "/sys/fs/cgroup/cpu"
 PERIOD_US = 5000

@@ -1,7 +1,8 @@
-/* roofline: measures the computer's limits at the moment: vector arithmetic in registers, and plain
- * reads of memory and of the last-level cache, by several threads at once. Benchmarks divide their
- * figures by these limits (engine_bound.h). Knows no model. The caller's thread and its own threads
- * measure, a few milliseconds for each rate. */
+/* roofline: measures the limits of this computer at the moment: the rate of vector arithmetic in
+ * registers, and the rate of plain reads of memory and of the last-level cache, by several threads
+ * at the same time. bench-engine (engine.c) calls it before and after each sample; engine_bound.h
+ * turns the rates into bounds. The caller's thread and threads that exist only during a call
+ * measure. It knows no model, keeps no history, and does not keep other programs off the cores. */
 #ifndef BENCH_ROOFLINE_H
 #define BENCH_ROOFLINE_H
 
@@ -14,38 +15,38 @@
 
 enum roofline_rate {
     ROOFLINE_INT8, /* Dot products of 8-bit numbers into 32 bits (vpdpbusd). */
-    /* Dot products of 16-bit numbers (vpdpwssd): 2 multiplications per 32-bit lane. */
+    /* Dot products of 16-bit numbers into 32 bits (vpdpwssd). */
     ROOFLINE_INT16,
     ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps). */
     ROOFLINE_FP32,   /* Fused multiply-add. */
-    ROOFLINE_MEMORY, /* Repeated reads of `memory_bytes` bytes. */
-    ROOFLINE_CACHE,  /* Repeated reads of a set that fits the last-level cache. */
-    ROOFLINE_RATES,
+    ROOFLINE_MEMORY, /* Repeated reads of the memory of roofline_memory_open. */
+    ROOFLINE_CACHE,  /* Repeated reads of 16 MiB, which most last-level caches hold. */
+    ROOFLINE_RATES,  /* Number of rates. */
 };
 
-/* Operations per second (a multiplication and an addition are two) or bytes per second. 0 = the CPU
- * or this build has no such instruction. */
+/* The rates that one measurement found. Arithmetic: operations per second (a multiplication and an
+ * addition are two); 0 = the CPU or this build has no such instruction. Reads: bytes per second. */
 struct roofline {
     double rates[ROOFLINE_RATES];
 };
 
-const char *roofline_rate_name(enum roofline_rate rate); /* Returns a name such as "int8". */
+const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant such as "int8". */
 
-/* The memory that is read: one for all measurements, with all pages touched. */
+/* Memory that the measurements read, with all pages touched. One serves all measurements. */
 struct roofline_memory;
 
-/* `memory_bytes`: what the benchmark reads repeatedly (a model's weights), because the last-level
- * cache keeps a part of it in both cases. */
+/* memory_bytes: the bytes that the benchmark itself reads repeatedly, such as a model's weights.
+ * With an equal size, the last-level cache keeps an equal part in both. ST_NO_MEMORY. */
 enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out);
 void roofline_memory_close(struct roofline_memory *memory); /* NULL is fine */
 
-/* Measures all rates with `threads` threads, in about 30 ms. Each rate is a mean over some
- * milliseconds, so other work on the computer reduces it as it reduces the benchmark's figures.
- * ST_INVALID: wrong number of threads. */
+/* Measures all rates with `threads` threads, the caller's included, in about 30 ms. Each rate is a
+ * mean over 4 ms, so other work on the computer reduces it as it reduces the benchmark's figures.
+ * ST_INVALID: `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
 enum status roofline_measure(const struct roofline_memory *memory, uint32_t threads,
                              struct roofline *out);
 
-/* Returns the mean of each rate, e.g. of the measurements before and after a benchmark. */
+/* Returns the mean of each rate of two measurements, such as those before and after a sample. */
 struct roofline roofline_mean(const struct roofline *a, const struct roofline *b);
 
 #endif

@@ -1,7 +1,9 @@
-/* counters: the counters and gauges of /metrics, one line each. These lists make the fields of the
- * structs that hold the values, the messages that carry them, the sums over processes, the families
- * of /metrics and the gauges of /admin/state. docs/contributing/add-a-counter.md says how to add a
- * line.
+/* counters: the list of all counters and gauges of /metrics, one line each (docs/contributing/
+ * add-a-counter.md says how to add a line). The macros below make from each line: the field of the
+ * struct that holds the value, the message that carries it, the sum over processes, the family of
+ * /metrics and the gauge of /admin/state. transport/message.h, server/metrics/, server/api/keys.h,
+ * server/gateway/state.c and server/serve_admin.c use the lists. The histograms of /metrics are not
+ * here (server/metrics/render.c). Macros only: no values, no functions, no threads.
  *
  * Columns of all lists:
  *   name    The field. For the gateway: METRICS_ followed by this name.
@@ -10,10 +12,12 @@
  *   family  The name in /metrics.
  *   help    The HELP text in /metrics.
  * Columns of lists whose values travel in messages:
- *   bits    64. The lines with 32 are older; a new line has 64.
+ *   bits    Width of the field: 64 in every new line. Older lines have 32.
  *   group   Place of the family on the page: METRICS_GROUP_ followed by this name (see
- *           server/metrics/internal.h). HIDDEN = not a family of its own; `help` is a comment.
- *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1. */
+ *           server/metrics/internal.h). HIDDEN = the page has no such family; `help` is then a
+ *           comment.
+ *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1.
+ */
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
@@ -22,45 +26,44 @@
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \
     X(32, prompts_running, STATE, LOAD, 1, "cleave_prompts_running",                               \
-      "Prompts of which a part is computed.")                                                      \
+      "Prompts that are partly computed.")                                                         \
     X(64, prompt_tokens_pending, STATE, LOAD, 1, "cleave_prompt_tokens_pending",                   \
-      "Prompt tokens that are not computed yet.")                                                  \
+      "Prompt tokens not yet computed.")                                                           \
     X(32, reservations_waiting, STATE, LOAD, 1, "cleave_reservations_waiting",                     \
       "Requests that wait for KV memory.")                                                         \
     X(32, transfers_awaited, STATE, LOAD, 1, "cleave_transfers_awaited",                           \
-      "Requests whose KV is not there yet.")                                                       \
-    X(32, decodes_running, STATE, LOAD, 1, "cleave_decodes_running",                               \
-      "Requests in the token batch.")                                                              \
+      "Requests whose KV has not arrived yet.")                                                    \
+    X(32, decodes_running, STATE, LOAD, 1, "cleave_decodes_running", "Requests that decode.")      \
     X(64, decode_tokens_pending, GAUGE, LOAD, 1, "cleave_decode_tokens_pending",                   \
       "Tokens that running requests may still generate.")                                          \
     X(64, prompt_tokens_done, COUNTER, WORK, 1, "cleave_machine_prompt_tokens_total",              \
       "Prompt tokens that a machine computed.")                                                    \
     X(64, prefix_query_tokens, COUNTER, WORK, 1, "cleave_prefix_cache_queries_tokens_total",       \
-      "Tokens of prompts that were looked up in a machine's prefix cache.")                        \
+      "Prompt tokens looked up in a machine's prefix cache.")                                      \
     X(64, prefix_hit_tokens, COUNTER, WORK, 1, "cleave_prefix_cache_hits_tokens_total",            \
-      "Of these, tokens whose KV was found there.")                                                \
+      "Prompt tokens found in a machine's prefix cache.")                                          \
     X(64, generated_tokens_done, COUNTER, WORK, 1, "cleave_machine_generated_tokens_total",        \
       "Tokens that a machine generated.")                                                          \
     X(64, preemptions, COUNTER, WORK, 1, "cleave_preemptions_total",                               \
-      "Answers that gave up their KV memory for others and were computed again.")                  \
+      "Answers whose KV memory was taken for others (preemptions).")                               \
     X(64, prompt_batches, COUNTER, WORK, 1, "cleave_prompt_batches_total",                         \
       "Batches with prompt tokens.")                                                               \
     X(64, token_batches, COUNTER, WORK, 1, "cleave_token_batches_total",                           \
       "Batches with decode steps.")                                                                \
     X(64, transfer_bytes, COUNTER, SENT, 1, "cleave_transfer_bytes_total",                         \
-      "KV bytes that were written to token machines.")                                             \
+      "KV bytes written to token machines.")                                                       \
     X(64, transfer_layers, COUNTER, TRANSFERS, 1, "cleave_transfer_layers_total",                  \
-      "Layers of KV that were written to token machines.")                                         \
+      "Layers of KV written to token machines.")                                                   \
     X(64, transfers_layerwise, COUNTER, HIDDEN, 1, "", "cleave_transfers_total{path=layerwise}")   \
     X(64, transfers_one_piece, COUNTER, HIDDEN, 1, "", "cleave_transfers_total{path=one_piece}")   \
     X(64, transfers_failed, COUNTER, TRANSFERS, 1, "cleave_transfers_failed_total",                \
       "KV transfers that failed.")                                                                 \
     X(64, transfer_us, COUNTER, TRANSFERS, 1e-6, "cleave_transfer_seconds_total",                  \
-      "Time of transfers, each from its first write until all was there.")                         \
+      "Time of KV transfers, from the first write to the last arrival.")                           \
     X(64, transfer_exposed_us, COUNTER, TRANSFERS, 1e-6, "cleave_transfer_exposed_seconds_total",  \
-      "The part of cleave_transfer_seconds_total that no compute hid.")                            \
+      "The part of cleave_transfer_seconds_total after the first token: compute did not hide it.") \
     X(64, transfer_held_bytes, COUNTER, SENT, 1, "cleave_transfer_held_bytes_total",               \
-      "KV bytes that were not written: the token machine had them.")                               \
+      "KV bytes not written, because the token machine had them.")                                 \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \
       "Resident memory of a machine's process.")                                                   \
     X(64, prompt_batch_rows, COUNTER, HIDDEN, 1, "",                                               \
@@ -69,8 +72,9 @@
     X(64, token_batch_rows, COUNTER, HIDDEN, 1, "", "Tokens in decode-only batches.")              \
     X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")
 
-/* How KV gets into and out of a process's memory: struct message_staged, which is a part of the
- * state of a machine and of the load of a stage process.
+/* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
+ * is a part of the state of a machine and of the load of a stage process. `way` is the transfer's
+ * kind of memory, as its help says; out, in and peer are the three directions of copies.
  * X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
@@ -78,37 +82,35 @@
       "from and received into GPU memory where the peer can; 2 = in GPU memory, copied through "   \
       "host memory; 3 = as 2, but copied directly between GPUs of the same computer (CUDA IPC).")  \
     X(64, out_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_out_bytes_total",                       \
-      "KV bytes that were copied out of a GPU's memory to be sent.")                               \
+      "KV bytes copied out of GPU memory to be sent.")                                             \
     X(64, out_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_out_seconds_total",                     \
-      "Time in which such copies were under way.")                                                 \
+      "Time of copies out of GPU memory.")                                                         \
     X(64, in_bytes, COUNTER, COPIES, 1, "cleave_kv_staged_in_bytes_total",                         \
-      "KV bytes that came and were copied into a GPU's memory.")                                   \
+      "Received KV bytes copied into GPU memory.")                                                 \
     X(64, in_us, COUNTER, COPIES, 1e-6, "cleave_kv_staged_in_seconds_total",                       \
-      "Time in which such copies were under way.")                                                 \
+      "Time of copies into GPU memory.")                                                           \
     X(64, peer_bytes, COUNTER, COPIES, 1, "cleave_kv_ipc_bytes_total",                             \
-      "KV and activations that were copied from a GPU's memory into another machine's or "         \
-      "stage's.")                                                                                  \
+      "KV and activations copied from GPU memory into another process's GPU memory.")              \
     X(64, peer_us, COUNTER, COPIES, 1e-6, "cleave_kv_ipc_seconds_total",                           \
-      "Time in which such copies were under way.")
+      "Time of copies between GPU memories.")
 
 /* The load of one process of a machine with stages: struct message_process.
  * X(bits, name, kind, factor, family, help) */
 #define PROCESS_COUNTERS(X)                                                                        \
-    X(64, batches, COUNTER, 1, "cleave_stage_batches_total",                                       \
-      "Batches that a stage computed its layers of.")                                              \
-    X(64, rows, COUNTER, 1, "cleave_stage_rows_total", "Rows of these batches.")                   \
+    X(64, batches, COUNTER, 1, "cleave_stage_batches_total", "Batches that a stage computed.")     \
+    X(64, rows, COUNTER, 1, "cleave_stage_rows_total", "Tokens in batches that a stage computed.") \
     X(64, busy_us, COUNTER, 1e-6, "cleave_stage_busy_seconds_total",                               \
-      "Time in which a stage computed: of a machine's stages the busiest is its bottleneck.")      \
+      "Time in which a stage computed. The busiest stage is the machine's bottleneck.")            \
     X(64, resident_bytes, GAUGE, 1, "cleave_stage_resident_bytes",                                 \
       "Resident memory of a stage's process.")
 
 /* Sums over all machines of a counter of MACHINE_COUNTERS. X(name, family, help) */
 #define CLUSTER_COUNTERS(X)                                                                        \
     X(prefix_query_tokens, "vllm:prefix_cache_queries_total",                                      \
-      "Tokens of prompts that were looked up in prefix caches.")                                   \
-    X(prefix_hit_tokens, "vllm:prefix_cache_hits_total", "Of these, tokens that were found.")      \
+      "Prompt tokens looked up in prefix caches.")                                                 \
+    X(prefix_hit_tokens, "vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches.")  \
     X(preemptions, "vllm:num_preemptions_total",                                                   \
-      "Answers that gave up their KV memory for others and were computed again.")
+      "Answers whose KV memory was taken for others (preemptions).")
 
 /* What the gateway counts: enum metrics_value. X(name, kind, group, family, help) */
 #define GATEWAY_COUNTERS(X)                                                                        \
@@ -118,33 +120,31 @@
       "Requests that no machine has begun.")                                                       \
     X(PROMPT_TOKENS, COUNTER, REQUESTS, "vllm:prompt_tokens_total",                                \
       "Tokens of prompts, computed or cached.")                                                    \
-    X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total",                         \
-      "Tokens that were generated.")                                                               \
+    X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
-      "Requests in the cluster scheduler's queue, without a machine yet.")                         \
+      "Requests in the gateway's queue, without a machine yet.")                                   \
     X(REQUESTS_REFUSED, COUNTER, ROUTING, "cleave_requests_refused_total",                         \
-      "Requests that were refused: a queue was full, or they can never fit.")                      \
+      "Refused requests: a queue was full, or they can never fit.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \
-      "Times that a request lost its machines and went on elsewhere.")                             \
+      "Times that a request lost its machines and resumed on others.")                             \
     X(REQUESTS_HANDED_OVER, COUNTER, ROUTING, "cleave_requests_handed_over_total",                 \
-      "Times that an answer left a machine that drained, with its KV.")                            \
+      "Answers that left a draining machine with their KV.")                                       \
     X(EVENTS_WRITTEN, COUNTER, EVENTS, "cleave_events_written_total", "Lines of log/events_file.") \
     X(EVENTS_DROPPED, COUNTER, EVENTS, "cleave_events_dropped_total",                              \
-      "Lines that log/events_file did not take: its disk is full, or too slow.")                   \
+      "Lines missing from log/events_file: its disk was full or too slow.")                        \
     X(CERTIFICATE_EXPIRES, GAUGE, CERTIFICATE, "cleave_certificate_expires_seconds",               \
-      "When the TLS certificate ends to be valid, since 1970.")
+      "Expiry of the TLS certificate, in Unix time.")
 
 /* What each API key has used: struct api_key_counts. /admin/state shows all of them.
  * X(name, kind, family, help) */
 #define KEY_COUNTERS(X)                                                                            \
-    X(requests, COUNTER, "cleave_key_requests_total", "Answers that an API key began.")            \
+    X(requests, COUNTER, "cleave_key_requests_total", "Answers begun with an API key.")            \
     X(refused, COUNTER, "cleave_key_refused_total",                                                \
-      "Requests refused because their API key was at a limit.")                                    \
+      "Requests refused at a limit of their API key.")                                             \
     X(prompt_tokens, COUNTER, "cleave_key_prompt_tokens_total", "Prompt tokens of an API key.")    \
     X(generated_tokens, COUNTER, "cleave_key_generated_tokens_total",                              \
       "Tokens generated for an API key.")                                                          \
-    X(in_flight, GAUGE, "cleave_key_requests_in_flight",                                           \
-      "Answers of an API key that are not done yet.")
+    X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")
 
 /* Number of lines whose values travel in messages; part of TRANSPORT_PROTOCOL_VERSION. */
 #define COUNTER_ONE(...) +1
@@ -153,8 +153,9 @@ enum {
         MACHINE_COUNTERS(COUNTER_ONE) COPY_COUNTERS(COUNTER_ONE) PROCESS_COUNTERS(COUNTER_ONE)
 };
 
-/* Field declarations, for the lists with bits: the 32-bit fields, then the 64-bit fields. Between
- * them a struct has what makes the size of the 32-bit part a multiple of eight. */
+/* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 declares only the lines
+ * of 32 bits, COUNTER_FIELD_64 only those of 64 bits. A struct uses both, one after the other, and
+ * between them the padding that makes the size of the 32-bit part a multiple of eight. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)
@@ -162,12 +163,14 @@ enum {
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Statements `to->name += from->name;` for the counters of a list with bits. */
+/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. Gauges
+ * are not added: the caller decides how to combine them. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)
 #define COUNTER_ADD_STATE(name)
 
+/* The TYPE of a kind in /metrics. */
 #define COUNTER_TYPE_COUNTER "counter"
 #define COUNTER_TYPE_GAUGE   "gauge"
 #define COUNTER_TYPE_STATE   "gauge"

@@ -1,5 +1,7 @@
-/* device_name: interprets a device's name in the config, for parts other than the backends. Any
- * thread. */
+/* device_name: says whether a device's name in the config means a GPU, and which. The config's
+ * checks, the choice of a backend (compute/device.c), machine/executor/ and `cleave profile` call
+ * it, on any thread; no state. It does not check that the GPU exists, and it does not know the
+ * other devices' names (see compute_device_find). */
 #ifndef COMMON_DEVICE_NAME_H
 #define COMMON_DEVICE_NAME_H
 
@@ -8,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICE_NUMBER_DIGITS 3
+#define DEVICE_NUMBER_DIGITS 3 /* Most digits of a GPU's number. */
 
-/* True if the name means a GPU: "cuda:0" with up to three digits, or "cuda", which means "cuda:0".
- * Only then *number_out (may be NULL) is set. */
+/* Returns true if the name means a GPU: "cuda:N" with one to three digits, or "cuda", which means
+ * "cuda:0". Then *number_out is set to N, unless number_out is NULL. */
 static inline bool device_name_gpu(const char *device, uint32_t *number_out)
 {
     static const char cuda[] = "cuda", digits[] = "0123456789";

@@ -1,9 +1,12 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help).
- * The same table prints --help, and every subcommand answers -h, --help, --version and wrong usage
- * in the same way. An option is `--name value`, `--name=value`, or `--name` for a flag. A value
- * that begins with "--" needs the form with "=". `--` ends the options. If an option is repeated,
- * the last value counts, except for OPTION_TEXTS and OPTION_WHOLES. Text values point into argv.
- * No state: any thread. */
+ * The same table prints --help, so every subcommand answers -h, --help, --version and wrong usage
+ * in the same way. The main function of each subcommand calls it, before other threads exist. It
+ * keeps no state, and does not know the keys of the config (config/config.h), which `--set` passes
+ * on.
+ *
+ * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
+ * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value
+ * counts, except for OPTION_TEXTS and OPTION_WHOLES. Text values point into argv. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -37,35 +40,39 @@ struct option_texts {
     const char *texts[OPTION_TEXTS_MAX];
 };
 
+/* Whole numbers in the order of the command line. */
 struct option_wholes {
     uint32_t count;
     uint64_t numbers[OPTION_WHOLES_MAX];
 };
 
+/* One option of a subcommand. */
 struct option_entry {
     const char *name;  /* Without "--". */
     const char *value; /* The value's name in the help, such as "FILE"; NULL = a flag. */
     enum option_type type;
     size_t offset;    /* Offset of the field in the caller's struct. */
     double low, high; /* Range of a number. OPTION_TEXTS: `high` is the largest number of texts. */
-    const char *choices[OPTION_CHOICES_MAX + 1];
-    const char *default_value; /* NULL = the field keeps its value. */
-    const char *help;          /* The help adds the choices and the default value. */
+    const char *choices[OPTION_CHOICES_MAX + 1]; /* Ended by NULL; none = any value. */
+    const char *default_value;                   /* NULL = the field keeps its value. */
+    const char *help; /* The help adds the choices and the default value. */
 };
 
 /* An argument that is not an option. Its field is a const char *. */
 struct option_operand {
     const char *name; /* NULL = there is no such operand. */
-    size_t offset;
+    size_t offset;    /* Offset of the field in the caller's struct. */
     bool required;
 };
 
+/* The command line of one subcommand. `out` in the functions below is the subcommand's own struct,
+ * which the offsets of the entries refer to. */
 struct option_table {
     const char *command; /* The subcommand, such as "serve". */
     const char *usage;   /* What follows "usage: cleave COMMAND " in the help. */
     const char *about;   /* Paragraphs of the help; each ends with a newline. */
     const struct option_entry *entries;
-    size_t count;
+    size_t count; /* Number of entries. */
     struct option_operand operands[OPTION_OPERANDS_MAX];
     /* Checks options against each other, and sets fields that follow from others. Returns ST_USAGE
      * if the options are wrong. NULL = there is nothing to check. */

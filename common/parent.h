@@ -1,5 +1,7 @@
-/* parent: a process that must not outlive the one that started it. Called by a new child process,
- * before it does anything else; no state. It does not wait for children (see host/child.h). */
+/* parent: makes a process end together with the process that started it. A new child process calls
+ * it before it does anything else: the children of `cleave doctor` and `cleave profile` after fork,
+ * and `cleave machine` after exec. No state. It does not start or wait for children (see
+ * host/child.h). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 
@@ -9,9 +11,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* After fork(): the kernel sends `signal_number` to this process when the thread that forked it
- * ends. `parent` is getpid() of before the fork: if that process has ended already, the signal is
- * raised now, because the kernel would never send it. */
+/* For a child after fork(): from now on, the kernel sends `signal_number` to this process when the
+ * thread that forked it ends. `parent` is the parent's id, read with getpid() before the fork. If
+ * the parent has ended already, the signal is raised now, because the kernel would never send it.
+ */
 static inline void parent_follow(int signal_number, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, signal_number);
@@ -19,8 +22,10 @@ static inline void parent_follow(int signal_number, pid_t parent)
         raise(signal_number);
 }
 
-/* The same after exec, where the parent's id is not known: `pipe` is the writing end of a pipe whose
- * only reading end the parent holds. Returns false if the parent has ended already. */
+/* For a child after exec, which does not know its parent's id: the kernel sends `signal_number` to
+ * this process when the thread that started it ends. `pipe` is the writing end of a pipe whose only
+ * reading end the parent holds. Returns false if the parent has ended already; no signal is raised
+ * then. */
 static inline bool parent_follow_pipe(int signal_number, int pipe)
 {
     struct pollfd end = {.fd = pipe};

@@ -1,6 +1,8 @@
 /* pool: the pools that a machine can belong to, and their names in config files, log lines, metrics
- * and the registry of members. The numbers are part of messages, event logs and the config table:
- * do not reorder them. Functions have no state: any thread may call them. */
+ * and the entries in etcd. The numbers of the enum are part of messages, event logs and the config
+ * table: do not reorder them. config/, membership/, scheduler/, server/ and the tools use it. The
+ * functions have no state: any thread may call them. It does not know which machine is in which
+ * pool (server/fleet/fleet.h does). */
 #ifndef COMMON_POOL_H
 #define COMMON_POOL_H
 

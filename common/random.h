@@ -17,13 +17,13 @@ static inline uint64_t random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* 64 uniform bits. */
+/* Returns 64 uniform bits. */
 static inline uint64_t random_at(uint64_t key, uint64_t counter)
 {
     return random_mix(random_mix(key) ^ random_mix(counter ^ 0x6a09e667f3bcc909u));
 }
 
-/* Uniform in [0, 1) with 24 bits, which is exact in a float. */
+/* Returns a number uniform in [0, 1) with 24 bits, which a float holds exactly. */
 static inline float random_unit_at(uint64_t key, uint64_t counter)
 {
     return (float)(random_at(key, counter) >> 40) * 0x1p-24f;

@@ -1,5 +1,9 @@
-/* sampling: how the tokens of an answer are sampled and when the answer ends, and the result of
- * sampling one token. API, messages, machines, engine and devices share these structs. */
+/* sampling: two structs: the rules by which the tokens of an answer are sampled and the answer
+ * ends, and the result of sampling one token. The API's parser fills in the rules, messages carry
+ * them to machines, and the samplers of the host (model/forward/sampler.h) and of GPUs
+ * (compute/sampling.h) follow them. machine/answer.c decides by them when an answer ends. Data
+ * only: no functions, no threads. Stop strings are not here: the gateway looks for them
+ * (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -8,24 +12,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SAMPLING_ENDS_MAX 16
+#define SAMPLING_ENDS_MAX 16 /* Tokens that end an answer. */
 
-/* The parameters of a request. The sampler reads the fields up to `logprobs`; the others decide when
- * the answer ends. The struct has no hidden padding. */
+/* The parameters of a request. The sampler reads the fields up to `logprobs`; the others decide
+ * when the answer ends. The struct has no hidden padding, because messages contain its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
     float min_p;       /* In [0, 1]; 0 = off. */
     uint32_t top_k;    /* 0 = off. */
-    uint64_t seed;
+    uint64_t seed;     /* Key of the random draws; a draw depends only on seed and position. */
     /* Alternatives to report, at most LIMIT_LOGPROBS; 0 = only the sampled token; -1 = none. */
     int32_t logprobs;
-    /* At least 1; 0 = score the prompt only (PREFILL with score_prompt). */
+    /* Most tokens of the answer; 0 = no answer, only the prompt's tokens are scored (the message
+     * PREFILL with score_prompt). */
     uint32_t output_tokens_max;
-    /* End tokens are not sampled before the answer has this many tokens. */
+    /* Tokens in `ends` are not sampled before the answer has this number of tokens. */
     uint32_t output_tokens_min;
     uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
-    bool ignore_end;
+    bool ignore_end;    /* Tokens in `ends` do not end the answer. */
     uint8_t padding[7];
     uint32_t ends[SAMPLING_ENDS_MAX];
 };
@@ -36,9 +41,9 @@ struct sampled {
     /* Natural logarithm of the token's softmax probability, from the raw logits at temperature 1.
      * 0 if log-probabilities are not wanted. */
     float logprob;
-    uint32_t top_count;
-    uint32_t top_ids[LIMIT_LOGPROBS]; /* The most likely token is first. */
-    float top_logprobs[LIMIT_LOGPROBS];
+    uint32_t top_count;                 /* Number of alternatives. */
+    uint32_t top_ids[LIMIT_LOGPROBS];   /* The alternatives; the most likely token is first. */
+    float top_logprobs[LIMIT_LOGPROBS]; /* Like `logprob`, of each alternative. */
 };
 
 #endif

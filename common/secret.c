@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,17 @@ static enum status check_file(int fd, const char *path, size_t bytes_max, struct
         return error_set(error, ST_TOO_LARGE, "%s: %llu bytes: want at most %zu", path,
                          (unsigned long long)info.st_size, bytes_max);
     return ST_OK;
+}
+
+void secret_core_dumps_stop(void)
+{
+    struct rlimit limit;
+    /* 1 byte is too small for any core file, and the kernel starts no program for core dumps then,
+     * which it does at 0 (core(5)). */
+    if (getrlimit(RLIMIT_CORE, &limit) == 0 && limit.rlim_max >= 1) {
+        limit.rlim_cur = 1;
+        setrlimit(RLIMIT_CORE, &limit);
+    }
 }
 
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,

@@ -1,15 +1,19 @@
 /* compute: the kernels of one device behind a table of functions, struct compute_ops. It separates
- * its callers, the forward pass (model/) and the engine (machine/), from the backends cpu/, wait/
- * and cuda/. One engine thread calls a `struct compute`, except where a function says otherwise;
- * the backend has its own worker threads.
+ * its callers, the forward pass (model/forward/) and the engine (machine/executor/), from the
+ * backends cpu/, wait/ and cuda/. `cleave profile` and `cleave doctor` call it too. It does not
+ * know requests, owners of blocks, or files: it is given pointers, shapes and block ids.
+ *
+ * Threads: at most one thread at a time calls a `struct compute`. In a machine that is first the
+ * event loop thread, which opens the device and loads the weights, then the engine thread.
+ * Exceptions: the functions of device_memory (see there), and compute_group_ops.make and close,
+ * which the event loop thread calls while the engine computes nothing. The backend has its own
+ * worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
  * computes a result row from its own input row only, in one accumulation order that is the same for
  * 1 row and for 4096, for every thread count and for every instruction set. So a request gives the
  * same bits on every machine whose stages have the same number of ranks. On GPUs this holds for all
- * kernels except products of more than 16 rows, which cuBLAS computes.
- *
- * It does not know requests, owners of blocks, or files: it gets pointers, shapes and block ids. */
+ * kernels except products of more than 16 rows, which cuBLAS computes. */
 #ifndef COMPUTE_COMPUTE_H
 #define COMPUTE_COMPUTE_H
 
@@ -19,11 +23,13 @@
 #include "compute/sampling.h"
 #include "compute/steps.h"
 
+/* Instruction sets of the CPU backend. */
 enum compute_isa { COMPUTE_ISA_AUTO, COMPUTE_ISA_PORTABLE, COMPUTE_ISA_AVX2, COMPUTE_ISA_AVX512 };
 
 /* Whether batches run in lanes (compute_lanes_ops.pick). */
 enum compute_lanes { COMPUTE_LANES_AUTO, COMPUTE_LANES_NEVER, COMPUTE_LANES_ALWAYS };
 
+/* What a device is opened with. All zeros = the defaults. */
 struct compute_options {
     /* Threads, including the calling thread; 0 = as many as this process has cores. */
     uint32_t threads;
@@ -46,22 +52,22 @@ static inline uint32_t compute_lanes_count(const struct compute_ops *ops, const 
     return ops->lanes != NULL ? ops->lanes->count(c) : 1;
 }
 
-extern const struct compute_ops compute_cpu;
+extern const struct compute_ops compute_cpu; /* The CPUs of this host. */
 /* A device that computes nothing: each layer of a batch is a wait, so that pipelines of more
  * devices than this host has can be shown. docs/profile.md says what it stands for. */
 extern const struct compute_ops compute_wait;
 
-/* Interprets a device name of a config: "cpu"; "cuda:N", the N-th GPU (plugin.h; "cuda" is
- * "cuda:0"); or "wait:LAYER_US+ROW_US", microseconds with decimals allowed ("wait:2000+10": a layer
- * takes 2000 us and 10 us per row). Sets the fields of *options_out that belong to the device; the
- * others, such as threads, stay. ST_INVALID: an unknown name; the error lists the known ones. Other
- * errors say why the GPU is not available. */
+/* Interprets a device name of a config: "cpu"; "cuda:N", GPU number N of the host (plugin.h; "cuda"
+ * is "cuda:0"); or "wait:LAYER_US+ROW_US", microseconds with decimals allowed ("wait:2000+10": a
+ * layer takes 2000 us and 10 us per row). Sets the fields of *options_out that belong to the
+ * device; the others, such as threads, stay. ST_INVALID: an unknown name; the error lists the known
+ * ones. Other errors say why the GPU is not available. */
 enum status compute_device_find(const char *device, const struct compute_ops **ops_out,
                                 struct compute_options *options_out, struct error *error);
 
-/* Finds the device and opens it. If a GPU is not available (no plugin, driver or such device) and
- * `fallback` is true, opens the CPU instead, and *instead_out says why; otherwise the text of
- * *instead_out is empty. */
+/* Finds the device and opens it; the caller closes *out with (*ops_out)->close. If a GPU is not
+ * available (no plugin, driver or such device) and `fallback` is true, opens the CPU instead, and
+ * *instead_out says why; otherwise the text of *instead_out is empty. */
 enum status compute_device_open(const char *device, bool fallback,
                                 const struct compute_options *options,
                                 const struct compute_ops **ops_out, struct compute **out,

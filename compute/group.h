@@ -1,6 +1,8 @@
 /* group: an optional ability of a backend: devices of several processes compute one stage together,
- * each with a slice of every layer (tensor parallelism). When a rank dies, compute_ops.check
- * reports it on the other ranks. */
+ * each with a slice of every layer (tensor parallelism). machine/executor/stage_group.c makes a
+ * group (event loop thread) and lets the engine thread join it; the forward pass calls sum, add and
+ * gather on the engine thread. When a rank dies, compute_ops.check reports it on the other ranks. A
+ * group never changes its members: after a failure, the ranks' processes end. */
 #ifndef COMPUTE_GROUP_H
 #define COMPUTE_GROUP_H
 
@@ -15,7 +17,7 @@
 struct compute;
 
 struct compute_group_ops {
-    /* Called at rank 0, which sends id_out to the other ranks. */
+    /* Makes the id of a new group. Only rank 0 calls it, and sends id_out to the other ranks. */
     enum status (*make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                         struct error *error);
     /* Joins the group; called once per device. Blocks until all ranks have joined. Fails if a rank

@@ -1,11 +1,14 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C. They are the reference of every
- * vector conversion. Stateless; any thread. */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU backend and the unpacking
+ * of weights (types.c) call them; in tests they are the reference of every vector conversion. No
+ * state, any thread. The vectorised conversions of each instruction set are elsewhere
+ * (cpu/vector_*.h). */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 
 #include <stdint.h>
 #include <string.h>
 
+/* Returns the bits of a float, and the float with given bits. */
 static inline uint32_t half_float_bits(float value)
 {
     uint32_t bits;
@@ -50,6 +53,7 @@ static inline uint16_t half_to_f16(float value)
     return (uint16_t)(sign | (bits - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
+/* bfloat16 to binary32: exact. */
 static inline float half_from_bf16(uint16_t half)
 {
     return half_bits_float((uint32_t)half << 16);

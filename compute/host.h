@@ -1,5 +1,6 @@
 /* host: functions of struct compute_ops for backends whose memory is the host's and whose
- * operations are finished when they return. Stateless; any thread. */
+ * operations are finished when they return: cpu/ and wait/ put them into their tables. operations.h
+ * says what each function does. No state; any thread. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 

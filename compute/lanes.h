@@ -1,7 +1,10 @@
 /* lanes: an optional ability of a backend. Normally the device's threads share the weights of each
  * product. With lanes they share the rows of the batch instead: a lane is one thread acting as a
  * device of its own for its rows, and it waits for the others only between calls of `run`. Every
- * lane then reads all weights, and no result travels between cores. The numbers are the same. */
+ * lane then reads all weights, and no result travels between cores. The numbers are the same.
+ *
+ * Only the CPU backend has it. The forward pass and the engine call pick and run on the engine
+ * thread; run calls its steps on the worker threads. A lane opens no weights. */
 #ifndef COMPUTE_LANES_H
 #define COMPUTE_LANES_H
 

@@ -1,7 +1,10 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
- * publishes a piece (an array of floats) and reads those of the other ranks. The memory has no name
- * in any file system, so nothing is left behind when a process ends. All calls come from a rank's
- * engine thread.
+ * publishes a piece (an array of floats) and reads those of the other ranks. cpu/group.c calls it
+ * to add up the ranks' results, and wait/wait.c lets simulated ranks wait for each other by it.
+ * Threads are those of compute_group_ops: the event loop thread calls meeting_make and, at the end,
+ * meeting_leave; the engine thread calls everything else. The memory has no name in any file
+ * system, so nothing is left behind when a process ends. A meeting does no arithmetic, and cannot
+ * join ranks on different hosts.
  *
  * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process
  * ends or a rank leaves, the other ranks stop waiting, and every later meeting fails at once. */
@@ -18,7 +21,7 @@
 /* Most floats of a piece. Two pieces of each rank fit in an L2 cache of 1 MiB. */
 #define MEETING_PIECE_FLOATS 65536
 
-struct meeting;
+struct meeting; /* One rank's membership in a group. */
 
 /* Creates the shared memory; *m must be NULL before. The ranks find it by the id until
  * meeting_leave. */
@@ -28,18 +31,20 @@ enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYT
  * *m, if not NULL, may only be passed to meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
-void meeting_leave(struct meeting *m); /* NULL is fine. */
+/* Leaves the group and frees *m; the other ranks' meetings then fail. NULL is fine. */
+void meeting_leave(struct meeting *m);
 
+/* Return this process's rank, and the number of ranks. */
 uint32_t meeting_rank(const struct meeting *m);
 uint32_t meeting_ranks(const struct meeting *m);
 
 /* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. It may be written while
  * other ranks still read the previous piece. */
 float *meeting_own(const struct meeting *m);
-/* Publishes that piece and returns when all ranks have published theirs. False: the group has
- * failed. */
+/* Publishes the piece in meeting_own's buffer and returns when all ranks have published theirs.
+ * False: the group has failed. */
 bool meeting_meet(struct meeting *m);
-/* Returns the piece that a rank has published; valid until the next meeting_meet. */
+/* Returns the piece that `rank` published in the last meeting_meet; valid until the next one. */
 const float *meeting_piece(const struct meeting *m, uint32_t rank);
 
 /* Returns ST_OK, or why the meeting failed. NULL gives ST_OK. */

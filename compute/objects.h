@@ -1,5 +1,7 @@
-/* objects: what a device keeps for its operations: weights, activations, rotary tables. Only the
- * backend knows their contents. */
+/* objects: what a device keeps for its operations: weights, activations, rotary tables.
+ * model/forward/ opens them through struct compute_ops and closes them; only the backend that
+ * opened an object knows its content. Types only: no functions, no threads. KV is not such an
+ * object (see kv.h). */
 #ifndef COMPUTE_OBJECTS_H
 #define COMPUTE_OBJECTS_H
 
@@ -28,15 +30,17 @@ enum compute_needs {
     COMPUTE_NEEDS_F8 = 16, /* E4M3, on devices that support it. */
 };
 
-/* Rotary embedding (Su et al. 2021). */
+/* Parameters of the rotary embedding (Su et al. 2021) of a model. */
 struct compute_rope {
     uint32_t dim; /* Rotated dimensions of a head; even. */
-    bool neox;    /* Rotated pairs are (i, i + dim/2); false: (2i, 2i + 1). */
-    float freq_base;
+    /* Which dimensions are rotated together: true = (i, i + dim/2), as in GPT-NeoX; false = (2i, 2i
+     * + 1). */
+    bool neox;
+    float freq_base;  /* Base of the frequencies, such as 10000. */
     float freq_scale; /* Positions are multiplied by this (linear scaling). */
     /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
-    uint32_t positions_max;
+    uint32_t positions_max; /* Positions that the table must hold. */
 };
 
 #endif

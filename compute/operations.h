@@ -1,10 +1,12 @@
-/* operations: the operations of a device. Every backend implements all functions of struct
- * compute_ops. Four abilities that only some backends have are tables of their own (lanes.h,
- * group.h, steps.h, sampling.h); NULL = the backend does not have the ability.
+/* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
+ * Every backend implements all functions of struct compute_ops. Four abilities that only some
+ * backends have are tables of their own (lanes.h, group.h, steps.h, sampling.h); NULL = the backend
+ * does not have the ability. model/forward/ and machine/executor/ call the functions; compute.h
+ * says on which threads. The order of the operations of a layer is decided by the caller.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished;
- * mark, wait, memory_read and compute_sampling_ops.sample tell when results are there. On every
- * other device, an operation is finished when it returns. */
+ * their results are there after wait, memory_read or compute_sampling_ops.sample, or when a mark
+ * has been reported. On every other device, an operation is finished when it returns. */
 #ifndef COMPUTE_OPERATIONS_H
 #define COMPUTE_OPERATIONS_H
 
@@ -22,11 +24,12 @@ struct compute_steps_ops;
 struct compute_sampling_ops;
 
 struct compute_ops {
-    const char *name; /* "cpu" */
+    const char *name; /* Name of the backend: "cpu", "cuda" or "wait". */
+    /* Opens a device. The error says why it is not available. */
     enum status (*open)(const struct compute_options *options, struct compute **out,
                         struct error *error);
     void (*close)(struct compute *c); /* NULL is fine. */
-    /* What the device runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
+    /* Returns what the device runs on, for logs: "avx512-vnni, 2 threads". Owned by c. */
     const char *(*describe)(const struct compute *c);
 
     /* Returns the memory that holds the KV-cache and the activations that travel between stages;
@@ -60,11 +63,15 @@ struct compute_ops {
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);
-    unsigned (*matrix_needs)(const struct compute_matrix *m); /* OR of enum compute_needs */
+    /* Returns the forms that activations must have: an OR of enum compute_needs. */
+    unsigned (*matrix_needs)(const struct compute_matrix *m);
+    /* Returns the bytes of memory that the matrix takes. */
     size_t (*matrix_bytes)(const struct compute_matrix *m);
+    /* Opens activations for up to rows_max rows of `cols` columns, in the forms `needs`. */
     enum status (*activations_open)(struct compute *c, uint32_t rows_max, uint32_t cols,
                                     unsigned needs, struct compute_activations **out);
     void (*activations_close)(struct compute *c, struct compute_activations *a);
+    /* Opens the tables for a rotary embedding; `rope` is read during the call only. */
     enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
                              struct compute_rope_table **out);
     void (*rope_close)(struct compute *c, struct compute_rope_table *table);

@@ -1,7 +1,8 @@
 /* plugin: opens backends that are separate libraries when a config names their device, so that the
  * program itself does not link CUDA. A plugin exports one symbol, COMPUTE_PLUGIN_SYMBOL, a struct
  * compute_plugin. A plugin that was built from other headers is refused. An opened plugin is never
- * closed.
+ * closed. Only compute/device.c opens plugins, on the thread that opens the device; the plugin
+ * itself (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
  *
  * The library is searched for in this order: the file that the environment variable
  * CLEAVE_CUDA_PLUGIN names; beside the executable; <prefix>/lib/cleave. */
@@ -23,8 +24,9 @@
      sizeof(struct compute_group_ops) + sizeof(struct compute_steps_ops) +                         \
      sizeof(struct compute_sampling_ops))
 
+/* What a plugin exports. */
 struct compute_plugin {
-    uint32_t abi;
+    uint32_t abi;           /* COMPUTE_PLUGIN_ABI. */
     uint32_t ops_bytes;     /* COMPUTE_PLUGIN_OPS_BYTES. */
     uint32_t options_bytes; /* sizeof(struct compute_options). */
     const char *version;    /* Release of cleave, for error texts. */
@@ -33,10 +35,10 @@ struct compute_plugin {
 
 /* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: built for another release, or a
  * function of its tables is missing. ST_UNSUPPORTED: it cannot be loaded, since a library that it
- * needs is missing. Any thread. */
+ * needs is missing. *ops_out stays valid until the process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
-/* True if every function of `ops`, and of each ability that `ops` has, is there. */
+/* True if no function of `ops`, and of each ability that `ops` has, is NULL. */
 bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

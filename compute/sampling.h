@@ -1,6 +1,8 @@
 /* sampling: an optional ability of a backend: it chooses tokens where the logits are, so that no
- * logits are copied to the host. The rules are those of model/forward/sampler.h: a device gives the same
- * token as the host for the same logits. */
+ * logits are copied to the host. machine/executor/engine.c calls it on the engine thread; only the
+ * CUDA backend has it. The rules are those of model/forward/sampler.h: a device gives the same
+ * token as the host for the same logits. It does not decide when an answer ends (machine/answer.c
+ * does). */
 #ifndef COMPUTE_SAMPLING_H
 #define COMPUTE_SAMPLING_H
 
@@ -9,22 +11,23 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define COMPUTE_SAMPLES_MAX 256
-#define COMPUTE_SAMPLE_DRAW UINT32_MAX
+#define COMPUTE_SAMPLES_MAX 256        /* Rows of one call. */
+#define COMPUTE_SAMPLE_DRAW UINT32_MAX /* No forced token. */
 
 struct compute;
 
 /* One token to choose from one row of logits. */
 struct compute_sample {
-    struct sampling sampling;
-    uint32_t position; /* Position of the new token. */
-    /* This token is taken instead of a draw, and its log-probability reported;
+    struct sampling sampling; /* The request's rules. */
+    uint32_t position;        /* Position of the new token. */
+    /* Token that is taken instead of a draw, so that its log-probability is reported;
      * COMPUTE_SAMPLE_DRAW = draw a token. */
     uint32_t forced_token;
-    uint32_t masked_count;
+    uint32_t masked_count;              /* Number of ids in `masked`. */
     uint32_t masked[SAMPLING_ENDS_MAX]; /* Ids that must not be drawn. */
 };
 
+/* The token of one row. */
 struct compute_sampled {
     /* The device cannot decide (nearly flat logits have too many candidates): the host must. */
     bool undecided;

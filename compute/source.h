@@ -1,5 +1,7 @@
 /* source: a weight matrix as its file stores it: element types, scales, slices, and the plain C
- * dequantisation that is the reference for the kernels. Stateless; any thread. */
+ * dequantisation that is the reference for the kernels. model/file/ describes the matrices of a
+ * file by it, model/forward/ cuts slices for ranks, and the backends repack them. No state; any
+ * thread. It owns no data, reads no files, and does not know the layouts of the backends. */
 #ifndef COMPUTE_SOURCE_H
 #define COMPUTE_SOURCE_H
 
@@ -27,8 +29,10 @@ enum compute_type {
     COMPUTE_TYPE_COUNT
 };
 
-const char *compute_type_name(enum compute_type type);        /* "Q4_1" */
-uint32_t compute_type_block_elements(enum compute_type type); /* 1, 32 or 256 */
+/* Returns the name of the type as in GGUF, such as "Q4_1". */
+const char *compute_type_name(enum compute_type type);
+/* Return the elements of a block (1, 32 or 256), and its bytes. */
+uint32_t compute_type_block_elements(enum compute_type type);
 size_t compute_type_block_bytes(enum compute_type type);
 /* Dequantises `count` elements (a multiple of the block) to fp32 in plain C. This is the reference
  * for the kernels. For F8_E4M3 the scales are not applied. */
@@ -45,6 +49,7 @@ struct compute_scales {
     uint32_t first_row, first_col;
 };
 
+/* Returns the scale of the element at (row, col). Requires that there are scales. */
 static inline float compute_scale_at(const struct compute_scales *s, uint32_t row, uint32_t col)
 {
     size_t down = ((size_t)s->first_row + row) / s->rows;
@@ -61,6 +66,7 @@ struct compute_source {
     struct compute_scales scales; /* Used only with F8_E4M3. */
 };
 
+/* Returns the bytes from one row to the next. */
 size_t compute_source_row_bytes(const struct compute_source *source);
 /* Writes row `row`, dequantised and scaled, to out[0..cols). This is the reference for the kernels.
  */

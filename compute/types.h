@@ -1,6 +1,7 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, one scale per 16 elements and one minimum. Used by the repacking of the
- * backends; other folders use source.h. Stateless; any thread. */
+ * unsigned quants, one scale per 16 elements and one minimum. The repacking of weights calls it
+ * (cpu/matrix.c, cuda/weights.cu), and so does compute_dequantize; other folders use source.h. No
+ * state; any thread. It reads rows that are in memory already and checks no sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -8,7 +9,8 @@
 
 #include <assert.h>
 
-/* 16-bit floats are stored as uint16_t: see compute/half.h. */
+/* The blocks of each type, byte for byte as in the file. `quants` are the integers that elements
+ * are computed from. 16-bit floats are stored as uint16_t: see compute/half.h. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -69,7 +71,8 @@ static_assert(sizeof(struct block_q4_k) == 144, "as in the file");
 static_assert(sizeof(struct block_q5_k) == 176, "as in the file");
 static_assert(sizeof(struct block_q6_k) == 210, "as in the file");
 
-/* element i = scale[i / 16] * (quants[i] - types_offset(type)) + min */
+/* 32 elements in the common form: element i = scale[i / 16] * (quants[i] - types_offset(type)) +
+ * min. */
 struct types_group {
     uint8_t quants[32];
     float scale[2];
@@ -95,6 +98,7 @@ uint32_t types_offset(enum compute_type type);
 /* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
+/* Writes the 32 elements of a group as floats. */
 void types_group_dequantize(enum compute_type type, const struct types_group *group, float out[32]);
 
 #endif

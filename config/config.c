@@ -226,6 +226,8 @@ void config_print_reference(FILE *file)
     static const char *const reload_words[] = {[CONFIG_RELOAD_NEVER] = "no",
                                                [CONFIG_RELOAD_YES] = "yes",
                                                [CONFIG_RELOAD_MACHINES] = "machines"};
+    /* Left out, because the page says what a range means. */
+    static const char whole[] = "a whole number from ";
     char want[128];
     char standard[128];
     char section[CONFIG_KEY_BYTES] = "";
@@ -233,15 +235,14 @@ void config_print_reference(FILE *file)
                   "\n"
                   "One JSON file describes a cluster: `cleave serve CONFIG`. Without a file there "
                   "is one prompt machine and one token\n"
-                  "machine, both on this host. Every key has a default. An unknown key, a key "
-                  "given twice, a wrong type or a value out of\n"
-                  "range is an error that names file, line, key and value.\n"
+                  "machine, both on this host. An unknown key, a key given twice, a wrong type or "
+                  "a value out of range is an error that\n"
+                  "names file, line, key and value.\n"
                   "\n"
-                  "The command line overrides the file: `--set http/listen=127.0.0.1:9000` sets "
-                  "any key and can be repeated. `--listen`,\n"
-                  "`--model`, `--threads` and `--pools` are short forms. `cleave serve --help` "
-                  "lists all keys; `--check` reads and checks\n"
-                  "everything and starts nothing.\n"
+                  "`--set http/listen=127.0.0.1:9000` overrides any key of the file and can be "
+                  "repeated. `--listen`, `--model`, `--threads`\n"
+                  "and `--pools` are short forms. `--check` checks everything and starts "
+                  "nothing.\n"
                   "\n"
                   "```json\n"
                   "{\n"
@@ -256,9 +257,10 @@ void config_print_reference(FILE *file)
                   "}\n"
                   "```\n"
                   "\n"
-                  "A size is a number of bytes, or a text with a unit: KiB, MiB, GiB, TiB.\n"
+                  "A range such as *0 to 1024* means a whole number. A size is a number of bytes, "
+                  "or a text with a unit: KiB, MiB, GiB,\nTiB.\n"
                   "\n"
-                  "The column *reload* says when a changed key takes effect after SIGHUP or `POST "
+                  "*reload* says when a changed key takes effect after SIGHUP or `POST "
                   "/admin/reload`\n"
                   "([operation.md](operation.md#changing-it-while-it-serves)):\n"
                   "\n"
@@ -268,11 +270,10 @@ void config_print_reference(FILE *file)
                   "| machines | for machines that start after the reload |\n"
                   "| no | at the next start of the gateway. Exception: a changed `model` starts a "
                   "[model update](operation.md#a-new-model-while-it-serves), which also takes "
-                  "changed `model_name`, `kv/*` and `scheduler/context_tokens_max` |\n"
+                  "`model_name`, `kv/*` and `scheduler/context_tokens_max` |\n"
                   "\n"
-                  "This page is printed from `config/table.c`. To renew it: "
-                  "`build/tests/config/test_config --reference >\n"
-                  "docs/configuration.md`. The test `config` compares the two.\n");
+                  "To change this page, change `config/table.c` and run\n"
+                  "`build/tests/config/test_config --reference > docs/configuration.md`.\n");
     for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
         char here[CONFIG_KEY_BYTES] = "top level";
@@ -287,7 +288,10 @@ void config_print_reference(FILE *file)
         }
         config_value_want(key, want, sizeof(want));
         default_format(key, standard, sizeof(standard));
-        fprintf(file, "| `%s` | %s | %s | %s | %s |\n", key->path, want, standard,
+        size_t skip = strncmp(want, "a ", 2) == 0 ? 2 : 0;
+        if (strncmp(want, whole, strlen(whole)) == 0)
+            skip = strlen(whole);
+        fprintf(file, "| `%s` | %s | %s | %s | %s |\n", key->path, want + skip, standard,
                 reload_words[key->reload], key->help);
     }
 }

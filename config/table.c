@@ -17,12 +17,12 @@ const struct config_key config_keys[] = {
      .default_text = "SmolLM2-135M-Instruct.Q4_1.gguf",
      .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
              "safetensors. Looked for in the current folder, beside the config file and in "
-             "~/.cache/cleave. A reload can replace it while serving (operation.md)."},
+             "~/.cache/cleave."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "A file written by `cleave profile`: its times decide the layers of each stage and "
-             "the size of micro-batches (pipelines.md). Empty: layers are split by the size of "
-             "their weights."},
+     .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "
+             "size of micro-batches (pipelines.md). Empty: the sizes of the layers' weights "
+             "decide."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "The model's name in /v1/models. Empty: the name of the file (without .gguf) or "
              "folder."},
@@ -37,11 +37,37 @@ const struct config_key config_keys[] = {
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
+    {"http/admin_socket", CONFIG_STRING, FIELD(http.admin_socket), 0, 100, .default_text = "",
+     .help =
+         "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
+         "a relative path is beside the config file. Without API keys, /admin is then served "
+         "there only. Empty: no socket."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
+    {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
+     .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
+             "with Retry-After. One body of http/body_bytes_max always fits."},
+    {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
+     .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
+     .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "
+             "has not read for the longest time is disconnected. One answer always fits."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
-     .default_text = "4096", .help = "Most open HTTP connections. Further ones are not accepted."},
+     .default_text = "4096",
+     .help = "Most open HTTP connections. When all are taken, a new one replaces the one that has "
+             "been without a request for the longest time; a few are kept for /health."},
+    {"http/connections_per_address_max", CONFIG_WHOLE, FIELD(http.connections_per_address_max), 1,
+     65536, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
+     .help = "Most open connections from one IPv4 address or IPv6 network of 64 bits. Clients on "
+             "this computer and clients that have shown an API key do not count."},
+    {"http/headers_ms", CONFIG_WHOLE, FIELD(http.headers_ms), 1, HOUR_MS, .default_text = "30000",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "A new connection whose TLS handshake and first headers take longer is closed."},
+    {"http/bytes_per_second_min", CONFIG_WHOLE, FIELD(http.bytes_per_second_min), 1,
+     1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
+     .help = "A client that sends a body or reads an answer more slowly is disconnected; the first "
+             "30 seconds of each do not count."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
@@ -57,14 +83,13 @@ const struct config_key config_keys[] = {
 
     {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
      .reload = CONFIG_RELOAD_YES,
-     .help = "After SIGTERM, running requests get this much time to finish. Then they end with "
-             "an error."},
+     .help = "Time that running requests get after SIGTERM. Then they end with an error."},
     {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
      .default_text = "300000", .reload = CONFIG_RELOAD_YES,
-     .help = "A model update that does not serve by then is given up; the old model stays."},
+     .help = "Time limit of a model update. After that the old model stays."},
     {"server/update_memory_check", CONFIG_BOOL, FIELD(server.update_memory_check), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
-     .help = "true: refuse a model update whose local machines need more memory than is "
+     .help = "true: refuse a model update if its local machines need more memory than is "
              "available."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
@@ -73,15 +98,14 @@ const struct config_key config_keys[] = {
 
     {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
-     .help = "Event log: each event of the cluster scheduler and its decision is appended as a "
-             "JSON line, without text of requests (operation.md). Empty: none."},
+     .help = "Event log (operation.md): events and decisions of the cluster scheduler, one "
+             "JSON line each, without text of requests. Empty: none."},
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
      .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
-             "machines prove to each other and encrypt their connections with. Empty: none; if all "
-             "machines are local, the gateway "
-             "makes one at each start."},
+             "machines prove to each other and encrypt their connections with. Empty: if all "
+             "machines are local, the gateway makes a key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
@@ -100,20 +124,24 @@ const struct config_key config_keys[] = {
      .default_text = "/cleave/", .help = "Prefix of all keys in etcd. Each cluster needs its own."},
     {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
      .default_text = "10",
-     .help = "A machine's entry in etcd ends when it was not renewed for this many seconds."},
+     .help = "A machine's entry in etcd ends if it is not renewed for this many seconds."},
+
+    {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
+     .help = "true: a process that crashes may write a core dump, within the limit that it was "
+             "started with. Core dumps contain keys and prompts."},
 
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that compute prompts: a number of local machines (named prompt-0, "
-             "prompt-1, …), or a list of names."},
+     .help = "Machines that compute prompts. A number makes local machines named prompt-0, "
+             "prompt-1, …"},
     {"pools/token", CONFIG_POOL, POOL_TOKEN, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that generate tokens: a number of local machines (token-0, …), or a list "
-             "of names."},
+     .help = "Machines that generate tokens. A number makes local machines named token-0, "
+             "token-1, …"},
     {"pools/mixed", CONFIG_POOL, POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
      .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that do both phases: a number of local machines (mixed-0, …), or a list "
-             "of names."},
+     .help = "Machines that do both phases. A number makes local machines named mixed-0, "
+             "mixed-1, …"},
 
     {"machines/NAME/local", CONFIG_BOOL, MACHINE_FIELD(local), 0, 0,
      .default_words = "true where there is no `address`",
@@ -124,8 +152,8 @@ const struct config_key config_keys[] = {
     {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
      .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or wait:LAYER_US+ROW_US, which "
-             "computes nothing but waits this many microseconds for each layer and for each "
-             "token in it (for tests: profile.md)."},
+             "only waits: LAYER_US microseconds for each layer and ROW_US for each token in it "
+             "(profile.md)."},
     {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "If the GPU cannot be used (no plugin, driver or device): true = compute on the "
@@ -138,14 +166,14 @@ const struct config_key config_keys[] = {
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Pipeline stages: consecutive layers, each run by a process of its own. A number "
-             "splits the layers evenly. A list has one object for each stage with any of "
-             "device, threads, layers (\"0-14\"), host, speed, tensor_parallel and devices "
+             "splits the layers evenly. A list has an object per stage with any of device, "
+             "threads, layers (\"0-14\"), host, speed, tensor_parallel and devices "
              "(pipelines.md)."},
     {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
      .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Ranks in each stage that does not say its own number: processes that compute "
-             "every layer together, each with a slice of the weights. They use cuda:N and the "
-             "GPUs after it (pipelines.md)."},
+     .help = "Ranks in each stage without a number of its own: processes that compute every "
+             "layer together, each with a slice of the weights. They use cuda:N and the GPUs "
+             "after it (pipelines.md)."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of this machine. 0 = the number of cores of its host."},
@@ -165,8 +193,8 @@ const struct config_key config_keys[] = {
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
      LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Waiting prompts join a batch until it has this many prompt tokens: the size at "
-             "which the device reaches full speed. Every prompt waits for its whole batch."},
+     .help = "Waiting prompts join a batch until it has this many prompt tokens, at which the "
+             "device reaches full speed. Every prompt waits for its whole batch."},
     {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "
@@ -183,21 +211,22 @@ const struct config_key config_keys[] = {
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that "
-             "an answer takes one block at a time. As large as the context: whole answers are "
-             "reserved, nothing is preempted."},
+             "an answer takes one block at a time. If as large as the context, whole answers "
+             "are reserved and nothing is preempted."},
     {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
      .help = "A draining machine hands an answer over with its KV if it may have this many "
-             "tokens left; shorter ones finish there. As large as the context: no hand-over."},
+             "tokens left; shorter answers finish there. If as large as the context, none is "
+             "handed over."},
     {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
      50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Percent of a machine's KV memory that new requests leave free for running answers "
              "(at least one block for each of these)."},
     {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
      .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "When an answer needs a block and none is free, one answer is preempted: it gives "
-             "up its memory and is computed again later. After this many preemptions a "
-             "request's whole answer is reserved and no longer preempted."},
+     .help = "If an answer needs a block and none is free, one answer is preempted: its memory "
+             "is freed, and it is computed again later. A request that was preempted this "
+             "often gets memory for its whole answer and is not preempted again."},
     {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "6",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Local machines with more threads together than the host has cores take turns. "
@@ -225,8 +254,8 @@ const struct config_key config_keys[] = {
              "come after `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
-     .help = "For `policy` prefix: a queue that is more than this many tokens longer than the "
-             "shortest one counts as too long."},
+     .help = "For `policy` prefix: a queue that is this much longer than the shortest one is "
+             "too long."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
      .help = "true: a machine helps the other pool while that pool is over its limits, and "
@@ -234,8 +263,7 @@ const struct config_key config_keys[] = {
              "has no machine left."},
     {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
      .default_text = "30000", .reload = CONFIG_RELOAD_YES,
-     .help = "How long a request waits if no connected machine can take it; then it fails. 0 = "
-             "without limit."},
+     .help = "A request that no connected machine can take fails after this time. 0 = never."},
     {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
      .default_text = "5000", .reload = CONFIG_RELOAD_YES,
      .help = "Grace period after start-up before machines of one pool take over the work of the "
@@ -246,10 +274,11 @@ const struct config_key config_keys[] = {
              "pool sizes, a machine changes its pool for good. 0 = never."},
     {"scheduler/repurpose_interval_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_interval_ms), 0,
      HOUR_MS, .default_text = "300000", .reload = CONFIG_RELOAD_YES,
-     .help = "Shortest time between two such changes."},
+     .help = "Shortest time between two permanent pool changes."},
     {"scheduler/repurpose_gain_percent", CONFIG_WHOLE, FIELD(scheduler.repurpose_gain_percent), 1,
      90, .default_text = "20", .reload = CONFIG_RELOAD_YES,
-     .help = "A change must lower the load of the busier pool by at least this many percent."},
+     .help = "A permanent pool change must lower the load of the busier pool by at least this "
+             "many percent."},
     {"scheduler/context_tokens_max", CONFIG_WHOLE, FIELD(scheduler.context_tokens_max), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "0",
      .help = "Most tokens of one request, prompt and answer together. 0 = the model's limit."},
@@ -261,25 +290,25 @@ const struct config_key config_keys[] = {
      .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
      .default_text = "auto",
-     .help = "Number format of KV, equal on all machines. i16: 14-bit integers with a scale per "
-             "token and head, as exact as f16 and fastest on CPUs. i8: half the memory, less "
-             "accurate (numbers.md). auto: f16 if all machines of the file use GPUs, else i16."},
+     .help = "Number format of KV, equal on all machines. i16: 14-bit integers, as exact as "
+             "f16 and fastest on CPUs. i8: half the memory, less accurate (numbers.md). auto: "
+             "f16 if all machines of the file use GPUs, else i16."},
     /* For shorter prompts than the default, one piece costs less than a notification per layer
      * (docs/transport.md, "A weak link"). */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
      .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer "
-             "by layer, shorter ones in one piece. Layer by layer is sooner from 16 tokens on "
-             "over 100 Mbit/s to 10 Gbit/s (transport.md)."},
+             "by layer, shorter ones in one piece. The default suits links of 100 Mbit/s to 10 "
+             "Gbit/s (transport.md)."},
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "How KV is sent. auto: by `kv/layerwise_threshold_tokens`. layerwise, one-piece: "
-             "always this way."},
+             "always so."},
     {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: machines keep KV of earlier requests while memory allows. A prompt that "
-             "begins like an earlier request computes and sends only the rest."},
+     .help = "true: machines keep KV of earlier requests while memory allows. A prompt with "
+             "the same beginning computes and sends only the rest."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: KV memory is allocated in the background after start-up, while a quarter of "
@@ -309,7 +338,7 @@ const struct config_key config_keys[] = {
      .help = "Interval between heartbeats on a connection that sends nothing else."},
     {"transport/silence_ms", CONFIG_WHOLE, FIELD(transport.silence_ms), 20, HOUR_MS,
      .default_text = "5000",
-     .help = "A peer that has been silent this long is treated as gone. At least twice "
+     .help = "A peer that is silent this long is treated as gone. At least twice "
              "`heartbeat_ms`."},
     {"transport/connect_ms", CONFIG_WHOLE, FIELD(transport.connect_ms), 10, HOUR_MS,
      .default_text = "5000", .help = "Time limit for connecting and the hand-shake."},

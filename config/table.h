@@ -1,8 +1,8 @@
-/* config_table: the table of keys and the functions that the files of config/ share. Each
- * value is checked as JSON (text of the command line is converted to JSON first), so there is one
- * way to check it. No other file includes this header; other folders use config.h. No state and no
- * locks: a function may run on any thread, if no other thread uses the same struct config. It opens
- * no files and never logs. */
+/* config_table: the table of keys and the functions that the files of config/ share. Each value is
+ * checked as JSON (text of the command line is converted to JSON first), so there is one way to
+ * check it. No other folder includes this header (others use config.h). No state and no locks: a
+ * function may run on any thread, if no other thread uses the same struct config. It opens no files
+ * and never logs. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -25,6 +25,7 @@ enum config_type {
     CONFIG_POOL,   /* A number of local machines, or a list of names; see machines.c. */
 };
 
+/* One line of the table: a key and everything that is known of it. */
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
@@ -38,11 +39,12 @@ struct config_key {
     const char *default_text;
     const char *default_words; /* Describes the default if default_text is NULL. */
     const char *help;
-    enum config_reload reload;
+    enum config_reload reload; /* 0 = CONFIG_RELOAD_NEVER. */
     /* Path that the key had in an earlier release, still accepted with a warning; NULL = none. */
     const char *old_path;
 };
 
+/* The table, in the order of docs/configuration.md. */
 extern const struct config_key config_keys[];
 extern const size_t config_key_count;
 
@@ -52,7 +54,8 @@ struct config_fault {
     char text[320]; /* Follows the path: ` = "16k": want …`. */
 };
 
-/* Both return false, so that a check can `return config_fault_set(…)`. */
+/* Fill in a fault: from the format alone, or with ` = VALUE: ` before the format. Both return
+ * false, so that a check can `return config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
@@ -69,6 +72,7 @@ enum status config_error_line(struct error *error, enum status status);
 /* --- table.c --- */
 /* Returns the key of a path (a machine's name matches NAME), or NULL. */
 const struct config_key *config_key_find(const char *path);
+/* True if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
 void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]); /* "kv" for "kv/dtype". */
 bool config_section_known(const char *path); /* True if a key lies below the path. */
@@ -96,16 +100,20 @@ bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
 /* Sets a key of a machine, or a default that machines share. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
+/* Checks the machines together: addresses are present and unique, and both phases have a machine.
+ */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */
+/* Checks the value of the key `stages` and stores it in the machine as text. */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
 /* Checks a machine's keys together, after all have been read. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
 /* True if no stage is on another host. */
 bool config_stages_loopback(const struct config_machine *machine);
-json_t *config_stages_json(const struct config_machine *machine); /* NULL = no stages. */
+/* Returns the stages as a JSON list (a new reference); NULL = no stages. */
+json_t *config_stages_json(const struct config_machine *machine);
 
 /* --- locate.c --- */
 /* Returns the line (from 1) of the key `path` in valid JSON text, or of the deepest part of the

@@ -11,11 +11,16 @@ struct field {
     size_t offset;
     size_t bytes; /* 1, 4 or 8 */
     bool is_signed;
+    bool is_bool;
 };
 
 #define ROW(type, member, sign)                                                                    \
     {                                                                                              \
-#member, offsetof(struct type, member), sizeof(((struct type *)0)->member), sign           \
+        .name = #member, .offset = offsetof(struct type, member),                                  \
+        .bytes = sizeof(((struct type *)0)->member), .is_signed = sign,                            \
+        .is_bool = _Generic(((struct type *)0)->member, bool                                       \
+                            : true, default                                                        \
+                            : false)                                                               \
     }
 
 static const struct field option_fields[] = {
@@ -237,6 +242,8 @@ static bool field_set(const struct field *field, void *base, json_t *value)
     if (!json_is_integer(value))
         return false;
     int64_t number = json_integer_value(value);
+    if (field->is_bool && number != 0 && number != 1)
+        return false;
     uint8_t one = (uint8_t)number;
     uint32_t four = (uint32_t)number;
     memcpy(at,

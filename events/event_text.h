@@ -1,6 +1,8 @@
 /* event_text: the cluster scheduler's options, events and actions as lines of JSON, and back: the
- * contents of `log/events_file`. If the lines are fed to the same scheduler again, it gives the
- * same actions.
+ * contents of `log/events_file`. If the lines are given to the same scheduler again, it gives the
+ * same actions. The gateway (server/gateway/events.c) and the simulator write lines; `cleave
+ * simulate` reads them again (tools/simulate/replay_log.c). Pure functions, any thread; files are
+ * left to event_log.h and the reader.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; whole = since the gateway's start
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
@@ -12,7 +14,7 @@
  *   {"dropped":3}                                    lines missing here
  *
  * Numbers are those of the structs; fields that are 0 are left out. Machines are indices; lines
- * {"machine":0,"name":"prompt-0"} name them. The log never contains text of a request. Pure. */
+ * {"machine":0,"name":"prompt-0"} name them. The log never contains text of a request. */
 #ifndef EVENTS_EVENT_TEXT_H
 #define EVENTS_EVENT_TEXT_H
 
@@ -20,9 +22,10 @@
 #include "common/text.h"
 #include "scheduler/cluster/cluster.h"
 
-#define EVENT_VERSION_FIRST 1
+#define EVENT_VERSION_FIRST 1 /* Version of the scheduler that the first line opens. */
 
-/* Each appends one line to *out, without a line feed. `event` NULL = "more". */
+/* Each function appends one of the lines above to *out, without a line feed. t is now_us, in
+ * microseconds. event_text_event with event = NULL writes the line "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options);
@@ -34,6 +37,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_actions *actions);
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 
+/* The kind of a line: which of the lines above it is. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,
@@ -45,15 +49,18 @@ enum event_line_kind {
     EVENT_LINE_DROPPED,
 };
 
-struct event_line { /* Must not be copied, because event.prefix points into it. */
+/* One line that was read. Must not be copied, because event.prefix points into it. The fields that
+ * do not belong to the line's kind are 0. */
+struct event_line {
     enum event_line_kind kind;
-    uint32_t version; /* Of VERSION, VERSION_GONE, EVENT, CONFIGURE and MORE. */
+    uint32_t version; /* In lines VERSION, VERSION_GONE, EVENT, CONFIGURE and MORE. */
     int64_t now_us;
-    bool whole;
-    struct sched_cluster_options options;
-    struct sched_event event;
-    uint64_t hashes[SCHED_PREFIX_MAX]; /* Hashes of the event's prefix. */
-    struct sched_actions actions;      /* The member `more` is not in the text. */
+    bool whole;                           /* BEGIN: the log begins with the gateway's start. */
+    struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
+    struct sched_event event;             /* EVENT. */
+    uint64_t hashes[SCHED_PREFIX_MAX];    /* Hashes of the event's prefix. */
+    /* EVENT, CONFIGURE and MORE. The member `more` is not in the text. */
+    struct sched_actions actions;
 };
 
 /* Reads one line. ST_INVALID: it is not a line of an event log; the error says why. */

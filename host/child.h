@@ -1,8 +1,10 @@
 /* child: starts `cleave machine` processes of the same release, for `cleave serve` (its local
- * machines) and for a machine (its local stage processes). The child gets its config in a memory
- * file and the cluster's key in a pipe. On another pipe it reports the address where it listens
- * ("ready ADDRESS"). It asks the kernel for SIGTERM when its parent dies. The caller watches the
- * process. Each call is made by the caller's own thread; there is no shared state. */
+ * machines, server/fleet/launcher.c) and for a machine (its local stage processes,
+ * machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
+ * The child gets its config in a memory file and the cluster's key in a pipe. On another pipe it
+ * reports the address where it listens ("ready ADDRESS"). The child itself asks the kernel for
+ * SIGTERM when its parent ends (common/parent.h). This part does not watch, restart or stop the
+ * process: its caller does, with the pidfd. */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -13,9 +15,10 @@
 
 #define CHILD_ARGUMENTS_MAX 4
 
+/* What to start. Everything is read during child_start only. */
 struct child_spec {
-    const char *program; /* NULL = this executable. */
-    const char *machine;
+    const char *program; /* Path of cleave; NULL = this executable. */
+    const char *machine; /* Name of the machine in the config. */
     const struct config *config;
     const uint8_t *key; /* The cluster's key; NULL = none. */
     size_t key_bytes;
@@ -24,27 +27,30 @@ struct child_spec {
     const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments, ended by NULL. */
 };
 
+/* A process that was started. The caller owns pid, pidfd and ready_fd, closes the descriptors and
+ * waits for the process. */
 struct child_process {
     pid_t pid;
     int pidfd;
-    int ready_fd; /* Reading end, non-blocking. The caller owns pid, pidfd and ready_fd. */
+    int ready_fd; /* Non-blocking reading end of the pipe on which the child reports its address. */
 };
 
 /* Starts the process. Errors name the machine and what failed. */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
 
-/* The line "ready ADDRESS\n", received so far. */
+/* The part of the child's line "ready ADDRESS\n" that has been received so far. */
 struct child_line {
     char text[LIMIT_ADDRESS_BYTES + 16];
     size_t bytes;
 };
 
+/* What the child has reported; child_read explains the values. */
 enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_CLOSED, CHILD_NONSENSE };
 
-/* Reads what has arrived. CHILD_READY: *address_out points into the line. CHILD_CLOSED: the pipe
- * has ended without a line; the pidfd tells why. CHILD_NONSENSE: the child sent another line, which
- * is in line->text. */
+/* Reads what has arrived, without waiting; CHILD_NOT_YET: the line is not complete. CHILD_READY:
+ * *address_out points into the line. CHILD_CLOSED: the pipe has ended without a line; the pidfd
+ * tells why. CHILD_NONSENSE: the child sent another line, which is in line->text. */
 enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out);
 
 #endif

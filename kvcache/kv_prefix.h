@@ -1,12 +1,15 @@
 /* kv_prefix: the prefix cache. It keeps full blocks of prompts and answers that were computed here
  * after their request has ended, so that a prompt that begins with the same tokens need not compute
- * them again. Bookkeeping only, like the pool: ids and tokens, never memory. One event loop makes
- * every call.
+ * them again. prompt_pool/ and token_pool/ look prompts up and add blocks; machine/ opens the cache
+ * and listens to its changes. The machine's event loop thread makes every call. Bookkeeping only,
+ * like the pool: ids and tokens, never the memory of the blocks. It sends nothing
+ * (machine/prefixes.c reports prefixes to gateways), and it does not share blocks between machines.
  *
- * Blocks form chains. A block is found by the block before it and by its own tokens: a hash leads
- * to it, then tokens and previous block are compared. So a collision of hashes costs a comparison,
- * and never gives a wrong answer. K and V of a block depend only on the model and on the tokens up
- * to the block's end, not on how the tokens were batched. A machine has one model.
+ * Blocks form chains: each block, except the first of a chain, follows one other block. A block is
+ * found by the block before it and by its own tokens: a hash leads to it, then tokens and previous
+ * block are compared. So a collision of hashes costs a comparison, and never gives a wrong answer.
+ * K and V of a block depend only on the model and on the tokens up to the block's end, not on how
+ * the tokens were batched. A machine has one model.
  *
  * The cache owns its blocks (KV_PREFIX_OWNER). A block is KV_LIVE if a request reads the block or a
  * block behind it in its chain. All other blocks are KV_CACHED, which the pool counts as available.
@@ -17,14 +20,15 @@
 
 #include "kvcache/kv_pool.h"
 
-#define KV_PREFIX_OWNER UINT64_MAX
+#define KV_PREFIX_OWNER UINT64_MAX /* The cache as an owner of blocks in the pool. */
 
 struct kv_prefix;
 
 /* Opens a cache over all blocks of `pool` and becomes the pool's reclaimer. A block has
- * block_tokens >= 1 tokens. The pool must outlive the cache. */
+ * block_tokens >= 1 tokens. The pool must outlive the cache. Returns ST_NO_MEMORY on failure. */
 enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct kv_prefix **out);
-/* Frees all blocks of the cache. Requires that no request reads them. NULL is fine. */
+/* Frees all blocks of the cache, and the cache. Requires that no request reads them. NULL is fine.
+ */
 void kv_prefix_close(struct kv_prefix *prefix);
 
 /* Finds the longest chain of at most `block_count_max` blocks whose tokens are the first tokens of
@@ -45,24 +49,26 @@ void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, const uint32_t *tokens,
                    const kv_block_id *ids, uint32_t block_count, kv_block_id *end);
 
-/* A listener for chains that enter or leave the cache. It is called for chains whose length is a
- * multiple of `step` >= 1 blocks, with the prefix_hash (common/prefix_hash.h) of their tokens.
- * Requires an empty cache. */
+/* A listener for chains that enter (held = true) or leave (false) the cache. `changed` is called
+ * for chains whose length is a multiple of `step` >= 1 blocks, with the prefix_hash
+ * (common/prefix_hash.h) of their tokens. Requires an empty cache. */
 struct kv_prefix_ear {
     uint32_t step;
     void (*changed)(void *self, uint64_t hash, bool held);
     void *self;
 };
+/* Sets the cache's one listener; *ear is copied. */
 void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_ear *ear);
 
-/* Stores the hashes of the chains that a listener hears of, at most `count_max` of them. Returns
- * their number. */
+/* Stores the hashes of the cached chains of which the listener was informed, at most `count_max` of
+ * them. Returns their number. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 
 /* True if the block belongs to the cache. */
 bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id);
 
-/* Checks every invariant except the pool's own: chains, readers, order of eviction. O(blocks). */
+/* For tests and assertions: returns whether every invariant holds, except the pool's own: chains,
+ * readers, order of eviction. O(blocks). */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* kv_transfer: plans how a request's KV moves from the prompt machine's blocks to the token
- * machine's: which bytes of a layer go where. The prompt machine (kvcache/kv_targets.c) calls
- * it for each layer that it sends. Offsets only: it has no state, accesses no memory and sends
- * nothing; any thread may call it. */
+ * machine's: which bytes of a layer go where. On the prompt machine, kvcache/kv_targets.c calls
+ * kv_transfer_plan for each layer that it sends; machine/executor/shape.c makes the arenas. Offsets
+ * only: it has no state, accesses no memory and sends nothing; any thread may call it. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -22,23 +22,24 @@ struct kv_arena {
     uint32_t head_total; /* Number of KV heads of the model. */
     uint32_t block_count;
     uint32_t block_tokens;
-    uint64_t block_bytes; /* One layer of a block, with these heads only. */
-    uint64_t layer_stride_bytes;
+    uint64_t block_bytes;        /* One layer of a block, with these heads only. */
+    uint64_t layer_stride_bytes; /* From a layer's start to the next layer's start. */
 };
 
+/* One write: `bytes` bytes of neighbouring blocks or heads. */
 struct kv_run {
     uint64_t source_offset; /* Byte offset in the source arena. */
     uint64_t target_offset; /* Byte offset in the target arena. */
     uint64_t bytes;
 };
 
-/* Bytes of one head in one block. */
+/* Returns the bytes of one KV head of one layer in one block. */
 static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena)
 {
     return arena->block_bytes / arena->head_count;
 }
 
-/* Byte offset of the first head of a block. */
+/* Returns the byte offset of the arena's first head of the block in this layer. */
 static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t layer,
                                        kv_block_id block)
 {

@@ -1,6 +1,7 @@
 /* answer: converts a request's sampling rules (message.h) into what the sampler takes, and a
- * sampled token into a message; one place for both request tables of a machine. Pure: any thread.
- */
+ * sampled token into a message. batch.c calls it on the machine's event loop thread, for the
+ * requests of both pools (prompt_pool, token_pool). No state. It neither samples (the engine does)
+ * nor sends. */
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 

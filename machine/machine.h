@@ -4,10 +4,12 @@
  * from the scheduler through the engine back to the request tables. It computes prompts and decodes
  * as the requests ask; a ROLE message changes only how much memory is kept for prompts.
  *
- * One event loop thread makes every call. An iteration (machine_turn) does everything that can be
- * done without waiting; between iterations only the engine and the transport's helper threads run.
- * Transport, compute and clock can be replaced, so a test can run several machines in one thread.
- */
+ * It knows token ids only, no text and no HTTP. It does not choose machines: the gateway does.
+ *
+ * One event loop thread makes every call: that of process.c, or of a test. An iteration
+ * (machine_turn) does everything that can be done without waiting; between iterations only the
+ * engine and the transport's helper threads run. Transport, compute and clock can be replaced, so a
+ * test can run several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
@@ -65,10 +67,12 @@ enum status machine_lost(const struct machine *m, struct error *error);
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
-/* For tests and the log. */
+/* machine_stats, machine_kv and machine_transport are for tests. process.c calls machine_kv_check
+ * at the end; member.c registers the two hashes. */
 void machine_stats(struct machine *m, struct message_stats *out);
 const struct kv_pool *machine_kv(const struct machine *m);
-/* Checks the block pool and the prefix cache. */
+/* Returns false, with an error that says why, if the books of the block pool or of the prefix cache
+ * contradict themselves. */
 bool machine_kv_check(const struct machine *m, struct error *error);
 struct transport *machine_transport(struct machine *m);
 uint64_t machine_metadata_hash(const struct machine *m);

@@ -193,6 +193,8 @@ static enum status run(const struct arguments *arguments, struct config *config,
         status = config_check(config, config->source, error);
     if (status != ST_OK)
         return status;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
     if (config->renamed[0] != 0)
         log_warn("%s: %s", config->source, config->renamed);
     if (transport_ucx_exposes(config->transport.ucx_transports))

@@ -12,11 +12,6 @@
 static struct peer_user gateway_user = {.kind = PEER_GATEWAY};
 static struct peer_user writer_user = {.kind = PEER_WRITER};
 
-void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES])
-{
-    snprintf(out, LIMIT_NAME_BYTES, "%.*s", (int)strcspn(name, "/"), name);
-}
-
 static const char *name_of(const struct transport_peer *peer)
 {
     return transport_peer_identity(peer)->name;
@@ -25,11 +20,9 @@ static const char *name_of(const struct transport_peer *peer)
 /* A peer has connected to this machine: a machine that writes KV, or a gateway. */
 static void new_up(struct machine *m, struct transport_peer *peer)
 {
-    char name[LIMIT_NAME_BYTES];
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
-        machine_of_writer(name_of(peer), name);
         transport_peer_set_user(peer, &writer_user);
-        token_pool_writer_up(m->tokens, name);
+        token_pool_writer_up(m->tokens, name_of(peer), 0);
         machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
@@ -157,10 +150,8 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
 
 static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    char name[LIMIT_NAME_BYTES];
-    machine_of_writer(name_of(peer), name);
     log_info("machine %s is gone: %s", name_of(peer), text);
-    token_pool_writer_down(m->tokens, name, text, m->now_us);
+    token_pool_writer_down(m->tokens, name_of(peer), 0, text, m->now_us);
 }
 
 static void link_up(struct machine *m, struct transport_peer *peer)

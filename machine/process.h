@@ -1,5 +1,8 @@
 /* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
- * stage process of one. It runs the event loop until the process is to end. */
+ * stage process of one. main.c calls it on the main thread, which becomes the event loop thread. It
+ * opens the machine or the stage, listens, registers in etcd (member.h), reports the address to the
+ * parent process (the ready line), and runs the event loop until a signal or an error ends it. It
+ * parses no options, and starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 

@@ -1,7 +1,8 @@
 /* machine_state: private to the files of a machine. machine.c: event loop and end. open.c:
- * construction. peers.c: connections and messages. gateways.c: several gateways. prefixes.c: reports
- * of the prefix cache. targets.c: KV to other machines. batch.c: from the scheduler through the
- * executor to the request tables. member.c reads `stopping`. */
+ * construction. peers.c: connections and messages. gateways.c: several gateways. prefixes.c:
+ * reports of the prefix cache. targets.c: KV to other machines. batch.c: from the scheduler through
+ * the executor to the request tables. member.c reads `stopping`. Tests include it too. Everything
+ * runs on the machine's event loop thread, without locks. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -21,6 +22,7 @@ struct machine_demand {
     uint64_t answers;
 };
 
+/* A gateway that is connected to the machine. */
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
     enum pool role;              /* The current pool that it sent last. */
@@ -36,7 +38,7 @@ struct machine_prefixes; /* See prefixes.c. */
 struct machine_batch {
     struct sched_batch items;
     struct engine_job job;
-    int64_t at_us;                      /* Time at which it was started. */
+    int64_t at_us;                      /* Time at which the batch was started. */
     bool prompts;                       /* The batch has prompts. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
@@ -51,7 +53,7 @@ struct machine_batch {
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
-    struct prompt_push *pushes;
+    struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
 
 struct machine {
@@ -95,7 +97,7 @@ struct machine {
     int64_t stats_at_us;    /* Earliest time to send statistics. */
     int64_t executor_at_us; /* Time of the executor's next call. */
     bool stopping;
-    int64_t stop_by_us;
+    int64_t stop_by_us;         /* While stopping: time after which no transfer is waited for. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
@@ -131,8 +133,6 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
-/* Machine name of a writer, which may be a stage process: "p0" for "p0/1". */
-void machine_of_writer(const char *name, char out[LIMIT_NAME_BYTES]);
 struct token_pool_calls machine_token_calls(void);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers that broke the rules in this iteration. Never called from inside a callback
@@ -147,9 +147,8 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
-/* A writer can have connections to several of our stage processes. It is gone, and can no longer
- * write, when the last one is gone. */
-void machine_target_writer(void *self, const char *name, bool up, const char *text);
+/* A writer has connected to one of our stage processes, or is gone. */
+void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);

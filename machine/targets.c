@@ -49,17 +49,15 @@ void machine_target_flushed(void *self, uint64_t cookie, enum status status)
     prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
 }
 
-void machine_target_writer(void *self, const char *name, bool up, const char *text)
+void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text)
 {
     struct machine *m = self;
-    char machine[LIMIT_NAME_BYTES];
     m->events++;
     m->changed = true;
-    machine_of_writer(name, machine);
     if (up)
-        token_pool_writer_up(m->tokens, machine);
+        token_pool_writer_up(m->tokens, name, 1 + stage);
     else
-        token_pool_writer_down(m->tokens, machine, text, m->now_us);
+        token_pool_writer_down(m->tokens, name, 1 + stage, text, m->now_us);
 }
 
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)

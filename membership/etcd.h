@@ -1,7 +1,8 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. One event loop thread owns it. It never waits, logs or repeats a call; its callers
- * do. */
+ * endpoint. registration.c (in a machine) and watch.c (in the gateway) are the only callers; the
+ * event loop thread of the process makes every call. It never blocks and never logs. It does not
+ * repeat a failed call (its callers do), and it does not know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
@@ -15,37 +16,44 @@
 
 #define ETCD_ENDPOINTS_MAX 8
 
-struct etcd;
-struct etcd_call;
+struct etcd;      /* A client, with its endpoints and its calls under way. */
+struct etcd_call; /* One call under way. */
 
-/* The call has ended; no further callback follows. reply: the first JSON value of the answer, valid
- * during the callback; NULL = the call failed, and `why` names the endpoint and the reason. */
+/* Called when a call has ended; no further callback follows. `reply` is the first JSON value of the
+ * answer, valid during the callback; NULL = the call failed, and `why` names the endpoint and the
+ * reason. */
 typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
-/* One line of a streamed answer; NULL = the line is not JSON. */
+/* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* endpoints: "http://HOST:PORT", separated by commas if there are several. */
+/* Opens a client. `endpoints` is "http://HOST:PORT" or "https://HOST:PORT", or up to
+ * ETCD_ENDPOINTS_MAX of them separated by commas. The clock must outlive the client. The error
+ * names what is wrong with the endpoints, or with libcurl. */
 enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
                       struct error *error);
-void etcd_close(struct etcd *e); /* Calls no callback. NULL is fine. */
+/* Ends all calls without a callback and frees the client. NULL is fine. */
+void etcd_close(struct etcd *e);
 
-/* POSTs `body` (whose reference it takes over) to the current endpoint. line: called for each line
- * of an answer that is a stream; NULL = not a stream, and the answer must arrive within 5 s.
+/* POSTs `body`, whose reference it takes over, to the current endpoint. `line` is called for each
+ * line of an answer that is a stream; NULL = the answer is no stream, and must arrive within 5 s.
  * Returns NULL if there is no memory. Callbacks are called by etcd_turn. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
 void etcd_cancel(struct etcd_call *call);
 
-/* Call etcd_turn when the descriptor is readable, after etcd_begin, and after the number of
- * milliseconds that it returned; -1 = no time limit. */
+/* Returns a descriptor for the caller's epoll set; the client owns it. */
 int etcd_fd(const struct etcd *e);
+/* Moves all calls forward and calls their callbacks. The caller calls it when the descriptor is
+ * readable, after etcd_begin, and when the number of milliseconds that it last returned has passed;
+ * -1 = no time limit. */
 int etcd_turn(struct etcd *e);
 const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next call. */
 
 /* ---- texts in etcd's JSON ---- */
 
-json_t *etcd_bytes(const char *text, size_t bytes); /* Encodes in base64. NULL = no memory. */
+/* Returns a JSON string (a new reference) with `text` in base64; NULL = no memory. */
+json_t *etcd_bytes(const char *text, size_t bytes);
 /* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not such a
  * text, or no memory. */
 char *etcd_text(const json_t *value);

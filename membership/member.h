@@ -1,7 +1,9 @@
-/* member: a machine's entry in etcd. The key is PREFIX + "machines/" + name. The value is a JSON
- * object with address, pool, metadata_hash and model_hash (16 hexadecimal digits each; gateways
- * compare metadata_hash, machines also model_hash). Further members of the object are ignored, so
- * that later releases can add some. Pure functions, no I/O: any thread. */
+/* member: a machine's entry in etcd as a struct, and its text. The key is PREFIX + "machines/" +
+ * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 hexadecimal
+ * digits each; gateways compare metadata_hash, machines also model_hash). Further members of the
+ * object are ignored, so that later releases can add some. registration.c writes entries, and
+ * watch.c reads them. Pure functions, no I/O: any thread. It does not check that a machine listens
+ * at the address. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
@@ -12,22 +14,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* One registered machine. */
 struct member {
     char name[LIMIT_NAME_BYTES];
-    char address[LIMIT_ADDRESS_BYTES];
+    char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where the machine listens. */
     enum pool pool;
-    uint64_t metadata_hash;
-    uint64_t model_hash;
+    uint64_t metadata_hash; /* Hash of the model file's metadata. */
+    uint64_t model_hash;    /* Hash of metadata and weights. */
 };
 
-#define MEMBER_KEY_BYTES 320
+#define MEMBER_KEY_BYTES 320 /* A key with its NUL. */
 
 /* Writes "PREFIXmachines/NAME"; name "" = the common prefix of all machines. */
 void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]);
 
 /* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_write(const struct member *member);
-/* Reads a value. Returns ST_INVALID with what is wrong with the value (without its key). */
+/* Reads the value of the machine `name`. Returns ST_INVALID if it cannot be used; the error says
+ * what is wrong with the value, and does not name the key. */
 enum status member_read(const char *name, const char *value, struct member *out,
                         struct error *error);
 

@@ -1,8 +1,8 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
  * process lives; when the process dies, the entry disappears with the lease. If another machine has
- * the name, it waits until that machine's entry is gone. machine/member.c calls it on the
- * machine's event loop thread. It repeats failed calls without limit, except the removal of the
- * entry, which it tries once. It never waits inside a call, never logs, and does not read the
+ * the name, registration waits until that machine's entry is gone. machine/member.c makes every
+ * call, on the machine's event loop thread. Registration repeats failed calls without limit, except
+ * the removal of the entry, which it tries once. It never blocks, never logs, and does not read the
  * entries of other machines (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
@@ -15,25 +15,28 @@
 struct registration;
 
 struct registration_options {
-    const char *endpoints;
-    const char *prefix;
-    uint32_t lease_s;
+    const char *endpoints; /* See etcd_open. Read during registration_open only. */
+    const char *prefix;    /* Before every key; see member_key. */
+    uint32_t lease_s;      /* Time after which the entry of a dead process disappears. */
     const struct clock *clock;
     const struct member *member; /* Copied. */
-    /* True: the entry exists, and `text` says where. False: `text` says why it does not exist.
-     * Called by registration_turn when `registered` or `text` has changed. */
+    /* registered = true: the entry exists, and `text` says where; false: `text` says why the entry
+     * does not exist. Called by registration_turn when `registered` or `text` has changed. */
     void (*state)(void *self, bool registered, const char *text);
     void *self;
 };
 
+/* Begins to register; registration_turn does the work. Errors: see etcd_open. */
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
 /* NULL is fine. Unless registration_leave has finished, the entry stays until its lease ends. */
 void registration_close(struct registration *r);
 
+/* Returns a descriptor for the caller's epoll set; the registration owns it. */
 int registration_fd(const struct registration *r);
-/* Call it after registration_open and registration_leave, when the descriptor is readable, and
- * after the number of milliseconds that it returned; -1 = no time limit. */
+/* Moves the registration forward. The caller calls it after registration_open and
+ * registration_leave, when the descriptor is readable, and when the number of milliseconds that it
+ * last returned has passed; -1 = no time limit. */
 int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; nothing is registered after that. */

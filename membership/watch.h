@@ -1,7 +1,8 @@
 /* watch: the machines that are registered in etcd, for a gateway: first all of them, then each
  * change. While etcd does not answer, the known machines stay, because etcd's silence says nothing
- * about them. One event loop thread owns it. It repeats failed calls without limit, and never
- * logs. */
+ * about them. server/serve_members.c makes every call, on the gateway's event loop thread. Watch
+ * repeats failed calls without limit. It never blocks, never logs, writes nothing to etcd (see
+ * registration.h), and does not connect to the machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -12,34 +13,41 @@
 
 struct watch;
 
-struct watch_events { /* Called by watch_turn only. */
+/* What the caller is informed of. Called by watch_turn only. */
+struct watch_events {
     /* A machine has registered, or registered again, perhaps with another address. */
     void (*joined)(void *self, const struct member *member);
     /* The machine's entry is gone: it left, or its lease has ended. */
     void (*left)(void *self, const char *name);
     /* An entry cannot be used. Reported once per change, with key and value in the text. */
     void (*bad)(void *self, const char *text);
-    /* connected: etcd answers, and `text` says where. Else `text` says why not. Called when this
-     * has changed. */
+    /* connected = true: etcd answers, and `text` says where; false: `text` says why it does not.
+     * Called when `connected` has changed, or the reason has. */
     void (*state)(void *self, bool connected, const char *text);
 };
 
 struct watch_options {
-    const char *endpoints;
-    const char *prefix;
+    const char *endpoints; /* See etcd_open. */
+    const char *prefix;    /* Before every key; see member_key. */
     const struct clock *clock;
     struct watch_events events;
-    void *self;
+    void *self; /* Argument of all events. */
 };
 
+/* Begins to watch; watch_turn does the work. Errors: see etcd_open. */
 enum status watch_open(const struct watch_options *options, struct watch **out,
                        struct error *error);
 void watch_close(struct watch *w); /* NULL is fine. */
 
-/* Soon reports all entries again, because a machine that did not fit before may fit now. */
+/* Makes a later watch_turn report all entries again, because a machine that the gateway refused
+ * before may fit now. */
 void watch_again(struct watch *w);
 
+/* Returns a descriptor for the caller's epoll set; the watch owns it. */
 int watch_fd(const struct watch *w);
-int watch_turn(struct watch *w); /* Like etcd_turn. */
+/* Moves the watch forward and calls the events. The caller calls it after watch_open and
+ * watch_again, when the descriptor is readable, and when the number of milliseconds that it last
+ * returned has passed; -1 = no time limit. */
+int watch_turn(struct watch *w);
 
 #endif

@@ -1,7 +1,9 @@
 /* profile: what `cleave profile` has measured of a model on the devices and links of a cluster: one
- * JSON file (docs/profile.md), and estimated times between the measured points. The partitioner and
- * the simulator read it. It measures nothing and does not know stages or machines. A struct profile
- * is read-only once loaded: any thread may use it. Times are in microseconds. */
+ * JSON file (docs/profile.md), and estimated times between the measured points. `cleave profile`
+ * writes it; `cleave partition`, `plan` and `simulate`, and the processes of a machine with stages
+ * (machine/executor/stage_costs.c), read it. It measures nothing (tools/profile/ does), and does
+ * not decide how layers are split. A struct profile is read-only once loaded: any thread may use
+ * it. Times are in microseconds. */
 #ifndef PROFILE_PROFILE_H
 #define PROFILE_PROFILE_H
 
@@ -13,7 +15,8 @@
 #include <stdio.h>
 
 #define PROFILE_VERSION 1
-/* Points of a grid or curve, along tokens of a prompt or size of a batch. */
+/* Most points of a grid or curve along the tokens of a prompt, or the sequences of a decode step.
+ */
 #define PROFILE_ROWS_MAX     32
 #define PROFILE_CONTEXTS_MAX 16
 #define PROFILE_DEVICES_MAX  64
@@ -22,40 +25,44 @@
 #define PROFILE_CHECKS_MAX   16
 #define PROFILE_TEXT_BYTES   128
 
-/* Time by tokens and context. `rows` and `contexts` ascend strictly. Along both, the time never
- * falls. */
+/* A measured time by rows (tokens of a prompt, or sequences of a decode step) and by context
+ * (cached tokens of each). `rows` and `contexts` ascend strictly. Along both, the time never falls.
+ */
 struct profile_grid {
     uint32_t row_count;     /* 1 to PROFILE_ROWS_MAX. */
     uint32_t context_count; /* 1 to PROFILE_CONTEXTS_MAX. */
     double rows[PROFILE_ROWS_MAX];
     double contexts[PROFILE_CONTEXTS_MAX];
     double us[PROFILE_ROWS_MAX][PROFILE_CONTEXTS_MAX];
-    /* Of a measurement: the median over its points of (distance of the quartiles / median). */
+    /* How much repeated measurements differ: the median, over the grid's points, of the distance of
+     * a point's quartiles divided by its median. */
     double spread;
 };
 
-/* Time by tokens alone, with the rules of a grid. */
+/* A measured time by rows alone; the rules of a grid hold. */
 struct profile_curve {
     uint32_t row_count;
     double rows[PROFILE_ROWS_MAX];
     double us[PROFILE_ROWS_MAX];
 };
 
+/* Times of one layer. */
 struct profile_layer {
     /* By tokens of one prompt and by its cached tokens. */
     struct profile_grid prompt;
     struct profile_grid token; /* By sequences of a decode step and by the cached tokens of each. */
 };
 
-/* A whole batch: measured as one, and the sum of its measured parts. */
+/* A whole batch: its measured time, and the time that the profile's parts add up to. */
 struct profile_check {
     bool prompt; /* `rows` are tokens of a prompt; else sequences of a decode step. */
     double rows;
     double context;
     double measured_us;
-    double sum_us;
+    double sum_us; /* Sum of the measured times of the batch's parts. */
 };
 
+/* One device, with one number of threads. */
 struct profile_device {
     char name[LIMIT_NAME_BYTES];          /* Unique in the profile, such as "cpu-2". */
     char kind[32];                        /* Device kind of the config, such as "cpu". */
@@ -73,13 +80,13 @@ struct profile_device {
     struct profile_grid last_layer_prompt;
     struct profile_curve first; /* The embedding, by tokens. */
     struct profile_curve last;  /* Vocabulary and sampling, by sampled rows. */
-    double batch_us;            /* Added to each batch: time until the device has begun. */
+    double batch_us;            /* Time that each batch takes before the device begins. */
     double disturbed; /* Share of the measurements during which other processes used the cores. */
     uint32_t check_count;
     struct profile_check checks[PROFILE_CHECKS_MAX];
 };
 
-/* Writes of KV and activations between two hosts of devices; from == to: within a host. */
+/* Times of writes of KV and activations between two hosts; from == to: within one host. */
 struct profile_link {
     char from[LIMIT_ADDRESS_BYTES];
     char to[LIMIT_ADDRESS_BYTES];
@@ -93,6 +100,7 @@ struct profile_link {
     double sizes_us[PROFILE_SIZES_MAX];
 };
 
+/* A whole profile. */
 struct profile {
     struct {
         char name[64];
@@ -106,8 +114,8 @@ struct profile {
         uint64_t vocabulary_bytes;
         /* A process with both the first and the last layer holds the tied weights once. */
         bool tied;
-        uint64_t kv_bytes_per_token; /* For one layer. */
-        uint64_t boundary_bytes_per_token;
+        uint64_t kv_bytes_per_token;       /* For one layer. */
+        uint64_t boundary_bytes_per_token; /* Activations that one stage sends to the next. */
     } model;
     uint32_t device_count;
     struct profile_device devices[PROFILE_DEVICES_MAX];
@@ -115,7 +123,8 @@ struct profile {
     struct profile_link links[PROFILE_LINKS_MAX];
 };
 
-/* Read and check a whole profile. Errors name file, key, value and what was wanted. */
+/* Read and check a whole profile, from a file or from text whose name in errors is `name`. The
+ * caller closes *out. Errors name file, key, value and what was wanted. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error);
@@ -159,9 +168,9 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
                         uint32_t last, double batch, double context);
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
-/* The same with everything that a stage of these layers does in a batch: batch_us, the embedding
- * with layer 0, and the vocabulary with the last layer (for `sampled` prompts; for every sequence
- * of a decode step). */
+/* Time of everything that a stage of the layers [first, last) does in a batch: its layers (see
+ * above), batch_us, the embedding with layer 0, and the vocabulary with the last layer (for
+ * `sampled` prompts; for every sequence of a decode step). */
 double profile_stage_prompt_us(const struct profile *p, const struct profile_device *d,
                                uint32_t first, uint32_t last, double tokens, double context,
                                double sampled);
@@ -171,7 +180,7 @@ double profile_stage_token_us(const struct profile *p, const struct profile_devi
 /* Bytes of the weights of a stage of layers [first, last). Tied weights count once. */
 uint64_t profile_stage_weight_bytes(const struct profile *p, uint32_t first, uint32_t last);
 
-/* latency_us plus the time of the bytes. */
+/* Returns the time of one write: latency_us plus the time of the bytes at the link's bandwidth. */
 double profile_link_us(const struct profile_link *link, double bytes);
 
 #endif

@@ -1,8 +1,9 @@
 /* prompt_links: the connections from this machine to the token machines that it writes KV to. They
  * are made when a gateway sends PEER, retried with increasing pauses, and reported with LINK. A
  * link is up when the machine is connected and has reported its stages (STAGES), and when all our
- * processes that write KV have reached its processes; the user establishes the latter in `prepare`.
- * The event loop thread makes every call. */
+ * processes that write KV have reached its processes; the user (machine/) establishes the latter in
+ * `prepare`. machine/ changes links and prompt_pool.c looks them up, all on the machine's event
+ * loop thread. It writes no KV and does not choose the machines of a request. */
 #ifndef PROMPT_POOL_PROMPT_LINKS_H
 #define PROMPT_POOL_PROMPT_LINKS_H
 

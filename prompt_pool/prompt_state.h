@@ -9,7 +9,9 @@
  *   connection has ended sends neither KV_READY nor KV_ABORTED.
  *
  * In both cases the request's blocks are freed only when no write from them is in flight and no
- * batch uses them. */
+ * batch uses them.
+ *
+ * Only these files and tests include it. Everything runs on the machine's event loop thread. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 

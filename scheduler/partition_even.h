@@ -1,7 +1,8 @@
 /* partition_even: divides layers over stages in a given order so that the slowest stage is as fast
  * as possible. A machine with `"stages": N` uses it. Exact (dynamic programming; PipeDream, SOSP
- * 2019, section 3.1, without its topology). Pure; can be called from any thread. If devices,
- * memory, links, replicas or a latency limit matter, use partition.h. */
+ * 2019, section 3.1, without its topology). No state: any thread. machine/executor/stage_plan.c and
+ * the simulator call it. It ignores devices' memory, links, replicas and latency limits:
+ * tools/partition/solver/partition.h considers them. */
 #ifndef SCHEDULER_PARTITION_EVEN_H
 #define SCHEDULER_PARTITION_EVEN_H
 

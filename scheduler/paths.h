@@ -9,8 +9,10 @@
  *
  * Speeds may be in any unit. Shares are exact if the common cycle of all stages has at most
  * SCHED_PATHS_CYCLE requests; otherwise the shares of a stage with unequal speeds are rounded to
- * parts of 1/60. Pure, no allocation; one owner. It does not know which replicas are busy: a
- * replica that is slower than its speed says makes its paths wait. */
+ * parts of 1/60. Pure, no allocation. machine/executor/stage_plan.c opens the paths; both pools
+ * take paths on the machine's event loop thread, and so does the simulator on its own. Not
+ * thread-safe. It does not know which replicas are busy: a replica that is slower than its speed
+ * says makes its paths wait. */
 #ifndef SCHEDULER_PATHS_H
 #define SCHEDULER_PATHS_H
 

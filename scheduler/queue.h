@@ -1,6 +1,8 @@
 /* queue: waiting requests in the order in which they are served. The cluster scheduler queues its
  * requests with it, and the scheduler of a machine queues the requests that wait for memory or for
- * a batch. Pure; no allocation after opening; one owner.
+ * a batch. Each scheduler calls it on its own thread (the event loop of the gateway or the machine,
+ * or the simulator). Pure: no clock, no I/O, no allocation after opening; not thread-safe. It does
+ * not know requests or machines, only slots and their cost.
  *
  * The order:
  * 1. The most urgent class (the lowest priority number) first.

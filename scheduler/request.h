@@ -1,7 +1,8 @@
 /* request: the states of a request's life, the legal transitions between them, and the time stamps
  * from which every reported latency is taken. The gateway keeps a `struct request_life` for each
  * request. A machine's request tables have states of their own (prompt_pool/prompt_state.h,
- * token_pool/token_state.h). Pure; one owner per request_life. */
+ * token_pool/token_state.h). server/gateway/requests.c makes every change, on the gateway's loop
+ * thread; other parts only read. Pure: no clock. It sends no messages and decides nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 

@@ -1,7 +1,8 @@
 /* sched_slots: the bounded table of the requests that one request table of a machine knows. It maps
  * (id, generation) to a slot: the dense index by which sched_machine and the table know the
- * request. A resumed request (with a higher generation) is a second entry. Pure, no allocation
- * after opening; one owner. */
+ * request. A resumed request (with a higher generation) is a second entry. The prompt pool and
+ * the token pool have one table each, on the machine's event loop thread. Pure, no allocation after
+ * opening; not thread-safe. It holds no requests and no blocks, only ids and slots. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 

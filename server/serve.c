@@ -8,6 +8,7 @@
  * iteration, and requests of clients leave in the next one. */
 #include "server/serve_internal.h"
 
+#include "common/secret.h"
 #include "server/http/tls.h"
 #include "transport/address.h"
 
@@ -190,10 +191,11 @@ static enum status http_start(struct serve *s, struct error *error)
         .tls = s->tls,
         .admin = serve_admin(s),
         .listen_fd = s->listen_fd,
+        .admin_fd = s->admin_fd,
     };
     enum status status = http_open(&options, &s->http, error);
     if (status == ST_OK)
-        s->listen_fd = -1; /* http_close closes it */
+        s->listen_fd = s->admin_fd = -1; /* http_close closes them */
     return status;
 }
 
@@ -243,6 +245,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
+        status = serve_admin_socket_open(s, error);
+    if (status == ST_OK)
         status = model_read(s, error);
     if (status == ST_OK)
         status = machines_start(s, error);
@@ -265,6 +269,7 @@ static enum status serve_open(struct serve *s, struct error *error)
 static void serve_close(struct serve *s)
 {
     http_close(s->http);
+    serve_admin_socket_remove(s);
     http_tls_use(NULL, serve_now_us());
     launcher_close(s->launcher);
     serve_members_close(s);
@@ -280,6 +285,8 @@ static void serve_close(struct serve *s)
         close(s->epoll);
     if (s->listen_fd >= 0)
         close(s->listen_fd);
+    if (s->admin_fd > 0)
+        close(s->admin_fd);
     if (s->signals >= 0)
         close(s->signals);
 }
@@ -413,6 +420,8 @@ int serve_main(int argc, char **argv)
     result = serve_options_parse(argc, argv, &s->options);
     if (result >= 0)
         goto undo_memory;
+    if (!config->cluster.core_dumps)
+        secret_core_dumps_stop();
     *asked = *config;
     s->is_loopback = config_is_loopback(config);
     log_open("gateway", s->options.log_level);

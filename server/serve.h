@@ -1,5 +1,7 @@
 /* serve: the subcommand `cleave serve`, the gateway's process. It creates the parts (HTTP, gateway,
- * launcher, metrics) and runs their common event loop. */
+ * launcher, metrics) and runs their common event loop. main.c calls serve_main on the main thread;
+ * the other functions are for the files of server/ only. It computes nothing: machines do, in
+ * processes of their own. */
 #ifndef SERVER_SERVE_H
 #define SERVER_SERVE_H
 
@@ -29,7 +31,7 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out);
 enum status serve_options_again(int argc, char **argv, struct serve_options *out,
                                 struct error *error);
 
-/* Prints the output of --check. */
+/* Prints the output of --check: what the config means, without serving. */
 void serve_options_print(const struct config *config, const char *model_path);
 
 #endif

@@ -1,11 +1,20 @@
 /* serve_files: the files that the config names and that a reload reads again (API keys,
- * certificate, event log), and the cluster key, which a reload does not change. */
+ * certificate, event log), and those that it does not change: the cluster key and the socket of
+ * the administrator. */
 #include "server/serve_internal.h"
 
 #include "common/secret.h"
 #include "server/http/tls.h"
 
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
+
+#define ADMIN_BACKLOG 16
 
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error)
@@ -62,4 +71,67 @@ enum status serve_cluster_key_find(struct serve *s, struct error *error)
     if (s->has_cluster_key)
         secret_random(s->cluster_key, sizeof(s->cluster_key));
     return ST_OK;
+}
+
+/* True if no process listens at this socket any more. */
+static bool socket_is_stale(const struct sockaddr_un *address)
+{
+    struct stat found;
+    if (lstat(address->sun_path, &found) != 0 || !S_ISSOCK(found.st_mode))
+        return false;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    bool stale = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof(*address)) != 0 &&
+                 errno == ECONNREFUSED;
+    if (fd >= 0)
+        close(fd);
+    return stale;
+}
+
+/* Binds with mode 0600 from the beginning. */
+static bool socket_bind(int fd, const struct sockaddr_un *address)
+{
+    mode_t before = umask(0177);
+    bool bound = bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+    umask(before);
+    return bound;
+}
+
+enum status serve_admin_socket_open(struct serve *s, struct error *error)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (s->config->http.admin_socket[0] == 0)
+        return ST_OK;
+    enum status status =
+        config_file_path(s->config, s->config->http.admin_socket, s->admin_path, error);
+    size_t bytes = strlen(s->admin_path);
+    if (status != ST_OK || bytes >= sizeof(address.sun_path)) {
+        s->admin_path[0] = 0;
+        return status != ST_OK ? status
+                               : error_set(error, ST_TOO_LARGE,
+                                           "http/admin_socket: the path has %zu bytes: want at "
+                                           "most %zu",
+                                           bytes, sizeof(address.sun_path) - 1);
+    }
+    memcpy(address.sun_path, s->admin_path, bytes + 1);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    bool bound = fd >= 0 && socket_bind(fd, &address);
+    if (fd >= 0 && !bound && errno == EADDRINUSE && socket_is_stale(&address))
+        bound = unlink(address.sun_path) == 0 && socket_bind(fd, &address);
+    if (bound && listen(fd, ADMIN_BACKLOG) == 0) {
+        s->admin_fd = fd;
+        return ST_OK;
+    }
+    error_set(error, ST_IO, "http/admin_socket %s: %s", s->admin_path, strerror(errno));
+    if (!bound) /* the file is not ours */
+        s->admin_path[0] = 0;
+    if (fd >= 0)
+        close(fd);
+    return ST_IO;
+}
+
+void serve_admin_socket_remove(struct serve *s)
+{
+    if (s->admin_path[0] != 0)
+        unlink(s->admin_path);
+    s->admin_path[0] = 0;
 }

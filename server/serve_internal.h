@@ -2,7 +2,8 @@
  * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
  * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
  * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
- * orderly end. Everything runs on the main thread, which is the gateway's loop thread. */
+ * orderly end. Everything runs on the main thread, which is the gateway's loop thread. These files
+ * route no requests (server/gateway/) and answer no clients (server/http/). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -62,7 +63,7 @@ struct serve {
     enum serve_update update;
     int64_t update_us;       /* STARTING, DRAINING: time limit of the state. */
     int64_t update_ready_us; /* STARTING: since when everything is ready; -1 = it is not. */
-    /* When it entered its state; for NONE, when the latest update ended. */
+    /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[384]; /* How the latest update ended, or why the present one fails. */
     bool update_failed;    /* A machine of the new version does not start. */
@@ -75,6 +76,8 @@ struct serve {
     bool has_cluster_key;
     uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
+    int admin_fd; /* 0 = none. */
+    char admin_path[LIMIT_PATH_BYTES];
     int signals;
     int epoll;
     struct model_file *file; /* Open during the start only. */
@@ -113,6 +116,10 @@ enum status serve_certificate_read(const struct config *config, struct http_cert
                                    struct error *error);
 enum status serve_events_open(const struct config *config, struct event_log **out,
                               struct error *error);
+/* Listens at http/admin_socket, if the config names one. */
+enum status serve_admin_socket_open(struct serve *s, struct error *error);
+/* Removes the file of the socket, which http_close closes. */
+void serve_admin_socket_remove(struct serve *s);
 /* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
  * random key that no other process knows; else none. */
 enum status serve_cluster_key_find(struct serve *s, struct error *error);
@@ -129,7 +136,7 @@ enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BY
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
-/* Reads its tokenizer and chat template. */
+/* Reads the tokenizer and the chat template of the version's model. */
 enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error);
 void serve_version_done(struct serve_version *version);
@@ -177,8 +184,8 @@ enum serve_update_plan {
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
-/* Begins the planned update and takes over *version. serve_reload starts its machines. The update is
- * given up after `update_ms`. */
+/* Begins the planned update and takes over *version. serve_reload starts its machines. The update
+ * is given up after `update_ms`. */
 enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
                                struct error *error);
 /* Goes back to the model before: a new version that starts is ended, one that drains serves again.

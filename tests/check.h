@@ -1,7 +1,6 @@
-/* check: used by every test program. A failed CHECK prints its position and the values and ends the
- * test with exit status 1. test_seed() returns CLEAVE_SEED from the environment or a new seed, and
- * prints it in both cases, so that a failure can be repeated. test_skip() prints its reason to
- * standard output and exits with 77. */
+/* check: what every test program uses: checks, a seed, skipping, and the paths of test files. CHECK
+ * and CHECKF may be used on any thread: a failed check ends the whole process. The functions are
+ * for the test's main thread. This part does not run tests (meson does) and removes no files. */
 #ifndef TESTS_CHECK_H
 #define TESTS_CHECK_H
 
@@ -11,6 +10,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+/* Prints the position and the condition, and ends the test with exit status 1, unless the condition
+ * is true. CHECKF also prints a formatted text. */
 #define CHECK(condition)                                                                           \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
@@ -38,6 +39,8 @@
 #define TEST_SANITIZED 0
 #endif
 
+/* Returns CLEAVE_SEED from the environment, or a new seed, and prints it in both cases, so that a
+ * failure can be repeated. */
 static inline uint64_t test_seed(void)
 {
     const char *given = getenv("CLEAVE_SEED");
@@ -49,6 +52,7 @@ static inline uint64_t test_seed(void)
     return seed;
 }
 
+/* Prints the reason to standard output and exits with 77, which meson counts as skipped. */
 static inline void test_skip(const char *reason)
 {
     printf("SKIP: %s\n", reason);
@@ -86,9 +90,9 @@ static inline const char *test_data_path(const char *relative)
     return path;
 }
 
-/* Returns the path of a file under the folder CLEAVE_SHARED (more reference results and whole traces, which are not in
- * the tree), in a static buffer; NULL if the variable is not set or the file does not exist. Only `./dev test --long`
- * sets the variable. */
+/* Returns the path of a file under the folder CLEAVE_SHARED (more reference results and whole
+ * traces, which are not in the tree), in a static buffer. NULL = the variable is not set or the
+ * file does not exist. Only `./dev test --long` sets the variable. */
 static inline const char *test_shared_path(const char *relative)
 {
     static char path[1024];

@@ -10,7 +10,10 @@
  *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/fuzz_gguf corpus`.
  *
  * In meson: executable('fuzz_x', 'fuzz_x.c', fuzz_sources, c_args : fuzz_args, link_args :
- * fuzz_link_args, …) and test('fuzz_x', …, args : fuzz_test_args, timeout : 60). */
+ * fuzz_link_args, …) and test('fuzz_x', …, args : fuzz_test_args, timeout : 60).
+ *
+ * The driver or libFuzzer calls both functions on the main thread. A target checks only that an
+ * input does no harm: the tests beside it check right results. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

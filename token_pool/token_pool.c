@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A lease is not renewed for longer than this: then one side has forgotten the request. */
+/* The lease of a reservation is not renewed for longer than this: then one side has forgotten the
+ * request, which fails, and its blocks are quarantined. */
 #define LEASE_MAX_US 600000000
 /* Time for the writes of a writer that is gone, which may still be in the network. */
 #define QUARANTINE_US  1000000
@@ -204,17 +205,30 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
         send_failed(pool, gateway, &reserve->request, status, error.text);
 }
 
-static struct token_writer *writer_find(struct token_pool *pool, const char *name)
+static struct token_writer *writer_find(struct token_pool *pool, const char *name, uint32_t process)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (strcmp(pool->writers[i].name, name) == 0)
+        if (pool->writers[i].process == process && strcmp(pool->writers[i].name, name) == 0)
             return &pool->writers[i];
     return NULL;
 }
 
-static bool writer_is_connected(struct token_pool *pool, const struct token_request *request)
+static bool is_process_of(const char *process, const char *machine)
 {
-    return request->local || writer_find(pool, request->prompt_machine) != NULL;
+    size_t bytes = strcspn(process, "/");
+    return strlen(machine) == bytes && memcmp(process, machine, bytes) == 0;
+}
+
+/* True if a process of the request's prompt machine has a connection whose number is at most
+ * `latest`. */
+static bool writer_is_connected(const struct token_pool *pool, const struct token_request *request,
+                                uint64_t latest)
+{
+    for (uint32_t i = 0; i < pool->writer_count; i++)
+        if (pool->writers[i].oldest <= latest &&
+            is_process_of(pool->writers[i].name, request->prompt_machine))
+            return true;
+    return request->local;
 }
 
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
@@ -223,7 +237,9 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
     token_request_state_set(pool, request, TOKEN_QUARANTINED);
     sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
     token_blocks_quarantine(pool, request);
-    int64_t lease_us = writer_is_connected(pool, request) ? TOKEN_LEASE_US : QUARANTINE_US;
+    request->quarantined_at = pool->connections_ever;
+    bool connected = writer_is_connected(pool, request, request->quarantined_at);
+    int64_t lease_us = connected ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
 
@@ -319,52 +335,62 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
         token_request_forget(pool, request);
 }
 
-void token_pool_writer_up(struct token_pool *pool, const char *name)
+void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process)
 {
-    struct token_writer *writer = writer_find(pool, name);
+    struct token_writer *writer = writer_find(pool, name, process);
     /* Its reservations get the short lease. */
-    if (writer == NULL && pool->writer_count == LIMIT_MACHINES)
+    if (writer == NULL && pool->writer_count == TOKEN_WRITERS_MAX)
         return;
+    uint64_t number = ++pool->connections_ever;
     if (writer == NULL) {
         writer = &pool->writers[pool->writer_count++];
-        *writer = (struct token_writer){.connections = 0};
+        *writer = (struct token_writer){.process = process, .oldest = number};
         snprintf(writer->name, sizeof(writer->name), "%s", name);
     }
+    writer->latest = number;
     writer->connections++;
 }
 
-void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
-                            int64_t now_us)
+void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
+                            const char *text, int64_t now_us)
 {
-    struct token_writer *writer = writer_find(pool, name);
+    struct token_writer *writer = writer_find(pool, name, process);
     struct error error;
-    if (writer != NULL && --writer->connections == 0)
-        *writer = pool->writers[--pool->writer_count];
-    error_set(&error, ST_UNREACHABLE, "prompt machine %s is gone before its KV was here: %s", name,
-              text);
+    if (writer != NULL) {
+        writer->oldest = writer->latest; /* the process has given up the older connections */
+        if (--writer->connections == 0)
+            *writer = pool->writers[--pool->writer_count];
+    }
+    error_set(&error, ST_UNREACHABLE, "prompt machine %.*s is gone before its KV was here: %s",
+              (int)strcspn(name, "/"), name, text);
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_FREE || request->local ||
-            strcmp(request->prompt_machine, name) != 0)
+            !is_process_of(name, request->prompt_machine))
             continue;
         if (request->state == TOKEN_RESERVED) {
             send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
             token_request_quarantine(pool, request, now_us);
         }
         /* The machine has no other connection either. */
-        if (request->state == TOKEN_QUARANTINED && !writer_is_connected(pool, request))
+        if (request->state == TOKEN_QUARANTINED &&
+            !writer_is_connected(pool, request, request->quarantined_at))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
-    bool connected = writer_is_connected(pool, request);
-    if (request->state == TOKEN_QUARANTINED && !request->local) {
+    bool quarantined = request->state == TOKEN_QUARANTINED;
+    bool connected = writer_is_connected(
+        pool, request, quarantined ? request->quarantined_at : pool->connections_ever);
+    if (quarantined && !connected) {
         token_request_forget(pool, request);
         return;
     }
-    bool renew = connected && now_us - request->reserved_us < LEASE_MAX_US;
+    /* A writer that is connected may still write, even after a stop of hours: its blocks stay in
+     * quarantine until it reports or its connection ends (token_pool_writer_down). */
+    bool renew = quarantined || (connected && now_us - request->reserved_us < LEASE_MAX_US);
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);

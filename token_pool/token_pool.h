@@ -13,7 +13,8 @@
  *
  * It owns its requests and their blocks. If a request ends while a prompt machine may still write
  * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY, or
- * until the lease ends; when the machine's last connection ends, the lease is cut to one second.
+ * until one second after the end of its connections, however long a writer that is connected has
+ * been silent.
  * One event loop thread, that of machine/, makes every call. It never logs, never waits, and does
  * not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
@@ -83,13 +84,14 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us);
-/* A connection from a prompt machine (one process may write over several) has begun or ended. When
- * one ends, the reservations that await KV of that machine fail and are quarantined; the quarantine
- * is shortened once no other connection of the machine is left, because its other processes may
- * still write. */
-void token_pool_writer_up(struct token_pool *pool, const char *name);
-void token_pool_writer_down(struct token_pool *pool, const char *name, const char *text,
-                            int64_t now_us);
+/* A connection from a process of a prompt machine has begun or ended. name: MACHINE, or
+ * MACHINE/NUMBER for a stage process; process: the one of this machine that it is connected to (0 =
+ * the head, 1 + n = stage process n). When one ends, the reservations that await KV of that machine
+ * fail and are quarantined. Quarantined blocks are free one second after the last of the connections
+ * that existed when their request ended: until then a process of the machine may still write. */
+void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process);
+void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
+                            const char *text, int64_t now_us);
 
 /* Gives each answer whose next token has no room another block. If none is available, a victim is
  * preempted; if the victim is in a batch, its answer waits. Call it before each batch and before

@@ -1,6 +1,6 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
  * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
- * scheduler/memory.h) and token_step.c (decode steps) share. Only these files include it.
+ * scheduler/memory.h) and token_step.c (decode steps) share. Only these files and tests include it.
  * Everything runs on the machine's event loop thread. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
@@ -54,6 +54,9 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
+    /* TOKEN_QUARANTINED: connections_ever at the end of the request. Later connections know nothing
+     * of it. */
+    uint64_t quarantined_at;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
 };
@@ -63,9 +66,18 @@ struct token_outgoing {
     struct message_token token;
 };
 
+/* Pairs of a prompt machine's process and one of ours that are connected, at most. */
+#define TOKEN_WRITERS_MAX (8 * LIMIT_MACHINES)
+
+/* A process of a prompt machine that is connected to a process of this machine. It connects again
+ * after it has lost its connection, perhaps before this side has noticed the loss. */
 struct token_writer {
-    char name[LIMIT_NAME_BYTES];
+    char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
+    uint32_t process;            /* See token_pool_writer_up. */
     uint32_t connections;
+    /* Numbers of its oldest connection that is open and of its latest one. */
+    uint64_t oldest;
+    uint64_t latest;
 };
 
 struct token_pool {
@@ -77,7 +89,8 @@ struct token_pool {
     struct message_stats stats;               /* Only the counters are used. */
     struct message_buffer tokens;
     uint32_t writer_count;
-    struct token_writer writers[LIMIT_MACHINES];
+    struct token_writer writers[TOKEN_WRITERS_MAX];
+    uint64_t connections_ever; /* Number of the latest connection of any writer. */
     uint32_t outgoing_count;
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */

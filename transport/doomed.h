@@ -1,6 +1,7 @@
 /* doomed: a list of peers that will be disconnected, each with the reason. A peer is added while
  * one of its messages is being handled, and disconnected later, when no function on the stack uses
- * the peer. machine/ calls it on its event loop thread. No locks, no allocation. */
+ * the peer. machine/peers.c and machine/executor/stage_peers.c call it on the event loop thread of
+ * their process. It disconnects no peer itself, and has no locks and no allocation. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 

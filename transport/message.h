@@ -2,8 +2,9 @@
  * encoding. On the wire, a message is a header, the struct of its kind as it is in memory up to its
  * first pointer (little-endian, without hidden padding), then its arrays. The tables in message.c
  * hold the range of every field; one encoder and one decoder work from them (message_layout.h). The
- * decoder checks every length and range before it reads, and is fuzzed. No I/O; any thread may call
- * it.
+ * decoder checks every length and range before it reads, and is fuzzed. machine/peers.c and
+ * server/gateway/connections.c encode and decode; the two pools build TOKENS. It does no I/O
+ * (transport.h) and keeps no state: any thread may call it.
  *
  * Any change of a struct here needs a new TRANSPORT_PROTOCOL_VERSION.
  *
@@ -13,8 +14,8 @@
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    STAGES
  *
- * When a request is cancelled, the gateway informs the prompt machine (CANCEL); the token machine
- * does not.
+ * To cancel a request, the gateway sends CANCEL to each machine that still has the request; the
+ * token machine does not inform the prompt machine.
  *
  * The messages between the processes of one machine with stages are in stage_message.h.
  *
@@ -44,8 +45,9 @@ enum message_kind {
     MESSAGE_TOKENS,
     /* The prompt phase is over and the KV is at the token machine; carries the times. */
     MESSAGE_PREFILLED,
-    MESSAGE_KV_READY, /* All KV of the prompt is in your blocks: decode. */
-    /* I have stopped writing into your blocks and will not write again: free them. */
+    MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: decode. */
+    /* The prompt machine has stopped writing into the token machine's blocks and will not write
+     * again: free them. */
     MESSAGE_KV_ABORTED,
     MESSAGE_CANCEL,
     MESSAGE_FAILED, /* The machine cannot go on with the request. */
@@ -98,7 +100,8 @@ struct message_rank {
 /* FINISH_STOP = an end token was sampled. The end token is sent too. */
 enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 
-/* Sent up to top_ids, then `top_count` elements of each array. */
+/* A token of an answer, or a score. The bytes sent are the fields before top_ids, then `top_count`
+ * elements of each of the two arrays. */
 struct message_token {
     uint64_t request;
     uint32_t generation;

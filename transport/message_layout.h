@@ -137,8 +137,8 @@ enum status message_check(const struct message_layout *layout, const void *messa
 enum status message_write(const struct message_layout *layout, uint32_t kind, const void *message,
                           struct message_buffer *buffer);
 
-/* Reads and checks a message of any kind that `layout_of` knows. `message` receives the struct, with
- * arrays that point into `data`. */
+/* Reads and checks a message of any kind that `layout_of` knows. `message` receives the struct,
+ * with arrays that point into `data`. */
 enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind),
                          const uint8_t *data, size_t bytes, void *message, struct error *error);
 

@@ -1,6 +1,9 @@
 /* peer_user: what a process of a machine stores as the `user` of each of its connections: the kind
  * of the peer, and the object that stands for it. The event functions of the process choose the
- * handler by the kind; the handler finds its object. */
+ * handler by the kind; the handler finds its object. The files of machine/, prompt_links.c and
+ * kv_targets.c set and read it on the event loop thread that owns the transport. The gateway does
+ * not use it: the `user` of its connections is something else. It owns neither the peer nor the
+ * object. */
 #ifndef TRANSPORT_PEER_USER_H
 #define TRANSPORT_PEER_USER_H
 
@@ -27,12 +30,14 @@ struct peer_user {
     void *object; /* NULL = none. */
 };
 
+/* Returns the kind of the peer; a peer whose `user` is not set yet is PEER_NEW. */
 static inline enum peer_kind peer_kind_of(const struct transport_peer *peer)
 {
     const struct peer_user *user = transport_peer_user(peer);
     return user != NULL ? user->kind : PEER_NEW;
 }
 
+/* Returns the object that stands for the peer. Requires that the `user` of the peer is set. */
 static inline void *peer_object_of(const struct transport_peer *peer)
 {
     const struct peer_user *user = transport_peer_user(peer);

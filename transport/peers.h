@@ -1,7 +1,7 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
  * connection), ucx_greet.c (start of a connection: proofs and hand-shake) and ucx_data.c (data
- * connections). Only these files
- * include it. The transport's one thread runs all of it. */
+ * connections). Only these files include it. The one thread that owns the transport runs all of it.
+ * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 

@@ -16,7 +16,10 @@
  * and sends it to the head. The head sends it to all ranks once all are open, and each rank joins
  * the group. All ranks get the same JOBs and run them in the same order. A rank whose activations
  * go to no other process sends DONE: rank 0 of the last stage with the results, the others
- * without. */
+ * without.
+ *
+ * machine/executor/ encodes and decodes, in the head (pipeline*.c) and in stage processes
+ * (stage*.c). This part does no I/O and keeps no state: any thread may call it. */
 #ifndef TRANSPORT_STAGE_MESSAGE_H
 #define TRANSPORT_STAGE_MESSAGE_H
 
@@ -212,9 +215,9 @@ struct stage_message {
     };
 };
 
-/* Replaces the buffer's content with a message of any kind. Checks only the size: the receiver checks
- * the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES, ST_NO_MEMORY if
- * the buffer cannot grow, ST_INVALID for an unknown kind. */
+/* Replaces the buffer's content with a message of any kind. Checks only the size: the receiver
+ * checks the fields. Returns ST_TOO_LARGE if the message would exceed LIMIT_MESSAGE_BYTES,
+ * ST_NO_MEMORY if the buffer cannot grow, ST_INVALID for an unknown kind. */
 enum status stage_message_encode(const struct stage_message *message,
                                  struct message_buffer *buffer);
 

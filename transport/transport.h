@@ -7,7 +7,9 @@
  * from device to device if both are in one host, or else over further TCP sockets. With a key, TCP
  * sockets carry TLS. docs/transport.md explains why there are two channels. A transport without a region (the gateway's) opens no UCX at all.
  *
- * One event loop thread owns a transport and makes every call. Callbacks run only inside
+ * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines, and
+ * server/gateway/connections.c for the gateway. One event loop thread owns a transport and makes
+ * every call. Callbacks run only inside
  * transport_progress. The transport does not know requests: messages are bytes (message.h gives
  * them meaning), and KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H

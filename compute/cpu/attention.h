@@ -1,5 +1,8 @@
 /* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c
- * includes this text after rows.h. There is one definition for prompt and decode, for any tile, any
+ * includes this text and puts attention_run and attention_store into its table (kernels.h);
+ * sequences.c calls them there, on worker threads. No state, no allocation: the caller gives the
+ * scratch memory. Caches of integers are left to attention_fixed.h, and dividing rows and heads
+ * among threads to sequences.c. There is one definition for prompt and decode, for any tile, any
  * block size and any order of blocks:
  *
  *   q'   = q * scale
@@ -11,7 +14,7 @@
  *
  * Vectors run over tokens for q'·K (K has a token per column) and over head_dim for p·V, so every
  * output is one sequential chain. A tile is a few queries times a few vectors: the heads that share
- * a KV head, and the rows of a prompt, share each load. */
+ * a KV head, and the rows of a prompt, share each load. A query is one head of one row. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -23,11 +26,13 @@
  * use.) */
 #define AHEAD_TOKENS 128
 
+/* Bytes of an element of the cache. */
 INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_F16 ? 2 : 4;
 }
 
+/* Loads `lanes` elements of the cache as floats. */
 INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
 {
     if (lanes == VECTOR_LANES)
@@ -52,9 +57,10 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
            token % cache->kv->block_tokens * kv_element_bytes(cache->kv->dtype);
 }
 
+/* The queries of one call and their scores. */
 struct scores {
     const float *queries; /* Packed: [tile][head_dim][QK_ROWS]. */
-    float *rows;          /* [query][stride] */
+    float *rows;          /* Scores, later weights: [query][stride]. */
     size_t stride;
     uint32_t count; /* Number of queries. */
 };

@@ -1,8 +1,9 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
  * isa_<isa>.c includes this text through attention.h, and sequences.c calls the result through
  * struct kernels, on the worker threads of the backend. It allocates nothing: the caller gives the
- * scratch memory. Prompt and decode have the same definition. Q, K, V and p are integers, and (…)
- * is the float nearest to an exact integer sum:
+ * scratch memory. It does not divide work among threads (sequences.c does). Prompt and decode have
+ * the same definition. Q, K, V and p are integers, and a sum in parentheses is the float nearest to
+ * the exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
  *   with qs from the greatest |q|; qs is then multiplied by the scale of attention.
@@ -30,11 +31,11 @@
 
 #define FIXED_DIMS    64 /* Dimensions of one exact sum of scores. */
 #define FIXED_GROUP   64 /* Tokens of one exact sum of values; their weights share a scale. */
-#define FIXED_MEMBERS (FIXED_GROUP / VECTOR_LANES)
-#define FIXED_GROUPS  (KERNELS_SEGMENT / FIXED_GROUP)
+#define FIXED_MEMBERS (FIXED_GROUP / VECTOR_LANES)    /* Vectors of a group. */
+#define FIXED_GROUPS  (KERNELS_SEGMENT / FIXED_GROUP) /* Groups of a segment. */
 static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments");
-#define FIXED_QUERY   4095.0f
-#define FIXED_WEIGHT  4095.0f
+#define FIXED_QUERY   4095.0f /* Greatest |Q|. */
+#define FIXED_WEIGHT  4095.0f /* Greatest |p|. */
 #define FIXED_LOG2_E  0x1.715476p+0f
 #define FIXED_LEAST   -86.0f /* Least exponent: no product is subnormal, which would be slow. */
 #define FIXED_V_CHUNK 128    /* Tokens whose V stays in the L1 cache for all queries. */
@@ -68,21 +69,21 @@ struct fixed_job {
     uint32_t block_tokens;
     uint32_t first; /* First query of this band, counted in the whole call. */
     uint32_t queries;
-    uint32_t tokens; /* Tokens of the segment, counted from its first. */
-    uint32_t padded; /* `tokens` rounded up to whole vectors. */
-    uint32_t nan_v;  /* First token whose V has a NaN; UINT32_MAX = none. */
-    uint32_t unit_tokens;
-    uint32_t unit_count;
+    uint32_t tokens;      /* Tokens of the segment, counted from its first. */
+    uint32_t padded;      /* `tokens` rounded up to whole vectors. */
+    uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */
+    uint32_t unit_tokens; /* Tokens of a unit: 16 or 8. */
+    uint32_t unit_count;  /* Units of the segment. */
     /* The segment's units, then FIXED_AHEAD units that decode reads next. */
     struct fixed_unit *units;
     int32_t *packed; /* Q in pairs, [query][dim / 2]. */
-    float *q_scale;  /* [query] */
+    float *q_scale;  /* [query]: qs. */
     float *rows;     /* [query][stride]: scores; later weights, as 16-bit integers. */
-    float *w_scale;  /* [query][FIXED_GROUPS] */
-    float *v_scale;  /* [token] */
+    float *w_scale;  /* [query][FIXED_GROUPS]: ws. */
+    float *v_scale;  /* [token]: vs. */
     float *most;     /* [query]: m. */
     float *sum;      /* [query]: z. */
-    size_t stride;
+    size_t stride;   /* Floats from one query's scores to the next. */
 };
 
 /* Addresses that decode prefetches while it works on a unit: the scales, then one vector at `at`
@@ -93,7 +94,8 @@ struct fixed_ahead {
     size_t step;
 };
 
-/* `place` numbers the units of K, then the units of V, then the units that are read after them. */
+/* Returns what to prefetch at a place in the order of reading: first the units of K, then those of
+ * V, then the units that are read after the segment. */
 INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compute_kv_dtype dtype,
                                          uint32_t place)
 {

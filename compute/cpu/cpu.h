@@ -1,6 +1,8 @@
-/* cpu: the internal state of the CPU backend, shared by its files; no file outside compute/cpu/
- * includes it. One engine thread calls every function; the worker threads only run the items that
- * the functions hand out. Functions without a comment are described in struct compute_ops. */
+/* cpu: the internal state of the CPU backend and the functions that its files share. No part
+ * outside compute/cpu/ includes it, except tests. At most one thread at a time calls the functions
+ * (compute.h says which); the worker threads only run the work items that the functions hand out,
+ * and, as lanes, the operations on their own rows. Functions without a comment are described in
+ * struct compute_ops. The arithmetic is not here: see kernels.h. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -8,9 +10,11 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
-/* Most rows of a work item of the row-wise operations: two tiles, some microseconds of work. */
+/* A work item is a piece of an operation that one thread computes. Row-wise operations have at most
+ * this many rows in an item: two tiles (kernels.h), some microseconds of work. */
 #define ITEM_ROWS 12
-/* A work item is one tile, unless each thread would get at least this many tiles. */
+/* An item of a row-wise operation is one tile, unless each thread would get at least this many
+ * tiles. */
 #define ITEM_TILES_MANY 4
 
 /* Scratch memory of one thread. */
@@ -19,37 +23,36 @@ struct cpu_scratch {
     size_t floats;
 };
 
-/* Attention of few rows with long contexts: results of the segments, and the number of segments
- * that are not finished, per sequence and KV head. */
+/* Attention of few rows with long contexts, whose segments (kernels.h) are separate work items. */
 struct cpu_split {
-    float *parts;
-    size_t floats;
-    _Atomic uint32_t *left;
-    uint32_t heads;
+    float *parts;           /* Results of the segments. */
+    size_t floats;          /* Size of `parts`. */
+    _Atomic uint32_t *left; /* Segments not finished, for each sequence and KV head. */
+    uint32_t heads;         /* Size of `left`. */
 };
 
-/* One thread's share of a product's work items, for prefetching weights: where the weights of the
- * share end, and where those of the thread's share of the next product begin. */
+/* One thread's share of a product's work items, for prefetching weights. */
 struct cpu_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
-    uintptr_t end;
-    uintptr_t next;
+    uintptr_t end;  /* Where the weights of the share end. */
+    uintptr_t next; /* Where the weights of the thread's share of the next product begin. */
 };
 
+/* A device, or one of its lanes. */
 struct compute {
     struct lanes *lanes;     /* NULL = one thread, or this is a lane. */
     struct meeting *meeting; /* The other ranks of this device's group; NULL = it is in no group. */
     /* First index into compute_matrix.next for this device: lanes have separate entries. */
     uint32_t ahead_base;
-    const struct kernels *kernels;
-    const struct kernels_floats *floats;
+    const struct kernels *kernels;       /* Functions of the instruction set. */
+    const struct kernels_floats *floats; /* Its products of float weights. */
     struct workers *workers;
-    bool exact;
+    bool exact;    /* compute_options.exact. */
     bool prefetch; /* Weights are prefetched by software. */
     struct arena weights;
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
-    struct cpu_ahead ahead[WORKERS_THREADS_MAX];
+    struct cpu_ahead ahead[WORKERS_THREADS_MAX];     /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* Per thread. */
     /* First work item of each sequence; used by attention. */
     uint32_t *first_items;
@@ -58,6 +61,7 @@ struct compute {
     char description[64];
 };
 
+/* A weight matrix, repacked in groups of rows (kernels.h). */
 struct compute_matrix {
     /* The type in the file. With compute_options.exact, weights are stored as FORM_F32 for any
      * type. */
@@ -74,14 +78,16 @@ struct compute_matrix {
     float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads, then those of the lanes]: cpu_ahead.next of the last pass; 0 = not known yet. */
+    /* [threads of the device, then of its lanes]: the cpu_ahead.next that the last forward pass
+     * found for this matrix; 0 = not known yet. */
     uintptr_t *next;
 };
 
+/* Activations in the forms that `needs` asks for. */
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
-    unsigned needs;
+    unsigned needs; /* OR of enum compute_needs. */
     /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention may use it, for intermediate
      * results. */
     float *floats;
@@ -133,7 +139,7 @@ void cpu_compute_free(struct compute *c);
 /* lanes.c */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
-void cpu_lanes_close(struct lanes *lanes); /* NULL is fine */
+void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
 /* Removes pointers to matrix m, which is about to be closed. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
 uint32_t cpu_lanes_count(const struct compute *c);
@@ -165,11 +171,11 @@ void cpu_activations_close(struct compute *c, struct compute_activations *a);
 /* Prepares writing a batch of row_count rows: chooses tiles of equal size, so that 8 rows are 4 and
  * 4, not 6 and 2, and threads that share the rows do not write the same tile. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
-/* Quantises columns [col, col + count) of row `row` and rounds them to bfloat16, as far as `a`
- * needs it. Requires multiples of 32; refined activations only as whole rows. */
+/* Writes columns [col, col + count) of row `row` in those forms that `a` has: quantised, and
+ * rounded to bfloat16. Requires multiples of 32; refined activations only as whole rows. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Quantises and rounds a whole row. */
+/* Writes a whole row in all forms that `a` has. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

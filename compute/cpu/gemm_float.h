@@ -1,6 +1,8 @@
-/* gemm_float: products of W in F32, F16 and BF16. Each isa_<isa>.c includes this text once, after
- * its vector header. An output is one chain of fma over the columns in order, so a product may be
- * split between any two columns: the sum so far is kept in `out`. */
+/* gemm_float: products of W in F32, F16 and BF16 with a tile of rows. Each isa_<isa>.c includes
+ * this text once, after its vector header, and puts gemm_float and round_bf16 into its
+ * kernels_floats (kernels.h); matmul.c calls them on worker threads. No state. An output is one
+ * chain of fma over the columns in order, so a product may be split between any two columns: the
+ * sum so far is kept in `out`. Scales of F8_E4M3, bias and adding to y are left to matmul.c. */
 #ifndef COMPUTE_CPU_GEMM_FLOAT_H
 #define COMPUTE_CPU_GEMM_FLOAT_H
 
@@ -14,7 +16,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #endif
 
-#define FLOAT_AHEAD_BYTES (12 * 1024)
+#define FLOAT_AHEAD_BYTES (12 * 1024) /* Distance of the prefetched weights. */
 
 /* Loads the 16 rows of a panel in one column; for BF16, in the first or second column of a pair. */
 INLINE vec load_weights(enum kernels_form form, const uint8_t *columns, uint32_t panel,

@@ -1,9 +1,13 @@
 /* kernels: the functions that each instruction set provides to the CPU backend: one table per
  * instruction set (ISA), built from common source text (rows.h, attention.h over a vector_<isa>.h)
- * and a hand-written integer GEMM.
+ * and a hand-written integer GEMM. The other files of compute/cpu/ call the functions through the
+ * table that cpu.c has chosen, mostly on worker threads.
  *
- * Every function is pure arithmetic on its arguments; any thread may call it. The bits of the
- * results are the same for every ISA. This header defines them:
+ * Every function is pure arithmetic on its arguments: any thread may call it, and it allocates
+ * nothing. Dividing the work among threads is left to the callers. The bits of the results are the
+ * same for every ISA. This header defines them (amax is a block's greatest |x|; s is the scale of a
+ * block of activations; d and m are the scale and the minimum of a block of weights; f is the sum
+ * so far):
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
  *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
@@ -94,7 +98,8 @@ struct kernels_low {
     int8_t quants[TILE_ROWS][32];
 };
 
-/* Consecutive groups of one W times consecutive rows of x, into y: y[r * y_stride + n]. */
+/* A product in a quantised form: consecutive groups of one W times consecutive rows of x, into
+ * y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
@@ -125,11 +130,12 @@ struct kernels_float {
     const void *x;
     size_t x_stride;      /* In units of 4 bytes. */
     uint32_t first, last; /* Both even, except at the end of a row. */
-    bool go_on;           /* Start from the sums in `out` instead of 0. */
+    bool go_on;           /* Continue from the sums in `out`; false = start from 0. */
     uint32_t rows;
     bool prefetch; /* Prefetch the weights that come next, also beyond the end of the group. */
 };
 
+/* Products of the float forms. */
 struct kernels_floats {
     const char *name; /* "" = the instruction set itself has no variant. */
     /* Computes out[r][n]. */
@@ -151,14 +157,16 @@ struct kernels_cache {
     uint32_t next_tokens;
 };
 
+/* Rotation of one position. */
 struct kernels_rope {
     uint32_t dim;
     bool neox;
     const float *table; /* For one position: cos[dim / 2], sin[dim / 2]. */
 };
 
+/* The functions of one instruction set. */
 struct kernels {
-    const char *name;
+    const char *name; /* Such as "avx2". */
     /* Integer GEMM for the quantised forms. */
     void (*gemm_quantised)(const struct kernels_product *product);
     const struct kernels_floats *floats;
@@ -166,6 +174,8 @@ struct kernels {
      * `lows`, the values are a whole row, which is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
                      struct kernels_low *lows, uint32_t row);
+    /* One row of RMSNorm, silu(gate) * up and gelu(gate) * up, as struct compute_ops defines them.
+     */
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
@@ -191,6 +201,7 @@ struct kernels {
                            float *parts);
 };
 
+/* Floats of one part of attention_part: o of each head, m and z. */
 static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
 {
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
@@ -225,6 +236,7 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 /* Used instead of kernels_avx512.floats if the CPU has AVX512_BF16 and rounds as defined above. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
+/* True if this CPU's vdpbf16ps rounds as defined above. */
 bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);

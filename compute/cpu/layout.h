@@ -1,5 +1,7 @@
-/* layout: offsets and sizes within a repacked group (see enum kernels_form in kernels.h). Stateless
- * inline functions, which the compiler folds to constants where the form is a constant. */
+/* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
+ * kernels.h). matrix.c writes weights by them, and the products (product.h, gemm_float.h,
+ * gemm_<isa>.c) read them. No state; any thread. The functions are inline, and the compiler folds
+ * them to constants where the form is a constant. They access no memory. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 
@@ -77,11 +79,13 @@ static inline uint32_t layout_scales_bytes(enum kernels_form form)
     return layout_scales(form) * PANEL_ROWS * (layout_super(form) ? 1 : 2);
 }
 
+/* Offset of a panel's scales in a block. */
 static inline uint32_t layout_scales_offset(enum kernels_form form, uint32_t panel)
 {
     return 2 * layout_quants_bytes(form) + panel * layout_scales_bytes(form);
 }
 
+/* Bytes of a block: the quants and scales of both panels. */
 static inline uint32_t layout_block_bytes(enum kernels_form form)
 {
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
@@ -91,21 +95,25 @@ static inline uint32_t layout_block_bytes(enum kernels_form form)
  * f16 units of the scales and, if the form has minima, the negated units of the minima. */
 #define LAYOUT_SUPER_BLOCKS 8
 
+/* Offset in the header of a panel's units: of the scales (i = 0) or of the minima (i = 1). */
 static inline uint32_t layout_units_offset(enum kernels_form form, uint32_t panel, uint32_t i)
 {
     return layout_min(form) ? (panel * 2 + i) * PANEL_ROWS * 2 : panel * PANEL_ROWS * 2;
 }
 
+/* Bytes of a header; 0 if the form has none. */
 static inline uint32_t layout_header_bytes(enum kernels_form form)
 {
     return layout_super(form) ? layout_units_offset(form, 2, 0) : 0;
 }
 
+/* Bytes of a header with its blocks. */
 static inline size_t layout_super_bytes(enum kernels_form form)
 {
     return layout_header_bytes(form) + (size_t)LAYOUT_SUPER_BLOCKS * layout_block_bytes(form);
 }
 
+/* Offset in a group of the header that belongs to a block. */
 static inline size_t layout_header_offset(enum kernels_form form, uint32_t block)
 {
     return block / LAYOUT_SUPER_BLOCKS * layout_super_bytes(form);
@@ -118,33 +126,34 @@ static inline size_t layout_block_offset(enum kernels_form form, uint32_t block)
            (size_t)(block % LAYOUT_SUPER_BLOCKS) * layout_block_bytes(form);
 }
 
+/* Bytes of a group of a quantised form. */
 static inline size_t layout_group_bytes(enum kernels_form form, uint32_t blocks)
 {
     return blocks * (size_t)layout_block_bytes(form) +
            blocks / LAYOUT_SUPER_BLOCKS * layout_header_bytes(form);
 }
 
-/* Float forms: bytes of one column of a group, and number of columns that are stored interleaved.
- */
+/* Float forms: bytes of one column of a group. */
 static inline uint32_t layout_float_bytes(enum kernels_form form)
 {
     return GROUP_ROWS * (form == FORM_F32 ? 4 : 2);
 }
 
+/* Number of columns that are stored interleaved: 2 or 1. */
 static inline uint32_t layout_float_step(enum kernels_form form)
 {
     return form == FORM_BF16 ? 2 : 1;
 }
 
-/* Bytes of a whole group. The columns are padded with zeros to whole steps. */
+/* Bytes of a group of a float form. The columns are padded with zeros to whole steps. */
 static inline size_t layout_float_group_bytes(enum kernels_form form, uint32_t cols)
 {
     uint32_t step = layout_float_step(form);
     return (size_t)((cols + step - 1) / step * step) * layout_float_bytes(form);
 }
 
-/* Offset of row i of the group in column k. In BF16 the first column of a pair is in the high half
- * of the 4 bytes, because vdpbf16ps adds the high half first. */
+/* Offset in a group of the value in row i and column k. In BF16 the first column of a pair is in
+ * the high half of the 4 bytes, because vdpbf16ps adds the high half first. */
 static inline size_t layout_float_offset(enum kernels_form form, uint32_t i, uint32_t k)
 {
     if (form == FORM_F32)

@@ -1,5 +1,8 @@
-/* product: runs a struct kernels_product with a kernel that multiplies one group by one tile, and
- * writes the kernel's results. Stateless; any thread. */
+/* product: runs a struct kernels_product (kernels.h) tile by tile with a function that multiplies
+ * one group by one tile, and writes the results to y. The integer GEMM of each instruction set
+ * (gemm_<isa>.c, isa_portable.c) is such a function; matmul.c uses product_write for the float
+ * forms. No state; any thread: each call computes the work item of one worker thread. It does not
+ * divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -12,6 +15,7 @@
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
+/* Bytes of one group of the product's weights. */
 static inline size_t product_group_bytes(const struct kernels_product *p)
 {
     return layout_group_bytes(p->form, p->blocks);
@@ -52,6 +56,7 @@ static inline void product_write(const struct kernels_product *p, uint32_t group
     }
 }
 
+/* Computes the whole product, group by group. */
 static inline void product_run(const struct kernels_product *p, product_tile tile_run)
 {
     _Alignas(64) float out[TILE_ROWS][GROUP_ROWS];

@@ -1,12 +1,14 @@
-/* quantise_avx512: rows_quantise for AVX-512, with the same bits. Values of which a block has one
- * (the greatest |x|, the scale, the sums) are computed for 16 blocks at once. isa_avx512.c includes
- * this text after rows.h. */
+/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
+ * Values of which a block has one (the greatest |x|, the scale, the sums) are computed for 16
+ * blocks at once. Only isa_avx512.c includes this text, after rows.h, and puts quantise_avx512 into
+ * its table; the backend calls it on worker threads. It keeps no state. Rows of more than 16,384
+ * columns are left to rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
 #include "compute/cpu/rows.h"
 
-#define WIDE_BLOCKS 16
+#define WIDE_BLOCKS 16 /* Blocks that are quantised at once. */
 
 /* Lane i of the result is the greatest of vector i, for 16 vectors of 32-bit integers, which are
  * overwritten. */
@@ -36,6 +38,7 @@ INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
     _mm512_storeu_si512(bits, greatest_each(v));
 }
 
+/* Computes the bits of each block's greatest |x|, for up to 16 blocks; 0 for the other entries. */
 INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCKS])
 {
     if (blocks == WIDE_BLOCKS) {
@@ -85,6 +88,7 @@ INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WID
 
 #define WIDE_GROUPS 32 /* 16,384 columns; longer rows use rows_quantise. */
 
+/* See kernels.quantise. */
 static void quantise_avx512(const float *x, uint32_t count, struct kernels_block *blocks,
                             struct kernels_low *lows, uint32_t row)
 {

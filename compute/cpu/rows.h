@@ -1,6 +1,9 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
- * writing of K and V. Each isa_<isa>.c includes this text once, after its vector header. The
- * operations and their order are the same on every ISA, and so are the bits. */
+ * writing of K and V as floats. Each isa_<isa>.c includes this text once, after its vector header,
+ * and puts the functions rows_* into its table (kernels.h, which defines the results). The backend
+ * calls them on worker threads, one row or head a call; they keep no state. The operations and
+ * their order are the same on every ISA, and so are the bits. Products and attention are not here.
+ */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -21,8 +24,8 @@
 #define ROWS_EACH(i, count) for (uint32_t i = 0; i < (count); i++)
 #endif
 
-#define ROWS_EXP_WIDE  8
-#define ROWS_EXP_LEAST -86.0f
+#define ROWS_EXP_WIDE  8      /* Vectors of one call of v_exp_each. */
+#define ROWS_EXP_LEAST -86.0f /* Least exponent: results are normal numbers. */
 
 /* e^x of `count` ≤ ROWS_EXP_WIDE vectors for |x| ≤ 86 (x is clamped to that; with another `least`,
  * x must be ≤ 0 or NaN and is clamped to `least`), within about 1 ulp: 2^n e^r with |r| ≤ ln 2 / 2,
@@ -50,6 +53,7 @@ INLINE void v_exp_each(vec *x, uint32_t count, float least)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
+/* e^x of one vector. */
 INLINE vec v_exp(vec x)
 {
     v_exp_each(&x, 1, ROWS_EXP_LEAST);

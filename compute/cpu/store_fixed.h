@@ -1,6 +1,8 @@
 /* store_fixed: writes K and V of one token into a cache of integers (COMPUTE_KV_I16,
  * COMPUTE_KV_I8): a bfloat16 scale of each head's K and of its V, and integers up to 8191 or 127.
- * Each isa_<isa>.c includes this text through attention_fixed.h, which reads such a cache. */
+ * compute/kv.h has the layout. Each isa_<isa>.c includes this text through attention_fixed.h, which
+ * reads such a cache; kernels.store calls store_fixed on worker threads. No state. Float caches are
+ * left to rows_store (rows.h). */
 #ifndef COMPUTE_CPU_STORE_FIXED_H
 #define COMPUTE_CPU_STORE_FIXED_H
 
@@ -9,6 +11,7 @@
 /* Smaller magnitudes become 0, so that quotients are normal numbers. */
 #define FIXED_SMALL 0x1p-96f
 
+/* Greatest magnitude of an integer. */
 INLINE float fixed_limit(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_I8 ? 127.0f : 8191.0f;

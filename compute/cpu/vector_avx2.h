@@ -1,4 +1,6 @@
-/* vector_avx2: 16 fp32 lanes in two registers. vector_portable.h defines what each function does.
+/* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
+ * function does and how threads may call it. isa_avx2.c and gemm_avx2.c include it before the text
+ * that is written with these functions; the backend uses them only on CPUs with AVX2, FMA and F16C.
  */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
@@ -17,7 +19,7 @@ typedef struct {
 
 #define VECTOR_REGISTERS
 
-/* Tile sizes of the attention kernels, for 16 registers. */
+/* Tile sizes (see vector_portable.h) for 16 registers. */
 #define QK_ROWS        3
 #define QK_WIDE        1
 #define PV_ROWS        3

@@ -1,5 +1,7 @@
-/* vector_avx512: 16 fp32 lanes in one register. vector_portable.h defines what each function does.
- */
+/* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
+ * each function does and how threads may call it. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c
+ * include it before the text that is written with these functions; the backend uses them only on
+ * CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -11,7 +13,7 @@ typedef __m512i ivec;
 
 #define VECTOR_REGISTERS
 
-/* Tile sizes of the attention kernels, for 32 registers. */
+/* Tile sizes (see vector_portable.h) for 32 registers. */
 #define QK_ROWS 6
 /* Vectors of tokens: one load per 2.4 fma, where the CPU can load once per cycle. */
 #define QK_WIDE        4

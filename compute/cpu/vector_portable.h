@@ -1,6 +1,10 @@
-/* vector_portable: 16 fp32 lanes in plain C. It defines what the vector functions do; the other
- * ISAs give the same bits for every finite input. fmaf() rounds once on every CPU (without FMA it
- * is emulated in software, which is slow). */
+/* vector_portable: vectors of 16 fp32 lanes in plain C: the type vec, the integer vector ivec, and
+ * functions on them. It defines what the functions do; the headers of the other instruction sets
+ * (ISAs) define the same functions with the same bits for every finite input. isa_portable.c
+ * includes it before rows.h, attention.h and gemm_float.h, which are written with these functions.
+ * No state; any thread, except that v_flush_begin changes the calling thread's floating-point mode
+ * until v_flush_end. fmaf() rounds once on every CPU (without FMA it is emulated in software, which
+ * is slow). */
 #ifndef COMPUTE_CPU_VECTOR_PORTABLE_H
 #define COMPUTE_CPU_VECTOR_PORTABLE_H
 
@@ -18,7 +22,8 @@ typedef struct {
     int32_t lane[16];
 } ivec;
 
-/* Tile sizes of the attention kernels: queries × vectors. */
+/* Tile sizes: QK and PV, of attention's products q·K and p·V, are queries (ROWS) × vectors (WIDE);
+ * GEMM, of the float products, are rows. */
 #define QK_ROWS        1
 #define QK_WIDE        1
 #define PV_ROWS        1
@@ -26,6 +31,7 @@ typedef struct {
 #define GEMM_ROWS      1
 #define GEMM_WIDE_ROWS 0 /* Up to this many rows, both panels are computed at once. */
 
+/* All lanes are `value`. */
 static inline vec v_set(float value)
 {
     vec v;
@@ -54,6 +60,7 @@ static inline vec v_load_part(const float *p, uint32_t lanes)
     return v;
 }
 
+/* Loads the first `lanes` lanes from f16; the others are 0. */
 static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
 {
     vec v = v_zero();
@@ -67,7 +74,7 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* The high or the low halves of 16 pairs of bfloat16. */
+/* Load the high or the low halves of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;
@@ -84,6 +91,7 @@ static inline vec v_load_bf16_low(const uint16_t *p)
     return v;
 }
 
+/* Stores the first `lanes` lanes. */
 static inline void v_store_part(float *p, vec a, uint32_t lanes)
 {
     memcpy(p, a.lane, lanes * sizeof(float));
@@ -94,6 +102,7 @@ static inline void v_store(float *p, vec a)
     v_store_part(p, a, 16);
 }
 
+/* Stores the first `lanes` lanes, rounded to f16. */
 static inline void v_store_f16_part(uint16_t *p, vec a, uint32_t lanes)
 {
     for (uint32_t i = 0; i < lanes; i++)
@@ -176,6 +185,7 @@ static inline float v_fold_add(vec a)
     return a.lane[0];
 }
 
+/* Returns the greatest lane. */
 static inline float v_fold_max(vec a)
 {
     float result = a.lane[0];
@@ -249,6 +259,7 @@ static inline ivec v_int_zero(void)
     return v_int_set(0);
 }
 
+/* Converts the lanes to fp32, rounded to nearest even. */
 static inline vec v_int_float(ivec a)
 {
     vec v;

@@ -1,11 +1,12 @@
-/* workers: the threads of one CPU device. One thread calls workers_run(); it works too, and returns
- * when all items are done. Each thread begins with a contiguous share of the items (weights then
- * stream in address order) and takes items from other shares when its own is empty, so a thread
- * that lost its core to another process does not hold up the rest. Which thread computes an item
- * never changes the result.
+/* workers: the threads of one CPU device. The thread that calls the device (compute.h) also calls
+ * workers_run(): it works too, and returns when all items are done. Each thread begins with a
+ * contiguous share of the items (weights then stream in address order) and takes items from other
+ * shares when its own is empty, so a thread that lost its core to another process does not hold up
+ * the rest. Which thread computes an item never changes the result.
  *
- * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. No allocation
- * after open, no logging. */
+ * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. Workers
+ * allocate nothing after open, log nothing, are not pinned to cores, and know no operations: the
+ * files of compute/cpu/ give them the items. */
 #ifndef COMPUTE_CPU_WORKERS_H
 #define COMPUTE_CPU_WORKERS_H
 
@@ -14,15 +15,19 @@
 #include <stdint.h>
 
 #define WORKERS_THREADS_MAX 64
-#define WORKERS_ITEMS_MAX   (65535u * WORKERS_THREADS_MAX)
+#define WORKERS_ITEMS_MAX   (65535u * WORKERS_THREADS_MAX) /* Items of one run. */
 
 struct workers;
 
 /* Computes item `item` on thread `thread` (0 = the caller). `thread` selects scratch memory. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
+/* Starts `threads` - 1 threads (1 to WORKERS_THREADS_MAX, including the caller's). The error says
+ * why a thread could not be started. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
-void workers_close(struct workers *w); /* NULL is fine */
+/* Ends the threads and waits for them. NULL is fine. */
+void workers_close(struct workers *w);
+/* Returns the number of threads, including the caller's. */
 uint32_t workers_threads(const struct workers *w);
 
 /* Returns the first item of thread `thread`'s share of `items`, which is also the end of the share

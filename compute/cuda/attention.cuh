@@ -1,5 +1,8 @@
 /* attention: what the attention kernels share: their arguments, and the f16 pairs that tensor cores
- * read. Internal to the attention_*.cu files.
+ * read. Internal to the attention_*.cu files: attention.cu chooses the kernel for each row and
+ * launches it, on the thread that computes (compute.h); attention_prompt.cu and attention_token.cu
+ * have the kernels. It does not allocate scratch memory, and does not write K and V (rope_store.cu
+ * does).
  *
  * All kernels compute o = softmax(scale * q·K) · V, causal, with grouped heads; softmax is in fp32
  * with powers of 2. The plain reference is compute/cpu/attention.h. Numbers: for F16, I16 and I8
@@ -31,15 +34,15 @@
 
 /* attention_prompt splits a context too, in batches of at most ATTENTION_SPLIT_ROWS rows. */
 #define ATTENTION_SPLIT_ROWS   256
-#define ATTENTION_SPLIT_TOKENS 512
-#define ATTENTION_SPLIT_MAX    16
+#define ATTENTION_SPLIT_TOKENS 512 /* Tokens of a part; more where there would be too many parts. */
+#define ATTENTION_SPLIT_MAX    16  /* Most parts. */
 
 #define ATTENTION_ALL_LANES 0xffffffffu
 
 /* Arguments of every attention kernel, passed by value. */
 struct attention {
-    struct cuda_sequences s;
-    const uint8_t *base;
+    struct cuda_sequences s; /* The batch. */
+    const uint8_t *base;     /* KV of the layer; see struct compute_kv. */
     size_t block_bytes;
     size_t head_bytes; /* Bytes of one KV head in a block. */
     uint32_t block_tokens;
@@ -53,11 +56,11 @@ struct attention {
     float *out_f32;
     /* Scratch memory of attention_token, by slot. A slot is a row; or, where most rows belong to
      * long sequences, a sequence's i-th row. */
-    uint32_t *joined; /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
-    float2 *sums;     /* [slot][head][chunk]: greatest score, sum of weights. */
-    float *parts;     /* [slot][head][chunk][head_dim] */
-    uint32_t slots;
-    uint32_t chunks_max;
+    uint32_t *joined;    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
+    float2 *sums;        /* [slot][head][chunk]: greatest score, sum of weights. */
+    float *parts;        /* [slot][head][chunk][head_dim] */
+    uint32_t slots;      /* Number of slots. */
+    uint32_t chunks_max; /* Chunks of the longest context. */
     /* Most parts that attention_prompt splits a tile into; 1 = tiles are not split. If tiles are
      * split, joined is [tile][KV head], and sums and parts are [row][head][ATTENTION_SPLIT_MAX]. */
     uint32_t splits;
@@ -73,13 +76,15 @@ static __host__ __device__ inline uint32_t attention_tiles_per_kv(uint32_t group
  * GPU architecture is compiled for one shape. */
 enum attention_shape { ATTENTION_HOPPER, ATTENTION_AMPERE, ATTENTION_SMALL };
 
+/* Returns the shape for the current device. */
 enum attention_shape attention_prompt_shape();
-/* False: this head_dim needs more shared memory than the shape has; attention_token then computes
- * all rows. */
+/* Returns false if this head_dim needs more shared memory than the shape has; attention_token then
+ * computes all rows. */
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype);
+/* Queues the rows of sequences with more than ATTENTION_TOKEN_ROWS rows. */
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
                       enum attention_shape shape);
-/* all: compute also the rows that attention_prompt would otherwise compute. */
+/* Queues the other rows; all = true: queues every row of the batch. */
 void attention_token(cudaStream_t stream, const struct attention *a, uint32_t head_dim, bool all);
 
 /* Allows a kernel `bytes` of dynamic shared memory, and as many blocks per multiprocessor as fit.

@@ -1,12 +1,16 @@
 /* attention_prompt: how a thread block of attention_prompt.cu finds its tile, and how queries, K
- * and V are copied to shared memory as f16. */
+ * and V are copied to shared memory as f16. Device code, included only by attention_prompt.cu
+ * (through attention_split.cuh), which has the kernel and its products. A tile is a run of rows of
+ * one sequence with the heads of one KV head; a step is BC tokens of its context. */
 #ifndef COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 #define COMPUTE_CUDA_ATTENTION_PROMPT_CUH
 
 #include "compute/cuda/attention.cuh"
 
-#define PROMPT_THREADS 128
+#define PROMPT_THREADS 128 /* Threads of a block. */
 
+/* Sizes of one variant of the kernel. BC is the tokens of a step, ROWS the queries of a tile, MT
+ * the groups of 16 queries of a warp, STAGES the steps that are in shared memory at once. */
 template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape {
     static constexpr bool SPLIT = IN_PARTS;
     static constexpr int DIM = HEAD_DIM;
@@ -34,6 +38,7 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
 
 /* ---- which tile ---- */
 
+/* The tile of a thread block. */
 struct prompt_tile {
     uint32_t sequence;
     uint32_t first; /* First of the sequence's rows. */

@@ -1,7 +1,8 @@
 /* attention_split: splits the tiles of attention_prompt.cu along their context in batches of few
  * rows. For example, the few tokens after a long cached prefix are one or two tiles, which would
- * leave most of a device idle. The thread blocks of a tile write partial results to scratch; the
- * block that ends last joins them in order. */
+ * leave most of a device idle. The thread blocks of a tile write partial results to scratch memory;
+ * the block that ends last joins them in order. Device code that only attention_prompt.cu includes.
+ * attention_token splits contexts by itself. */
 #ifndef COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 #define COMPUTE_CUDA_ATTENTION_SPLIT_CUH
 

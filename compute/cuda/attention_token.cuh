@@ -1,6 +1,9 @@
 /* attention_token: the work of one warp of attention_token.cu: some tiles of one KV head's context
- * against up to 8 heads of one row. f16 and integer caches use tensor cores (token_tensor), fp32
- * caches multiply-adds (token_plain). */
+ * against up to 8 heads of one row. f16 and integer caches use tensor cores (token_tensor, here),
+ * fp32 caches multiply-adds (token_plain, in attention_plain.cuh). Device code, included only by
+ * attention_token.cu, which divides contexts into chunks and joins the warps' results. A tile is 64
+ * tokens. A unit is a piece of a tile's K or V that is copied at once; the units of a warp go
+ * through a ring of buffers in shared memory. */
 #ifndef COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 #define COMPUTE_CUDA_ATTENTION_TOKEN_CUH
 
@@ -9,10 +12,11 @@
 #define TOKEN_WARPS   4
 #define TOKEN_THREADS (32 * TOKEN_WARPS)
 #define TOKEN_HEADS   ATTENTION_HEADS
-#define TOKEN_TILE    64 /* Tokens that a warp processes at a time. */
-#define TOKEN_SLOTS   7  /* Units in a warp's ring; one of them is being read. */
-#define TOKEN_AHEAD   (TOKEN_SLOTS - 1)
+#define TOKEN_TILE    64                /* Tokens that a warp processes at a time. */
+#define TOKEN_SLOTS   7                 /* Units in a warp's ring; one of them is being read. */
+#define TOKEN_AHEAD   (TOKEN_SLOTS - 1) /* Units that are being copied. */
 
+/* Sizes of one variant of the kernel. */
 template <int HEAD_DIM, int DTYPE> struct token_shape {
     static constexpr int DIM = HEAD_DIM;
     static constexpr bool PLAIN = DTYPE == COMPUTE_KV_F32;
@@ -41,14 +45,14 @@ template <int HEAD_DIM, int DTYPE> struct token_shape {
 
 /* What a thread block works on at a time. */
 struct token_item {
-    uint32_t row;
-    uint32_t slot; /* Index in scratch memory. */
+    uint32_t row;  /* Row of the batch. */
+    uint32_t slot; /* Index in scratch memory (struct attention). */
     uint32_t kv_head;
-    uint32_t first_head; /* Counted over all heads. */
-    uint32_t heads;      /* From 1 to TOKEN_HEADS. */
-    uint32_t table;
-    uint32_t begin, end; /* Tokens [begin, end). */
-    uint32_t chunk, chunks;
+    uint32_t first_head;    /* Counted over all heads. */
+    uint32_t heads;         /* From 1 to TOKEN_HEADS. */
+    uint32_t table;         /* Index of the sequence's first block id. */
+    uint32_t begin, end;    /* Tokens [begin, end). */
+    uint32_t chunk, chunks; /* This chunk of the context, and the number of chunks. */
 };
 
 /* Result of a warp for each head; o[head][DIM] is in shared memory. */

@@ -1,10 +1,11 @@
-/* backend: the internal state of the CUDA backend, shared by its host files. One device has a
- * stream on which everything is queued in the order of calls, and keeps the first error that the
- * device reported.
+/* backend: the internal state of the CUDA backend, and the functions that its host files share. One
+ * device has a stream on which everything is queued in the order of calls, and keeps the first
+ * error that the device reported. Kernels are not here (kernels.cuh).
  *
- * The engine thread makes every call, except those of memory.cu's struct device_memory, which
- * belong to the event loop's thread. No state is bound to a thread: each entry sets its device.
- * Functions without a comment are described in struct compute_ops. */
+ * The files of compute/cuda/ call the functions, at most one thread at a time (compute.h says
+ * which), except those of memory.cu's struct device_memory, which belong to the event loop's
+ * thread. No state is bound to a thread: each entry sets its device. Functions without a comment
+ * are described in struct compute_ops. */
 #ifndef COMPUTE_CUDA_BACKEND_CUH
 #define COMPUTE_CUDA_BACKEND_CUH
 
@@ -33,9 +34,10 @@ struct cuda_memory;
 struct cuda_staging;
 struct cuda_steps;
 
+/* One GPU. */
 struct compute {
-    int device;
-    bool exact;
+    int device;     /* CUDA's number of the GPU. */
+    bool exact;     /* compute_options.exact. */
     int capability; /* Compute capability; 90 = 9.0. */
     int multiprocessors;
     size_t memory_bytes;
@@ -72,6 +74,7 @@ struct compute {
     uint32_t copied, uncopied;        /* Number of matrices with and without a bf16 copy. */
 };
 
+/* A weight matrix. */
 struct compute_matrix {
     struct cuda_weights weights;
     void *memory; /* Device memory of quants and scales. */
@@ -90,6 +93,7 @@ struct compute_f8 {
     bool groups; /* Scales are per 128 columns. */
 };
 
+/* Activations in the forms that the matrices read. */
 struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
@@ -107,7 +111,8 @@ struct compute_rope_table {
 
 /* backend.cu */
 
-/* Begins every entry. False: the device has failed. */
+/* Every function of struct compute_ops calls it first: sets the thread's CUDA device. Returns false
+ * if the device has failed. */
 bool cuda_enter(struct compute *c);
 /* Returns false, and marks the device as failed for good, if `result` is an error. `what` is for
  * the error's text. */
@@ -155,26 +160,26 @@ void cuda_group_close(struct compute *c);
 /* Marks the device as failed if NCCL reports that a rank has failed. */
 void cuda_group_check(struct compute *c);
 
-/* gemm.cu: whether cuBLASLt supports E4M3 products scaled in this form. */
+/* gemm.cu: returns whether cuBLASLt supports E4M3 products scaled in this form. */
 bool cuda_gemm_probe(struct compute *c, enum cuda_f8_form form);
 
-/* product_f8.cu */
+/* product_f8.cu. Finds out which forms of E4M3 products the device supports (f8_forms). */
 void cuda_f8_probe(struct compute *c);
-/* Whether these weights are multiplied as E4M3. */
+/* True if these weights are multiplied as E4M3. */
 bool cuda_f8_takes(const struct compute *c, const struct cuda_weights *w);
 /* Computes y (+)= m · a for more than CUDA_GEMV_ROWS rows. False, and nothing was done: the weights
  * must be dequantised. */
 bool cuda_product_f8(struct compute *c, const struct compute_matrix *m,
                      const struct compute_activations *a, uint32_t rows, bool add, float *y);
 struct compute_f8 *cuda_f8_open(struct compute *c, uint32_t rows_max, uint32_t cols);
-void cuda_f8_close(struct compute *c, struct compute_f8 *f8); /* NULL is fine */
+void cuda_f8_close(struct compute *c, struct compute_f8 *f8); /* NULL is fine. */
 
 static inline bool cuda_f8_here(const struct compute *c)
 {
     return c->f8_forms[CUDA_F8_PLAIN] || c->f8_forms[CUDA_F8_ROWS] || c->f8_forms[CUDA_F8_BLOCKS];
 }
 
-/* Call before the activations are written. */
+/* Marks the E4M3 form as out of date. The caller calls it before it writes the activations. */
 static inline void cuda_f8_stale(const struct compute_activations *a)
 {
     if (a->f8 != NULL)
@@ -200,7 +205,7 @@ bool cuda_product_pair(struct compute *c, const struct compute_matrix *const m[2
 /* graph.cu: batches on the device, and recorded steps. */
 enum status cuda_steps_open(struct compute *c);
 void cuda_steps_close(struct compute *c);
-/* Drops all recordings, because memory that they use has moved. */
+/* Drops all recordings. Called when memory that they use has moved. */
 void cuda_steps_forget(struct compute *c);
 bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
@@ -213,7 +218,8 @@ bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, u
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
-/* Whether operations are being recorded: none of them may wait or allocate memory. */
+/* Returns whether operations are being recorded; if so, none of them may wait or allocate memory.
+ */
 bool cuda_step_recording(const struct compute *c);
 
 /* memory.cu: KV in device memory, its copies, and marks. */

@@ -1,4 +1,7 @@
-/* gemv: what the families of matrix-vector kernels share. Internal to gemv*.cu. */
+/* gemv: what the families of kernels for products of up to CUDA_GEMV_ROWS rows share. gemv.cu
+ * chooses a family and calls one of the functions below, on the thread that computes (compute.h);
+ * they queue a kernel and return. Internal to gemv*.cu; other files call cuda_gemv (kernels.cuh).
+ * Products of more rows are computed by gemm.cu. */
 #ifndef COMPUTE_CUDA_GEMV_CUH
 #define COMPUTE_CUDA_GEMV_CUH
 
@@ -9,9 +12,9 @@ struct gemv_set {
     struct cuda_weights w[CUDA_GEMV_SET];
     const float *bias[CUDA_GEMV_SET]; /* NULL = none. */
     float *y[CUDA_GEMV_SET];          /* [rows × w.rows] */
-    uint32_t count;
+    uint32_t count;                   /* Number of matrices. */
     uint32_t cols;
-    bool add;
+    bool add;                               /* y += instead of y =. */
     uint32_t first_tile[CUDA_GEMV_SET + 1]; /* gemv_mma: first tile of each matrix, and the end. */
 };
 
@@ -24,8 +27,8 @@ struct gemv_input {
 
 /* gemv_plain.cu: any type, any device, bf16 or fp32 activations. */
 void gemv_plain(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
-/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu, gemv_mma_f8.cu. Require bf16 activations aligned
- * to 16 bytes, compute capability 8.0, and cols a multiple of 8. */
+/* gemv_mma.cu (BF16, F16), gemv_mma_quantised.cu and gemv_mma_f8.cu, on tensor cores. Require bf16
+ * activations aligned to 16 bytes, compute capability 8.0, and cols a multiple of 8. */
 void gemv_mma(cudaStream_t stream, const struct gemv_set &set, const struct gemv_input &input);
 void gemv_mma_quantised(cudaStream_t stream, const struct gemv_set &set,
                         const struct gemv_input &input);

@@ -1,6 +1,8 @@
-/* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums). Common
- * text of gemv_mma.cu, gemv_mma_f8.cu and gemv_mma_quantised.cu; the comment at the top of
- * gemv_mma.cu says why it is made this way.
+/* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums): the
+ * kernel, and gemv_typed, which queues the kernel for one type of weights. Only gemv_mma.cu,
+ * gemv_mma_f8.cu and gemv_mma_quantised.cu include this text; gemv.cuh says who calls them, and the
+ * comment at the top of gemv_mma.cu why the kernel is made this way. It allocates nothing and keeps
+ * no state.
  *
  * Tiles of 16 · MT rows of W are distributed over the blocks. In a tile, the 8 warps of a block
  * share the columns: step s belongs to warp s % 8, and the warps' sums are added in their order at
@@ -24,7 +26,7 @@
 
 namespace
 {
-constexpr uint32_t WARPS = 8;
+constexpr uint32_t WARPS = 8; /* Warps of a block. */
 constexpr uint32_t THREADS = WARPS * 32;
 constexpr uint32_t LINE = 128; /* Bytes of a row in a step, without high bits and scales. */
 

@@ -1,10 +1,11 @@
 /* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
- * and matrices are row-major.
+ * and matrices are row-major. The arithmetic is that of struct compute_ops; which kernel computes
+ * what is decided by operations.cu, matrix.cu and attention.cu.
  *
  * A launcher queues its kernels on the stream and returns. It allocates nothing, does not read host
  * memory later, and reports no errors (they stay with the device until the backend asks), so that a
- * CUDA graph can record it. */
+ * CUDA graph can record it. It keeps no state; the thread that computes (compute.h) calls it. */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -52,9 +53,9 @@ struct cuda_weights {
     uint32_t rows;
     uint32_t cols;
     const uint8_t *quants;
-    const uint8_t *scales; /* NULL = the type has no scales. */
-    size_t row_bytes;
-    size_t scale_row_bytes;
+    const uint8_t *scales;  /* NULL = the type has no scales. */
+    size_t row_bytes;       /* Bytes from row to row of `quants`. */
+    size_t scale_row_bytes; /* Bytes from row to row of `scales`. */
     /* For F8_E4M3, which has its elements unchanged and fp32 scales:
      *   shift 0   one scale per row; scale_row_bytes is 4
      *   shift 7   one scale per 128 columns (at + 4 · (column / 128)) of 128 rows; the matrix
@@ -83,7 +84,9 @@ void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uin
 /* silu(gate) * up, or gelu(gate) * up in the tanh form. */
 void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
                 uint32_t cols, __nv_bfloat16 *out, float *out_f32);
+/* x *= factor. */
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
+/* Copies `count` rows of x, and rows of the dequantised embedding w. */
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,
                  uint32_t cols, float *y);
 void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_t *ids,
@@ -128,6 +131,7 @@ struct cuda_weights_layout {
     size_t row_bytes;       /* Bytes of the quants, or of the elements. */
     size_t scale_row_bytes; /* 0 = no scales. */
 };
+/* Returns the layout of a matrix of this type with `cols` columns. */
 struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols);
 /* Packs `rows` rows, source_row bytes apart. `quants` receives rows * row_bytes bytes, `scales`
  * rows * scale_row_bytes bytes. */
@@ -137,13 +141,14 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
  * cuda_weights_f8_bytes(w) bytes of scales. False: there is no layout for these scales (blocks
  * other than 128 × 128, or a slice that cuts a block's columns). Requires w->rows. */
 bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w, float *scales);
+/* Returns the bytes of the scales of an F8_E4M3 matrix. */
 size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
 
 /* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
  * cache, after cuda_rope_store. Rows without a sequence, and rows of a sequence without rows, are
  * skipped (padding rows of a recorded graph). */
 
-/* False: no kernel for this head_dim, block size or number of heads. */
+/* Returns false if there is no kernel for this head_dim, block size or number of heads. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
 /* Bytes of scratch memory that a batch of the shape of s needs. New scratch memory must be zeroed;
  * the kernels leave its counters at 0, so batches of all shapes can use the same memory. */
@@ -154,8 +159,7 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
- * model/forward/sampler.h. */
-/* logits is [count × vocab]; rows and out may be pinned host memory. */
+ * model/forward/sampler.h. logits is [count × vocab]; rows and out may be pinned host memory. */
 void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
                  const struct compute_sample *rows, uint32_t count, struct compute_sampled *out);
 

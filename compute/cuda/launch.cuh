@@ -1,5 +1,7 @@
-/* launch: launches a kernel and declares its dynamic shared memory. On the emulator,
- * tests/gpu/emulator/emulated_launch.h takes the place of this header.
+/* launch: launches a kernel and declares its dynamic shared memory. The .cu files with kernels use
+ * it, on the thread that computes (compute.h). On the emulator,
+ * tests/gpu/emulator/emulated_launch.h takes the place of this header. It does not check launches
+ * for errors (cuda_launched in backend.cuh does).
  *
  *   CUDA_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments…)
  *
@@ -22,11 +24,13 @@
     kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
 #define CUDA_LAUNCH_EARLY(kernel, grid, block, shared_bytes, stream, ...)                          \
     cuda_launch_early(kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
-/* One array of bytes for any type, since kernels of one file may want different types. */
+/* Declares `name` as a pointer to the kernel's dynamic shared memory. All kernels share one array
+ * of bytes, since kernels of one file may want different types. */
 #define CUDA_SHARED(type, name)                                                                    \
     extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)
 
+/* True if the current device can launch early and CLEAVE_CUDA_EARLY does not forbid it. */
 static inline bool cuda_early_wanted()
 {
     static const bool off = [] {
@@ -39,6 +43,7 @@ static inline bool cuda_early_wanted()
     return !off && major >= 9;
 }
 
+/* The function behind CUDA_LAUNCH_EARLY. */
 template <class... PARAMETERS, class... ARGUMENTS>
 static inline void cuda_launch_early(void (*kernel)(PARAMETERS...), dim3 grid, dim3 block,
                                      size_t shared_bytes, cudaStream_t stream,

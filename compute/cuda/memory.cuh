@@ -1,5 +1,7 @@
 /* memory: what memory.cu (device memory and its copies) and peers.cu (memory of other processes)
- * share. */
+ * share; no other file includes it. Together they implement struct device_memory
+ * (common/device_memory.h), whose functions the event loop thread calls; marks belong to the thread
+ * that computes. The memory of weights and activations is not here (cuda_take in backend.cuh). */
 #ifndef COMPUTE_CUDA_MEMORY_CUH
 #define COMPUTE_CUDA_MEMORY_CUH
 
@@ -10,14 +12,17 @@
 /* Events per direction; when more copies are in flight, several share an event. */
 #define COPIES 256
 
+/* The copies of one direction that are not known to be done. Copies are numbered from 1. */
 struct copies {
     cudaStream_t stream;
     cudaEvent_t events[COPIES]; /* A ring that begins at `first`. */
     uint64_t numbers[COPIES];   /* When the event is done, all copies up to this number are done. */
-    uint32_t first, count;
+    uint32_t first, count;      /* Events in use. */
+    /* Last copy that was queued, that an event covers, and that is known to be done. */
     uint64_t queued, recorded, done;
 };
 
+/* One allocation, of this process or opened from another one. */
 struct piece {
     void *memory; /* Address as it was returned to the caller; NULL = the entry is free. */
     void *base;   /* Base address of the allocation. */
@@ -26,14 +31,14 @@ struct piece {
 
 struct cuda_memory {
     struct compute *c;
-    struct device_memory as_given;
+    struct device_memory as_given; /* What compute_ops.device_memory returns. */
     struct copies copies[DEVICE_DIRECTIONS];
     struct piece pieces[PIECES_MAX];
     struct piece peers[PIECES_MAX];
-    bool no_batches; /* The driver does not support lists of copies. */
-    cudaStream_t marks;
+    bool no_batches;    /* The driver does not support lists of copies. */
+    cudaStream_t marks; /* Stream whose host functions report marks. */
     cudaEvent_t mark;
-    int fd;
+    int fd; /* The eventfd of device_memory_ops.fd. */
 };
 
 /* memory.cu: returns the number of the copy that was just queued, counted after all earlier copies;

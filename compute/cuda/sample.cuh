@@ -1,5 +1,7 @@
 /* sample: building blocks of sample.cu: a row's state in shared memory, the sampler's arithmetic,
- * passes over the logits, sorting of candidates. */
+ * passes over the logits, sorting of candidates. Device code that only sample.cu includes: one
+ * thread block computes one row, and all of its threads call every pass. The numbers are those of
+ * model/forward/sampler.c. Choosing the token is left to sample.cu. */
 #ifndef COMPUTE_CUDA_SAMPLE_CUH
 #define COMPUTE_CUDA_SAMPLE_CUH
 
@@ -8,7 +10,7 @@
 
 #include <cfloat>
 
-#define SAMPLE_THREADS 512
+#define SAMPLE_THREADS 512  /* Threads of a block. */
 #define SAMPLE_MAX     4096 /* Most candidates; a power of 2. */
 #define SAMPLE_LANES   16
 #define SAMPLE_BLOCK   256
@@ -17,23 +19,24 @@
 
 /* State of a row in shared memory; the sums of blocks follow it. */
 struct sample_shared {
-    uint64_t keys[SAMPLE_MAX];
-    float weights[SAMPLE_MAX];
-    float block[SAMPLE_BLOCK];
-    struct compute_sample row;
-    struct {
+    uint64_t keys[SAMPLE_MAX]; /* Candidates, as sample_gather writes them. */
+    float weights[SAMPLE_MAX]; /* Their weights. */
+    float block[SAMPLE_BLOCK]; /* Weights of one block of the row. */
+    struct compute_sample row; /* What to choose. */
+    struct {                   /* Greatest logit that is not masked, for each warp. */
         float value;
         uint32_t id;
         float raw; /* Greatest of all logits, including masked ones. */
     } best[SAMPLE_THREADS / 32];
-    uint32_t count;
-    uint32_t kept;
-    uint32_t id;
-    double total;
+    uint32_t count; /* Number of candidates. */
+    uint32_t kept;  /* Candidates from which the token is drawn. */
+    uint32_t id;    /* The token. */
+    double total;   /* Sum of the weights of the row. */
 };
 
 /* ---- numbers ---- */
 
+/* random_mix of common/random.h. */
 static __device__ uint64_t sample_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -91,6 +94,7 @@ static __device__ __forceinline__ float sample_logit(uint32_t order)
     return __uint_as_float(order >> 31 != 0 ? order ^ 0x80000000u : ~order);
 }
 
+/* True if the row's rules forbid the token. */
 static __device__ __forceinline__ bool sample_masked(const struct compute_sample *row, uint32_t id)
 {
     bool masked = false;

@@ -1,5 +1,7 @@
-/* weights: the layout of a matrix's weights on the device, and how 8 of them are read. Internal to
- * weights.cu, gemv*.cu, dequantize.cu and elementwise.cu.
+/* weights: the layout of a matrix's weights on the device, and how 8 of them are read. weights.cu
+ * writes the layout, on the host; the kernels of gemv*.cu, dequantize.cu and elementwise.cu read
+ * it. No other file includes this header. It has no state, and copies nothing between host and
+ * device.
  *
  * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
  * bytes. For the scales of F8_E4M3 see kernels.cuh.
@@ -32,9 +34,10 @@
 
 #include "compute/cuda/kernels.cuh"
 
-#define WEIGHTS_STEP   256
-#define WEIGHTS_CHUNKS 32 /* Chunks in a step: one per lane of a warp. */
+#define WEIGHTS_STEP   256 /* Columns of a step. */
+#define WEIGHTS_CHUNKS 32  /* Chunks in a step: one per lane of a warp. */
 
+/* True if the type's elements are not quantised. */
 static constexpr __host__ __device__ bool weights_float(enum compute_type type)
 {
     return type == COMPUTE_F32 || type == COMPUTE_F16 || type == COMPUTE_BF16 ||
@@ -54,6 +57,7 @@ static constexpr __host__ __device__ uint32_t weights_high_bits(enum compute_typ
                                                                                   : 0;
 }
 
+/* Bytes of a unit of one row, without high bits. */
 static constexpr __host__ __device__ uint32_t weights_unit_bytes(enum compute_type type)
 {
     return type == COMPUTE_Q8_0 ? 128 : 64;
@@ -65,11 +69,13 @@ static constexpr __host__ __device__ uint32_t weights_step_bytes(enum compute_ty
     return 2 * weights_unit_bytes(type) + 32 * weights_high_bits(type);
 }
 
+/* True for the K-quants. */
 static constexpr __host__ __device__ bool weights_super(enum compute_type type)
 {
     return type == COMPUTE_Q4_K || type == COMPUTE_Q5_K || type == COMPUTE_Q6_K;
 }
 
+/* True if the type has minima. */
 static constexpr __host__ __device__ bool weights_min(enum compute_type type)
 {
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
@@ -88,6 +94,7 @@ static constexpr __host__ __device__ uint32_t weights_scale_bytes(enum compute_t
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 ? 32 : 16;
 }
 
+/* Steps of a row. */
 static constexpr __host__ __device__ uint32_t weights_steps(uint32_t cols)
 {
     return (cols + WEIGHTS_STEP - 1) / WEIGHTS_STEP;

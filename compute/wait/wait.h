@@ -1,4 +1,6 @@
-/* wait: lets tests replace the clock of the waiting backend (compute_wait). One thread. */
+/* wait: lets tests replace the clock of the waiting backend (compute_wait), and tells them its
+ * constants. Only tests call wait_time_set, before the device computes, on the thread that
+ * computes. The backend itself is described in compute.h and docs/profile.md. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -6,16 +8,17 @@
 
 #include <stdint.h>
 
+/* A clock that a device waits by. */
 struct wait_time {
-    int64_t (*now_ns)(void *self);
+    int64_t (*now_ns)(void *self);                     /* Monotonic nanoseconds. */
     void (*sleep_until_ns)(void *self, int64_t at_ns); /* May return late, but never early. */
     void *self;
 };
 
-/* Replaces the system's clock. c must belong to compute_wait. */
+/* Replaces the system's clock; *time is copied. Requires that c was opened by compute_wait. */
 void wait_time_set(struct compute *c, const struct wait_time *time);
 
-/* A wait that ends late makes the next one shorter, by at most this much. */
+/* A wait that ends late makes the next wait shorter, by at most this many nanoseconds. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
 /* Token WAIT_TOKEN(vocab) gets the logit WAIT_LOGIT, all other tokens get 0. It is never an end

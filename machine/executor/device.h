@@ -1,6 +1,7 @@
 /* device: the computing part of one process: the backend, the weights of some layers, the engine
  * thread. A machine without stages has one device for all layers; each stage process has one for
- * its layers. The event loop thread makes every call. */
+ * its layers. local.c and stage.c call it on the event loop thread of their process. It starts no
+ * jobs (engine.h), and the caller owns the memory of the KV region. */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 

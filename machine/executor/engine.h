@@ -1,8 +1,9 @@
-/* engine: the thread that computes: forward pass, vocabulary projection, sampling. The event loop
- * thread calls every function and hands over one job at a time. The engine knows no requests: rows,
- * block tables and sampling rules go in, tokens come out. From engine_start until engine_poll
- * reports the end of the job, the engine owns the job and all that it points to; nothing is copied.
- */
+/* engine: the thread that computes: forward pass, vocabulary projection, sampling. One other thread
+ * calls every function and hands over one job at a time: the event loop thread of a machine or of a
+ * stage process (local.c, stage*.c), or a thread of `cleave profile`. The engine decides
+ * nothing and knows no requests: rows, block tables and sampling rules go in, tokens come out. From
+ * engine_start until engine_poll reports the end of the job, the engine owns the job and all that
+ * it points to; nothing is copied. */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 
@@ -62,6 +63,7 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
                         struct error *error);
 void engine_close(struct engine *engine); /* NULL is fine. Waits for the job that runs. */
 
+/* Hands the job to the engine thread and returns at once. Requires that the engine has no job. */
 void engine_start(struct engine *engine, struct engine_job *job);
 
 /* Starts to join the device's group (compute_group_ops.join), instead of a job. engine_poll reports

@@ -3,8 +3,9 @@
  * stage processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
  * operations and does not know which executor it has.
  *
- * The machine's event loop thread makes every call. An executor knows no requests: block tables,
- * sampling rules and cookies go in, tokens come out. */
+ * The files of machine/ make every call on the machine's event loop thread. An executor does not
+ * decide what a batch contains (scheduler/machine/ does) or which blocks are free (kv_pool does).
+ * It knows no requests: block tables, sampling rules and cookies go in, tokens come out. */
 #ifndef MACHINE_EXECUTOR_EXECUTOR_H
 #define MACHINE_EXECUTOR_EXECUTOR_H
 
@@ -104,9 +105,9 @@ struct executor_calls { /* Called from `progress` and from events of the transpo
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
     void (*target)(void *self, uint32_t target, bool up, const char *text);
-    /* A machine (or a stage process of it) that writes KV has connected to one of our stage
-     * processes, or is gone. */
-    void (*writer)(void *self, const char *name, bool up, const char *text);
+    /* A machine (or a stage process of it) that writes KV has connected to our stage process number
+     * `stage`, or is gone. */
+    void (*writer)(void *self, uint32_t stage, const char *name, bool up, const char *text);
 };
 
 struct executor_options {

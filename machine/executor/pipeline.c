@@ -405,8 +405,8 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
         pipeline_flushed(p, &message.flushed);
         return;
     case STAGE_WRITER:
-        p->options.calls.writer(p->options.self, message.writer.name, message.writer.up,
-                                message.writer.text);
+        p->options.calls.writer(p->options.self, place->index, message.writer.name,
+                                message.writer.up, message.writer.text);
         return;
     case STAGE_LOAD:
         place->load = message.load;

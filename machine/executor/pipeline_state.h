@@ -9,7 +9,7 @@
  *
  * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
  * batches. pipeline_kv.c: KV on its way to other machines. Everything runs on the head's event loop
- * thread. */
+ * thread. No other file includes this header. */
 #ifndef MACHINE_EXECUTOR_PIPELINE_STATE_H
 #define MACHINE_EXECUTOR_PIPELINE_STATE_H
 
@@ -48,7 +48,7 @@ struct place {             /* A stage process, as the head sees it. */
 /* A batch on its way through the stages. */
 struct batch {
     uint64_t serial; /* 0 = the batch slot is free. */
-    uint64_t left;   /* Bit i: stage process i has still to report DONE. */
+    uint64_t left;   /* Bit i: stage process i has not reported DONE yet. */
     uint32_t result_count;
     const struct engine_job *job; /* Receives the results. */
 };
@@ -68,6 +68,7 @@ struct flight {
     enum status status;
 };
 
+/* A token machine that the stage processes connect to, as the head sees it. */
 struct target {
     uint32_t serial; /* Number of the latest set or drop. */
     /* Stage processes that are not connected yet; UINT32_MAX = dropped, or one has failed. */

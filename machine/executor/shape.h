@@ -1,6 +1,11 @@
 /* machine_shape: the sizes that follow from config and model file before any memory is allocated:
  * context, KV blocks, batch sizes, stages. They are the same in a machine's own process and in each
- * of its stage processes. Called while the process starts, on its main thread. */
+ * of its stage processes. machine/open.c and stage.c read the shape while their process starts.
+ * After that it is read-only; other files of machine/ call the functions on the event loop thread.
+ * It allocates no KV memory and keeps no state.
+ *
+ * machine_staged and machine_peer_note have nothing to do with sizes: they are here because a
+ * machine's own process and its stage processes both need them. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 

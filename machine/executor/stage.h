@@ -6,7 +6,8 @@
  *
  * It listens, and works for the head that connects. When the head is gone, it forgets everything
  * except its weights and waits for the next head; a child of the head, and a rank that is in a
- * group, ends instead. One event loop thread makes every call. */
+ * group, ends instead. One event loop thread makes every call: that of machine/process.c, or of a
+ * test. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 
@@ -39,6 +40,7 @@ enum status stage_listen(struct stage *s, const char *address, char bound_out[LI
 
 int stage_fd(const struct stage *s);
 int stage_turn(struct stage *s); /* See machine_turn. */
+/* Begins the end of the stage. The process may end when stage_stopped is true. */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);
 /* True for a rank that has begun to join its group. Closing its device or waiting for its engine

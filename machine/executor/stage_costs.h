@@ -1,7 +1,9 @@
 /* stage_costs: the cost of layers on the devices of a machine's stages: from the profile that the
  * config names (cleave profile), or without a profile from the size of their weights. Profiles do
  * not cover ranks: if a machine has ranks, its costs are taken from the weights, and a stage of two
- * ranks counts as twice as fast. Pure except for reading the profile. */
+ * ranks counts as twice as fast. stage_plan.c calls it while a process starts. Any thread; no
+ * state. It reads the profile's file, measures nothing, and divides no layers (stage_plan.h does).
+ */
 #ifndef MACHINE_EXECUTOR_STAGE_COSTS_H
 #define MACHINE_EXECUTOR_STAGE_COSTS_H
 

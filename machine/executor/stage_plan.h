@@ -1,6 +1,8 @@
 /* stage_plan: how a machine's layers are divided over stage processes (stages, replicas and ranks):
  * as the config says, else evenly by the layers' costs. The head and each stage process compute the
- * plan from config and model, and compare it (OPEN). Pure except for reading the profile. */
+ * plan from config and model (shape.c, while the process starts), and compare it (message OPEN).
+ * After that the plan is read-only: any thread may call the other functions. It starts no processes
+ * and knows no addresses. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 

@@ -1,5 +1,6 @@
 /* stage_state: private to the files of a stage process. stage.c: event loop and end. stage_peers.c:
- * connections and messages. stage_group.c: the group of ranks. stage_jobs.c: batches. */
+ * connections and messages. stage_group.c: the group of ranks. stage_jobs.c: batches. No other file
+ * includes it. Everything runs on the event loop thread of the stage process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
@@ -66,7 +67,7 @@ struct stage {
     int fd;
 
     struct transport_peer *head; /* NULL = none. */
-    bool opened;                 /* It has sent OPEN, which agrees with our config. */
+    bool opened;                 /* The head has sent OPEN, which agrees with our config. */
     bool ready_sent;
     enum stage_group_state group;
     uint32_t next_count;

@@ -1,5 +1,5 @@
 /* gguf_internal: what gguf.c (files, look-ups, hash) and gguf_parse.c (parsing the bytes) share. No
- * other file includes it. */
+ * other file includes it. It runs on the thread that uses the file (gguf.h). */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 

@@ -1,5 +1,6 @@
-/* hyper: the hyper-parameters of a model, read from its file and checked. It reads no weights: the
- * gateway uses it alone. Any thread; a `struct model_hyper` is a plain value. */
+/* hyper: the hyper-parameters of a model, read from its file and checked. It reads no weights. The
+ * gateway, the machine's start, model_open and `cleave profile` call it, on the thread that uses
+ * the file. A `struct model_hyper` is a plain value, which any thread may read. */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 

@@ -1,6 +1,7 @@
 /* json_read: reads the JSON files of a model, with errors that name the file and the position.
- * Texts that it returns point into the JSON document and live as long as that document. Internal to
- * model/. */
+ * Texts that it returns point into the JSON document and live as long as that document. The readers
+ * of folders call it on the thread that opens the model. No state. It does not know what the names
+ * in a file mean. Internal to model/. */
 #ifndef MODEL_FILE_JSON_READ_H
 #define MODEL_FILE_JSON_READ_H
 

@@ -1,5 +1,6 @@
 /* mapped: texts and tensors that the readers of model files return. They point into the mapping of
- * a file, or into memory that the reader owns, and are valid until the file is closed. */
+ * a file, or into memory that the reader owns, and are valid until the file is closed. Types only:
+ * the readers of this folder fill them, and any thread may read them. They free nothing. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 

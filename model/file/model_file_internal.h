@@ -1,4 +1,5 @@
-/* model_file_internal: the struct that model_file.c and keys.c share. No other file includes it. */
+/* model_file_internal: the struct that model_file.c and keys.c share. No other file includes it.
+ * One thread at a time uses the struct (model_file.h). */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 

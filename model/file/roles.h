@@ -1,5 +1,5 @@
 /* roles: the role of each tensor in a model, and the tensor's name in each file format. Tables and
- * look-ups without state: any thread may call them. */
+ * look-ups without state: any thread may call them. It reads no file and checks no shape. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 

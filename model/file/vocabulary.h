@@ -1,7 +1,7 @@
 /* vocabulary: the raw material of a tokenizer and a chat template, independent of the file format.
  * vocabulary_gguf.c and vocabulary_json.c fill it; tokenizer_open and chat_template_open read it.
- * Its texts point into the model's files, which must stay open. It is read-only once filled. It
- * does not tokenize. */
+ * Its texts point into the model's files, which must stay open. It is read-only once filled;
+ * the thread that opens the model's text side uses it. It does not tokenize. */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 

@@ -1,5 +1,6 @@
-/* vocabulary_read: the readers of vocabularies, one per file format. Called when a model's
- * tokenizer is opened. Internal to model/. */
+/* vocabulary_read: the readers of vocabularies, one per file format. model_file.c
+ * calls them on the thread that uses the file. They check what they read but build no
+ * look-ups (tokenizer_open does). Internal to model/. */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 

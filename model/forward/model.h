@@ -1,7 +1,8 @@
 /* model: the weights and the forward pass of layers [first, last) over a batch, for the
  * architectures `llama`, `qwen2`, `qwen3` and `gemma3`. A `struct model` is read-only after
- * model_open. A `struct forward` is the workspace of one engine thread. The model owns weights and
- * activations; the caller provides the KV-cache's memory and the block ids. It does not sample
+ * model_open, which is called while a process starts. A `struct forward` is the workspace
+ * of one engine thread, which runs every batch (machine/executor/engine.c). The model owns weights
+ * and activations; the caller provides the KV-cache's memory and the block ids. It does not sample
  * (sampler.h) and does not know requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H

@@ -1,6 +1,8 @@
 /* sampler: chooses one token from one row of logits. It has no state and uses no clock: the random
- * draw depends only on (seed, position), so a request gets the same tokens on any machine. Used by
- * both pools on any thread. */
+ * draw depends only on (seed, position), so a request gets the same tokens on any machine.
+ * machine/executor/engine.c calls it, where the device does not sample by itself, on the engine
+ * thread and on the device's worker threads; any thread may call it. It does not decide when an
+ * answer ends. */
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 

@@ -1,7 +1,8 @@
 /* shard: computes which part of every layer belongs to a rank (tensor parallelism; Shoeybi et al.
  * 2019, Megatron-LM, section 3). A rank has some heads of q, k and v with their columns of the
  * attention's output matrix, some rows of gate and up with their columns of down, and some rows of
- * the vocabulary. Arithmetic only: no weights, no device. Any thread. */
+ * the vocabulary. stage_plan.c and model_open compute slices; the engine and the forward pass read
+ * them. Arithmetic only: no weights, no device. No state: any thread. */
 #ifndef MODEL_FORWARD_SHARD_H
 #define MODEL_FORWARD_SHARD_H
 

@@ -1,6 +1,6 @@
 /* weights: struct model: the repacked matrices and the vectors of one stage. model_open builds it,
- * the forward pass reads it on the engine thread; it is read-only after model_open. Internal to
- * model/. */
+ * the forward pass reads it on the engine thread; it is read-only after model_open. It does not
+ * hold the KV-cache or activations (forward_state.h). Internal to model/. */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 

@@ -8,7 +8,8 @@
  *    tokenizer_characters.c  one word into tokens (SentencePiece with merges)
  *    tokenizer_special.c     finding special tokens in a text
  *    detokenizer.c           tokens into text
- * Tests include it for bpe_space.steps; no other file does. */
+ * Tests include it for bpe_space.steps; no other file does. A tokenizer is read-only after
+ * tokenizer_open, so these functions run on any thread that calls the tokenizer (tokenizer.h). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 

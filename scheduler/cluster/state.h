@@ -16,6 +16,8 @@
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
 #define DEMAND_BUCKETS 8
 
+/* Where the scheduler has a request: nowhere (the slot is free), in the queue `waiting`, on
+ * machines, or in the list `lost`. */
 enum place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 
 struct cluster_request {
@@ -64,11 +66,10 @@ struct cluster_machine {
     /* The machine was up at some time, so its size counts for what the cluster can ever hold. */
     bool known;
     bool busy; /* As SCHED_MACHINE_QUEUE reported. */
-    /* The caller knows its present pool and home (told_pool and told_home are the latest that the
-     * caller knows). */
+    /* No change of the machine's pools waits to be reported to the caller (SCHED_MOVED). */
     bool told;
-    enum pool told_pool;
-    enum pool told_home;
+    enum pool told_pool; /* Current pool that was reported to the caller last. */
+    enum pool told_home; /* Home pool that was reported to the caller last. */
     enum pool home;
     enum pool pool;
     uint64_t kv_tokens;

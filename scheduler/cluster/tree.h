@@ -1,7 +1,8 @@
 /* cluster_tree: machines ordered by a rank, as a tournament tree. Each inner node names the better
  * of its two children, so a change of a rank costs log2(n) comparisons, and the best machine that
- * meets a condition is found without visiting worse ones. Used by the cluster scheduler. Pure; the
- * caller allocates the nodes. */
+ * meets a condition is found without visiting worse ones. cluster.c, load.c and route.c call it on
+ * the cluster scheduler's thread. Pure; the caller owns the nodes and the ranks. It does not know
+ * what a rank measures. */
 #ifndef SCHEDULER_CLUSTER_TREE_H
 #define SCHEDULER_CLUSTER_TREE_H
 

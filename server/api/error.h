@@ -1,6 +1,6 @@
 /* api_error: an HTTP error of the API: {"error": {"message", "type", "param", "code"}}. The parsers
- * of requests fill it and server/http/exchange.c writes it. Pure: any thread may call it. It sends
- * and logs nothing. */
+ * of requests, the check of API keys and the endpoints under /admin fill it; server/http/ writes it
+ * into responses. No state: any thread may call the functions. They send and log nothing. */
 #ifndef SERVER_API_ERROR_H
 #define SERVER_API_ERROR_H
 

@@ -22,7 +22,8 @@
 #define PLACES            API_KEY_PLACES
 
 struct entry {
-    bool present; /* In the key file that is in use. */
+    bool present;     /* In the key file that is in use. */
+    uint32_t holders; /* Requests that have shown the key. */
     uint8_t hash[SECRET_HASH_BYTES];
     struct api_key_rules rules;
     struct api_key_counts counts;
@@ -279,7 +280,7 @@ static struct entry *entry_named(struct api_keys *keys, const char *name)
 
 static bool unused(const struct entry *e)
 {
-    return !e->present && e->counts.in_flight == 0;
+    return !e->present && e->counts.in_flight == 0 && e->holders == 0;
 }
 
 static void entry_set(struct entry *e, const struct api_key_set *set, uint32_t index)
@@ -385,6 +386,27 @@ static void tokens_fill(struct entry *e, int64_t now_us)
     if (e->tokens > most || e->filled_us == 0)
         e->tokens = most;
     e->filled_us = now_us;
+}
+
+void api_keys_hold(struct api_keys *keys, uint32_t key)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e != NULL)
+        e->holders++;
+}
+
+void api_keys_release(struct api_keys *keys, uint32_t key)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return;
+    assert(e->holders > 0);
+    e->holders--;
+}
+
+bool api_keys_present(const struct api_keys *keys, uint32_t key)
+{
+    return key >= PLACES || keys->entries[key].present;
 }
 
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,

@@ -1,8 +1,9 @@
 /* api_keys: which clients may use the HTTP API, their limits, and what each of them has used. Keys
  * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is
  * compared with all of them in constant time. Without a file there are no limits and every client
- * may do everything (HTTP then listens on loopback). It knows requests as numbers only. The
- * gateway's loop thread makes every call. */
+ * may do everything (HTTP then listens on loopback). server/http/ checks and charges keys,
+ * server/serve*.c replace them, and server/metrics/ reads the counters, all on the gateway's loop
+ * thread. It keeps no requests, only counts, and knows nothing of machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -17,7 +18,7 @@
 #define API_KEY_NONE UINT32_MAX /* no keys are configured: no limits, and nothing is counted */
 
 /* Key indices are below this. A key that was removed from the file keeps its index while its
- * answers run. */
+ * answers run and while it is held. */
 #define API_KEY_PLACES (2 * LIMIT_API_KEYS)
 
 /* A key's entry in the file. */
@@ -60,6 +61,13 @@ bool api_keys_wanted(const struct api_keys *keys);
  * names no key. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, uint32_t *key_out);
 
+/* Keeps the key's index from being given to another key, until api_keys_release. Requires a key from
+ * api_keys_find, or API_KEY_NONE. */
+void api_keys_hold(struct api_keys *keys, uint32_t key);
+void api_keys_release(struct api_keys *keys, uint32_t key);
+/* False if the key was removed from the file since api_keys_find. True for API_KEY_NONE. */
+bool api_keys_present(const struct api_keys *keys, uint32_t key);
+
 /* `key` comes from api_keys_find, or is any index below API_KEY_PLACES. rules: NULL = there is no
  * such key. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
@@ -74,7 +82,7 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
 void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
 void api_keys_end(struct api_keys *keys, uint32_t key);
-/* Returns the charge for a prompt that the cluster refused. */
+/* Gives the key back what it was charged for a prompt that the cluster refused. */
 void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif

@@ -10,6 +10,80 @@
 
 #define STOP_IDS_MAX 8
 
+#define TEXT_BLOCK_BYTES 4096
+
+struct api_text {
+    struct api_text *next;
+    size_t used;
+    size_t capacity;
+    char data[];
+};
+
+/* Adds a copy of text[0..bytes), with a NUL, to the first block of the list. Returns NULL without
+ * memory. */
+static char *text_copy(struct api_text **list, const char *text, size_t bytes)
+{
+    if (*list == NULL || (*list)->capacity - (*list)->used <= bytes) {
+        size_t capacity = bytes >= TEXT_BLOCK_BYTES ? bytes + 1 : TEXT_BLOCK_BYTES;
+        struct api_text *block = malloc(sizeof(*block) + capacity);
+        if (block == NULL)
+            return NULL;
+        *block = (struct api_text){.next = *list, .capacity = capacity};
+        *list = block;
+    }
+    char *copy = (*list)->data + (*list)->used;
+    (*list)->used += bytes + 1;
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    return copy;
+}
+
+static void texts_free(struct api_text **list)
+{
+    while (*list != NULL) {
+        struct api_text *block = *list;
+        *list = block->next;
+        free(block);
+    }
+}
+
+static bool out_of_memory(struct api_error *error)
+{
+    return api_error_set(error, 503, NULL, "out of memory");
+}
+
+/* Copies a JSON string. */
+static bool string_copy(struct api_text **list, const json_t *string, const char **out,
+                        struct api_error *error)
+{
+    *out = text_copy(list, json_string_value(string), json_string_length(string));
+    return *out != NULL || out_of_memory(error);
+}
+
+/* Counts values and names before any of them is parsed. Text that is not JSON gives some count. */
+static bool values_check(const char *body, size_t bytes, struct api_error *error)
+{
+    uint32_t values = 1, containers = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = body[i];
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+            continue;
+        }
+        in_string = c == '"';
+        containers += c == '{' || c == '[';
+        values += c == '{' || c == '[' || c == ',' || c == ':';
+        if (values > LIMIT_JSON_VALUES || containers > LIMIT_JSON_CONTAINERS)
+            return api_error_set(error, 400, NULL,
+                                 "the body has too many JSON values: want at most %u values and "
+                                 "names, of which at most %u are lists or objects",
+                                 LIMIT_JSON_VALUES, LIMIT_JSON_CONTAINERS);
+    }
+    return true;
+}
+
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
 {
     json_error_t wrong;
@@ -23,6 +97,8 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
                       (unsigned char)body[valid], valid);
         return NULL;
     }
+    if (!values_check(body, bytes, error))
+        return NULL;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
         api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s", wrong.line,
@@ -69,8 +145,9 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
 {
     struct api_prompt *prompt = &out->prompts[out->prompt_count];
     if (json_is_string(value)) {
-        prompt->text = json_string_value(value);
         prompt->bytes = json_string_length(value);
+        if (!string_copy(&out->texts, value, &prompt->text, error))
+            return false;
     } else if (!json_is_array(value)) {
         return api_field_wrong(error, place, value, "a string or a list of token ids");
     } else if (!api_ids_parse(value, place, &prompt->ids, &prompt->count, error)) {
@@ -81,9 +158,9 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
 }
 
 /* prompt: a string, a list of token ids, or a list of either. */
-static bool parse_prompts(struct api_request *out, struct api_error *error)
+static bool parse_prompts(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *prompt = api_field(out->root, "prompt");
+    json_t *prompt = api_field(root, "prompt");
     if (prompt == NULL)
         return api_error_set(error, 400, "prompt", "prompt is missing");
     if (!json_is_array(prompt) || json_is_integer(json_array_get(prompt, 0)))
@@ -106,7 +183,6 @@ static bool parse_prompts(struct api_request *out, struct api_error *error)
 static bool join_parts(json_t *parts, const char *place, struct api_request *out,
                        struct chat_message *message, struct api_error *error)
 {
-    size_t bytes = 0;
     for (size_t i = 0; i < json_array_size(parts); i++) {
         json_t *part = json_array_get(parts, i);
         json_t *type = json_object_get(part, "type");
@@ -117,22 +193,18 @@ static bool join_parts(json_t *parts, const char *place, struct api_request *out
                                  "%s[%zu] must be {\"type\": \"text\", \"text\": …}: this model "
                                  "reads text only",
                                  place, i);
-        bytes += json_string_length(text);
     }
-    char *joined = malloc(bytes + 1);
-    if (joined == NULL)
-        return api_error_set(error, 503, NULL, "out of memory");
-    out->joined[out->joined_count++] = joined;
-    char *end = joined;
+    struct text joined = {0};
     for (size_t i = 0; i < json_array_size(parts); i++) {
         json_t *text = json_object_get(json_array_get(parts, i), "text");
-        memcpy(end, json_string_value(text), json_string_length(text));
-        end += json_string_length(text);
+        text_add(&joined, json_string_value(text), json_string_length(text));
     }
-    *end = 0;
-    message->content = joined;
-    message->content_bytes = bytes;
-    return true;
+    message->content =
+        joined.broken ? NULL
+                      : text_copy(&out->texts, joined.bytes > 0 ? joined.data : "", joined.bytes);
+    message->content_bytes = joined.bytes;
+    text_done(&joined);
+    return message->content != NULL || out_of_memory(error);
 }
 
 static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
@@ -149,7 +221,8 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
                              "\"assistant\"",
                              place);
     }
-    message->role = json_string_value(role);
+    if (!string_copy(&out->texts, role, &message->role, error))
+        return false;
     if (content == NULL && strcmp(message->role, "assistant") == 0) {
         message->content = ""; /* clients send null for an answer without text */
         return true;
@@ -160,9 +233,8 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
     if (!json_is_string(content))
         return api_error_set(error, 400, place, "%s must be a string or a list of text parts",
                              place);
-    message->content = json_string_value(content);
     message->content_bytes = json_string_length(content);
-    return true;
+    return string_copy(&out->texts, content, &message->content, error);
 }
 
 bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error)
@@ -176,9 +248,8 @@ bool api_messages_parse(json_t *messages, struct api_request *out, struct api_er
         return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536",
                              count);
     out->messages = calloc(count, sizeof(*out->messages));
-    out->joined = calloc(count, sizeof(*out->joined));
-    if (out->messages == NULL || out->joined == NULL)
-        return api_error_set(error, 503, NULL, "out of memory");
+    if (out->messages == NULL)
+        return out_of_memory(error);
     out->message_count = (uint32_t)count;
     for (uint32_t i = 0; i < out->message_count; i++)
         if (!parse_message(json_array_get(messages, i), i, out, error))
@@ -186,9 +257,8 @@ bool api_messages_parse(json_t *messages, struct api_request *out, struct api_er
     return true;
 }
 
-static bool parse_sampling(struct api_request *out, struct api_error *error)
+static bool parse_sampling(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *root = out->root;
     int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0, priority = 0;
     const char *limit =
         api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
@@ -217,20 +287,20 @@ static bool parse_sampling(struct api_request *out, struct api_error *error)
     return true;
 }
 
-static bool parse_logprobs(struct api_request *out, struct api_error *error)
+static bool parse_logprobs(json_t *root, struct api_request *out, struct api_error *error)
 {
     int64_t count = -1;
     if (out->kind == API_COMPLETION) {
-        if (!api_field_integer(out->root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
-            !api_field_bool(out->root, "echo", &out->echo, error))
+        if (!api_field_integer(root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
+            !api_field_bool(root, "echo", &out->echo, error))
             return false;
         out->sampling.logprobs = (int32_t)count;
         return true;
     }
     bool wanted = false;
     count = 0;
-    if (!api_field_bool(out->root, "logprobs", &wanted, error) ||
-        !api_field_integer(out->root, "top_logprobs", 0, LIMIT_LOGPROBS, &count, error))
+    if (!api_field_bool(root, "logprobs", &wanted, error) ||
+        !api_field_integer(root, "top_logprobs", 0, LIMIT_LOGPROBS, &count, error))
         return false;
     if (!wanted && count > 0)
         return api_error_set(error, 400, "top_logprobs", "top_logprobs needs logprobs: true");
@@ -247,15 +317,16 @@ static bool add_stop(json_t *stop, const char *place, struct api_request *out,
     if (bytes == 0 || bytes > LIMIT_STOP_BYTES)
         return api_error_set(error, 400, "stop", "%s has %zu bytes: want 1 to %d", place, bytes,
                              LIMIT_STOP_BYTES);
-    out->stops.strings[out->stops.count] = json_string_value(stop);
+    if (!string_copy(&out->stop_texts, stop, &out->stops.strings[out->stops.count], error))
+        return false;
     out->stops.lengths[out->stops.count++] = bytes;
     return true;
 }
 
-static bool parse_stops(struct api_request *out, struct api_error *error)
+static bool parse_stops(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *stop = api_field(out->root, "stop");
-    json_t *ids = api_field(out->root, "stop_token_ids");
+    json_t *stop = api_field(root, "stop");
+    json_t *ids = api_field(root, "stop_token_ids");
     if (stop != NULL && !json_is_array(stop) && !add_stop(stop, "stop", out, error))
         return false;
     if (json_array_size(stop) > LIMIT_STOP_STRINGS)
@@ -283,14 +354,14 @@ static bool parse_stops(struct api_request *out, struct api_error *error)
     return true;
 }
 
-static bool parse_output(struct api_request *out, struct api_error *error)
+static bool parse_output(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *options = api_field(out->root, "stream_options");
-    if (!api_field_bool(out->root, "stream", &out->stream, error) ||
-        !api_field_bool(out->root, "add_special_tokens", &out->add_special_tokens, error) ||
-        !api_field_bool(out->root, "skip_special_tokens", &out->skip_special_tokens, error) ||
-        !api_field_bool(out->root, "return_token_ids", &out->return_token_ids, error) ||
-        !api_field_bool(out->root, "return_tokens_as_token_ids", &out->tokens_as_ids, error))
+    json_t *options = api_field(root, "stream_options");
+    if (!api_field_bool(root, "stream", &out->stream, error) ||
+        !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
+        !api_field_bool(root, "skip_special_tokens", &out->skip_special_tokens, error) ||
+        !api_field_bool(root, "return_token_ids", &out->return_token_ids, error) ||
+        !api_field_bool(root, "return_tokens_as_token_ids", &out->tokens_as_ids, error))
         return false;
     if (options == NULL)
         return true;
@@ -301,10 +372,10 @@ static bool parse_output(struct api_request *out, struct api_error *error)
 }
 
 /* "cleave": {"transfer": …} is cleave's own extension, for tests and measurements. */
-static bool parse_extension(struct api_request *out, struct api_error *error)
+static bool parse_extension(json_t *root, struct api_request *out, struct api_error *error)
 {
     static const char *const names[] = {"auto", "layerwise", "one-piece"};
-    json_t *extension = api_field(out->root, "cleave");
+    json_t *extension = api_field(root, "cleave");
     json_t *transfer = extension != NULL ? api_field(extension, "transfer") : NULL;
     if (transfer == NULL)
         return true;
@@ -317,12 +388,23 @@ static bool parse_extension(struct api_request *out, struct api_error *error)
                            "\"auto\", \"layerwise\" or \"one-piece\"");
 }
 
+static bool parse_model(json_t *root, struct api_request *out, struct api_error *error)
+{
+    const char *model = NULL;
+    if (!api_field_string(root, "model", &model, error))
+        return false;
+    if (model == NULL)
+        return true;
+    out->model = text_copy(&out->texts, model, strlen(model));
+    return out->model != NULL || out_of_memory(error);
+}
+
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error)
 {
     memset(out, 0, sizeof(*out));
-    out->root = api_body_parse(body, bytes, error);
-    if (out->root == NULL)
+    json_t *root = api_body_parse(body, bytes, error);
+    if (root == NULL)
         return false;
     out->kind = kind;
     out->sampling.temperature = 1;
@@ -330,11 +412,12 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->sampling.logprobs = -1;
     out->add_special_tokens = kind == API_COMPLETION;
     out->skip_special_tokens = true;
-    bool good = kind == API_CHAT ? api_messages_parse(api_field(out->root, "messages"), out, error)
-                                 : parse_prompts(out, error);
-    good = good && api_field_string(out->root, "model", &out->model, error) &&
-           parse_sampling(out, error) && parse_logprobs(out, error) && parse_stops(out, error) &&
-           parse_output(out, error) && parse_extension(out, error);
+    bool good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
+                                 : parse_prompts(root, out, error);
+    good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
+           parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
+           parse_output(root, out, error) && parse_extension(root, out, error);
+    json_decref(root);
     if (good && out->prompt_count * out->n > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, "n", "%u prompts with n = %u: at most %d choices in all",
                              out->prompt_count, out->n, LIMIT_PROMPTS * 2);
@@ -343,14 +426,22 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     return good;
 }
 
+void api_request_input_free(struct api_request *request)
+{
+    for (uint32_t i = 0; i < LIMIT_PROMPTS; i++) {
+        free(request->prompts[i].ids);
+        request->prompts[i] = (struct api_prompt){0};
+    }
+    free(request->messages);
+    request->messages = NULL;
+    request->message_count = 0;
+    request->model = NULL;
+    texts_free(&request->texts);
+}
+
 void api_request_done(struct api_request *request)
 {
-    for (uint32_t i = 0; i < LIMIT_PROMPTS; i++)
-        free(request->prompts[i].ids);
-    for (uint32_t i = 0; i < request->joined_count; i++)
-        free(request->joined[i]);
-    free(request->joined);
-    free(request->messages);
-    json_decref(request->root);
+    api_request_input_free(request);
+    texts_free(&request->stop_texts);
     memset(request, 0, sizeof(*request));
 }

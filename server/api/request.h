@@ -1,6 +1,9 @@
 /* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
- * struct. Pure: JSON text in, a struct or one clear error out; no tokenizer, no cluster. It has a
- * fuzz test. Null and unknown fields are accepted. */
+ * struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
+ * server/http/exchange.c calls api_request_parse; server/http/completion.c owns the result. No
+ * state: any thread. A fuzz test covers it. Null and unknown fields are accepted. The struct has
+ * copies of what is needed: the JSON tree, which can take 70 times the memory of the body, is freed
+ * at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -16,9 +19,11 @@
 
 enum api_kind { API_COMPLETION, API_CHAT };
 
+struct api_text; /* A block of copied texts. */
+
 /* A prompt: text (not NULL), or token ids. */
 struct api_prompt {
-    const char *text; /* Owned by the request's JSON. */
+    const char *text; /* Owned by the request's texts. */
     size_t bytes;
     uint32_t *ids; /* malloc'ed, owned by the request. */
     uint32_t count;
@@ -52,9 +57,8 @@ struct api_request {
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
 
-    json_t *root;  /* The JSON that the fields above point into. */
-    char **joined; /* Message contents joined from text parts. */
-    uint32_t joined_count;
+    struct api_text *texts;      /* Copies of the model's name, prompts, roles and contents. */
+    struct api_text *stop_texts; /* Copies of the stop strings. */
 };
 
 /* Parses body[0..bytes). Returns false with a 400 in *error (503 without memory); *out then owns
@@ -62,8 +66,12 @@ struct api_request {
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
+/* Frees the model's name, the prompts and the messages, which are not needed after they have been
+ * tokenised. */
+void api_request_input_free(struct api_request *request);
 
-/* Reads a JSON object; also used by the tokenise endpoints. Returns NULL with *error filled. */
+/* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
+ * Returns NULL with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 /* Parses `messages` of a chat or /tokenize body into out->messages. */
 bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error);

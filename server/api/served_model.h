@@ -1,7 +1,8 @@
 /* served_model: the tokenizer and chat template of one model, and its name for clients.
  * Reference-counted: the server holds a reference to the model of new requests, and each completion
- * one to the model that it began with; the last release frees it. The loop thread makes every call.
- */
+ * one to the model that it began with; the last release frees it. The references are not atomic:
+ * server/serve_model.c, server/http/ and tests make every call on the gateway's loop thread. It has
+ * no weights. */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 

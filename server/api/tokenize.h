@@ -1,5 +1,6 @@
 /* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON
- * text out. The loop thread makes every call. */
+ * text out. server/http/routes.c makes both calls, on the gateway's loop thread. No state; no
+ * machine takes part. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
 

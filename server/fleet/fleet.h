@@ -1,8 +1,8 @@
-/* fleet: the table of all machines of the cluster, one record per machine. A machine keeps its index
- * until it is removed, and all parts know the machine by that index: the schedulers, the metrics and
- * the event log. The table only stores and finds records. The gateway connects to the machines,
- * the launcher runs the processes of the local ones, and serve_machines.c adds and removes machines.
- * The gateway's loop thread makes every call. */
+/* fleet: the table of all machines of the cluster, one record per machine. A machine keeps its
+ * index until it is removed, and all parts know the machine by that index: the schedulers, the
+ * metrics and the event log. The table only stores and finds records. The gateway connects to the
+ * machines, the launcher runs the processes of the local ones, and serve_machines.c adds and
+ * removes machines. The gateway's loop thread makes every call. */
 #ifndef SERVER_FLEET_FLEET_H
 #define SERVER_FLEET_FLEET_H
 

@@ -1,6 +1,7 @@
 /* launcher: starts the fleet's local machines as child processes, learns their addresses, starts
  * them again when they die, and stops them. It knows processes only; connections belong to the
- * gateway. The gateway's loop thread makes every call.
+ * gateway, and remote machines have no process here. The files server/serve*.c make every call, on
+ * the gateway's loop thread.
  *
  * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
  * port in use). It is not started again, so that its own message stays the last one on the screen.
@@ -64,6 +65,7 @@ void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
 /* Asks all machines to end (SIGTERM); none is started after that. */
 void launcher_stop(struct launcher *l);
+/* Kills all machines that still run (SIGKILL); none is started after that. */
 void launcher_kill(struct launcher *l);
 uint32_t launcher_running(const struct launcher *l); /* Running processes. */
 

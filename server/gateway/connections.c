@@ -2,6 +2,7 @@
  * only marked (`broken`), and connections_turn drops it. */
 #include "server/gateway/connections.h"
 
+#include "common/limits.h"
 #include "common/log.h"
 
 #include <assert.h>
@@ -32,6 +33,13 @@ static void connection_break(struct connections *c, struct fleet_machine *m)
     m->connection.broken = c->broken = true;
 }
 
+/* The gateway divides by these values and multiplies them. */
+static bool layout_good(const struct transport_identity *identity)
+{
+    return identity->block_tokens >= 1 && identity->block_tokens <= LIMIT_BLOCK_TOKENS &&
+           identity->layer_count <= LIMIT_LAYERS && identity->block_bytes <= UINT32_MAX;
+}
+
 static void on_peer_up(void *self, struct transport_peer *peer)
 {
     struct connections *c = self;
@@ -41,6 +49,14 @@ static void on_peer_up(void *self, struct transport_peer *peer)
     if (identity->role != TRANSPORT_MACHINE || strcmp(identity->name, m->config.name) != 0) {
         snprintf(m->connection.why, sizeof(m->connection.why), "%s answers as \"%s\", want \"%s\"",
                  m->connection.address, identity->name, m->config.name);
+        connection_break(c, m);
+        return;
+    }
+    if (!layout_good(identity)) {
+        snprintf(m->connection.why, sizeof(m->connection.why),
+                 "its KV layout is not possible: %u layers, blocks of %u tokens and %llu bytes",
+                 identity->layer_count, identity->block_tokens,
+                 (unsigned long long)identity->block_bytes);
         connection_break(c, m);
         return;
     }

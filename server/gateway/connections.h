@@ -1,7 +1,8 @@
-/* gateway_connections: the gateway's connections to the machines, and the messages on them. It connects
- * when an address is known, and again with back-off when a connection is lost, and owns the field
- * `connection` of the fleet's records. It knows nothing of requests and schedulers: it reports to the
- * part above by the calls given at open. The gateway's loop thread makes every call. */
+/* gateway_connections: the gateway's connections to the machines, and the messages on them. It
+ * connects when an address is known, and again with back-off when a connection is lost, and owns
+ * the field `connection` of the fleet's records. It knows nothing of requests and schedulers: it
+ * reports to the part above by the calls given at open. The router (gateway.c, machines.c,
+ * operate.c, …) and requests.c make every call, on the gateway's loop thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 

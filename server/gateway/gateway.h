@@ -1,7 +1,11 @@
 /* gateway: the cluster side of every open request. It drives the cluster scheduler with real
  * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and passes
- * tokens on, in order, each once. It knows token ids only; text and HTTP are in api_*.c and
- * http*.c. One loop thread makes every call, the same that runs HTTP. */
+ * tokens on, in order, each once. server/http/ submits requests; server/serve*.c adds and removes
+ * machines and runs the loop. One loop thread makes every call: the main thread of `cleave serve`,
+ * which also runs HTTP.
+ *
+ * It knows token ids only: text is the work of server/api/ and server/http/. It does not choose
+ * machines itself (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -38,8 +42,8 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
-/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which gets
- * its model from us; 0 = the model that the machine reports decides. */
+/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which
+ * gets its model from us; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
 /* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
@@ -55,7 +59,8 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
 
-/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain. */
+/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain.
+ */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
 /* True when no request has work on the machine. */
@@ -124,6 +129,8 @@ void gateway_note_set(struct gateway *g, const char *text);
 void gateway_update_note_set(struct gateway *g, const char *text);
 /* One line for /health: which machine is missing, and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
+/* Writes how many machines serve, without names, addresses and reasons: for every client. */
+void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
 /* The context that a request may fill: the least of the model's, the config's and that of the token
  * machine with the most KV memory. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);

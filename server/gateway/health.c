@@ -68,6 +68,18 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
     }
 }
 
+void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
+{
+    const struct gateway_version *version = gateway_version_at(g, GATEWAY_CURRENT);
+    uint32_t up = 0, all = 0;
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m)) {
+        all += m->version == version;
+        up += m->version == version && fleet_machine_up(m);
+    }
+    snprintf(out, capacity, "%u of %u machines serve", up, all);
+}
+
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
 {
     const struct gateway_version *version = gateway_version_at(g, number);

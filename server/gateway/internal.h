@@ -1,5 +1,6 @@
-/* gateway_internal: private to the files of the router, the upper part of the gateway. The parts of the
- * gateway, each of which calls only those below it and reports upwards through calls given at open:
+/* gateway_internal: private to the files of the router, the upper part of the gateway. The parts of
+ * the gateway, each of which calls only those below it and reports upwards through calls given at
+ * open:
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
@@ -12,7 +13,9 @@
  *   versions.c (models), others.c (other gateways), handover.c (drains)
  *   schedule.c (the schedulers)
  *   health.c (what can be served)
- *   peers.c (the machines' pools and links), events.c (the event log) */
+ *   peers.c (the machines' pools and links), events.c (the event log)
+ *
+ * Only these files and a test include it. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_GATEWAY_INTERNAL_H
 #define SERVER_GATEWAY_INTERNAL_H
 

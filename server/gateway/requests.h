@@ -1,7 +1,8 @@
-/* gateway_requests: the open requests and their life cycle: arrival, RESERVE and PREFILL on the machines
- * that the router names, tokens to the client in order and each once, resumption after a loss, and
- * the end. It asks no scheduler: the router takes arrived requests from here and hears by the calls
- * given at open what happened to them. The gateway's loop thread makes every call.
+/* gateway_requests: the open requests and their life cycle: arrival, RESERVE and PREFILL on the
+ * machines that the router names, tokens to the client in order and each once, resumption after a
+ * loss, and the end. It asks no scheduler: the router takes arrived requests from here and hears by
+ * the calls given at open what happened to them. It chooses no machines and opens no connections.
+ * The router makes every call, on the gateway's loop thread.
  *
  * A client's `ended` is never called from inside these functions except requests_endings_report. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
@@ -47,10 +48,11 @@ bool requests_pending(const struct requests *q);
 
 /* ---- calls by the router ---- */
 
-/* Takes the request that arrived first, new or resumed; NULL = none. The scheduler then knows it. */
+/* Takes the request that arrived first, new or resumed; NULL = none. The scheduler then knows it.
+ */
 struct gateway_request *requests_arrived_take(struct requests *q);
-/* Sends RESERVE, or PREFILL if no token machine is needed (NULL). prefix: RESERVE carries the prompt,
- * of which the token machine may have a prefix. */
+/* Sends RESERVE, or PREFILL if no token machine is needed (NULL). prefix: RESERVE carries the
+ * prompt, of which the token machine may have a prefix. */
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix);
@@ -58,15 +60,16 @@ void requests_route(struct requests *q, struct gateway_request *r,
 void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
                      const char *text);
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);
-/* The scheduler has lost the request's machines; it resumes, or ends after too many losses. death: a
- * machine died, which the request may have caused. */
+/* The scheduler has lost the request's machines; it resumes, or ends after too many losses. death:
+ * a machine died, which the request may have caused. */
 void requests_lose(struct requests *q, struct gateway_request *r, bool death);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
 /* Handles a machine's message about requests. Returns false for other kinds of messages. */
 bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message);
-/* Ends the version's requests with GATEWAY_FAILED; with all of them, also those that arrive later. */
+/* Ends the version's requests with GATEWAY_FAILED; with all of them, also those that arrive later.
+ */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *text);
 void requests_stop(struct requests *q);
 

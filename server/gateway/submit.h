@@ -1,4 +1,7 @@
-/* gateway_submit: what a client of the gateway submits, and how its request ends. */
+/* gateway_submit: what a client of the gateway submits, and how its request ends. A client is a
+ * part of this process, not an HTTP client: server/http/completion.c fills the struct for each
+ * choice that an HTTP client wants. Types only; the calls are in gateway.h. The callbacks of struct
+ * gateway_client run on the gateway's loop thread. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 

@@ -1,6 +1,6 @@
 /* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
- * for each state the list of its requests. requests.c decides about the states. The
- * gateway's loop thread makes every call. */
+ * for each state the list of its requests. It sends no messages and makes no decisions: requests.c
+ * decides when a state changes, and makes every call, on the gateway's loop thread. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 

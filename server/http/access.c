@@ -1,5 +1,6 @@
 /* http_access: which client may use which endpoint. With API keys, the client's key decides.
- * Without keys, every client may use every endpoint, except that /admin is for this host only. */
+ * Without keys, every client may use every endpoint, except that web pages of other sites may not,
+ * and that /admin is for this host only. */
 #include "server/http/internal.h"
 
 #include <netinet/in.h>
@@ -22,31 +23,141 @@ static bool is_loopback(const struct sockaddr *address)
            (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127);
 }
 
-/* /admin without keys: only from loopback, and not from a web page. A browser sends Origin, and no
- * web page may use the loopback of the computer that shows it. */
-static bool admin_without_keys(struct exchange *x, struct api_error *error)
+static const char *header(struct exchange *x, const char *name)
+{
+    return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
+}
+
+static bool peer_is_loopback(struct exchange *x)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (info == NULL || !is_loopback(info->client_addr))
-        return api_error_set(error, 403, NULL,
-                             "without API keys (server/api_keys_file) %s is for this computer only",
+    return info != NULL && is_loopback(info->client_addr);
+}
+
+/* True if the client asked for this host by a name or address that only this host has. */
+static bool host_is_loopback(struct exchange *x)
+{
+    const char *host = header(x, "Host");
+    char address[LIMIT_ADDRESS_BYTES];
+    if (host == NULL || strlen(host) + sizeof(":80") > sizeof(address))
+        return false;
+    bool port = strrchr(host, ':') != NULL && host[strlen(host) - 1] != ']';
+    snprintf(address, sizeof(address), "%s%s", host, port ? "" : ":80");
+    return config_address_is_loopback(address);
+}
+
+/* Without keys, a browser on this host could be made to use the API by any web page that it shows.
+ * A browser names the page's site in Origin: it must be this server. On loopback, its name must be
+ * one that only this host has, because a hostile site's name may lead to 127.0.0.1 as well. */
+static bool page_check(struct exchange *x, struct api_error *error)
+{
+    const char *origin = header(x, "Origin");
+    if (origin == NULL)
+        return true;
+    const char *host = header(x, "Host");
+    const char *site = strstr(origin, "://");
+    if (host != NULL && site != NULL && strcmp(site + 3, host) == 0 &&
+        (!peer_is_loopback(x) || host_is_loopback(x)))
+        return true;
+    return api_error_set(error, 403, NULL,
+                         "without API keys (server/api_keys_file) web pages of other sites "
+                         "(Origin: %.128s) may not use this server",
+                         origin);
+}
+
+/* Returns a header that says that the request comes from a web page or through a proxy, whose
+ * clients may be anywhere; NULL = none. */
+static const char *forwarded_by(struct exchange *x)
+{
+    static const char *const names[] = {
+        "Origin",    "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+        "X-Real-IP", "Via",       "Sec-Fetch-Site"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (header(x, names[i]) != NULL)
+            return names[i];
+    return NULL;
+}
+
+/* /admin without keys: only for clients on this host that ask for this host. A proxy on this host
+ * would make everybody an administrator. */
+static bool admin_without_keys(struct exchange *x, struct api_error *error)
+{
+    static const char where[] = "without API keys (server/api_keys_file)";
+    const char *by = forwarded_by(x);
+    if (x->from_socket)
+        return true;
+    if (x->http->admin_daemon != NULL)
+        return api_error_set(error, 403, NULL, "%s %s is at the socket http/admin_socket only",
+                             where, x->route->path);
+    if (!peer_is_loopback(x))
+        return api_error_set(error, 403, NULL, "%s %s is for this computer only", where,
                              x->route->path);
-    if (MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Origin") != NULL)
-        return api_error_set(error, 403, NULL, "%s is not for web pages", x->route->path);
+    if (!host_is_loopback(x))
+        return api_error_set(error, 403, NULL,
+                             "%s %s is for this computer only: want a Host such as localhost",
+                             where, x->route->path);
+    if (x->is_http_1_0)
+        return api_error_set(error, 403, NULL, "%s %s is not for proxies (HTTP/1.0): want HTTP/1.1",
+                             where, x->route->path);
+    if (by != NULL)
+        return api_error_set(error, 403, NULL, "%s %s is not for web pages and proxies (header %s)",
+                             where, x->route->path, by);
     return true;
+}
+
+/* What the admin socket serves. The mode of its file says who may use it. */
+static bool socket_check(struct exchange *x, struct api_error *error)
+{
+    if (x->route == NULL || x->route->access != HTTP_KEY)
+        return true;
+    return api_error_set(error, 403, NULL,
+                         "http/admin_socket serves /admin, /metrics and /health "
+                         "only");
+}
+
+static bool is_administrator(struct exchange *x)
+{
+    const struct api_keys *keys = x->http->options.keys;
+    struct api_error ignored;
+    uint32_t key;
+    if (x->from_socket)
+        return true;
+    if (keys == NULL || !api_keys_wanted(keys))
+        return admin_without_keys(x, &ignored);
+    return api_keys_find(keys, header(x, "Authorization"), &key) &&
+           api_keys_rules(keys, key)->admin;
+}
+
+void http_health_text(struct exchange *x, char *out, size_t capacity)
+{
+    if (is_administrator(x))
+        gateway_health_text(x->http->options.gateway, out, capacity);
+    else
+        gateway_health_summary(x->http->options.gateway, out, capacity);
+}
+
+bool http_access_check_again(const struct exchange *x, struct api_error *error)
+{
+    const struct api_keys *keys = x->http->options.keys;
+    if (x->key == API_KEY_NONE || api_keys_present(keys, x->key))
+        return true;
+    api_error_set(error, 401, NULL, "this API key was removed");
+    error->code = "invalid_api_key";
+    return false;
 }
 
 bool http_access_check(struct exchange *x, struct api_error *error)
 {
     const struct api_keys *keys = x->http->options.keys;
     enum http_access access = x->route != NULL ? x->route->access : HTTP_KEY;
+    if (x->from_socket)
+        return socket_check(x, error);
     if (access == HTTP_OPEN)
         return true;
     if (keys == NULL || !api_keys_wanted(keys))
-        return access != HTTP_ADMIN || admin_without_keys(x, error);
-    const char *given =
-        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
+        return access == HTTP_ADMIN ? admin_without_keys(x, error) : page_check(x, error);
+    const char *given = header(x, "Authorization");
     if (!api_keys_find(keys, given, &x->key)) {
         api_error_set(error, 401, NULL, "%s",
                       given == NULL ? "an API key is wanted: Authorization: Bearer KEY"
@@ -54,6 +165,9 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
+    api_keys_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
+    if (x->client != NULL)
+        http_client_know(x->client);
     const struct api_key_rules *rules = api_keys_rules(keys, x->key);
     if (access == HTTP_ADMIN && !rules->admin)
         return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",

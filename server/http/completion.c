@@ -2,8 +2,6 @@
  * then the output. */
 #include "server/http/completion_internal.h"
 
-#include "common/random.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +11,9 @@
 /* The output is compacted beyond this, so that it does not grow for ever if the reader is always a
  * little behind. */
 #define COMPACT_BYTES 65536
+
+/* The scores of a long prompt are streamed in events of about six times this size. */
+#define SCORES_EVENT_BYTES 16384
 
 /* --- opening: prompts --- */
 
@@ -150,6 +151,14 @@ static void choice_settle(struct choice *choice)
     choice->counted = false;
 }
 
+/* Returns the charge for the prompt to its key. */
+static void choice_refund(struct choice *choice)
+{
+    struct completion *c = choice->completion;
+    api_keys_give_back(c->server->keys, c->key, choice->charged);
+    choice->charged = 0;
+}
+
 static void choice_end(struct choice *choice)
 {
     struct completion *c = choice->completion;
@@ -227,7 +236,12 @@ static void on_token(void *self, const struct message_token *token)
     if (token->scored) {
         if (token->index < choice->prompt->count)
             choice_add_logprob(choice, choice->prompt->ids[token->index], token);
-        return; /* shown with the first token, or at the end */
+        /* The rest is shown with the first token, or at the end. */
+        if (c->request.stream && choice->logprob_tokens.bytes >= SCORES_EVENT_BYTES) {
+            completion_write_event(c, choice);
+            c->changed(c->self);
+        }
+        return;
     }
     if (choice->tokens++ == 0)
         choice->cached_tokens = token->cached_tokens;
@@ -276,7 +290,7 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
     if (choice->ended)
         return;
     if (end == GATEWAY_REFUSED)
-        api_keys_give_back(c->server->keys, c->key, choice->prompt->count);
+        choice_refund(choice);
     if (end == GATEWAY_REFUSED && retry_after_s > 0) {
         completion_fail(c, 429, text, retry_after_s);
     } else if (end == GATEWAY_REFUSED) {
@@ -367,10 +381,33 @@ static void unchanged(void *self)
     (void)self;
 }
 
+/* HMAC-SHA-256 of the counter, of which nothing can be learned without the secret. */
+static void draw(const uint8_t secret[SECRET_HASH_BYTES], uint64_t counter,
+                 uint8_t out[SECRET_HASH_BYTES])
+{
+    struct secret_piece piece = {&counter, sizeof(counter)};
+    secret_mac(secret, SECRET_HASH_BYTES, &piece, 1, out);
+}
+
+static uint64_t seed_draw(const struct completion_server *server)
+{
+    uint8_t hash[SECRET_HASH_BYTES];
+    uint64_t seed;
+    draw(server->seed_secret, server->id_counter, hash);
+    memcpy(&seed, hash, sizeof(seed));
+    return seed;
+}
+
+void completion_id_draw(struct completion_server *server, uint64_t out[2])
+{
+    uint8_t hash[SECRET_HASH_BYTES];
+    draw(server->id_secret, server->id_counter++, hash);
+    memcpy(out, hash, 2 * sizeof(out[0]));
+}
+
 static bool submit_choices(struct completion *c, struct api_error *error)
 {
-    uint64_t seed = c->request.has_seed ? c->request.sampling.seed
-                                        : random_at(c->server->id_key, ~c->server->id_counter);
+    uint64_t seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     uint64_t prompt_tokens = 0;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
@@ -382,11 +419,17 @@ static bool submit_choices(struct completion *c, struct api_error *error)
     if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
                         error))
         return false;
-    for (uint32_t i = 0; i < c->choice_count; i++)
+    for (uint32_t i = 0; i < c->choice_count; i++) {
         c->choices[i].counted = true;
+        c->choices[i].charged = c->choices[i].prompt->count;
+    }
     for (uint32_t i = 0; i < c->choice_count; i++)
-        if (!submit_choice(c, &c->choices[i], seed, error))
+        if (!submit_choice(c, &c->choices[i], seed, error)) {
+            /* None is computed: completion_close releases those that were submitted. */
+            for (uint32_t j = 0; j < c->choice_count; j++)
+                choice_refund(&c->choices[j]);
             return false;
+        }
     return true;
 }
 
@@ -415,11 +458,11 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     memset(request, 0, sizeof(*request));
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
+    uint64_t id[2];
+    completion_id_draw(server, id);
     snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
-             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl",
-             (unsigned long long)random_at(server->id_key, server->id_counter),
-             (unsigned long long)(server->id_counter & 0xffffffffu));
-    server->id_counter++;
+             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)id[0],
+             (unsigned long long)(id[1] & 0xffffffffu));
     c->prompt_count = c->request.kind == API_CHAT ? 1 : c->request.prompt_count;
     c->choice_count = c->prompt_count * c->request.n;
     c->open_choices = c->choice_count;
@@ -428,8 +471,9 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     bool good = c->prompts != NULL && c->choices != NULL;
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
-    good = good && check_priority(c, error) && prepare_prompts(c, error) &&
-           check_context(c, error) && submit_choices(c, error);
+    good = good && check_priority(c, error) && prepare_prompts(c, error);
+    api_request_input_free(&c->request); /* the prompts are tokens now */
+    good = good && check_context(c, error) && submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;
@@ -513,8 +557,21 @@ void completion_taken(struct completion *c, size_t bytes)
     c->taken += bytes;
     assert(c->taken <= c->out.bytes);
     if (c->taken == c->out.bytes || c->taken > COMPACT_BYTES) {
+        c->removed_bytes += c->taken;
         c->out.bytes -= c->taken;
         memmove(c->out.data, c->out.data + c->taken, c->out.bytes);
         c->taken = 0;
     }
+}
+
+uint64_t completion_written(const struct completion *c)
+{
+    return c->removed_bytes + c->out.bytes;
+}
+
+struct text completion_body_take(struct completion *c)
+{
+    struct text body = c->out;
+    c->out = (struct text){0};
+    return body;
 }

@@ -1,10 +1,11 @@
 /* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
  * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the JSON body. It does not know HTTP: the HTTP side asks what is ready and sends
- * it. The gateway's loop thread makes every call. */
+ * SSE events or the JSON body. It does not know HTTP, and chooses no machines: exchange.c and
+ * http.c ask what is ready and send it. They make every call, on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
+#include "common/secret.h"
 #include "common/text.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
@@ -18,9 +19,14 @@ struct completion_server {
     struct gateway *gateway;
     struct served_model *model; /* Model of completions opened after this was set. */
     struct api_keys *keys;
-    uint64_t id_key;     /* Random; request ids and seeds are derived from it and id_counter. */
-    uint64_t id_counter; /* Completions opened. */
+    /* Two secrets, so that an id, which clients see, tells nothing about a seed. */
+    uint8_t id_secret[SECRET_HASH_BYTES];
+    uint8_t seed_secret[SECRET_HASH_BYTES];
+    uint64_t id_counter; /* Ids made. */
 };
+
+/* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
+void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
 struct completion;
 
@@ -53,5 +59,9 @@ bool completion_finished(const struct completion *c);
  * completion has finished. The caller removes bytes from the front with completion_taken. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
+/* Bytes of all output so far, taken or not. */
+uint64_t completion_written(const struct completion *c);
+/* Takes the whole body of an answer that is not streamed. The caller frees it. */
+struct text completion_body_take(struct completion *c);
 
 #endif

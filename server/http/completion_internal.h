@@ -1,10 +1,11 @@
 /* completion_internal: private to completion.c (tokens and ends) and completion_write.c (JSON
- * text). Everything runs on the gateway's loop thread. */
+ * text). No other file includes it. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
 #include "server/http/completion.h"
 
+/* A prompt as token ids. It belongs to the completion; several choices can use it. */
 struct token_prompt {
     uint32_t *ids;
     uint32_t count;
@@ -12,6 +13,7 @@ struct token_prompt {
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
 
+/* One answer of a completion: one request at the gateway. */
 struct choice {
     struct completion *completion;
     struct gateway_request *request; /* NULL = not submitted, ended or released. */
@@ -19,6 +21,7 @@ struct choice {
     uint32_t index;
     enum choice_finish finish;
     bool counted;           /* Counts as in flight for its API key. */
+    uint32_t charged;       /* Prompt tokens that its API key gets back if it is not computed. */
     bool ended;             /* No more tokens will be used. */
     bool release;           /* A stop string or an error ended it: completion_turn releases it. */
     bool opened;            /* Its first event was written. */
@@ -56,8 +59,9 @@ struct completion {
     bool finished;
     struct api_error error; /* status 0 = none. */
     struct text out;
-    struct text scratch; /* Text of one token. */
-    size_t taken;
+    struct text scratch;    /* Text of one token. */
+    size_t taken;           /* Bytes of `out` that were taken. */
+    uint64_t removed_bytes; /* Bytes that were taken and removed from `out`. */
 };
 
 /* --- completion_write.c --- */

@@ -1,15 +1,13 @@
 /* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
  *
- *   headers ─► access check ─► body ─► route ─┬─► answered at once
- *                                             └─► completion ─► suspended ─┐
- *         ┌──────────────────── resumed when the completion has changed ◄──┘
+ *   headers ─► checks (headers.c) ─► body ─► route ─┬─► answered at once
+ *                                                   └─► completion ─► suspended ─┐
+ *         ┌────────────────────────── resumed when the completion has changed ◄──┘
  *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
  * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
  * connections, so libmicrohttpd is never entered from inside the gateway. */
 #include "server/http/internal.h"
-
-#include "common/random.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +16,9 @@
 
 /* By then a stopping server's successor is up, or the client asks another server. */
 #define DRAIN_RETRY_S 5
+/* The rest of a refused request's body is read and dropped up to this size. Beyond it the
+ * connection closes, and a client that sends before it reads may miss the answer. */
+#define DROPPED_BYTES_MAX 65536
 
 /* --- watching the sockets of requests that wait --- */
 
@@ -37,9 +38,16 @@ static void exchange_unwatch(struct exchange *x)
     x->watched = false;
 }
 
-static void exchange_suspend(struct exchange *x)
+void http_exchange_enter(struct exchange *x, enum http_client_state state)
+{
+    if (x->client != NULL)
+        http_client_enter(x->client, state, clock_now_us(x->http->options.clock));
+}
+
+void http_exchange_suspend(struct exchange *x)
 {
     x->suspended = true;
+    http_exchange_enter(x, HTTP_CLIENT_WORKING);
     MHD_suspend_connection(x->connection);
 }
 
@@ -48,6 +56,7 @@ void http_exchange_resume(struct exchange *x)
     if (!x->suspended)
         return;
     x->suspended = false;
+    http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
     MHD_resume_connection(x->connection);
 }
 
@@ -80,112 +89,8 @@ void http_exchange_gone(struct exchange *x)
     exchange_forget_changed(x);
     completion_close(x->completion);
     x->completion = NULL;
+    http_unread_drop(x);
     http_exchange_resume(x);
-}
-
-/* --- responses --- */
-
-static enum MHD_Result queue_response(struct exchange *x, unsigned code,
-                                      struct MHD_Response *response)
-{
-    MHD_add_response_header(response, "x-request-id", x->request_id);
-    x->code = code;
-    enum MHD_Result result = MHD_queue_response(x->connection, code, response);
-    MHD_destroy_response(response);
-    return result;
-}
-
-enum MHD_Result http_answer(struct exchange *x, unsigned code, const char *content_type,
-                            const char *body, size_t bytes)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(bytes, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", content_type);
-    return queue_response(x, code, response);
-}
-
-enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text *body)
-{
-    enum MHD_Result result = MHD_NO;
-    if (!body->broken)
-        result = http_answer(x, code, "application/json", body->data, body->bytes);
-    text_done(body);
-    return result;
-}
-
-enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
-{
-    struct text body = {0};
-    api_error_write(error, &body);
-    text_adds(&body, "\n");
-    struct MHD_Response *response =
-        body.broken ? NULL
-                    : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
-    text_done(&body);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "application/json");
-    if (error->retry_after_s > 0) {
-        char seconds[16];
-        snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
-        MHD_add_response_header(response, "Retry-After", seconds);
-    }
-    if (error->status == 405 && x->route != NULL)
-        MHD_add_response_header(response, "Allow", x->route->allow);
-    if (error->status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-    if (x->http->draining || error->status == 413 || error->status == 401 || error->status == 403)
-        MHD_add_response_header(response, "Connection", "close"); /* the body is not read */
-    return queue_response(x, error->status, response);
-}
-
-/* libmicrohttpd asks for the next bytes of a stream. */
-static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t capacity)
-{
-    (void)position;
-    struct exchange *x = self;
-    if (x->gone || x->completion == NULL)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t bytes = 0;
-    const char *data = completion_output(x->completion, &bytes);
-    if (bytes > 0) {
-        bytes = bytes < capacity ? bytes : capacity;
-        memcpy(buffer, data, bytes);
-        completion_taken(x->completion, bytes);
-        return (ssize_t)bytes;
-    }
-    if (completion_finished(x->completion))
-        return MHD_CONTENT_READER_END_OF_STREAM;
-    exchange_suspend(x);
-    return 0;
-}
-
-static enum MHD_Result answer_stream(struct exchange *x)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, stream_read, x, NULL);
-    if (response == NULL)
-        return MHD_NO;
-    MHD_add_response_header(response, "Content-Type", "text/event-stream");
-    MHD_add_response_header(response, "Cache-Control", "no-cache");
-    MHD_add_response_header(response, "X-Accel-Buffering",
-                            "no"); /* proxies forward events at once */
-    return queue_response(x, 200, response);
-}
-
-/* Begins the response: the completion knows its status. */
-static enum MHD_Result answer_begun(struct exchange *x)
-{
-    const struct api_error *error = completion_error(x->completion);
-    if (error != NULL)
-        return http_answer_error(x, error);
-    if (completion_is_stream(x->completion))
-        return answer_stream(x);
-    size_t bytes = 0;
-    const char *body = completion_output(x->completion, &bytes);
-    return http_answer(x, 200, "application/json", body, bytes);
 }
 
 enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
@@ -201,14 +106,14 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     h->was_ready |= gateway_ready(h->options.gateway);
     if (!h->was_ready) {
         char why[400];
-        gateway_health_text(h->options.gateway, why, sizeof(why));
+        http_health_text(x, why, sizeof(why));
         api_error_set(&error, 503, NULL, "not ready yet: %s", why);
         error.retry_after_s = 1;
         return http_answer_error(x, &error);
     }
     if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
         return http_answer_error(x, &error);
-    text_done(&x->body);
+    http_body_free(x);
     if (request.model != NULL && request.model[0] != 0 &&
         strcmp(request.model, h->completions.model->name) != 0) {
         api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
@@ -224,9 +129,9 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     h->open_answers++;
     x->answers = true;
     if (completion_begun(x->completion))
-        return answer_begun(x);
+        return http_answer_begun(x);
     exchange_watch(x);
-    exchange_suspend(x);
+    http_exchange_suspend(x);
     return MHD_YES;
 }
 
@@ -241,31 +146,36 @@ static void request_id_set(struct exchange *x)
         good = given[i] > ' ' && given[i] < 127;
     if (good)
         snprintf(x->request_id, sizeof(x->request_id), "%s", given);
+    if (good)
+        return;
+    uint64_t id[2];
+    completion_id_draw(&x->http->completions, id);
+    snprintf(x->request_id, sizeof(x->request_id), "req-%016llx", (unsigned long long)id[0]);
+}
+
+void http_body_free(struct exchange *x)
+{
+    x->http->bodies_bytes -= x->body.bytes;
+    text_done(&x->body);
+}
+
+/* Refuses a request whose body is still arriving: what is there is freed, and the rest is dropped.
+ */
+static void refuse_rest(struct exchange *x, const struct api_error *error)
+{
+    http_body_free(x);
+    x->refusal = malloc(sizeof(*x->refusal));
+    if (x->refusal != NULL)
+        *x->refusal = *error;
     else
-        snprintf(x->request_id, sizeof(x->request_id), "req-%016llx",
-                 (unsigned long long)random_at(x->http->completions.id_key + 1,
-                                               x->http->completions.id_counter++));
-}
-
-static enum MHD_Result refuse(struct exchange *x, unsigned status, const char *text)
-{
-    struct api_error error;
-    api_error_set(&error, status, NULL, "%s", text);
-    return http_answer_error(x, &error);
-}
-
-static enum MHD_Result refuse_large(struct exchange *x)
-{
-    char text[128];
-    snprintf(text, sizeof(text), "the body is larger than %llu bytes (http/body_bytes_max)",
-             (unsigned long long)x->http->options.config->http.body_bytes_max);
-    return refuse(x, 413, text);
+        x->gone = true;
 }
 
 /* The headers have arrived: opens the exchange and refuses what can be refused before the body is
  * read. */
 static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *connection,
-                                     const char *url, void **out)
+                                     const char *url, const char *method, const char *version,
+                                     void **out)
 {
     struct exchange *x = calloc(1, sizeof(*x));
     if (x == NULL)
@@ -274,58 +184,81 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->connection = connection;
     x->fd = -1;
     x->key = API_KEY_NONE;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    x->client = info != NULL ? info->socket_context : NULL;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_DAEMON);
+    x->from_socket = info != NULL && info->daemon == h->admin_daemon;
+    if (x->client != NULL)
+        http_client_request_set(x->client, x);
+    x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
+    x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
     h->open_requests++;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
-    if (!http_access_check(x, &error)) /* before a stranger can make us hold a body */
+    bool good = http_headers_check(x, url, method, &error);
+    http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
+    if (good)
+        return MHD_YES;
+    if (x->body_expected == 0 || x->body_expected > DROPPED_BYTES_MAX)
         return http_answer_error(x, &error);
-    const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Content-Length");
-    if (length != NULL && strtoull(length, NULL, 10) > h->options.config->http.body_bytes_max)
-        return refuse_large(x);
+    refuse_rest(x, &error);
     return MHD_YES;
+}
+
+static void body_add(struct exchange *x, const char *data, size_t bytes)
+{
+    struct http *h = x->http;
+    struct api_error error = {0};
+    if (x->client != NULL)
+        http_client_moved(x->client, bytes, clock_now_us(h->options.clock));
+    if (x->refusal != NULL || x->gone)
+        return;
+    if (bytes > x->body_bytes_max - x->body.bytes)
+        http_body_too_large(x, &error);
+    else
+        http_bodies_fit(h, bytes, &error);
+    if (error.status != 0) {
+        refuse_rest(x, &error);
+        return;
+    }
+    size_t before = x->body.bytes;
+    text_add(&x->body, data, bytes);
+    h->bodies_bytes += x->body.bytes - before;
 }
 
 enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state)
 {
-    (void)version;
     struct http *h = self;
     struct exchange *x = *state;
     if (x == NULL)
-        return exchange_open(h, connection, url, state);
+        return exchange_open(h, connection, url, method, version, state);
     if (*upload_bytes > 0) {
-        size_t room = h->options.config->http.body_bytes_max - x->body.bytes;
-        if (*upload_bytes > room)
-            x->body_too_large = true;
-        else if (!x->body_too_large)
-            text_add(&x->body, upload, *upload_bytes);
+        body_add(x, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
     }
     if (x->gone)
         return MHD_NO;
     if (x->completion != NULL) /* resumed */
-        return answer_begun(x);
-    if (x->body_too_large)
-        return refuse_large(x);
+        return http_answer_begun(x);
+    if (x->refusal != NULL)
+        return http_answer_error(x, x->refusal);
+    struct api_error error = {0};
     if (x->body.broken)
-        return refuse(x, 503, "out of memory");
-    if (x->route == NULL) {
-        char text[256];
-        snprintf(text, sizeof(text), "there is no %.200s here", url);
-        return refuse(x, 404, text);
-    }
-    if (!http_route_allows(x->route, method)) {
-        char text[256];
-        snprintf(text, sizeof(text), "%.16s is not allowed for %s: want %s", method, x->route->path,
-                 x->route->allow);
-        return refuse(x, 405, text);
-    }
+        api_error_set(&error, 503, NULL, "out of memory");
+    else
+        http_access_check_again(x, &error);
+    if (error.status != 0)
+        return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
-    return x->route->answer(x);
+    enum MHD_Result result = x->route->answer(x);
+    http_body_free(x);
+    return result;
 }
 
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
@@ -341,9 +274,17 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     exchange_unwatch(x);
     exchange_forget_changed(x);
     completion_close(x->completion);
+    x->completion = NULL;
+    http_unread_drop(x);
+    http_exchange_enter(x, HTTP_CLIENT_IDLE);
+    if (x->client != NULL)
+        http_client_request_set(x->client, NULL);
     if (x->code != 0)
         metrics_http_done(h->options.metrics, x->code);
-    text_done(&x->body);
+    http_body_free(x);
+    free(x->refusal);
+    if (x->key != API_KEY_NONE)
+        api_keys_release(h->options.keys, x->key);
     h->open_requests--;
     if (x->answers)
         h->open_answers--;

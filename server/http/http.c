@@ -8,18 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Bytes of a stream that its client has not read: a slower client is dropped, so that it cannot
- * hold memory. */
-#define RUNS_MAX          2 /* runs of the daemon per iteration */
-#define BACKLOG_BYTES_MAX (1u << 20)
-/* A keep-alive connection without a request, or a request that does not arrive, is closed after
- * this time. */
-#define IDLE_SECONDS_MAX 120
-#define TLS_PRIORITIES   "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+#define RUNS_MAX 2 /* runs of the daemon per iteration */
+/* A keep-alive connection without a request is closed after this time. */
+#define IDLE_SECONDS_MAX      120
+#define ADMIN_CONNECTIONS_MAX 16
+/* The minimum rate counts after this time. */
+#define GRACE_SECONDS 30
+/* Places for clients that are not tenants with work. */
+#define PLACES_KEPT_MAX 64
+/* Connections that were replaced, and are being closed, take no place but still have a socket. */
+#define CLOSING_MAX 64
 
 static void on_daemon_log(void *self, const char *format, va_list args)
 {
@@ -30,23 +31,147 @@ static void on_daemon_log(void *self, const char *format, va_list args)
     log_debug("http %s", line);
 }
 
-static struct MHD_Daemon *daemon_start(struct http *h)
+/* --- connections --- */
+
+static enum MHD_Result on_accept(void *self, const struct sockaddr *address, socklen_t bytes)
+{
+    (void)bytes;
+    struct http *h = self;
+    return http_clients_admit(h->clients, address) ? MHD_YES : MHD_NO;
+}
+
+static void on_connection(void *self, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http *h = self;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*context != NULL)
+            http_client_remove(*context);
+        *context = NULL;
+        return;
+    }
+    const union MHD_ConnectionInfo *address =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (address != NULL && fd != NULL)
+        *context = http_client_add(h->clients, address->client_addr, fd->connect_fd,
+                                   clock_now_us(h->options.clock));
+}
+
+/* Drops a client. Its socket is shut down, which wakes libmicrohttpd, and its request frees its
+ * memory now. */
+static void on_client_close(void *self, struct http_client *client, const char *why)
+{
+    (void)self;
+    struct exchange *x = http_client_request(client);
+    if (x != NULL && x->refusal == NULL)
+        log_warn("request %s dropped: %s", x->request_id, why);
+    else /* a stranger, who could fill the log */
+        log_debug("http connection closed: %s", why);
+    shutdown(http_client_fd(client), SHUT_RDWR);
+    if (x != NULL)
+        http_exchange_gone(x);
+}
+
+static uint32_t part_of(uint32_t all, uint32_t divisor, uint32_t most)
+{
+    uint32_t part = all / divisor > 0 ? all / divisor : all > 1;
+    return part < most ? part : most;
+}
+
+static enum status clients_open(struct http *h)
+{
+    const struct config *config = h->options.config;
+    uint32_t places = config->http.connections_max;
+    places -= part_of(places, 16, CLOSING_MAX);
+    struct http_clients_options options = {
+        .places = places,
+        .places_kept = part_of(places, 16, PLACES_KEPT_MAX),
+        .idle_us = IDLE_SECONDS_MAX * 1000000ll,
+        .grace_us = GRACE_SECONDS * 1000000ll,
+        .close = on_client_close,
+        .self = h,
+    };
+    return http_clients_open(&options, &h->clients);
+}
+
+/* Closes clients that are too slow. Returns the milliseconds until the next call; -1 = none. */
+static int clients_turn(struct http *h)
+{
+    const struct config *config = h->options.config;
+    http_clients_limits_set(h->clients, config->http.connections_per_address_max,
+                            config->http.headers_ms * 1000ll, config->http.bytes_per_second_min);
+    http_answers_check(h);
+    int64_t wait_us = http_clients_turn(h->clients, clock_now_us(h->options.clock));
+    return wait_us < 0 ? -1 : wait_us / 1000 < 60000 ? (int)(wait_us / 1000) + 1 : 60000;
+}
+
+/* --- the daemons --- */
+
+/* Starts a daemon; its connections are those of a listening socket. */
+static struct MHD_Daemon *daemon_start(struct http *h, int listen_fd, unsigned flags,
+                                       unsigned connections_max, MHD_AcceptPolicyCallback accept,
+                                       struct MHD_OptionItem *more)
+{
+    return MHD_start_daemon(
+        flags | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, accept, h,
+        http_on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd, MHD_OPTION_CONNECTION_LIMIT, connections_max,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+        MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h, MHD_OPTION_ARRAY, more, MHD_OPTION_END);
+}
+
+static struct MHD_Daemon *main_daemon_start(struct http *h)
 {
     const struct http_options *options = &h->options;
-    unsigned flags = MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    struct MHD_OptionItem tls[] = {
-        {MHD_OPTION_HTTPS_PRIORITIES, 0, TLS_PRIORITIES},
+    struct MHD_OptionItem more[] = {
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)on_connection, h},
+        {options->tls ? MHD_OPTION_HTTPS_PRIORITIES : MHD_OPTION_END, 0, HTTP_TLS_PRIORITIES},
         {MHD_OPTION_HTTPS_CERT_CALLBACK, 0, (void *)(uintptr_t)http_tls_pick},
         {MHD_OPTION_END, 0, NULL},
     };
+    return daemon_start(h, options->listen_fd, options->tls ? MHD_USE_TLS : 0,
+                        options->config->http.connections_max, on_accept, more);
+}
+
+static struct MHD_Daemon *admin_daemon_start(struct http *h)
+{
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(
-        options->tls ? flags | MHD_USE_TLS : flags, 0, NULL, NULL, http_on_request, h,
-        MHD_OPTION_EXTERNAL_LOGGER, on_daemon_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-        options->listen_fd, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)options->config->http.connections_max, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)IDLE_SECONDS_MAX, MHD_OPTION_NOTIFY_COMPLETED, http_on_completed, h,
-        MHD_OPTION_ARRAY, options->tls ? tls : none, MHD_OPTION_END);
+    return daemon_start(h, h->options.admin_fd, 0, ADMIN_CONNECTIONS_MAX, NULL, none);
+}
+
+/* Puts the daemon's own epoll descriptor into ours. */
+static bool daemon_watch(struct http *h, struct MHD_Daemon *daemon)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    return info != NULL && epoll_ctl(h->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) == 0;
+}
+
+static void daemons_stop(struct http *h)
+{
+    if (h->admin_daemon != NULL)
+        MHD_stop_daemon(h->admin_daemon);
+    if (h->daemon != NULL)
+        MHD_stop_daemon(h->daemon); /* http_on_completed runs for every open exchange */
+}
+
+static enum status daemons_start(struct http *h, struct error *error)
+{
+    h->daemon = main_daemon_start(h);
+    if (h->daemon == NULL)
+        return error_set(error, ST_IO, "the HTTP server cannot be started: %s", strerror(errno));
+    if (h->options.admin_fd > 0) {
+        h->admin_daemon = admin_daemon_start(h);
+        if (h->admin_daemon == NULL)
+            return error_set(error, ST_IO, "the HTTP server cannot use http/admin_socket: %s",
+                             strerror(errno));
+    }
+    if (!daemon_watch(h, h->daemon) ||
+        (h->admin_daemon != NULL && !daemon_watch(h, h->admin_daemon)))
+        return error_set(error, ST_IO, "the HTTP server has no epoll");
+    return ST_OK;
 }
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error)
@@ -61,28 +186,27 @@ enum status http_open(const struct http_options *options, struct http **out, str
         .keys = options->keys,
     };
     enum status status = ST_OK;
-    if (getrandom(&h->completions.id_key, sizeof(h->completions.id_key), 0) < 0)
-        h->completions.id_key = (uint64_t)getpid();
+    secret_random(h->completions.id_secret, sizeof(h->completions.id_secret));
+    secret_random(h->completions.seed_secret, sizeof(h->completions.seed_secret));
     h->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (h->epoll < 0) {
         status = error_set(error, ST_IO, "epoll: %s", strerror(errno));
         goto undo_alloc;
     }
-    h->daemon = daemon_start(h);
-    if (h->daemon == NULL) {
-        status = error_set(error, ST_IO, "the HTTP server cannot be started: %s", strerror(errno));
+    status = clients_open(h);
+    if (status != ST_OK) {
+        status = error_set(error, status, "out of memory");
         goto undo_epoll;
     }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    if (info == NULL || epoll_ctl(h->epoll, EPOLL_CTL_ADD, info->epoll_fd, &event) != 0) {
-        status = error_set(error, ST_IO, "the HTTP server has no epoll");
-        goto undo_daemon;
-    }
+    clients_turn(h);
+    status = daemons_start(h, error);
+    if (status != ST_OK)
+        goto undo_daemons;
     *out = h;
     return ST_OK;
-undo_daemon:
-    MHD_stop_daemon(h->daemon);
+undo_daemons:
+    daemons_stop(h);
+    http_clients_close(h->clients);
 undo_epoll:
     close(h->epoll);
 undo_alloc:
@@ -95,7 +219,8 @@ void http_close(struct http *h)
 {
     if (h == NULL)
         return;
-    MHD_stop_daemon(h->daemon); /* http_on_completed runs for every open exchange */
+    daemons_stop(h);
+    http_clients_close(h->clients);
     close(h->epoll);
     served_model_unref(h->completions.model);
     free(h);
@@ -110,9 +235,12 @@ void http_model_use(struct http *h, struct served_model *model)
 
 void http_quiesce(struct http *h)
 {
-    MHD_socket fd = MHD_quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET)
-        close(fd);
+    struct MHD_Daemon *daemons[] = {h->daemon, h->admin_daemon};
+    for (int i = 0; i < 2 && daemons[i] != NULL; i++) {
+        MHD_socket fd = MHD_quiesce_daemon(daemons[i]);
+        if (fd != MHD_INVALID_SOCKET)
+            close(fd);
+    }
 }
 
 void http_drain(struct http *h)
@@ -130,6 +258,21 @@ uint32_t http_open_requests(const struct http *h)
     return h->open_requests;
 }
 
+uint64_t http_unread_bytes(const struct http *h)
+{
+    return h->unread_bytes;
+}
+
+uint32_t http_clients_open_count(const struct http *h)
+{
+    return http_clients_count(h->clients);
+}
+
+uint64_t http_body_bytes(const struct http *h)
+{
+    return h->bodies_bytes;
+}
+
 int http_fd(struct http *h)
 {
     return h->epoll;
@@ -144,16 +287,35 @@ static void take_changed(struct http *h)
         h->changed = x->next_changed;
         x->is_changed = false;
         completion_turn(x->completion);
-        size_t bytes = 0;
-        completion_output(x->completion, &bytes);
-        if (completion_is_stream(x->completion) && bytes > BACKLOG_BYTES_MAX) {
-            log_warn("request %s dropped: its client has not read %zu bytes", x->request_id, bytes);
-            shutdown(x->fd, SHUT_RDWR); /* wakes libmicrohttpd, which waits for the socket */
-            http_exchange_gone(x);
-        } else if (completion_begun(x->completion)) {
+        http_unread_count(x);
+        if (completion_is_stream(x->completion))
+            http_answer_backlog_check(x);
+        if (x->completion != NULL && completion_begun(x->completion))
             http_exchange_resume(x);
-        }
     }
+}
+
+/* Returns the milliseconds until the next call; -1 = when a socket is ready. */
+static int daemon_run(struct MHD_Daemon *daemon)
+{
+    unsigned long long timeout_ms = 0;
+    enum MHD_Result timed = MHD_YES;
+    /* After a resume, libmicrohttpd serves one connection in its first run and reports that it is
+     * not done. A second run serves the rest at once, without another loop iteration. */
+    for (int run = 0; run < RUNS_MAX && timed == MHD_YES && timeout_ms == 0; run++) {
+        MHD_run(daemon);
+        timed = MHD_get_timeout(daemon, &timeout_ms);
+    }
+    if (timed != MHD_YES)
+        return -1;
+    return timeout_ms > 60000 ? 60000 : (int)timeout_ms;
+}
+
+static int sooner(int a_ms, int b_ms)
+{
+    if (a_ms < 0 || b_ms < 0)
+        return a_ms < 0 ? b_ms : a_ms;
+    return a_ms < b_ms ? a_ms : b_ms;
 }
 
 int http_turn(struct http *h)
@@ -164,17 +326,9 @@ int http_turn(struct http *h)
         if (events[i].data.ptr != NULL)
             http_exchange_gone(events[i].data.ptr);
     take_changed(h);
-    unsigned long long timeout_ms = 0;
-    enum MHD_Result timed = MHD_YES;
-    /* After a resume, libmicrohttpd serves one connection in its first run and reports that it is
-     * not done. A second run serves the rest at once, without another loop iteration. */
-    for (int run = 0; run < RUNS_MAX && timed == MHD_YES && timeout_ms == 0; run++) {
-        MHD_run(h->daemon);
-        timed = MHD_get_timeout(h->daemon, &timeout_ms);
-    }
-    if (h->changed != NULL)
-        return 0;
-    if (timed != MHD_YES)
-        return -1;
-    return timeout_ms > 60000 ? 60000 : (int)timeout_ms;
+    int timeout_ms = daemon_run(h->daemon);
+    if (h->admin_daemon != NULL)
+        timeout_ms = sooner(timeout_ms, daemon_run(h->admin_daemon));
+    timeout_ms = sooner(timeout_ms, clients_turn(h));
+    return h->changed != NULL ? 0 : timeout_ms;
 }

@@ -1,7 +1,7 @@
 /* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, the routes, and each
- * request from its first byte until the client has the whole response or has gone. The gateway's
- * loop thread makes every call. It knows neither machines (gateway.h) nor the text of answers
- * (completion.h, api_*.h).
+ * request from its first byte until the client has the whole response or has gone. The files
+ * server/serve*.c make every call, on the gateway's loop thread. It knows neither machines
+ * (gateway.h) nor the text of answers (completion.h, server/api/).
  *
  * Why an external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the
  * number of ready events is a multiple of 128, and a resume from another thread loses wake-ups.
@@ -44,6 +44,8 @@ struct http_options {
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
     int listen_fd; /* From address_listen; http_close closes it. */
+    /* A listening Unix socket, whose clients are administrators; http_close closes it. 0 = none. */
+    int admin_fd;
 };
 
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
@@ -63,6 +65,13 @@ uint32_t http_open_answers(const struct http *h);
 void http_quiesce(struct http *h);
 /* Requests that are not fully answered. */
 uint32_t http_open_requests(const struct http *h);
+
+/* Open connections, without those that are being closed. */
+uint32_t http_clients_open_count(const struct http *h);
+/* Bytes of all answers that clients have not read yet. */
+uint64_t http_unread_bytes(const struct http *h);
+/* Bytes of all request bodies that have not been parsed yet. */
+uint64_t http_body_bytes(const struct http *h);
 
 /* Put the descriptor into the event loop (level-triggered). Call http_turn when it is readable,
  * after every gateway_turn, and after the time that http_turn returned (milliseconds; -1 = only

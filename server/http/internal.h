@@ -1,9 +1,11 @@
-/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request),
- * access.c (access checks), routes.c (endpoints) and admin.c (endpoints under
- * /admin). Everything runs on the gateway's loop thread. */
+/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
+ * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c
+ * (endpoints) and admin.c (endpoints under /admin). No other file includes it. Everything runs on
+ * the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
+#include "server/http/clients.h"
 #include "server/http/completion.h"
 #include "server/http/http.h"
 
@@ -14,11 +16,15 @@ struct exchange; /* An HTTP request and its response. */
 struct http {
     struct http_options options;
     struct MHD_Daemon *daemon;
+    struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that clients are told about. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_requests;
     uint32_t open_answers; /* Open requests that are completions. */
+    struct http_clients *clients;
+    uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
+    uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
     bool draining;
     bool was_ready;
 };
@@ -28,15 +34,28 @@ struct route;
 struct exchange {
     struct http *http;
     struct MHD_Connection *connection;
+    struct http_client *client; /* NULL = there was no memory to count this connection. */
+    bool from_socket;           /* It came through http/admin_socket. */
+    bool is_http_1_0;           /* As nginx speaks to servers behind it. */
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
-    struct text body;
-    bool body_too_large;
+    struct text body;          /* Counted in http->bodies_bytes. */
+    uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
+    uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
+    /* The error that answers this request after the rest of its body, which is not kept; NULL =
+     * none. */
+    struct api_error *refusal;
+    bool closes;        /* The connection closes after the answer. */
     int64_t arrived_us; /* When its last byte had arrived. */
     struct completion *completion;
-    bool answers; /* Counted in http->open_answers. */
-    bool watched; /* Its socket is in http->epoll. */
+    struct text answer;     /* A whole answer that the client reads in pieces. */
+    uint64_t unread_bytes;  /* Of the answer or the stream; counted in http->unread_bytes. */
+    size_t piece_bytes;     /* Bytes that libmicrohttpd took last. */
+    uint64_t checked_bytes; /* Of the stream: written when it was checked last. */
+    uint64_t excused_bytes; /* Up to this byte, the stream was written at once. */
+    bool answers;           /* Counted in http->open_answers. */
+    bool watched;           /* Its socket is in http->epoll. */
     bool suspended;
     bool gone;       /* The client has gone, or is too slow. */
     bool is_changed; /* In the list http->changed. */
@@ -73,6 +92,19 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* Begins the response of a completion, whose status is known. */
+enum MHD_Result http_answer_begun(struct exchange *exchange);
+/* Counts the unread bytes of an exchange again. */
+void http_unread_count(struct exchange *exchange);
+/* Frees what is unread. The exchange's completion is closed. */
+void http_unread_drop(struct exchange *exchange);
+/* Closes the connection of a stream whose client does not keep up. */
+void http_answer_backlog_check(struct exchange *exchange);
+/* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
+void http_answers_check(struct http *h);
+
+/* Frees the body: it has been parsed, or will not be. */
+void http_body_free(struct exchange *exchange);
 /* Parses and starts a completion; suspends the connection until there is something to send. */
 enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
 
@@ -85,11 +117,29 @@ enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);
 enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 
+/* --- headers.c --- */
+
+/* Checks everything that the headers of a request show: its framing, access, route, method, type
+ * and size. Sets exchange->key and exchange->body_expected. On false, *error is the answer. */
+bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
+                        struct api_error *error);
+/* Fills *error and returns false: the body is too large. */
+bool http_body_too_large(struct exchange *exchange, struct api_error *error);
+/* True if this many more bytes of bodies may be kept: http/bodies_bytes_max bytes in all, but always
+ * enough for one body. */
+bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *error);
+
 /* --- access.c --- */
 
 /* True if this client may use exchange->route. With API keys it sets exchange->key, except for
  * routes that are open to all. On false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
+/* True if the exchange's key was not removed while the body was arriving. On false, *error is a
+ * 401. */
+bool http_access_check_again(const struct exchange *exchange, struct api_error *error);
+
+/* Writes what is missing. Only administrators get names and addresses of machines. */
+void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
 
@@ -98,6 +148,9 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
                                 size_t *upload_bytes, void **state);
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode why);
+void http_exchange_suspend(struct exchange *exchange);
+/* The client of this request enters a state. */
+void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
 /* Resumes a suspended connection. */
 void http_exchange_resume(struct exchange *exchange);
 /* Handles a client that has gone: cancels its completion, which frees its KV blocks on the machines

@@ -50,7 +50,7 @@ static enum MHD_Result answer_health(struct exchange *x)
     char why[1024];
     bool draining = x->http->draining;
     bool ready = gateway_ready(gateway) && !draining;
-    gateway_health_text(gateway, why, sizeof(why));
+    http_health_text(x, why, sizeof(why));
     text_addf(&body, "{\"status\":\"%s\",\"detail\":",
               draining ? "draining"
               : ready  ? "ready"

@@ -1,6 +1,7 @@
 /* http_tls: the certificate for HTTP over TLS, which can be replaced while serving. One per
- * process, because libmicrohttpd's callback has no context argument. The loop thread makes every
- * call. */
+ * process, because libmicrohttpd's callback has no context argument. server/serve*.c read and
+ * replace the certificate; libmicrohttpd calls http_tls_pick for each new connection. All calls are
+ * on the gateway's loop thread. It checks no client certificates. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
@@ -8,6 +9,13 @@
 
 #include <gnutls/abstract.h>
 #include <stdint.h>
+
+/* TLS 1.3 and 1.2 with forward secrecy and ciphers that authenticate what they encrypt: no CBC, and
+ * no key exchange by RSA encryption. */
+#define HTTP_TLS_PRIORITIES                                                                        \
+    "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"                                                   \
+    ":-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA"                                                             \
+    ":-CIPHER-ALL:+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD"
 
 struct http_certificate; /* A certificate chain and its private key. */
 

@@ -1,6 +1,6 @@
 /* metrics_internal: private to metrics.c (input), render.c (the page), and
- * versions.c, stages.c and others.c (parts of the page). Everything runs on
- * the gateway's loop thread. */
+ * versions.c, stages.c and others.c (parts of the page). No other file includes it. Everything runs
+ * on the gateway's loop thread. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -27,7 +27,7 @@ struct metrics_machine {
  * LIMIT_MACHINES² of them. */
 #define METRICS_PATHS 64
 
-/* UP + i = up, with path text i */
+/* Values of `links`. METRICS_LINK_UP + i = up, over the transport paths[i]. */
 enum { METRICS_LINK_UNKNOWN, METRICS_LINK_DOWN, METRICS_LINK_UP };
 
 struct metrics {

@@ -1,6 +1,7 @@
 /* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It holds
  * numbers only: the gateway and the HTTP side report events as they happen; figures of machines are
- * those of the latest STATS. Rendering takes no lock. The gateway's loop thread makes every call.
+ * those of the latest STATS. It measures nothing and keeps no history. The gateway, the HTTP side
+ * and server/serve*.c make every call, all on the gateway's loop thread, so there are no locks.
  *
  * All times of a request come from the gateway (struct request_life, and what machines measure
  * themselves); HTTP reports response codes only. A request here is one answer: a completion with

@@ -47,14 +47,12 @@ static double kv_tokens(const struct message_others *others)
 static const struct others_family families[] = {
     {"cleave_machine_gateways", "Gateways that are connected to a machine, this one included.",
      gateways},
-    {"cleave_machine_others_prompts", "Prompts of other gateways there that are not computed.",
+    {"cleave_machine_others_prompts", "Other gateways' prompts on a machine, not yet computed.",
      prompts},
-    {"cleave_machine_others_prompt_tokens", "Tokens of those prompts.", prompt_tokens},
-    {"cleave_machine_others_decodes",
-     "Answers of other gateways that are generated there, or will "
-     "be.",
-     decodes},
-    {"cleave_machine_others_kv_tokens", "KV memory that requests of other gateways may fill there.",
+    {"cleave_machine_others_prompt_tokens", "Tokens of other gateways' prompts, not yet computed.",
+     prompt_tokens},
+    {"cleave_machine_others_decodes", "Other gateways' answers, running or to come.", decodes},
+    {"cleave_machine_others_kv_tokens", "KV tokens that other gateways' requests may fill.",
      kv_tokens},
 };
 

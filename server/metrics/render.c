@@ -102,31 +102,30 @@ struct time_family {
 
 static const struct time_family time_families[] = {
     {METRICS_QUEUE, false, "cleave_request_queue_seconds",
-     "From arrival until the prompt's batch began, less the wait for KV memory."},
+     "From arrival until the prompt's first batch, without the wait for KV memory."},
     {METRICS_RESERVE, false, "cleave_request_reserve_seconds",
      "Wait for KV memory of the token machine."},
     {METRICS_PROMPT, false, "cleave_request_prompt_seconds",
-     "From the start of the prompt's first batch until its first token was sampled."},
+     "From the prompt's first batch until the first token."},
     {METRICS_EXPOSED, false, "cleave_request_exposed_transfer_seconds",
-     "From the first token until all KV was at the token machine: what compute did not hide."},
+     "From the first token until all KV was at the token machine."},
     {METRICS_TRANSFER, false, "cleave_request_transfer_seconds",
      "From the first KV write until all KV was at the token machine."},
     {METRICS_FIRST_DECODE, false, "cleave_request_first_decode_seconds",
-     "From the KV's arrival until the second token was sampled."},
+     "From the KV's arrival until the second token."},
     {METRICS_TTFT, true, "vllm:time_to_first_token_seconds", "From arrival until the first token."},
     {METRICS_INTER_TOKEN, true, "vllm:inter_token_latency_seconds",
      "Between two consecutive tokens of a request."},
     /* vLLM's name of this figure changed with version 0.10; dashboards use either. */
     {METRICS_INTER_TOKEN, true, "vllm:time_per_output_token_seconds",
-     "Between two consecutive tokens of a request (vllm:inter_token_latency_seconds by its older "
-     "name)."},
+     "Older name of vllm:inter_token_latency_seconds."},
     {METRICS_PER_TOKEN, true, "vllm:request_time_per_output_token_seconds",
      "Time per token after the first one, over each request."},
     {METRICS_E2E, true, "vllm:e2e_request_latency_seconds", "From arrival until the end."},
     {METRICS_WAIT, true, "vllm:request_queue_time_seconds",
-     "From arrival until the prompt's batch began."},
+     "From arrival until the prompt's first batch."},
     {METRICS_PROMPT, true, "vllm:request_prefill_time_seconds",
-     "From the start of the prompt's first batch until its first token was sampled."},
+     "From the prompt's first batch until the first token."},
     {METRICS_DECODE, true, "vllm:request_decode_time_seconds",
      "From the first token until the last one."},
 };
@@ -316,7 +315,7 @@ static void kv_render(struct text *out, const struct metrics *m)
                    "Share of the token machines' KV blocks in use (1 = all).");
     vllm_sample(out, m, "vllm:kv_cache_usage_perc", kv_usage(m));
     metrics_family(out, "vllm:gpu_cache_usage_perc", "gauge",
-                   "The same (vllm:kv_cache_usage_perc by its older name).");
+                   "Older name of vllm:kv_cache_usage_perc.");
     vllm_sample(out, m, "vllm:gpu_cache_usage_perc", kv_usage(m));
     metrics_family(out, "cleave_kv_blocks", "gauge", "KV blocks of a machine, by state.");
     for (uint32_t i = 0; i < m->fleet->count; i++) {
@@ -359,7 +358,8 @@ static void machine_group_render(struct text *out, const struct metrics *m,
 
 static void machines_render(struct text *out, const struct metrics *m)
 {
-    metrics_family(out, "cleave_machine_up", "gauge", "1 while the gateway has its connection.");
+    metrics_family(out, "cleave_machine_up", "gauge",
+                   "1 while the gateway is connected to the machine.");
     for (uint32_t i = 0; i < m->fleet->count; i++)
         if (fleet_machine_present(&m->fleet->machines[i]))
             metrics_machine_sample(out, m, "cleave_machine_up", i, m->machines[i].up);
@@ -401,8 +401,7 @@ static void transfers_render(struct text *out, const struct metrics *m)
     }
     metrics_family(
         out, "cleave_transfer_hidden_ratio", "gauge",
-        "Part of the time from a request's first KV write to its last that compute hid (NaN "
-        "before the first transfer).");
+        "Part of cleave_transfer_seconds_total that compute hid (NaN before the first transfer).");
     text_adds(out, "cleave_transfer_hidden_ratio");
     metrics_value_add(out, transfer_us > 0 ? 1 - (double)exposed_us / (double)transfer_us : NAN);
 }
@@ -413,9 +412,8 @@ static void links_render(struct text *out, const struct metrics *m)
 {
     uint32_t count = m->fleet->count;
     metrics_family(out, "cleave_link_up", "gauge",
-                   "1 while a prompt machine can write into a token machine's memory; path says "
-                   "how. With more "
-                   "than 64 machines, only links that are down.");
+                   "1 while a prompt machine can write into a token machine's memory, over `path`. "
+                   "With more than 64 machines, only links that are down.");
     for (uint32_t from = 0; from < count; from++) {
         for (uint32_t to = 0; to < count; to++) {
             uint8_t link = m->links[from][to];

@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import ssl
+import stat
 import subprocess
 import tempfile
 
@@ -39,7 +40,7 @@ def files(cert, key, **changed):
 
 
 def check_served(cert, key):
-    config = {"server": SECRETS, "threads": 1, "kv": {"memory": "64MiB"}, "transport": {"silence_ms": 60000}}
+    config = {"server": SECRETS, "http": {"admin_socket": "admin.sock"}, "threads": 1, "kv": {"memory": "64MiB"}, "transport": {"silence_ms": 60000}}
     with Cluster(config, files=files(cert, key), gates=True) as cluster:
         cluster.tls = trusting(cert)
         ask = {"prompt": "The sky is", "max_tokens": 8, "temperature": 0}
@@ -62,6 +63,7 @@ def check_served(cert, key):
         assert cluster.metric("cleave_key_generated_tokens_total", key="user") >= 17
         assert cluster.metric("cleave_key_requests_in_flight", key="user") == 0
         check_other_protocols(cluster, cert)
+        check_admin_socket(cluster)
         check_reload(cluster, cert)
         said = cluster.logged()
         for secret in ("0123456789", "PRIVATE"):
@@ -114,6 +116,21 @@ def check_other_protocols(cluster, cert):
     assert cluster.request("GET", "/health", timeout=300)[0] == 200  # the silent client does not hold it up
     noise.close()
     silent.close()
+
+
+def check_admin_socket(cluster):
+    """The socket is for this user only, needs no key and no TLS, and serves the administrator only."""
+    path = os.path.join(cluster.folder.name, "admin.sock")
+    assert stat.S_ISSOCK(os.stat(path).st_mode) and stat.S_IMODE(os.stat(path).st_mode) == 0o600, os.stat(path)
+    for url, status in (("/admin/state", 200), ("/health", 200), ("/v1/models", 403)):
+        connection = http.client.HTTPConnection("localhost", timeout=300)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.connect(path)
+        connection.request("GET", url)
+        reply = connection.getresponse()
+        said = reply.read()
+        assert reply.status == status, (url, reply.status, said)
+        connection.close()
 
 
 def check_reload(cluster, cert):

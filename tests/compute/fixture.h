@@ -1,5 +1,7 @@
-/* fixture: shared by the compute tests: random weights of any type, devices of every ISA, and
- * activations with known content. */
+/* fixture: what the tests and benchmarks of the CPU backend share: random weights of any type,
+ * devices of every ISA, activations with known content, and a comparison. Everything is static in
+ * the test program that includes it, and for its main thread. It has no reference results: each
+ * test computes its own. The caller frees what a function returns. */
 #ifndef TESTS_COMPUTE_FIXTURE_H
 #define TESTS_COMPUTE_FIXTURE_H
 
@@ -12,8 +14,9 @@
 #include <math.h>
 #include <string.h>
 
-#define OPS (&compute_cpu)
+#define OPS (&compute_cpu) /* The tested backend. */
 
+/* The test sets the seed. Each random number increments the counter. */
 static uint64_t fixture_seed, fixture_counter;
 
 static inline uint64_t fixture_bits(void)
@@ -35,6 +38,7 @@ static inline float fixture_normal(void)
     return fixture_below(200) == 0 ? sum * 30 : sum * 1.7f;
 }
 
+/* Returns `count` numbers of fixture_normal. */
 static inline float *fixture_floats(size_t count)
 {
     float *out = malloc((count + 1) * sizeof(float));
@@ -44,6 +48,7 @@ static inline float *fixture_floats(size_t count)
     return out;
 }
 
+/* Writes an f16 number of the size of a block's scale. */
 static inline void fixture_half(uint16_t *at)
 {
     *at = half_to_f16(fixture_normal() * 0.02f);
@@ -88,6 +93,7 @@ static inline struct compute_source fixture_source(enum compute_type type, uint3
     return (struct compute_source){.type = type, .rows = rows, .cols = cols, .data = weights};
 }
 
+/* Opens a whole matrix without scales on device `c`. */
 static inline struct compute_matrix *fixture_matrix(struct compute *c, enum compute_type type,
                                                     uint32_t rows, uint32_t cols,
                                                     const void *weights)
@@ -130,7 +136,7 @@ fixture_activations(struct compute *c, const float *x, uint32_t rows, uint32_t c
     return a;
 }
 
-/* Compares bit for bit, except for the sign of zero. */
+/* Fails the test unless all elements are equal. 0 equals -0, and a NaN equals a NaN. */
 static inline void fixture_equal(const float *got, const float *want, size_t count,
                                  const char *what)
 {

@@ -1,8 +1,9 @@
-/* fake_compute: the CPU backend as a device with its own memory (fake_memory.h). KV and the
- * activations of stages are in memory that the host cannot read, and computed values can be copied
- * out only some time after the function has returned, as on a GPU. The numbers are those of the
- * CPU. For tests without CUDA: as an ops struct, or as a plugin instead of the one for CUDA
- * (libcleave-fake-device.so), for whole clusters. */
+/* fake_compute: the CPU backend as a device with its own memory (fake_memory.h), for tests without
+ * CUDA. KV and the activations of stages are in memory that the host cannot read, and computed
+ * values can be copied out only some time after the function has returned, as on a GPU. The numbers
+ * are those of the CPU. tests/machine/cluster.c uses the ops struct; whole clusters load the plugin
+ * libcleave-fake-device.so in place of the one for CUDA. Threads: as for any backend
+ * (compute/compute.h). It does not emulate CUDA kernels: tests/gpu/emulator/ does. */
 #ifndef TESTS_DEVICE_FAKE_COMPUTE_H
 #define TESTS_DEVICE_FAKE_COMPUTE_H
 
@@ -13,9 +14,10 @@
  * environment, such as "delay_us=200,fail_after=100,stick_after=100". */
 extern struct fake_memory_options fake_compute_options;
 
+/* The backend; the test opens devices with it. */
 extern struct compute_ops fake_compute_ops;
 
-/* Return the number of open devices, and the memory of one. */
+/* Return the number of open devices, and the memory of device `index`, which the device owns. */
 int fake_compute_count(void);
 struct fake_memory *fake_compute_memory(int index);
 

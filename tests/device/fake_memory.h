@@ -3,7 +3,10 @@
  * of the same pages. Copies run late, on a thread of their own. Copies of a direction run in any
  * order that gives the same bytes, and are reported done in their order. Until then, host memory
  * that is a copy's destination reads as 0xa5. Other processes, and other devices of this process,
- * can open the memory, which is an unnamed file. */
+ * can open the memory, which is an unnamed file.
+ *
+ * The transport's tests open it themselves, fake_compute.c opens one per device. A test may call the
+ * functions below on any thread. It computes nothing. */
 #ifndef TESTS_DEVICE_FAKE_MEMORY_H
 #define TESTS_DEVICE_FAKE_MEMORY_H
 
@@ -13,7 +16,7 @@
 #include <stdint.h>
 
 struct fake_memory_options {
-    uint32_t delay_us; /* Longest time of a batch of copies. */
+    uint32_t delay_us; /* Longest delay of a batch of copies. */
     /* The device fails instead of doing this copy, counted over both directions; 0 = never. */
     uint64_t fail_after;
     uint64_t stick_after; /* This copy and all later ones are never done; 0 = none. */
@@ -24,16 +27,20 @@ struct fake_memory_options {
     bool alone;           /* The device cannot share memory with other processes. */
     bool refuse;          /* The device refuses to open other memory. */
     bool garbage;         /* The device's memory handles are random bytes. */
-    uint64_t seed;
+    uint64_t seed;        /* Seed of the delays and of the order of copies. */
 };
 
 struct fake_memory;
 
+/* Opens a device's memory; fails the test if that is impossible. */
 struct fake_memory *fake_memory_open(const struct fake_memory_options *options);
 /* Requires that all memory was returned; otherwise ends the process. */
 void fake_memory_close(struct fake_memory *fake);
+/* Returns the interface that the code under test gets; valid until the memory is closed. */
 const struct device_memory *fake_memory_device(struct fake_memory *fake);
-/* Take effect from now on. */
+/* fail: the device has failed after this call. stick: while it is true, no copy is done. failed:
+ * returns whether the device has failed. copies: returns the number of copies that are done in a
+ * direction. */
 void fake_memory_fail(struct fake_memory *fake);
 void fake_memory_stick(struct fake_memory *fake, bool stick);
 bool fake_memory_failed(struct fake_memory *fake);

@@ -1,4 +1,5 @@
-/* attention_cpu: the CPU backend's storing of K and V and its attention, for test_attention_cpu.cu.
+/* attention_cpu: the CPU backend's storing of K and V and its attention, as a reference for
+ * test_attention_cpu.cu, which calls it on its main thread. It needs no GPU and compares nothing.
  */
 #ifndef TESTS_GPU_ATTENTION_CPU_H
 #define TESTS_GPU_ATTENTION_CPU_H

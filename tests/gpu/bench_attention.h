@@ -1,6 +1,8 @@
-/* bench_attention: the rates of attention and sampling, as lines of bench_device: of prompts in
- * multiply-adds that causal attention needs, of token steps in bytes of KV read, of sampling the
- * time. Queries, keys and values are random; K and V come into the cache by cuda_rope_store. */
+/* bench_attention: the rates of attention and sampling, as lines of bench_device, which includes it
+ * and calls attention_and_sampling on its main thread. Prompts: floating-point operations that
+ * causal attention needs, per second. Token steps: bytes of KV read per second. Sampling: the time.
+ * Queries, keys and values are random; cuda_rope_store puts K and V into the cache. It checks no
+ * results: the tests do. */
 #ifndef TESTS_GPU_BENCH_ATTENTION_H
 #define TESTS_GPU_BENCH_ATTENTION_H
 
@@ -36,7 +38,8 @@ struct attention_shape {
     enum compute_kv_dtype dtype;
 };
 
-/* `count` sequences that each have `rows` rows at the end of `tokens`. */
+/* An attention call with `count` sequences. Each sequence has `rows` rows, which are the last of
+ * its `tokens` tokens. */
 class attention
 {
   public:
@@ -70,7 +73,8 @@ class attention
         return kv;
     }
 
-    /* Block b of the i-th sequence is (b * count + i): neighbours in time are far apart. */
+    /* Block b of sequence i is b * count + i, so that neighbouring blocks of a sequence are far
+     * apart. */
     void arrange(uint32_t count, uint32_t rows, uint32_t first)
     {
         std::vector<uint32_t> words[7];
@@ -101,7 +105,7 @@ class attention
                      per_sequence * kv.block_tokens};
     }
 
-    /* K and V of all sequences, some rows at a time. */
+    /* Stores K and V of all sequences, at most ROWS rows at a time. */
     void store(uint32_t count, uint32_t tokens)
     {
         constexpr uint32_t ROWS = 2048;

@@ -1,6 +1,8 @@
-/* bench_f8: E4M3 products on a device: cuBLASLt's rate in each form of scales, which is the goal of
- * prompts, what making activations of them costs, and how fast cuda_gemv reads such weights. Shapes
- * of Llama 3 8B. Lines of "name value unit"; a form that the device has not has no line. */
+/* bench_f8: E4M3 products on a device, as lines "name value unit" of bench_device, which includes
+ * it and calls it on its main thread: cuBLASLt's rate with each form of scales (the goal for
+ * prompts), the cost of making E4M3 activations, and the rate at which cuda_gemv reads such
+ * weights. Shapes are those of Llama 3 8B. A form that the device does not have gives no line. It
+ * checks no results: test_f8.cu does. */
 #ifndef TESTS_GPU_BENCH_F8_H
 #define TESTS_GPU_BENCH_F8_H
 
@@ -11,12 +13,13 @@
 
 namespace bench
 {
+/* A form of scales: of weights and of activations. */
 struct f8_form {
     const char *name;
     int32_t w_mode, a_mode;
 };
 
-/* Milliseconds; 0: the library has none. */
+/* Returns the milliseconds of one product; 0 = the library has no such product. */
 inline double f8_product_ms(const struct f8_form &form, uint32_t rows, uint32_t n, uint32_t k,
                             bool tiny)
 {
@@ -115,7 +118,8 @@ inline void f8_activations(bool tiny)
     }
 }
 
-/* So many matrices in turn that none of them is in L2 when it is read again. */
+/* Uses `count` matrices in turn, so that none of them is still in the L2 cache when it is read
+ * again. */
 inline void f8_gemv(bool tiny)
 {
     const uint32_t n = tiny ? 64 : 14336, k = tiny ? 512 : 4096, count = tiny ? 2 : 8;

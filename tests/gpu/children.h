@@ -1,5 +1,7 @@
-/* children: runs a function in a process of its own, with variables of the environment, and takes
- * what it wrote on stderr: for what ends a process, and for what is read once. */
+/* children: runs a function in a process of its own, with variables of the environment, and returns
+ * what it wrote to standard error. Tests use it for checks that end the process, and for variables
+ * that are read once per process. The test calls it on its only thread, because it forks. It sets
+ * no time limit. */
 #ifndef TESTS_GPU_CHILDREN_H
 #define TESTS_GPU_CHILDREN_H
 
@@ -13,7 +15,7 @@
 #include <unistd.h>
 
 struct child_end {
-    int status; /* as of waitpid */
+    int status; /* Exit status as waitpid returns it. */
     std::string text;
 
     bool exited(int code) const
@@ -30,7 +32,8 @@ struct child_end {
     }
 };
 
-/* "NAME=VALUE NAME=VALUE", then the function's result is the exit status. */
+/* Runs `run` in a child process and waits for its end. environment: "NAME=VALUE NAME=VALUE". The
+ * result of `run` is the exit status. */
 static inline struct child_end child_run(const char *environment, const std::function<int()> &run)
 {
     int pipes[2];

@@ -1,5 +1,6 @@
-/* device_model: a model on any device, with its KV-cache where the device has it: what the tests
- * and benches of devices use. Ends the program when anything of it cannot be opened. */
+/* device_model: a model on any device, with its KV cache in the device's memory (or in the host's,
+ * if the device has none), for tests and benchmarks of devices. The program's main thread calls it.
+ * It has no engine thread and no sampler. A part that cannot be opened ends the program. */
 #ifndef TESTS_GPU_DEVICE_MODEL_H
 #define TESTS_GPU_DEVICE_MODEL_H
 
@@ -8,17 +9,18 @@
 #include "tests/model/ranks.h"
 
 struct device_model_options {
-    const char *device; /* "cuda:0" */
+    const char *device; /* Device as in a config, such as "cuda:0". */
     bool exact;
     uint32_t threads;
     enum compute_kv_dtype dtype;
     uint32_t block_tokens;
     uint32_t block_count;
     uint32_t context_tokens;
-    struct ranks *group; /* this process is a rank of it; NULL: whole */
-    const struct compute_ops
-        *ops; /* in the place of the device's, for what the model calls; NULL */
-    const struct compute_ops *(*wrap)(const struct compute_ops *ops); /* NULL: as they are */
+    struct ranks *group; /* Group in which this process is a rank; NULL = the whole model. */
+    /* Operations that the model calls in place of the device's; NULL = the device's. */
+    const struct compute_ops *ops;
+    /* Returns the operations to use for those of the device; NULL = use the device's. */
+    const struct compute_ops *(*wrap)(const struct compute_ops *ops);
 };
 
 struct device_model {
@@ -27,7 +29,7 @@ struct device_model {
     struct model *model;
     const struct model_hyper *hyper;
     struct model_kv kv;
-    uint64_t kv_bytes;
+    uint64_t kv_bytes; /* Size of the KV cache. */
 };
 
 void device_model_open(const struct model_file *g, const struct device_model_options *options,

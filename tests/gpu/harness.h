@@ -1,13 +1,14 @@
-/* harness: what every test of a kernel uses, the same source for a device and for the emulator:
- * buffers in device memory, numbers from a seed, comparison with a reference. A test's main() is
+/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in device
+ * memory, random numbers from a seed, and comparisons with a reference. A test's main() is
  *
- *     gpu::begin();                          // skips (77) where no device is
+ *     gpu::begin();                          // skips the test (77) if there is no device
  *     …compute a reference, launch, gpu::expect_near(…) for many shapes…
- *     return gpu::finish();                  // waits, reads the last error, says what was compared
+ *     return gpu::finish();                  // waits, reads the last error, prints the totals
  *
- * A failed comparison says where and how much, and the test goes on to the next shape; finish()
- * then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take the emulator too long.
- */
+ * A failed comparison prints the place and the difference, and the test goes on with the next shape;
+ * finish() then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take too long on
+ * the emulator. The test's main thread makes all calls. The harness has no references: each test
+ * computes its own. */
 #ifndef TESTS_GPU_HARNESS_H
 #define TESTS_GPU_HARNESS_H
 
@@ -23,11 +24,13 @@ namespace gpu
 {
 void begin();
 int finish();
-bool large(); /* shapes for a device are wanted */
+bool large(); /* True: shapes that only a device computes fast enough are wanted. */
+/* Ends the test if `error` is an error. GPU_CHECK calls it. */
 void check(cudaError_t error, const char *call, const char *file, int line);
+/* Records a failure and prints its text; the test continues. */
 void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Numbers that depend on the seed and how many were drawn before. */
+/* Random numbers that depend only on the seed and on the number of earlier draws. */
 class random
 {
   public:
@@ -44,7 +47,7 @@ class random
     uint64_t state;
 };
 
-uint64_t seed(); /* CLEAVE_SEED, or a fresh one; printed by begin() */
+uint64_t seed(); /* Returns CLEAVE_SEED, or a new seed; begin() prints it. */
 
 /* `count` elements of device memory, freed at the end of the scope. */
 template <class T> class buffer
@@ -84,14 +87,14 @@ template <class T> class buffer
     size_t size;
 };
 
-/* |got - want| ≤ absolute + relative · |want|; a NaN is never near. The text names shape and
- * kernel. */
+/* Compares element by element: |got - want| ≤ absolute + relative · |want|. A NaN is never near.
+ * what: shape and kernel, for the message. */
 struct tolerance {
     double absolute, relative;
 };
 bool expect_near(const char *what, const std::vector<float> &got, const std::vector<float> &want,
                  struct tolerance tolerance);
-/* Bits equal. */
+/* Compares bit for bit. */
 bool expect_equal(const char *what, const void *got, const void *want, size_t bytes);
 } // namespace gpu
 

@@ -1,5 +1,7 @@
-/* paged: sequences with random queries, keys and values, and a paged KV-cache on the host written
- * as compute.h says, in plain words: for tests of what reads one. */
+/* paged: sequences with random queries, keys and values, and a paged KV cache in the host's memory,
+ * written by the plainest code that follows compute.h. Tests of the attention kernels copy the
+ * cache to the device, and compute their references from the same values, on the main thread. It
+ * computes no attention. */
 #ifndef TESTS_GPU_PAGED_H
 #define TESTS_GPU_PAGED_H
 
@@ -13,12 +15,13 @@
 
 namespace paged
 {
+/* Heads and cache format of a model. */
 struct shape {
     uint32_t heads, kv_heads, dim, block_tokens;
     enum compute_kv_dtype dtype;
 };
 
-/* A sequence's inputs and where its blocks are. */
+/* A sequence's inputs and the ids of its blocks. */
 struct sequence {
     uint32_t tokens;
     std::vector<float> q, k, v; /* [token][head][dim] */
@@ -40,7 +43,8 @@ class cache
         bytes.assign(block_count * kv.block_bytes, 0xff);
     }
 
-    /* What compute.h says of the layout, in plain words. K and V become what was stored. */
+    /* Stores one token's K and V of one KV head in the layout of compute.h. On return k and v hold
+     * the rounded values that were stored. */
     void store(const sequence &q, uint32_t token, uint32_t head, float *k, float *v)
     {
         uint8_t *at = bytes.data() + q.blocks[token / s.block_tokens] * kv.block_bytes +
@@ -119,7 +123,8 @@ inline std::vector<float> draw(gpu::random &random, size_t count, float deviatio
     return x;
 }
 
-/* Token t sees a few keys near its query: the softmax is neither flat nor a single one. */
+/* Draws a sequence. The variances make a token see a few keys clearly: the softmax is neither flat
+ * nor a single peak. */
 inline sequence draw_sequence(gpu::random &random, const shape &s, uint32_t tokens)
 {
     sequence q;
@@ -130,7 +135,8 @@ inline sequence draw_sequence(gpu::random &random, const shape &s, uint32_t toke
     return q;
 }
 
-/* Gives the sequences blocks in random order, of twice as many as they need. */
+/* Gives the sequences blocks in random order, out of twice as many as they need. Returns the number
+ * of blocks of the cache. */
 inline uint32_t shuffle_blocks(gpu::random &random, const shape &s,
                                std::vector<sequence> &sequences)
 {

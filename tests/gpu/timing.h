@@ -1,4 +1,5 @@
-/* timing: how long what is queued takes on a device. */
+/* timing: how long work takes on a device, for bench_device, which calls it on its main thread. It
+ * uses CUDA events, so the time of the host is not counted. */
 #ifndef TESTS_GPU_TIMING_H
 #define TESTS_GPU_TIMING_H
 
@@ -9,7 +10,8 @@
 
 namespace gpu
 {
-/* Milliseconds of one call: the median of `runs`, each of them `calls` in a row, after two more. */
+/* Returns the milliseconds of one call: the median of `runs` runs, each with `calls` calls in a
+ * row, after two runs that are not counted. */
 inline double median_ms(cudaStream_t stream, const std::function<void()> &call, int calls, int runs)
 {
     cudaEvent_t begin, end;

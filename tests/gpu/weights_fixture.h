@@ -1,5 +1,6 @@
-/* weights_fixture: random weights of any type for tests of kernels: as a file has them, as numbers,
- * and on the device. */
+/* weights_fixture: random weights of any type for the tests of kernels: as a file has them, as
+ * float numbers, and packed on the device. The test's main thread makes them; a matrix owns its
+ * memory. It compares nothing. */
 #ifndef TESTS_GPU_WEIGHTS_FIXTURE_H
 #define TESTS_GPU_WEIGHTS_FIXTURE_H
 
@@ -12,8 +13,9 @@
 
 namespace gpu
 {
-/* Random bits, and scales of a sane size: the scale is the first member of a block (the last of a
- * Q6_K block), the minimum, where there is one, the second. */
+/* Returns `count` weights as a file has them: random bits with scales of a usual size. The scale is
+ * the first member of a block (the last of a Q6_K block), and the minimum, if the type has one, is
+ * the second. */
 inline std::vector<uint8_t> file_weights(random &random, enum compute_type type, size_t count)
 {
     const size_t bytes = compute_type_block_bytes(type);
@@ -41,6 +43,7 @@ inline std::vector<uint8_t> file_weights(random &random, enum compute_type type,
     return out;
 }
 
+/* A random matrix in all three forms. */
 struct matrix {
     matrix(random &random, enum compute_type type, uint32_t rows, uint32_t cols)
         : numbers((size_t)rows * cols)
@@ -74,7 +77,9 @@ struct matrix {
         weights.scales = scales->data;
     }
 
-    /* Of F8_E4M3 with scales of one kind or another: none, a row's, 128 × 128 from some row on. */
+    /* Returns the source of the weights. F8_E4M3 gets one of four random forms of scales: none, one
+     * per row, or one per 128 × 128 block, with the first row at a block's begin or inside a block.
+     */
     struct compute_source scaled(random &random, enum compute_type type, uint32_t rows,
                                  uint32_t cols, const uint8_t *data)
     {
@@ -96,8 +101,8 @@ struct matrix {
         return source;
     }
 
-    std::vector<float> numbers; /* [rows × cols], by compute_source_row */
-    std::vector<float> values;  /* scales of F8_E4M3 */
+    std::vector<float> numbers; /* [rows × cols]: the weights as compute_source_row returns them. */
+    std::vector<float> values;  /* Scales of F8_E4M3. */
     struct cuda_weights weights;
     std::unique_ptr<buffer<uint8_t>> quants, scales;
 };
@@ -110,7 +115,7 @@ inline std::vector<float> normals(random &random, size_t count)
     return out;
 }
 
-/* To nearest even. */
+/* Rounds to bf16: to nearest, ties to even. */
 inline std::vector<__nv_bfloat16> rounded(const std::vector<float> &values)
 {
     std::vector<__nv_bfloat16> out(values.size());

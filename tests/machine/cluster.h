@@ -1,7 +1,9 @@
-/* cluster: machines and a scripted gateway in one thread, over the loopback transport or another
- * one, for tests. The gateway follows the test's calls, keeps every token, and checks every
- * message. Also the reference: forward pass and sampler in a plain loop, one request at a time,
- * without batches or shared blocks. */
+/* cluster: machines and a scripted gateway for the tests of machine/, over the loopback transport
+ * or another one. All of them run in the test's one thread, each time the test calls cluster_turn
+ * or a function that runs it. The gateway does what the test's calls say, keeps every token, and
+ * checks every message. It does not schedule: the test says which machines a request uses. Also the
+ * reference: forward pass and sampler in a plain loop, one request at a time, without batches or
+ * shared blocks. Every failure ends the test. */
 #ifndef TESTS_MACHINE_CLUSTER_H
 #define TESTS_MACHINE_CLUSTER_H
 
@@ -23,13 +25,14 @@ struct cluster_options {
     uint32_t kv_tokens[CLUSTER_MACHINES_MAX]; /* KV memory of each machine, in tokens. */
     enum pool pools[CLUSTER_MACHINES_MAX];
     uint32_t prompt_batch_tokens;
-    uint32_t threads;
-    const char *tls;
+    uint32_t threads; /* Threads of each machine's engine. */
+    const char *tls;  /* UCX_TLS of the machines; NULL = UCX chooses. */
     /* Stages of each machine, as in a config, each with a "host": "127.0.0.1:PORT", because they
      * are in this thread too. Only over the loopback transport. NULL = none. */
     const char *stages[CLUSTER_MACHINES_MAX];
 };
 
+/* A request, and what the machines have reported of it. */
 struct cluster_request {
     struct message_request name;
     uint32_t *prompt;
@@ -37,12 +40,12 @@ struct cluster_request {
     struct sampling sampling;
     uint32_t prompt_machine, token_machine; /* CLUSTER_NONE = no token machine. */
     uint8_t kv_path;
-    bool score;
+    bool score; /* True: the prompt's tokens are scored. */
     bool reserved, prefill_sent, prefilled, cancelled, failed, done;
     uint32_t held_count;     /* Blocks of the prompt that the token machine already had. */
     uint64_t reserved_order; /* Order of the RESERVED messages in the cluster, from 1. */
     char failed_text[256];
-    struct message_prefilled figures;
+    struct message_prefilled figures; /* The PREFILLED message. */
     uint32_t token_count;
     struct message_token *tokens; /* [output_tokens_max]. */
     uint32_t score_count;
@@ -69,7 +72,8 @@ struct cluster {
     char addresses[CLUSTER_MACHINES_MAX][LIMIT_ADDRESS_BYTES];
     struct transport *gateway;
     struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* NULL = down. */
-    bool up[CLUSTER_MACHINES_MAX];
+    bool up[CLUSTER_MACHINES_MAX]; /* True: the machine is connected to the gateway. */
+    /* True: the machine has reported its link to the other machine as up. */
     bool links[CLUSTER_MACHINES_MAX][CLUSTER_MACHINES_MAX];
     char link_text[256];
     struct message_stats stats[CLUSTER_MACHINES_MAX];
@@ -94,9 +98,11 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
                                        uint32_t prompt_count, const struct sampling *sampling,
                                        uint32_t prompt_machine, uint32_t token_machine,
                                        uint8_t kv_path, bool score);
+/* Sends CANCEL to the request's machines, unless the request is over. */
 void cluster_cancel(struct cluster *c, struct cluster_request *request);
 /* Connects again to a machine that has disconnected the gateway. */
 void cluster_reconnect(struct cluster *c, uint32_t machine);
+/* Sends any message to a machine. */
 void cluster_send(struct cluster *c, uint32_t machine, const struct message *message);
 
 /* Runs one iteration of the gateway and of all machines; waits up to wait_ms if there is nothing to
@@ -108,12 +114,14 @@ void cluster_finish(struct cluster *c);
 /* Runs iterations until all blocks of all machines are free; lets up to seconds_max seconds of the
  * machines' clock pass. */
 void cluster_wait_free(struct cluster *c, uint32_t seconds_max);
+/* Lets `us` microseconds of the machines' clock pass at once. */
 void cluster_skip(struct cluster *c, int64_t us);
 /* True: time passes only when the test skips it, independent of the computer's speed. */
 void cluster_still(struct cluster *c, bool still);
 
+/* Adds a PREFIXES message to the prefixes that a machine has reported. */
 void cluster_told_take(struct cluster_told *told, const struct message_prefixes *prefixes);
-/* True if the report is what the machine holds. */
+/* True if the reported prefixes are those that the machine holds. */
 bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct cluster_told *told);
 
 /* Returns the stages of the first two of three machines for the synthetic model: "stages": each
@@ -122,10 +130,11 @@ bool cluster_told_right(const struct cluster *c, uint32_t machine, const struct 
 const char *cluster_stages(const char *which, uint32_t machine);
 /* Returns the file of a synthetic model, which is made once and removed at exit. */
 const char *cluster_synthetic_model(void);
-/* Greedy, without end tokens and logprobs. */
+/* Returns greedy sampling without end tokens and logprobs. */
 struct sampling cluster_sampling(uint32_t output_tokens);
 
 struct reference;
+/* Opens the model file for the reference. */
 struct reference *reference_open(const char *model);
 void reference_close(struct reference *r);
 uint32_t reference_vocab(const struct reference *r);

@@ -1,4 +1,6 @@
-/* engine: compute device, model, workspace and KV memory as one object, for the engine tests. Ends
+/* engine: compute device, model, workspace and KV memory as one object, for the tests of model/.
+ * The test's main thread calls it, and waits while the device's threads compute. It is not the
+ * engine of a machine (machine/executor/engine.h): it has no thread, no sampler and no queue. Ends
  * the test if a part cannot be opened. */
 #ifndef TESTS_MODEL_ENGINE_H
 #define TESTS_MODEL_ENGINE_H
@@ -11,14 +13,14 @@ struct engine_options {
     enum compute_isa isa;
     enum compute_lanes lanes;
     bool exact;
-    enum compute_kv_dtype dtype;
+    enum compute_kv_dtype dtype; /* Type of the cached K and V. */
     uint32_t block_tokens;
     uint32_t block_count;
-    uint32_t rows_max;
-    uint32_t logits_max;
+    uint32_t rows_max;   /* Most tokens of one batch. */
+    uint32_t logits_max; /* Most rows of logits of one batch. */
     /* Stage i has the layers [i * count / stages, (i + 1) * count / stages); 0 = one stage. */
     uint32_t stage_count;
-    /* This process is a rank of the group, and only rank 0 gets logits; NULL = the whole model. */
+    /* Group in which this process is a rank; only rank 0 gets logits. NULL = the whole model. */
     struct ranks *group;
 };
 
@@ -33,7 +35,7 @@ struct engine {
     float *x;           /* Activations between stages. */
     struct model_kv kv; /* KV of all layers. */
     const struct model_hyper *hyper;
-    const struct model_shard *shard;
+    const struct model_shard *shard; /* This rank's share of the model. */
     uint32_t block_count;
 };
 
@@ -44,7 +46,7 @@ void engine_close(struct engine *e);
 void engine_forward(struct engine *e, const struct forward_batch *batch, const float **logits_out);
 void engine_logits(struct engine *e, const uint32_t *rows, uint32_t count,
                    const float **logits_out);
-/* False: this CPU does not have the instructions. */
+/* Returns false if this CPU does not have the instructions. */
 bool engine_isa_present(enum compute_isa isa);
 
 /* Runs tokens of one sequence whose blocks are 0, 1, 2, …. Returns the logits of the tokens from

@@ -1,6 +1,7 @@
 /* folder_parts: the files of a small model in memory, in the form of a Hugging Face folder, for
  * tests of wrong files and fuzz seeds. The model has one layer and 8 tokens of a SentencePiece
- * vocabulary. */
+ * vocabulary. The test's main thread makes and changes the files and owns them. Nothing is written
+ * to disk: folder_writer.h writes real folders. */
 #ifndef TESTS_MODEL_FOLDER_PARTS_H
 #define TESTS_MODEL_FOLDER_PARTS_H
 
@@ -18,6 +19,7 @@ struct folder_parts {
 void folder_parts_make(bool sharded, struct folder_parts *out);
 /* Makes the model in one file with the layer's matrices as E4M3 with a scale per row. */
 void folder_parts_make_f8(struct folder_parts *out);
+/* Frees the parts. */
 void folder_parts_done(struct folder_parts *p);
 /* Returns the part with this name; aborts if there is none. */
 struct folder_part *folder_parts_find(struct folder_parts *p, const char *name);

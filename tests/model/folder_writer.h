@@ -1,7 +1,8 @@
 /* folder_writer: writes the model of a GGUF file as a Hugging Face folder: config.json,
  * tokenizer.json and safetensors, the reverse of what converters do. Weights are copied unchanged
  * or as E4M3, so the GGUF's tensors must be F32, F16 or BF16; gguf_retype makes such a file. Other
- * files abort the test. */
+ * files abort the test. Tests and the programs write_folder and encode_folder call it on their main
+ * thread. The functions have no state. */
 #ifndef TESTS_MODEL_FOLDER_WRITER_H
 #define TESTS_MODEL_FOLDER_WRITER_H
 
@@ -9,11 +10,13 @@
 #include "model/file/model_file.h"
 
 struct folder_writer {
-    const char *model_type;   /* NULL = the one of the architecture. */
-    const char *rope_scaling; /* JSON; NULL = from the GGUF. */
-    uint32_t shards;          /* 0 = one file without an index. */
-    bool no_rope_factors;     /* Leave out the GGUF's rope factors; rope_scaling gives them. */
-    bool merge_pairs;         /* Write merges as ["a", "b"] instead of "a b". */
+    /* Key model_type of config.json; NULL = that of the GGUF's architecture. */
+    const char *model_type;
+    const char *rope_scaling; /* Key rope_scaling of config.json, as JSON; NULL = from the GGUF. */
+    /* Number of safetensors files, with an index; 0 = one file without an index. */
+    uint32_t shards;
+    bool no_rope_factors; /* Leave out the GGUF's rope factors; rope_scaling gives them. */
+    bool merge_pairs;     /* Write merges as ["a", "b"] instead of "a b". */
     /* Write the layers' matrices as E4M3, as in quantised folders. */
     enum folder_f8 {
         FOLDER_F8_NONE,

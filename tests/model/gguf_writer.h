@@ -1,6 +1,7 @@
 /* gguf_writer: builds a GGUF image in memory, correct or wrong on purpose, for tests and fuzz
- * seeds. Order of calls: open; keys and tensors in any order; finish. Checks nothing; aborts when
- * out of memory. */
+ * seeds. Order of calls: open; keys and tensors in any order; finish. The test's main thread calls
+ * it. It checks nothing, and aborts when out of memory. It has no random models: synthetic.h makes
+ * them. */
 #ifndef TESTS_MODEL_GGUF_WRITER_H
 #define TESTS_MODEL_GGUF_WRITER_H
 
@@ -12,10 +13,11 @@
 
 struct gguf_writer;
 
-/* alignment 0: the default of 32, without a key. Otherwise the key general.alignment is written
- * first. */
+/* Begins an image. version: of the file format. alignment: 0 = the default of 32, without a key;
+ * otherwise the key general.alignment is written first. */
 struct gguf_writer *gguf_writer_open(uint32_t version, uint32_t alignment);
 
+/* Write a key with a value, or with a copy of an array, of the type in the function's name. */
 void gguf_writer_u8(struct gguf_writer *w, const char *key, uint8_t value);
 void gguf_writer_i8(struct gguf_writer *w, const char *key, int8_t value);
 void gguf_writer_u16(struct gguf_writer *w, const char *key, uint16_t value);

@@ -1,6 +1,7 @@
-/* greedy: the cases of tests/data/model/greedy.json: prompt, greedy continuation, and the
- * five most likely tokens of each step, computed in fp32. Skips the test if shared/ does not exist.
- */
+/* greedy: the cases of tests/data/model/greedy.json: prompt, greedy continuation, and the five most
+ * likely tokens of each step, computed in fp32. Tests that compute the default model read them on
+ * their main thread and compare their own logits. It computes no model. A missing or wrong file
+ * fails the test. */
 #ifndef TESTS_MODEL_GREEDY_H
 #define TESTS_MODEL_GREEDY_H
 

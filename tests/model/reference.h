@@ -1,7 +1,8 @@
 /* reference: a plain fp32 forward pass to compare the engine with. Weights are dequantised when it
  * is opened; it computes the whole sequence at once, with one loop nest per formula. It shares no
- * code with compute/ except compute_dequantize, and reads the file's keys itself. Aborts the test
- * on a file that it cannot read. */
+ * code with compute/ except compute_dequantize, and reads the file's keys itself. Tests of model/
+ * and tests/gpu call it on their main thread. It is slow, and has no KV cache, no batches and no
+ * sampler. Aborts the test on a file that it cannot read. */
 #ifndef TESTS_MODEL_REFERENCE_H
 #define TESTS_MODEL_REFERENCE_H
 

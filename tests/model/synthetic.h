@@ -1,6 +1,8 @@
 /* synthetic: small GGUF models with random weights of any type, for tests of shapes and types for
  * which no file is available. Blocks of every quantised format are random bits, scaled so that
- * activations stay near 1. */
+ * activations stay near 1. Tests call it on their main thread; the functions have no state, and the
+ * same struct gives the same bytes. It writes no file: the test opens the image from memory or
+ * writes it. */
 #ifndef TESTS_MODEL_SYNTHETIC_H
 #define TESTS_MODEL_SYNTHETIC_H
 
@@ -18,11 +20,11 @@ struct synthetic {
     enum compute_type type; /* Type of the matrices. */
     /* Type of attn_v and ffn_down, which real files often store differently. */
     enum compute_type v_type;
-    enum compute_type end_type; /* Type of embedding and vocabulary. */
-    enum compute_type vector_type;
-    bool tied;
-    bool biases;
-    bool rope_factors;
+    enum compute_type end_type;    /* Type of the embedding and the vocabulary. */
+    enum compute_type vector_type; /* Type of norms and biases. */
+    bool tied;                     /* True: the embedding is also the vocabulary. */
+    bool biases;                   /* True: q, k and v have biases. */
+    bool rope_factors;             /* True: the model has rope factors. */
     const float *rope_factors_are; /* [rope_dim / 2]; NULL = random. */
     float rope_factor;             /* Linear scaling; 0 = no rope.scaling keys. */
     uint64_t seed;

@@ -1,4 +1,6 @@
-/* profile_example: a small profile of two devices and two links, for tests. */
+/* profile_example: the text of a small valid profile (profile/profile.h) with two devices on two
+ * hosts and three links, for tests and fuzz seeds of every reader of profiles. The numbers are made
+ * up, so that sums can be checked by hand. Constant: any thread may read it. */
 #ifndef TESTS_PROFILE_PROFILE_EXAMPLE_H
 #define TESTS_PROFILE_PROFILE_EXAMPLE_H
 

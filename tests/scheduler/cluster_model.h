@@ -1,6 +1,7 @@
 /* cluster_model: the policy of scheduler/cluster/cluster.h again, simple enough to check by eye:
  * requests and machines are arrays, and every sum and every choice is computed from them each time.
- */
+ * test_cluster.c gives each random event to this model and to the scheduler, and compares actions
+ * and sums, on its one thread. It is slow, and knows no times except the events' own. */
 #ifndef TESTS_SCHEDULER_CLUSTER_MODEL_H
 #define TESTS_SCHEDULER_CLUSTER_MODEL_H
 
@@ -21,9 +22,9 @@ struct model_request {
     uint32_t answer_memory;
     uint32_t prompt_tokens;
     uint32_t output_tokens;
-    bool computed;
-    bool moved;
-    uint32_t prompt;
+    bool computed;   /* True: its prompt is computed. */
+    bool moved;      /* True: its KV is on the token machine. */
+    uint32_t prompt; /* Index of its prompt machine; `token`: of its token machine. */
     uint32_t token;
     int64_t stranded_us; /* -1 = not stranded. */
     /* Too large for its prompt machine, and for its token machine, if they were mixed. */
@@ -33,7 +34,7 @@ struct model_request {
 struct model_machine {
     bool up;
     bool draining;
-    bool known;
+    bool known; /* True: the machine was up at least once, so its memory is known. */
     bool busy;
     enum pool home;
     enum pool pool;
@@ -63,11 +64,12 @@ struct model {
 };
 
 void model_open(struct model *m, const struct sched_cluster_options *options);
-/* Leaves the expected actions in m->actions. */
+/* Handles an event. Leaves the expected actions in m->actions. */
 void model_event(struct model *m, const struct sched_event *event);
 void model_configure(struct model *m, const struct sched_cluster_options *options, int64_t now_us);
 
-uint64_t model_pending(const struct model *m, uint32_t machine); /* Tokens of prompts. */
+/* Tokens of prompts that the machine has not computed yet. */
+uint64_t model_pending(const struct model *m, uint32_t machine);
 uint64_t model_memory(const struct model *m, uint32_t machine);
 uint32_t model_prompts(const struct model *m, uint32_t machine);
 uint32_t model_decodes(const struct model *m, uint32_t machine);

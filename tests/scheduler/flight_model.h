@@ -1,6 +1,7 @@
 /* flight_model: a plain table of requests of a machine with several batches in flight and several
- * paths. It gives the expected load and checks each batch. If requests have ranks, the order of
- * prompts is not checked. */
+ * paths. It gives the expected load and checks each batch of the machine-level scheduler
+ * (scheduler/machine/machine.h). test_machine_flight_random.c calls it on its one thread and
+ * updates the table itself. If requests have ranks, the order of prompts is not checked. */
 #ifndef TESTS_SCHEDULER_FLIGHT_MODEL_H
 #define TESTS_SCHEDULER_FLIGHT_MODEL_H
 
@@ -10,7 +11,7 @@
 
 #define SLOTS  48
 #define PATHS  3
-#define FLIGHT 5
+#define FLIGHT 5 /* Most batches in flight of one path. */
 
 enum kind { UNKNOWN, RESERVING, BOOKED, WAITING, RUNNING, PROMPT_ENDED, DECODING, DECODE_ENDED };
 
@@ -22,8 +23,8 @@ struct request {
     uint32_t done;      /* Tokens of the prompt that are computed. */
     uint32_t in_flight; /* Batches in flight that contain the request. */
     uint32_t blocks;    /* Blocks that the prompt or reservation asked for. */
-    uint32_t held;
-    uint32_t room; /* Room of a decode. */
+    uint32_t held;      /* Blocks that the request holds. */
+    uint32_t room;      /* Room of a decode. */
     uint64_t arrival;
     struct sched_rank rank;
     bool pinned;
@@ -34,17 +35,17 @@ struct request {
 struct path {
     struct sched_batch flying[FLIGHT]; /* Oldest first. */
     uint32_t count;
-    uint64_t batches;
+    uint64_t batches; /* Number of batches of the path so far. */
 };
 
 struct flight_model {
-    struct sched_machine *sm;
+    struct sched_machine *sm; /* The tested scheduler. */
     struct sched_machine_options options;
     struct request requests[SLOTS];
     struct path paths[PATHS];
     uint32_t blocks_total;
     uint32_t blocks_free;
-    bool ranked;
+    bool ranked; /* True: requests have ranks. */
     /* Counts of chunks taken while an earlier chunk of the same prompt was in flight, and of
      * prompts begun in the rest of a batch. */
     uint64_t chunks_behind, cut_in;
@@ -55,14 +56,15 @@ bool flight_waits(const struct request *request, uint32_t path, bool needs_block
 /* True if a prompt of the path could begin or continue with the free blocks. For requests without
  * ranks. */
 bool flight_prompt_can_run(const struct flight_model *m, uint32_t path);
-/* Return the most batches of a path that may have decodes at a time, and those in flight that have.
- */
+/* Return the most batches of a path that may contain decodes at the same time, and the number of
+ * its batches in flight that do. */
 uint32_t flight_decode_most(const struct flight_model *m);
 uint32_t flight_decode_batches(const struct path *path);
 
 /* Checks that the machine's load is that of the table. */
 void flight_check_load(const struct flight_model *m);
-/* Checks the batch against machine.h, then takes its items. */
+/* Checks the batch against the rules of machine.h, then marks its items as in flight. could_prompt:
+ * result of flight_prompt_can_run before the batch was taken. */
 void flight_take(struct flight_model *m, const struct sched_batch *batch, bool could_prompt);
 /* Checks that no decode of the path has waited too long. */
 void flight_check_turns(const struct flight_model *m, uint32_t path);

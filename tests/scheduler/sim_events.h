@@ -1,5 +1,7 @@
 /* sim_events: the messages and batch ends of a simulated cluster, in the order of time. Events of
- * equal time are returned in the order in which they were added. */
+ * equal time are returned in the order in which they were added. test_simulation.c and
+ * test_sharing.c call it on their one thread; there is one set of events per process. The test
+ * decides what an event does. */
 #ifndef TESTS_SCHEDULER_SIM_EVENTS_H
 #define TESTS_SCHEDULER_SIM_EVENTS_H
 
@@ -24,19 +26,19 @@ enum kind {
 
 struct event {
     int64_t at_us;
-    uint64_t serial;
+    uint64_t serial; /* Order of the additions; set by sim_events_add. */
     enum kind kind;
     uint32_t machine;
-    uint32_t life; /* Life of the machine that sends or receives it. */
+    uint32_t life; /* Life (number of starts) of the machine that sends or receives it. */
     uint32_t request;
     uint32_t generation;
-    uint32_t value;
+    uint32_t value; /* A number that depends on `kind`. */
 };
 
 void sim_events_reset(void);
 uint32_t sim_events_count(void);
 /* Adds an event that is due at event->at_us. */
 void sim_events_add(const struct event *event);
-struct event sim_events_next(void); /* Requires an event. */
+struct event sim_events_next(void); /* Removes the first event. Requires an event. */
 
 #endif

@@ -1,7 +1,9 @@
 /* sim_machine: one machine of a simulated cluster: the real machine-level scheduler, the real
  * policy for KV blocks (sched_memory), and what carries out their decisions: a number of free
- * blocks, and the batches in flight on the paths through the machine's stages. Virtual time; events
- * are reported through calls. */
+ * blocks, and the batches in flight on the paths through the machine's stages. test_simulation.c
+ * and test_sharing.c call it on their one thread and pass the virtual time; it reports events
+ * through calls. It is not the machine of `cleave simulate` (tools/simulate/sim_machine.h): times
+ * are simple, and every rule is checked. */
 #ifndef TESTS_SCHEDULER_SIM_MACHINE_H
 #define TESTS_SCHEDULER_SIM_MACHINE_H
 
@@ -59,10 +61,11 @@ struct sim_machine {
     struct sim_task tasks[SIM_SLOTS];
 };
 
+/* The paths of a machine. */
 struct sim_shape {
-    uint32_t paths;  /* ≤ SIM_PATHS. */
-    uint32_t flight; /* ≤ SIM_FLIGHT. */
-    uint32_t micro_batch_tokens;
+    uint32_t paths;              /* ≤ SIM_PATHS. */
+    uint32_t flight;             /* ≤ SIM_FLIGHT. */
+    uint32_t micro_batch_tokens; /* As in sched_machine_options. */
 };
 
 /* Draws a shape; half of them are one device. */

@@ -1,5 +1,6 @@
 /* sim_options: random options for the scheduler of a simulated cluster, and the prompts of its
- * requests. */
+ * requests. test_simulation.c calls it on its one thread. The functions have no state; `draw`
+ * returns a random number below its argument. */
 #ifndef TESTS_SCHEDULER_SIM_OPTIONS_H
 #define TESTS_SCHEDULER_SIM_OPTIONS_H
 

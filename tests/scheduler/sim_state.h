@@ -1,4 +1,6 @@
-/* sim_state: the machines and requests of a simulated cluster, and a dump of them for failures. */
+/* sim_state: the machines and requests of a simulated cluster as its test sees them, and a dump of
+ * them for failures. test_simulation.c and test_sharing.c own the arrays and change them, on their
+ * one thread. It decides nothing. */
 #ifndef TESTS_SCHEDULER_SIM_STATE_H
 #define TESTS_SCHEDULER_SIM_STATE_H
 
@@ -24,17 +26,17 @@ struct request {
     uint32_t yields;
     int64_t born_us;
     uint64_t number; /* Grows from request to request. */
-    uint32_t given;
-    uint32_t held;  /* 1 + the machine that held its KV; 0 = none. */
-    uint64_t since; /* Number of events when it began to wait. */
+    uint32_t given;  /* Tokens of the answer so far. */
+    uint32_t held;   /* 1 + the machine that held its KV; 0 = none. */
+    uint64_t since;  /* Number of events when it began to wait. */
 };
 
 struct machine {
     struct sim_machine sim;
-    bool up;
+    bool up; /* True: the machine is connected. */
     bool draining;
     uint32_t life; /* Grows with each start. */
-    double slow;
+    double slow;   /* Factor on the machine's times. */
     enum pool home;
     enum pool pool;
     uint64_t kv_tokens;
@@ -42,6 +44,7 @@ struct machine {
     bool link[SIM_MACHINES];
 };
 
+/* Returns the request's rank, as a gateway sends it. */
 struct sched_rank sim_rank_of(const struct request *r);
 
 /* Prints the state. machines[SIM_MACHINES], requests[SIM_REQUESTS]. */

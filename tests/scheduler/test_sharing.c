@@ -237,6 +237,8 @@ static void on_kv(const struct event *event)
 {
     struct request *r = &requests[event->request];
     sim_machine_prompt_free(&machines[event->machine].sim, event->request, event->generation);
+    if (r->wanted <= 1 && r->generation == event->generation) /* the first token was the last */
+        sim_machine_cancel(&machines[r->token_machine].sim, event->request, event->generation);
     if (!is_current(event->request, event->generation))
         return;
     r->moved = true;

@@ -41,6 +41,7 @@ static void machines_name(struct fake_cluster *c, uint32_t count, char letter, e
         m->pool = pool;
         m->local = true;
         c->machines[index].cluster = c;
+        c->machines[index].block_tokens = FAKE_BLOCK_TOKENS;
         c->machines[index].index = index;
         memcpy(c->machines[index].name, m->name, sizeof(m->name));
     }
@@ -361,7 +362,7 @@ void fake_start(struct fake_machine *m)
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = FAKE_METADATA(model_of(m)),
                      .model_hash = model_of(m) + (m->other_weights ? 1 : 0),
-                     .block_tokens = FAKE_BLOCK_TOKENS},
+                     .block_tokens = m->block_tokens},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,
         .block_count = m->cluster->kv_blocks,

@@ -1,9 +1,10 @@
 /* fake_cluster: a gateway over the loopback transport, and machines that speak the control messages
- * but compute nothing. The "model" is a hash of all tokens so far (fake_next), so an answer that
- * was resumed with a wrong prompt differs. Machines do only what the test tells them. Their
- * messages wait in an outbox until the test releases them, so messages of different machines can
- * overtake each other. The machines check what they may rely on: the order of generations, blocks,
- * and the writer flag of CANCEL. */
+ * but compute nothing, for the tests of server/gateway. All of them run in the test's one thread.
+ * The "model" is a hash of all tokens so far (fake_next), so an answer that was resumed with a
+ * wrong prompt differs. Machines do only what the test's calls say. Their messages wait in an
+ * outbox until the test releases them, so messages of different machines can overtake each other.
+ * The machines check what they may rely on: the order of generations, blocks, and the writer flag
+ * of CANCEL. There is no HTTP: tests/server/fake_gateway.h is for that side. */
 #ifndef TESTS_SERVER_FAKE_CLUSTER_H
 #define TESTS_SERVER_FAKE_CLUSTER_H
 
@@ -12,9 +13,9 @@
 #include "transport/transport.h"
 
 #define FAKE_MACHINES     8
-#define FAKE_REQUESTS     256 /* Most requests that one machine knows at a time. */
-#define FAKE_TOKENS       512 /* Most tokens of prompt and answer. */
-#define FAKE_OUTBOX       1024
+#define FAKE_REQUESTS     256  /* Most requests that one machine knows at a time. */
+#define FAKE_TOKENS       512  /* Most tokens of prompt and answer. */
+#define FAKE_OUTBOX       1024 /* Most messages in a machine's outbox. */
 #define FAKE_BLOCK_TOKENS 16
 #define FAKE_END_TOKEN    7
 #define FAKE_MODEL        42 /* model_hash of the first version. */
@@ -56,8 +57,8 @@ struct fake_outgoing {
 struct fake_machine {
     struct fake_cluster *cluster;
     uint32_t index;
-    char name[LIMIT_NAME_BYTES]; /* Of its latest process. */
-    uint32_t starts;
+    char name[LIMIT_NAME_BYTES]; /* Name of its latest process. */
+    uint32_t starts;             /* Number of processes so far. */
     char address[LIMIT_ADDRESS_BYTES];
     struct transport *transport; /* NULL = dead. */
     struct transport_peer *gateway;
@@ -72,11 +73,12 @@ struct fake_machine {
     uint32_t reserves;
     uint32_t prefills;
     uint32_t shutdowns;
-    uint8_t role; /* From the last ROLE; also home and home_serial. */
+    uint8_t role; /* Pools of the last ROLE message; also home and home_serial. */
     uint8_t home;
     uint64_t home_serial;
     bool other_weights;
-    uint64_t model; /* 0 = FAKE_MODEL. */
+    uint32_t block_tokens; /* That its hand-shake names. */
+    uint64_t model;        /* 0 = FAKE_MODEL. */
 };
 
 struct fake_cluster {
@@ -86,7 +88,7 @@ struct fake_cluster {
     struct clock clock;
     struct metrics *metrics;
     struct gateway *gateway;
-    uint32_t kv_blocks;
+    uint32_t kv_blocks; /* KV blocks of each machine. */
     uint64_t model;     /* Model of new requests; 0 = FAKE_MODEL. */
     bool links_at_once; /* A machine answers each PEER with LINK up. */
     struct fake_machine machines[FAKE_MACHINES];
@@ -105,9 +107,10 @@ void fake_start(struct fake_machine *m);
 void fake_start_all(struct fake_cluster *c); /* Starts all machines and lets them connect. */
 void fake_kill(struct fake_machine *m);
 
-/* Delivers messages until none is under way. Outboxes stay as they are. */
+/* Delivers the messages that are under way and those that they cause: eight rounds of the gateway
+ * and all machines. Outboxes stay as they are. */
 void fake_settle(struct fake_cluster *c);
-/* Like fake_settle, and empties the outboxes. */
+/* Does what fake_settle does, and sends the messages of all outboxes. */
 void fake_flush(struct fake_cluster *c);
 void fake_send_one(struct fake_machine *m); /* Sends the oldest message of the outbox, if any. */
 
@@ -148,7 +151,7 @@ struct fake_client {
     struct gateway_request *request; /* NULL = over. */
     uint32_t tokens[FAKE_TOKENS];    /* Prompt and answer. */
     uint32_t prompt_count;
-    uint32_t answered;
+    uint32_t answered; /* Tokens of the answer so far. */
     uint32_t scored_next;
     uint32_t output_max;
     bool score;

@@ -24,6 +24,9 @@ static struct gateway the_gateway;
 
 atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
+atomic_uint fake_submits_left = UINT32_MAX;
+atomic_ullong fake_seed;
+atomic_size_t fake_metrics_bytes = 6;
 atomic_bool fake_ready = true;
 atomic_uint fake_http_codes[600];
 
@@ -44,6 +47,12 @@ void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
     snprintf(out, capacity, fake_ready ? "all machines serve" : "machine token-0 is \"down\"");
 }
 
+void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
+{
+    (void)g;
+    snprintf(out, capacity, "%d of 1 machines serve", fake_ready ? 1 : 0);
+}
+
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
 {
     (void)version;
@@ -54,6 +63,10 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out)
 {
+    if (fake_submits_left == 0)
+        return ST_NO_RESOURCE;
+    fake_submits_left--;
+    fake_seed = submit->sampling.seed;
     struct gateway_request *r = calloc(1, sizeof(*r));
     CHECK(r != NULL && submit->prompt_count >= 1 && submit->prompt_count <= 65536);
     r->submit = *submit;
@@ -181,8 +194,11 @@ void metrics_http_done(struct metrics *m, unsigned code)
 char *metrics_render(const struct metrics *m, size_t *bytes_out)
 {
     (void)m;
-    *bytes_out = 6;
-    return strdup("a_b 1\n");
+    *bytes_out = fake_metrics_bytes;
+    char *page = malloc(fake_metrics_bytes);
+    CHECK(page != NULL);
+    memset(page, '\n', fake_metrics_bytes);
+    return page;
 }
 
 /* --- tokens are bytes --- */

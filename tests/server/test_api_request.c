@@ -3,7 +3,13 @@
 #include "server/api/request.h"
 #include "tests/check.h"
 
+#include <malloc.h>
+#include <stdlib.h>
 #include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+size_t __sanitizer_get_current_allocated_bytes(void); /* gcc 12 has no header for it */
+#endif
 
 static struct api_request request;
 static struct api_error error;
@@ -141,9 +147,74 @@ static void check_chat(void)
     api_request_done(&request);
 }
 
+static size_t memory_used(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    return __sanitizer_get_current_allocated_bytes();
+#else
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+#endif
+}
+
+/* Returns `head`, then `piece` as often as given, then `tail`. */
+static char *repeated(const char *head, const char *piece, size_t count, const char *tail)
+{
+    struct text text = {0};
+    text_adds(&text, head);
+    for (size_t i = 0; i < count; i++)
+        text_adds(&text, piece);
+    text_adds(&text, tail);
+    text_add(&text, "", 1);
+    CHECK(!text.broken);
+    return text.data;
+}
+
+/* F-2 of the security review: a parsed request kept the whole JSON tree, which took 70 times the
+ * memory of its body, for as long as its answer was computed. */
+static void check_json_tree_is_freed(void)
+{
+    char *body =
+        repeated("{\"prompt\": \"hi\", \"stop\": \"x\", \"unknown\": [{}", ",{}", 100000, "]}");
+    size_t before = memory_used();
+    CHECK(parse(API_COMPLETION, body));
+    size_t kept = memory_used() - before;
+    CHECKF(kept < 100000, "%zu bytes are kept", kept);
+    CHECK(strcmp(request.prompts[0].text, "hi") == 0 && strcmp(request.stops.strings[0], "x") == 0);
+    api_request_input_free(&request);
+    CHECK(request.prompts[0].text == NULL && strcmp(request.stops.strings[0], "x") == 0);
+    api_request_done(&request);
+    free(body);
+}
+
+static void check_too_many_values(const char *head, const char *piece, size_t count,
+                                  const char *tail)
+{
+    char *body = repeated(head, piece, count, tail);
+    CHECK(!parse(API_COMPLETION, body) && error.status == 400);
+    CHECKF(strstr(error.message, "too many JSON values") != NULL, "%s", error.message);
+    free(body);
+}
+
+static void check_number_of_json_values(void)
+{
+    check_too_many_values("{\"prompt\": \"hi\", \"unknown\": [1", ",1", LIMIT_JSON_VALUES, "]}");
+    check_too_many_values("{\"prompt\": \"hi\", \"unknown\": [{}", ",{}", LIMIT_JSON_CONTAINERS,
+                          "]}");
+    check_too_many_values("{\"prompt\": [1", ",1", LIMIT_JSON_VALUES, ""); /* and not even JSON */
+    /* Within strings nothing counts. */
+    char *body = repeated("{\"prompt\": \"\\\"", ",[{:\\\"", LIMIT_JSON_VALUES / 4, "\"}");
+    CHECK(parse(API_COMPLETION, body));
+    CHECK(request.prompts[0].bytes == 1 + 5 * (size_t)(LIMIT_JSON_VALUES / 4));
+    api_request_done(&request);
+    free(body);
+}
+
 int main(void)
 {
     check_bad();
+    check_json_tree_is_freed();
+    check_number_of_json_values();
     check_defaults();
     check_fields();
     check_chat();

@@ -309,6 +309,18 @@ static void test_wrong_name(void)
     fake_cluster_close(c);
 }
 
+/* The gateway would divide by a block size of 0. */
+static void test_hello_without_blocks(uint32_t block_tokens)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
+    fake_machine(c, "t0")->block_tokens = block_tokens;
+    fake_start_all(c);
+    char text[400];
+    gateway_health_text(c->gateway, text, sizeof(text));
+    CHECKF(strstr(text, "its KV layout is not possible") != NULL, "%s", text);
+    fake_cluster_close(c);
+}
+
 /* Two machines that could each serve alone, with different weights: only one of them may. */
 static void test_other_weights(void)
 {
@@ -420,6 +432,8 @@ int main(void)
     test_reconnect();
     test_back_off();
     test_wrong_name();
+    test_hello_without_blocks(0);
+    test_hello_without_blocks(LIMIT_BLOCK_TOKENS + 1);
     test_other_weights();
     return 0;
 }

@@ -1,171 +1,13 @@
 /* Goal: the bytes that API clients receive are right, and a client that disconnects is noticed at
  * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h) and plain
  * sockets as clients. */
-#include "server/http/http.h"
 #include "tests/check.h"
-#include "tests/server/fake_gateway.h"
+#include "tests/server/http_fixture.h"
 #include "transport/address.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-static struct http *http;
-static struct api_keys *keys;
-static int stop_fd;
-static uint16_t port;
-
-static void *run_loop(void *self)
-{
-    (void)self;
-    int timeout_ms = 0;
-    for (;;) {
-        struct pollfd fds[2] = {{http_fd(http), POLLIN, 0}, {stop_fd, POLLIN, 0}};
-        poll(fds, 2, timeout_ms);
-        if (fds[1].revents != 0)
-            return NULL;
-        fake_gateway_turn();
-        timeout_ms = http_turn(http);
-        if (fake_gateway_busy())
-            timeout_ms = 0;
-    }
-}
-
-/* --- a client of plain sockets --- */
-
-static int dial(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port)};
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    struct timeval limit = {.tv_sec = 10};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    return fd;
-}
-
-static void put(int fd, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t sent = send(fd, data, bytes, MSG_NOSIGNAL);
-        CHECKF(sent > 0, "send: %s", strerror(errno));
-        data += sent;
-        bytes -= (size_t)sent;
-    }
-}
-
-static void put_request(int fd, const char *method, const char *path, const char *headers,
-                        const char *body)
-{
-    static char request[1 << 20];
-    int bytes = snprintf(request, sizeof(request),
-                         "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %zu\r\n\r\n%s", method,
-                         path, headers, strlen(body), body);
-    put(fd, request, (size_t)bytes);
-}
-
-static char reply[1 << 20]; /* headers and decoded body of the last reply */
-static char *reply_body;
-static size_t reply_bytes;
-
-/* Reads one reply (Content-Length or chunked); returns its status. */
-static int get(int fd)
-{
-    static char raw[1 << 20];
-    size_t bytes = 0;
-    char *head_end = NULL;
-    while (head_end == NULL) {
-        ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
-        CHECKF(got > 0, "recv: %s after '%.*s'", strerror(errno), (int)bytes, raw);
-        bytes += (size_t)got;
-        raw[bytes] = 0;
-        head_end = strstr(raw, "\r\n\r\n");
-    }
-    size_t head = (size_t)(head_end - raw) + 4;
-    memcpy(reply, raw, head);
-    reply_body = reply + head;
-    reply_bytes = 0;
-    reply[head] = 0;
-    char *length = strcasestr(reply, "content-length:");
-    bool chunked = strcasestr(reply, "transfer-encoding: chunked") != NULL;
-    size_t at = head;
-    size_t left = length != NULL ? strtoull(length + 15, NULL, 10) : 0;
-    for (bool first = true;; first = false) {
-        if (chunked) {
-            char *line_end;
-            char *from = raw + at + (first ? 0 : 2);
-            while (bytes < at + 3 || (line_end = strstr(from, "\r\n")) == NULL) {
-                ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
-                CHECKF(got > 0, "recv chunk: %s", strerror(errno));
-                bytes += (size_t)got;
-                raw[bytes] = 0;
-            }
-            left = strtoull(from, NULL, 16);
-            at = (size_t)(line_end - raw) + 2;
-        }
-        while (bytes - at < left) {
-            ssize_t got = recv(fd, raw + bytes, sizeof(raw) - 1 - bytes, 0);
-            CHECKF(got > 0, "recv body: %s", strerror(errno));
-            bytes += (size_t)got;
-            raw[bytes] = 0;
-        }
-        memcpy(reply_body + reply_bytes, raw + at, left);
-        reply_bytes += left;
-        reply_body[reply_bytes] = 0;
-        at += left;
-        if (!chunked || left == 0)
-            break;
-    }
-    return atoi(reply + 9);
-}
-
-static int ask(const char *method, const char *path, const char *headers, const char *body)
-{
-    int fd = dial();
-    put_request(fd, method, path, headers, body);
-    int status = get(fd);
-    close(fd);
-    return status;
-}
-
-static int post(const char *path, const char *body)
-{
-    return ask("POST", path, "", body);
-}
-
-static void expect(const char *part)
-{
-    CHECKF(strstr(reply, part) != NULL, "no '%s' in:\n%s", part, reply);
-}
-
-static void expect_not(const char *part)
-{
-    CHECKF(strstr(reply, part) == NULL, "'%s' in:\n%s", part, reply);
-}
-
-static uint32_t count_of(const char *part)
-{
-    uint32_t count = 0;
-    for (const char *at = reply_body; (at = strstr(at, part)) != NULL; at += strlen(part))
-        count++;
-    return count;
-}
-
-/* Waits up to a minute for a counter of the loop's thread. */
-static void wait_for(atomic_uint *counter, unsigned value, const char *what)
-{
-    for (int i = 0; i < 60000 && *counter != value; i++)
-        usleep(1000);
-    CHECKF(*counter == value, "%s: %u, want %u", what, *counter, value);
-}
-
-/* --- the checks --- */
 
 static void check_small_endpoints(void)
 {
@@ -215,14 +57,14 @@ static void check_errors(void)
     expect("messages[0].role is 'robot'");
     /* Too large: by its Content-Length before the body, or by what comes in chunks. */
     int fd = dial();
-    const char *large =
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n";
+    const char *large = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                        "Content-Type: application/json\r\nContent-Length: 99999999\r\n\r\n";
     put(fd, large, strlen(large));
     CHECK(get(fd) == 413);
     close(fd);
     fd = dial();
-    const char *chunks =
-        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const char *chunks = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                         "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     put(fd, chunks, strlen(chunks));
     static char chunk[70000];
     int head = snprintf(chunk, sizeof(chunk), "%x\r\n", 65536);
@@ -367,22 +209,11 @@ static void check_slow_reader(void)
 #define SEER "Authorization: Bearer sk-seer-0123456789\r\n"
 #define ROOT "Authorization: Bearer sk-root-0123456789\r\n"
 
-static void keys_apply(void)
-{
-    char path[] = "/tmp/cleave-http-XXXXXX";
-    static const char text[] =
-        "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\", \"weight\": 3,"
-        " \"requests_max\": 2, \"priority_best\": -1},"
-        "{\"name\": \"seer\", \"key\": \"sk-seer-0123456789\", \"metrics\": true},"
-        "{\"name\": \"root\", \"key\": \"sk-root-0123456789\", \"admin\": true}]}";
-    struct api_key_set *set;
-    struct error error;
-    int fd = mkstemp(path);
-    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
-    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
-    unlink(path);
-    api_keys_apply(keys, set);
-}
+static const char key_file[] =
+    "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\", \"weight\": 3,"
+    " \"requests_max\": 2, \"priority_best\": -1},"
+    "{\"name\": \"seer\", \"key\": \"sk-seer-0123456789\", \"metrics\": true},"
+    "{\"name\": \"root\", \"key\": \"sk-root-0123456789\", \"admin\": true}]}";
 
 static int complete_as(const char *who, const char *body)
 {
@@ -432,7 +263,8 @@ static void check_connections(void)
 {
     /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
     int fd = dial();
-    const char *slow = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: "
+    const char *slow = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                       "Content-Type: application/json\r\nContent-Length: "
                        "16\r\n\r\n{\"prompt\":\"ehi\"}";
     for (size_t i = 0; i < strlen(slow); i++)
         put(fd, slow + i, 1);
@@ -472,33 +304,23 @@ static void check_not_ready(void)
     fake_ready = true;
 }
 
-int main(void)
+static void check_addresses(void)
 {
-    struct config config;
-    struct error error = {0};
-    memset(&config, 0, sizeof(config));
-    config.http.body_bytes_max = 100000;
-    config.http.connections_max = 1000;
     char bound[LIMIT_ADDRESS_BYTES], again[LIMIT_ADDRESS_BYTES];
-    int fd = -1, second = -1;
-    CHECKF(address_listen("127.0.0.1:0", &fd, bound, &error) == ST_OK, "%s", error.text);
-    CHECK(address_listen(bound, &second, again, &error) == ST_IO);
+    struct error error = {0};
+    int fd = -1;
+    snprintf(bound, sizeof(bound), "127.0.0.1:%u", server_port());
+    CHECK(address_listen(bound, &fd, again, &error) == ST_IO);
     CHECKF(strstr(error.text, bound) != NULL && strstr(error.text, "in use") != NULL, "%s",
            error.text);
-    CHECK(address_listen("nowhere", &second, again, &error) == ST_INVALID);
-    port = (uint16_t)atoi(strrchr(bound, ':') + 1);
-    CHECK(api_keys_open(&keys) == ST_OK);
-    struct served_model model = {.references = 1, .name = "m"}; /* its texts are fake_gateway's */
-    struct http_options options = {.config = &config,
-                                   .gateway = fake_gateway(),
-                                   .keys = keys,
-                                   .clock = &clock_system,
-                                   .model = &model,
-                                   .listen_fd = fd};
-    CHECKF(http_open(&options, &http, &error) == ST_OK, "%s", error.text);
-    stop_fd = eventfd(0, 0);
-    pthread_t loop;
-    CHECK(pthread_create(&loop, NULL, run_loop, NULL) == 0);
+    CHECK(address_listen("nowhere", &fd, again, &error) == ST_INVALID);
+}
+
+int main(void)
+{
+    server_config_default();
+    server_start((struct http_options){0});
+    check_addresses();
     check_not_ready();
     check_small_endpoints();
     check_errors();
@@ -509,23 +331,11 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
-    unsigned refused = fake_http_codes[429];
-    keys_apply(); /* the loop's thread is idle: nobody asks it anything */
+    CHECK(fake_http_codes[429] == 1);
+    keys_use(key_file);
     check_keys();
-    CHECK(refused == 1);
-    uint64_t one = 1;
-    CHECK(write(stop_fd, &one, sizeof(one)) == sizeof(one));
-    pthread_join(loop, NULL);
-    for (int i = 0; i < 10000 && http_open_requests(http) > 0; i++) { /* it may have been quick */
-        http_turn(http);
-        usleep(1000);
-    }
-    CHECK(fake_open == 0 && http_open_requests(http) == 0);
+    server_stop();
     CHECK(fake_http_codes[413] == 2);
-    http_close(http);
-    CHECK(model.references == 1);
-    api_keys_close(keys);
-    close(stop_fd);
     printf("all answers as documented; %u requests submitted\n", fake_submitted);
     return 0;
 }

@@ -413,7 +413,17 @@ static char *page_with_all(struct fleet *fleet)
     return text;
 }
 
-/* Prints the names of a sample's labels, except le. */
+/* Returns whether the page's head names the label, for all families that have it. */
+static bool label_common(const char *name, size_t bytes)
+{
+    static const char *const common[] = {"le", "model_name", "engine", "pool"};
+    for (size_t i = 0; i < sizeof(common) / sizeof(common[0]); i++)
+        if (strlen(common[i]) == bytes && strncmp(name, common[i], bytes) == 0)
+            return true;
+    return false;
+}
+
+/* Prints the names of a sample's labels, except those of label_common. */
 static void labels_print(FILE *out, const char *line)
 {
     const char *at = strchr(line, '{');
@@ -421,9 +431,10 @@ static void labels_print(FILE *out, const char *line)
     for (; at != NULL && *at != '}'; at++) {
         const char *name = at + 1;
         at = strchr(name, '=');
-        if (strncmp(name, "le=", 3) != 0)
+        if (!label_common(name, (size_t)(at - name))) {
             fprintf(out, "%s`%.*s`", before, (int)(at - name), name);
-        before = ", ";
+            before = ", ";
+        }
         at = strchr(at + 2, '"');
     }
 }
@@ -440,10 +451,11 @@ static void print_reference(FILE *out)
     char type[16];
     bool sampled = true;
     fprintf(out, "# The metrics\n\n"
-                 "Printed by `build/tests/server/test_metrics --reference`. `GET /metrics` has "
-                 "these families in this order.\n"
-                 "Histograms have the label `le` as well. [operation.md](operation.md#seeing-what-"
-                 "it-does) says who may read them.\n\n"
+                 "`GET /metrics` has these families in this order "
+                 "([who may read them](operation.md#seeing-what-it-does)).\n"
+                 "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
+                 "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
+                 "`build/tests/server/test_metrics --reference` prints this page.\n\n"
                  "| name | type | labels | meaning |\n|---|---|---|---|\n");
     char *save;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {

@@ -183,7 +183,7 @@ static void check_quarantine(void)
     struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
-    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0", 0);
 
     reserve(&bed, 1); /* no writer knows the blocks: free at once */
     token_pool_cancel(bed.pool, &name, false, bed.now_us);
@@ -205,31 +205,45 @@ static void check_quarantine(void)
 
     reserve(&bed, 1); /* … or a moment after its death */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    token_pool_writer_down(bed.pool, "p0", 0, "gone", bed.now_us);
     token_pool_leases_check(bed.pool, bed.now_us + 900000);
     CHECK(held(&bed) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 1100000);
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* its death alone fails those that wait for it */
-    token_pool_writer_up(bed.pool, "p0");
-    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    token_pool_writer_up(bed.pool, "p0", 0);
+    token_pool_writer_down(bed.pool, "p0", 0, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
           strstr(last.failed.text, "p0") != NULL);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
 
     reserve(&bed, 1); /* a process of it is gone, another one may write on: until it is, too */
-    token_pool_writer_up(bed.pool, "p0");
-    token_pool_writer_up(bed.pool, "p0");
-    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us);
+    token_pool_writer_up(bed.pool, "p0/0", 0);
+    token_pool_writer_up(bed.pool, "p0/1", 0);
+    token_pool_writer_up(bed.pool, "p01", 0);
+    token_pool_writer_down(bed.pool, "p0/0", 0, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 5000000);
     CHECK(held(&bed) == 3);
-    token_pool_writer_down(bed.pool, "p0", "gone", bed.now_us + 5000000);
+    token_pool_writer_down(bed.pool, "p0/1", 0, "gone", bed.now_us + 5000000);
     token_pool_leases_check(bed.pool, bed.now_us + 5900000);
     CHECK(held(&bed) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
+
+    reserve(&bed, 1); /* it is connected to two of our processes; one connection is made anew */
+    token_pool_writer_up(bed.pool, "p0", 1);
+    token_pool_writer_up(bed.pool, "p0", 2);
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    token_pool_writer_up(bed.pool, "p0", 1); /* before the loss of the old one is noticed */
+    token_pool_writer_down(bed.pool, "p0", 1, "gone", bed.now_us);
+    token_pool_leases_check(bed.pool, bed.now_us + 1000000000); /* the other one may still write */
+    CHECK(held(&bed) == 3);
+    token_pool_writer_down(bed.pool, "p0", 2, "gone", bed.now_us + 1000000000);
+    CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1001100000) == INT64_MAX &&
+          held(&bed) == 0);
+    token_pool_writer_down(bed.pool, "p0", 1, "gone", bed.now_us);
     bed_close(&bed);
 }
 
@@ -296,7 +310,7 @@ static void check_lease(void)
 {
     struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
-    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0", 0);
     reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
     for (int64_t second = 1; second < 599; second++)
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
@@ -304,8 +318,15 @@ static void check_lease(void)
     token_pool_leases_check(bed.pool, bed.now_us + 661000000);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_TIMED_OUT);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_leases_check(bed.pool, bed.now_us + 730000000);
+    for (int64_t second = 661; second < 90000; second++) /* it may still write, after hours */
+        token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
+    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    token_pool_writer_down(bed.pool, "p0", 0, "gone", bed.now_us + 90000000000);
+    token_pool_leases_check(bed.pool, bed.now_us + 90000900000);
+    CHECK(held(&bed) == 3);
+    token_pool_leases_check(bed.pool, bed.now_us + 90001100000);
     CHECK(held(&bed) == 0);
+    token_pool_writer_up(bed.pool, "p0", 0);
 
     reserve(&bed, 1); /* a decode has none */
     token_pool_kv_ready(
@@ -751,7 +772,7 @@ static void check_random(const struct rules *rules)
     next_id = preempted_count = pinned_count = token_messages = token_count = full_count = 0;
     row_count = 0;
     given_up_count = awaited_count = 0;
-    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0", 0);
     uint32_t full = 0;
     for (uint32_t step = 0; step < STEPS; step++) {
         random_step(&bed, step, true);

@@ -251,7 +251,7 @@ static void open_all(uint32_t preemptions_max)
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p0");
+    token_pool_writer_up(pool, "p0", 0);
 }
 
 static void close_all(void)

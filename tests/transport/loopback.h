@@ -4,7 +4,8 @@
  * the receiving transport's own transport_progress; an event that a callback causes is delivered by
  * the next call. Writes are copied at the last legal moment, just before their flush is reported,
  * so that a source that changes too early is noticed. There is no time: no heartbeats, no
- * deadlines. */
+ * deadlines. The tests of kvcache/, prompt_pool/, machine/ and server/ use it. It opens no socket and
+ * checks no keys: the tests of transport_ucx do. */
 #ifndef TESTS_TRANSPORT_LOOPBACK_H
 #define TESTS_TRANSPORT_LOOPBACK_H
 
@@ -12,7 +13,7 @@
 
 extern const struct transport_ops transport_loopback;
 
-/* hold = true: keeps back writes to `peer` and their flushes. hold = false: releases them. */
+/* Keeps back writes to `peer` and their flushes (hold = true), or releases them (hold = false). */
 void transport_loopback_hold(struct transport *t, struct transport_peer *peer, bool hold);
 
 /* Breaks the connection, as when the other process dies: both sides get peer_down (ST_UNREACHABLE)
@@ -27,7 +28,7 @@ void transport_loopback_cut(struct transport *t, struct transport_peer *peer);
  * (ST_TIMED_OUT). */
 void transport_loopback_time_out(struct transport *t, struct transport_peer *peer);
 
-/* Bytes that peers' writes have put into this transport's region. */
+/* Returns the bytes that peers' writes have put into this transport's region. */
 uint64_t transport_loopback_landed_bytes(struct transport *t);
 
 #endif

@@ -1,6 +1,7 @@
-/* message_example: random valid messages of every kind, made from the tables of message_layout.h, for
- * the tests and the fuzz target of messages. The arrays that a message points to are static, so only
- * one message is valid at a time. TOKENS messages are made by message_tokens_add instead. */
+/* message_example: random valid messages of every kind, made from the tables of message_layout.h.
+ * The tests and the fuzz target of messages use it, on one thread. The arrays that a message points
+ * to are static, so only one message is valid at a time. It does not encode or check messages;
+ * TOKENS messages are made by message_tokens_add instead. */
 #ifndef TESTS_TRANSPORT_MESSAGE_EXAMPLE_H
 #define TESTS_TRANSPORT_MESSAGE_EXAMPLE_H
 
@@ -67,7 +68,7 @@ static inline void draw_bytes(struct draws *draws, void *to, size_t bytes)
     }
 }
 
-/* Often returns an end of the range. */
+/* Returns a number of the range, often one of its two ends. */
 static inline int64_t draw_between(struct draws *draws, int64_t low, int64_t high)
 {
     uint32_t choice = draw(draws, 10);
@@ -81,7 +82,8 @@ static inline uint32_t number_at(const uint8_t *at)
     return number;
 }
 
-/* Gives the struct at `to`, which holds random bytes, values that pass the rules. */
+/* Sets the fields of the struct at `to`, which holds random bytes, to values that pass the rules of
+ * the table. */
 static inline void draw_rules(struct draws *draws, const struct message_layout *layout, uint8_t *to)
 {
     for (uint32_t i = 0; i < layout->rule_count; i++) {

@@ -1,6 +1,8 @@
-/* namespaces: lets a test leave the network, System V IPC or mounts of the computer, in a container,
- * in a chroot, and for an ordinary user where the kernel lets users make user namespaces. Nothing is
- * left behind: the kernel removes a namespace with the last process in it. */
+/* namespaces: lets a test leave the network, System V IPC or mounts of the computer, in a
+ * container, in a chroot, and for an ordinary user where the kernel lets users make user
+ * namespaces. Tests of the transport call it on their only thread, before they start others. The
+ * functions return false if the kernel refuses; errno has the reason. Nothing is left behind: the
+ * kernel removes a namespace with the last process in it. */
 #ifndef TESTS_TRANSPORT_NAMESPACES_H
 #define TESTS_TRANSPORT_NAMESPACES_H
 
@@ -12,6 +14,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+/* Writes a text to a file of /proc. */
 static inline bool namespaces_write(const char *path, const char *text)
 {
     int fd = open(path, O_WRONLY | O_CLOEXEC);

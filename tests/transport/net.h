@@ -1,5 +1,7 @@
 /* net: shared by the tests of transport_ucx: one side of a connection that records its events, and
- * waits with a deadline. A wait fails the test when its time is over. */
+ * waits with a deadline. Both sides of a pair run in the test's one thread. A wait ends as soon as
+ * its condition is true, and fails the test after 60 s. There are no machines and no messages of
+ * the protocol: a test sends any bytes. */
 #ifndef TESTS_TRANSPORT_NET_H
 #define TESTS_TRANSPORT_NET_H
 
@@ -14,14 +16,14 @@
 struct net_side {
     struct transport *t;
     struct transport_peer *peer; /* The peer that came up last, if it is still up; NULL = none. */
-    int ups, downs, flushes, failed_flushes;
-    uint64_t flushed_cookie;
-    enum status why;
+    int ups, downs, flushes, failed_flushes; /* Numbers of events so far. */
+    uint64_t flushed_cookie;                 /* Cookie of the last flush. */
+    enum status why;                         /* Why the last peer went down; `text` is its text. */
     char text[512];
     void (*on_message)(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                        size_t bytes);
     void (*on_flushed)(struct net_side *side, uint64_t cookie);
-    uint64_t messages;
+    uint64_t messages; /* Messages received so far. */
 };
 
 static inline void net_up(void *self, struct transport_peer *peer)
@@ -69,6 +71,7 @@ static inline void net_flushed(void *self, struct transport_peer *peer, uint64_t
         side->on_flushed(side, cookie);
 }
 
+/* Returns the options of a machine whose handshake agrees with every other side's. */
 static inline struct transport_options net_options(const char *name, uint64_t region_bytes)
 {
     struct transport_options options = {
@@ -88,6 +91,7 @@ static inline struct transport_options net_options(const char *name, uint64_t re
     return options;
 }
 
+/* Opens a transport over UCX with these options; fails the test on an error. */
 static inline void net_open(struct net_side *side, struct transport_options options)
 {
     struct error error = {{0}};
@@ -130,7 +134,7 @@ static inline void net_turn(struct net_side *sides, int count, int wait_ms)
             transport_progress(sides[i].t);
 }
 
-/* Only a hang takes this long. */
+/* Time after which a wait fails. Only a hang takes this long. */
 #define NET_LONG_MS 60000
 
 /* Waits until the condition is true, however slow the computer is. Only descriptors wake it, so a

@@ -1,7 +1,7 @@
-/* report: the findings of `cleave doctor`: filled by host.c, gpus.c, copies.c
- * and paths.c, judged by doctor.c, written by text.c and json.c. Numbers are 0
- * and texts empty if the host does not provide the value. One thread calls all functions. It does
- * not load a model or speak with machines. */
+/* report: what `cleave doctor` has found, as one struct. host.c, gpus.c, copies.c and paths.c fill
+ * it, doctor.c judges it (can_serve), text.c and json.c write it; doctor.c calls them all on the
+ * main thread. A number is 0 and a text is empty if the host does not provide the value. No
+ * function loads a model or talks to a machine of a cluster. */
 #ifndef TOOLS_DOCTOR_REPORT_H
 #define TOOLS_DOCTOR_REPORT_H
 
@@ -16,21 +16,23 @@
 #define DOCTOR_PATHS_MAX  2
 
 struct doctor_host {
-    char processor[96];
-    char features[128];    /* Processor features that kernels use: "avx2 fma f16c avx512f …". */
-    char compute[64];      /* The CPU backend's name for its kernels; "" = it does not start. */
-    char compute_why[160]; /* Why it does not start. */
+    char processor[96]; /* The processor's model name. */
+    char features[128]; /* Processor features that kernels use: "avx2 fma f16c avx512f …". */
+    /* The CPU backend's description of its kernels; "" = the backend does not start. */
+    char compute[64];
+    char compute_why[160]; /* Why the CPU backend does not start; "" = it starts. */
     uint32_t cores_online;
-    uint32_t cores_usable;
-    uint64_t memory_bytes;
+    uint32_t cores_usable;      /* Cores that this process may use. */
+    uint64_t memory_bytes;      /* Memory of the host. */
     uint64_t available_bytes;   /* Available to this process. */
     char huge_pages[32];        /* For private memory: "always", "madvise", "never". */
     char huge_pages_shared[32]; /* For shared segments. */
     uint64_t shmmax_bytes;      /* Largest System V segment. */
     uint64_t shmall_bytes;      /* All System V segments together. */
-    uint64_t shmmni;            /* Most System V segments; 0 = none can be made. */
-    uint64_t dev_shm_bytes;     /* 0 = no /dev/shm. */
-    uint64_t memlock_bytes;     /* UINT64_MAX = no limit. */
+    /* Largest number of System V segments; 0 = no segment can be made. */
+    uint64_t shmmni;
+    uint64_t dev_shm_bytes; /* 0 = no /dev/shm. */
+    uint64_t memlock_bytes; /* UINT64_MAX = no limit. */
 };
 
 struct doctor_gpu {
@@ -39,37 +41,41 @@ struct doctor_gpu {
     uint64_t free_bytes;
     uint64_t total_bytes;
     enum transport_way way; /* How the transport moves KV out of the GPU. */
-    char way_why[128];
+    char way_why[128];      /* Why `way` is not direct or not shared; "" = it is. */
 };
 
 struct doctor_gpus {
     uint32_t count;
     struct doctor_gpu gpus[DOCTOR_GPUS_MAX];
-    char none_why[512]; /* Why no GPU, or no further GPU, was found. */
+    /* Why no GPU, or no further GPU, was found; "" = all DOCTOR_GPUS_MAX were found. */
+    char none_why[512];
 };
 
-/* A write from the first GPU to another process's memory on this GPU or on another one; the bytes
- * are compared. */
+/* A measured write from the first GPU to the memory of another process, on the first GPU or on
+ * another GPU. The reader compares the bytes. */
 struct doctor_copy {
     char from[16], to[16]; /* E.g. "cuda:0". */
     char path[64];         /* E.g. "cuda ipc". */
-    /* Why the write does not go directly from device to device; "" = it does, or it failed. */
+    /* Why the write does not go directly from device to device; "" = it does, or the write failed.
+     */
     char note[160];
     double bandwidth_bytes_per_s;
-    double layer_us; /* Time of a layer's KV of 2048 tokens (layer_bytes), in scattered blocks. */
+    /* Time of a layer's KV of 2048 tokens (layer_bytes), written as scattered blocks. */
+    double layer_us;
     uint64_t layer_bytes;
-    char why[160]; /* Why it failed; "" = it did not. */
+    char why[160]; /* Why the write failed; "" = it did not. */
 };
 
-/* Writes between two processes of this host. */
+/* Measured writes between two processes of this host over one transport. */
 struct doctor_path {
     char transport[8]; /* "shm" or "tcp". */
     char path[64];     /* Name of the path in UCX. */
     double bandwidth_bytes_per_s;
-    /* Time of a layer's KV of a prompt (layer_bytes), until it is known to have arrived. */
+    /* Time of one layer's KV (layer_bytes), from the write until the writer knows that it has
+     * arrived. */
     double layer_us;
     uint32_t layer_bytes;
-    double latency_us; /* Time of a small write, until it is known to have arrived. */
+    double latency_us; /* Time of a small write, until the writer knows that it has arrived. */
 };
 
 struct doctor_paths {
@@ -82,24 +88,29 @@ struct doctor_report {
     struct doctor_gpus gpus;
     uint32_t copy_count;
     struct doctor_copy copies[DOCTOR_COPIES_MAX];
-    struct ucx_probe ucx;
-    char ucx_why[512]; /* Why UCX does not start; "" = it does. */
+    struct ucx_probe ucx; /* What UCX offers (transport/ucx_probe.h). */
+    char ucx_why[512];    /* Why UCX does not start; "" = it starts. */
     struct doctor_paths paths;
+    /* Why no write could be measured; "" = writes were measured, or ucx_why has the reason. */
     char paths_why[512];
     /* Why KV is sent by message over TCP, from regions in private memory; "" = it is not. */
     char region_why[256];
     bool can_serve;
-    char why_not[640];
-    double took_s;
+    char why_not[640]; /* Why the host cannot serve; "" = it can. */
+    double took_s;     /* Time of all checks. */
 };
 
+/* Fills *out from the kernel's files and the CPU backend, in this process. */
 void doctor_host_look(struct doctor_host *out);
-/* Each check runs in a process of its own, for at most timeout_ms. */
+/* Fill report->gpus, ->copies, and ->ucx and ->paths. Each check runs in a process of its own for
+ * at most timeout_ms (probe.h); a check that fails leaves its reason in the report. */
 void doctor_gpus_look(struct doctor_report *report, int timeout_ms);
-/* Requires doctor_gpus_look. */
+/* Requires that doctor_gpus_look was called. */
 void doctor_copies_look(struct doctor_report *report, int timeout_ms);
 void doctor_paths_look(struct doctor_report *report, int timeout_ms);
 
+/* Write the report as text for a person, or as JSON. doctor_json_write returns false if the JSON
+ * could not be written. */
 void doctor_text_write(const struct doctor_report *report, FILE *out);
 bool doctor_json_write(const struct doctor_report *report, FILE *out);
 

@@ -1,50 +1,56 @@
-/* partition_cluster: the devices that a layer split may use: the kinds of hosts, how many hosts of
- * each kind, their devices, and the links. Read from a JSON file (docs/partitioning.md), or taken
- * from the profile. The devices are those of a profile, which must outlive the cluster. This part
- * computes no times. */
+/* partition_cluster: the devices over which a model's layers may be split: kinds of devices, kinds
+ * of hosts, the number of hosts of each kind, and the links. It is read from a cluster file
+ * (docs/partitioning.md), from a hardware file, or taken from the profile. `cleave partition`
+ * (main.c), `cleave simulate` (sim_host.c) and `cleave plan` (splits.c) call it, each on its main
+ * thread; a cluster does not change afterwards. The devices belong to a profile, which must outlive
+ * the cluster. This part computes no times: cost.h does. */
 #ifndef TOOLS_PARTITION_CLUSTER_H
 #define TOOLS_PARTITION_CLUSTER_H
 
 #include "profile/profile.h"
 #include "tools/partition/solver/partition.h"
 
+/* A kind of device. */
 struct cluster_kind {
     const struct profile_device *device;
     uint64_t memory_bytes; /* Usable memory, from the file or else from the profile. */
 };
 
+/* A link between two stages: between two devices of a host, or between two hosts. */
 struct cluster_link {
     double bandwidth_bytes_per_s;
     double latency_us;
 };
 
 struct partition_cluster {
-    uint32_t kind_count;
+    uint32_t kind_count; /* Number of kinds of devices. */
     struct cluster_kind kinds[PARTITION_KINDS_MAX];
     uint32_t host_count; /* Number of kinds of hosts. */
     struct partition_host hosts[PARTITION_HOSTS_MAX];
+    /* Name of each kind of host. */
     char host_names[PARTITION_HOSTS_MAX][LIMIT_ADDRESS_BYTES];
-    struct cluster_link inside;
-    struct cluster_link between;
+    struct cluster_link inside;  /* Between two devices of one host. */
+    struct cluster_link between; /* Between two hosts. */
 };
 
-/* Read a cluster file, or its text. ST_INVALID, ST_TOO_LARGE, ST_IO: the error names file, position
- * in the file, value and what was wanted. */
+/* Read a cluster file, or its text. name: the file's name in errors. ST_INVALID, ST_TOO_LARGE,
+ * ST_IO: the error names file, position in the file, value and what was wanted. */
 enum status partition_cluster_load(const char *path, const struct profile *profile,
                                    struct partition_cluster *out, struct error *error);
 enum status partition_cluster_parse(const char *text, size_t bytes, const char *name,
                                     const struct profile *profile, struct partition_cluster *out,
                                     struct error *error);
 
-/* Reads a hardware file (hardware.h) as a cluster of one host: its keys "devices" and
- * "links"."inside". Other keys are ignored. */
+/* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`:
+ * its keys "devices" and "links"/"inside". Other keys are ignored. Errors as for
+ * partition_cluster_load. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 
-/* Makes a cluster of the profile's hosts. Each host gets one device of each kind. For a CPU that
- * was measured with several numbers of threads, the largest number is used, since the cores are the
- * same. */
+/* Makes a cluster of the profile's hosts. Each host gets one device of each kind. If a CPU was
+ * measured with several numbers of threads, the measurement with the largest number is used,
+ * because all of them use the same cores. */
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 

@@ -1,7 +1,8 @@
 /* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
- * (tools/partition/solver/partition.h): the time of a piece of work in each layer on each kind of
- * device, bytes and links. A piece is a micro-batch of a prompt, or a group of sequences that
- * decode. Pure. */
+ * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the
+ * bytes, and the links. A piece is a micro-batch of a prompt, or a group of sequences that decode
+ * together. `cleave partition` (main.c) and machine_split.c call it. Any thread may call: the
+ * function has no state. It does not choose a split: the partitioner does. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
@@ -9,32 +10,37 @@
 
 #define PARTITION_BLOCK_TOKENS 16 /* The default of kv/block_tokens. */
 
+/* What the machine is to compute. */
 struct partition_work {
-    bool prompt;          /* True: prompt phase. False: token phase. */
-    uint32_t micro_batch; /* Tokens of one micro-batch of a prompt. */
-    uint32_t prompt_tokens;
-    uint32_t batch;   /* Sequences of one group. */
-    uint32_t context; /* Average context of a sequence. */
-    uint64_t blocks;  /* KV blocks of the machine. */
-    uint64_t workspace_bytes;
-    uint32_t stages; /* Number of stages; 0 = the best number. */
-    bool replicas;
-    double limit_ms; /* Limit of TTFT or TBT; 0 = none. */
+    bool prompt;              /* True: prompt phase. False: token phase. */
+    uint32_t micro_batch;     /* Prompt phase: tokens of one micro-batch. */
+    uint32_t prompt_tokens;   /* Prompt phase: tokens of the prompt. */
+    uint32_t batch;           /* Token phase: sequences of one group. */
+    uint32_t context;         /* Token phase: average context of a sequence. */
+    uint64_t blocks;          /* KV blocks of the machine, of PARTITION_BLOCK_TOKENS tokens each. */
+    uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
+    uint32_t stages;          /* Number of stages; 0 = the best number. */
+    bool replicas;            /* True: a stage may have several replicas. */
+    double limit_ms;          /* Limit of TTFT (prompt phase) or TBT (token phase); 0 = none. */
 };
 
+/* The problem and the goal for the partitioner, and the arrays that the problem points to. */
 struct partition_costs {
     struct partition_problem problem; /* Points into the other fields and into the cluster. */
     struct partition_goal goal;
     struct partition_kind kinds[PARTITION_KINDS_MAX];
+    /* Time of a piece per kind of device and layer. */
     uint64_t layer_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS];
-    uint64_t layer_bytes[LIMIT_LAYERS];
-    double piece_tokens; /* Prompt tokens of a piece (the mean over all pieces), or sequences. */
-    double boundary_bytes;
+    uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights and KV of each layer. */
+    /* Tokens of a piece: the mean over a prompt's pieces, or one per sequence of the group. */
+    double piece_tokens;
+    double boundary_bytes; /* Activations of a piece between two stages. */
 };
 
-/* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later ones
- * have more context, the last one can be shorter, and only the last one is sampled. *out points
- * into itself, so it must not be moved. */
+/* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later
+ * micro-batches have more context, the last micro-batch can be shorter, and only the last one is
+ * sampled. *out points into itself and into the cluster, so *out must not be moved and the cluster
+ * must outlive it. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

@@ -1,5 +1,7 @@
 /* partition_main: the command `cleave partition`, which splits a model's layers over the devices of
- * a cluster by the times of a profile. It measures nothing and starts nothing. */
+ * a cluster by the times of a profile, and prints the split of each phase. main.c calls it on the
+ * main thread. It measures nothing and starts nothing: `cleave profile` measures, and a config with
+ * the printed stages starts the machine. */
 #ifndef TOOLS_PARTITION_MAIN_H
 #define TOOLS_PARTITION_MAIN_H
 

@@ -1,4 +1,7 @@
-/* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as a config. */
+/* partition_print: writes a plan of the partitioner as a text picture, as JSON, or as the stages of
+ * a config. `cleave partition` (main.c) and `cleave plan` (print.c, config.c) call it on the main
+ * thread; machine_split.c asks for the wanted KV blocks, on any thread. The functions have no
+ * state. They solve nothing and write no files. */
 #ifndef TOOLS_PARTITION_PRINT_H
 #define TOOLS_PARTITION_PRINT_H
 
@@ -7,7 +10,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-struct partition_result { /* Result of one phase. The pointers belong to the caller. */
+/* One phase's plan and what it was made from. The pointers belong to the caller. */
+struct partition_result {
     const struct profile *profile;
     const struct partition_cluster *cluster;
     const struct partition_work *work;
@@ -15,16 +19,17 @@ struct partition_result { /* Result of one phase. The pointers belong to the cal
     const struct partition_plan *plan;
 };
 
-/* Token phase only: the KV blocks of all sequences that are needed to keep the slowest stage or
- * link busy. */
+/* Returns the KV blocks of all sequences that must be in flight to keep the slowest stage or link
+ * busy. Requires a plan of the token phase. */
 uint64_t partition_blocks_wanted(const struct partition_result *result);
 
+/* Writes a line for each stage and each link, then the conclusions. */
 void partition_print(const struct partition_result *result, FILE *out);
 
-/* Returns a new reference; NULL = out of memory. */
+/* Returns the plan as a JSON object, a new reference for the caller; NULL = out of memory. */
 json_t *partition_json(const struct partition_result *result);
-/* Returns the value of machines/NAME/stages of a config: an entry for each device, the replicas of
- * a stage one after another. */
+/* Returns the plan as the value of the config key machines/NAME/stages, a new reference for the
+ * caller: an array with an entry for each device, the replicas of a stage one after another. */
 json_t *partition_config(const struct partition_result *result);
 
 #endif

@@ -1,5 +1,6 @@
-/* plan_main: the command `cleave plan`: how many machines of which kind a cluster needs for prompts
- * and for tokens. */
+/* plan_main: the command `cleave plan`. It finds how many machines of which kind a cluster needs
+ * for prompts and for tokens, by simulating mixes of machines. main.c calls it on the main thread;
+ * the search starts worker threads (search.h). It measures nothing and starts no machine. */
 #ifndef TOOLS_PLAN_MAIN_H
 #define TOOLS_PLAN_MAIN_H
 

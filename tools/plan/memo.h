@@ -1,8 +1,8 @@
 /* plan_memo: remembers which mixes of machines met the SLO at which rate. The results are kept in
- * memory, and each result is appended to a journal file at once, so a plan that was stopped can be
- * continued. `cleave plan` opens and closes it on one thread (main.c); its worker threads call
- * find and add (search.c). The memo changes only how long a plan takes, not the plan. It does
- * not simulate. */
+ * memory, and each result is appended to a journal file at once, so a `cleave plan` that was
+ * stopped can be continued. main.c opens and closes the memo on the main thread; the worker threads
+ * of search.c call find and add at the same time, under the memo's mutex. The memo changes only how
+ * long a plan takes, not the plan. It does not simulate. */
 #ifndef TOOLS_PLAN_MEMO_H
 #define TOOLS_PLAN_MEMO_H
 
@@ -18,13 +18,13 @@ struct plan_memo_entry {
 };
 
 struct plan_memo {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex;           /* Protects the fields below. */
     struct plan_memo_entry *entries; /* [room]: hash table; room is a power of 2. */
     uint64_t room;
-    uint64_t count;
-    uint64_t read; /* Entries that came from the journal. */
-    FILE *journal;
-    bool write_failed;
+    uint64_t count;    /* Entries in use. */
+    uint64_t read;     /* Entries that came from the journal. */
+    FILE *journal;     /* NULL = none. */
+    bool write_failed; /* True: a result could not be appended; plan_memo_close reports it. */
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
@@ -32,7 +32,7 @@ struct plan_memo {
  * Errors name file and line. A last line without its end is removed. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
-/* Closes the memo. ST_IO: the journal could not be written. */
+/* Closes the memo. path: the journal's name in errors. ST_IO: the journal could not be written. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
 /* Finds the result of a mix at a rate. False: not known. */

@@ -1,36 +1,41 @@
-/* plan_options: the command line of `cleave plan`. Texts point into the caller's arguments. */
+/* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
+ * text. main.c reads the options once on the main thread (common/options.h); setup.c turns them
+ * into the inputs of the search. Texts point into the caller's arguments. This part opens no files.
+ */
 #ifndef TOOLS_PLAN_OPTIONS_H
 #define TOOLS_PLAN_OPTIONS_H
 
 #include "common/options.h"
 
-#define PLAN_TEXTS_MAX 16
+#define PLAN_TEXTS_MAX 16 /* Most values of an option that may be repeated. */
 
 struct plan_options {
-    const char *trace; /* Exactly one of trace and lengths is set. */
-    const char *lengths;
-    bool pairs;
-    const char *table; /* Exactly one of table and profile is set. */
+    /* A trace or a synthetic workload. Exactly one of `trace` and `lengths` is set. */
+    const char *trace;
+    const char *lengths; /* A trace from whose rows lengths are drawn; arrivals are random. */
+    bool pairs;          /* True: both lengths of a request are drawn from one row. */
+    /* A file with the paper's times. Exactly one of `table` and `profile` is set. */
+    const char *table;
     const char *profile;
-    uint64_t cores;
-    const char *model;
-    struct option_texts hardware;
-    struct option_texts clusters;
-    struct option_texts fixed;
-    const char *least;
-    const char *slo; /* NULL = the SLO of the Splitwise paper. */
-    double step;
-    double rate_most;
-    uint64_t machines_most;
-    double duration;
+    uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
+    const char *model;            /* Name of the table's model. */
+    struct option_texts hardware; /* Files with kinds of machines. */
+    struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */
+    struct option_texts fixed;    /* Budgets, such as "cost=100" or "rate=50". */
+    const char *least;            /* What to minimize if the rate is fixed. */
+    const char *slo;              /* NULL = the SLO of the Splitwise paper. */
+    double step;                  /* Rates are multiples of this, in requests per second. */
+    double rate_most;             /* Highest rate to try, in requests per second. */
+    uint64_t machines_most;       /* Most machines of a plan. */
+    double duration;              /* Seconds of arrivals. */
     uint64_t seed;
-    uint64_t workers; /* 0 = one per core. */
-    bool full;
-    const char *state;
+    uint64_t workers;  /* Threads of the search; 0 = one per core. */
+    bool full;         /* True: find the boundary of every split (search.h). */
+    const char *state; /* The journal (memo.h); NULL = none. */
     bool json;
-    const char *write_config;
-    const char *html;
-    const char *plot;
+    const char *write_config; /* File for a config of the best plan; NULL = none. */
+    const char *html;         /* File for a report; NULL = none. */
+    const char *plot;         /* File for the pictures of the first budget; NULL = none. */
 };
 
 extern const struct option_table plan_options_table;

@@ -1,7 +1,8 @@
-/* plan_picture: draws the plans of one budget: how near the SLO's limits and how late requests are
- * over the rate, the best rate (or the needed machines) of every split, and the distributions of
- * TTFT, TBT and E2E at the plan's rate. Drawing simulates the plans' mixes again, at up to twelve
- * rates. */
+/* plan_picture: draws the plans of one budget, as one picture: how near the SLO's limits and how
+ * late requests are over the rate, the best rate (or the needed machines) of every split, and the
+ * distributions of TTFT, TBT and E2E at the plan's rate. main.c and html.c call it on the main
+ * thread, after the search. Drawing simulates the plans' mixes again, at up to twelve rates
+ * (try.h). It writes only the script of gnuplot: gnuplot.h runs gnuplot. */
 #ifndef TOOLS_PLAN_PICTURE_H
 #define TOOLS_PLAN_PICTURE_H
 
@@ -10,14 +11,15 @@
 
 struct plan_picture { /* The cells from `first` on that have the same budget. */
     const struct plan_search *search;
-    uint32_t first;
+    uint32_t first; /* Index of the first cell. */
 };
 
 /* Returns the index of the first cell after this picture's cells. */
 uint32_t plan_picture_end(const struct plan_picture *picture);
 /* True if no cell has a plan, so there is nothing to draw. */
 bool plan_picture_is_empty(const struct plan_picture *picture);
-/* Requires that the picture is not empty, and that *picture is not moved until it is drawn. */
+/* Returns the picture for gnuplot.h. Requires that the picture is not empty, and that *picture is
+ * not moved until the picture is drawn. */
 struct gnuplot_picture plan_picture_make(const struct plan_picture *picture);
 
 #endif

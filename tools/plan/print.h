@@ -1,5 +1,6 @@
-/* plan_print: prints plans as a table, as JSON, as an HTML report, and as the config of a cluster.
- */
+/* plan_print: the output of `cleave plan`: plans as a table, as JSON, as an HTML report, and as the
+ * config of a cluster. main.c calls it on the main thread, after the search. It does not search;
+ * only the report's pictures simulate the best mixes again. */
 #ifndef TOOLS_PLAN_PRINT_H
 #define TOOLS_PLAN_PRINT_H
 
@@ -8,17 +9,18 @@
 #include <jansson.h>
 #include <stdio.h>
 
+/* Writes the table: a row for each cell, then the layer splits. */
 void plan_print(const struct plan_search *search, FILE *out);
-/* Returns a new reference for the caller; NULL = out of memory. */
+/* Returns all cells and plans as JSON, a new reference for the caller; NULL = out of memory. */
 json_t *plan_json(const struct plan_search *search);
 
-/* Returns the cell with the best plan among the cells of the first budget. NULL: none of them has a
- * plan. */
+/* Returns the cell with the best plan among the cells of the first budget. NULL = none of these
+ * cells has a plan. */
 const struct plan_cell *plan_best_cell(const struct plan_search *search);
 
-/* Writes a config (docs/configuration.md) with the machines of the cell's plan, and with those
- * options of the simulated scheduler that a gateway has. Reads the file back to check it.
- * ST_TOO_LARGE: more machines than a gateway connects to. */
+/* Writes a config (docs/configuration.md) with the machines of the cell's plan, and with the
+ * simulated scheduler's options that a gateway has too. Reads the file back to check it.
+ * ST_TOO_LARGE: more machines than a gateway connects to. Other errors name the file. */
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,
                               const char *path, struct error *error);
 

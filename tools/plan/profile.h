@@ -1,7 +1,8 @@
-/* plan_profile: tries a mix with times from a profile (profile/profile.h). The mix is simulated
- * with the gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's
- * defaults. The SLO compares with an idle machine of the first kind of hardware. Every call works
- * on its own memory, so any thread may call. */
+/* plan_profile: simulates a mix of machines with times from a profile (profile/profile.h), with the
+ * gateway's scheduler and the machines' own schedulers (sim_run.h) and with the config's defaults.
+ * try.c calls plan_profile_run on any worker thread of a search: every call works on its own
+ * memory. setup.c and splits.c call the other functions on the main thread. It does not judge
+ * whether the SLO is met: try.c does. */
 #ifndef TOOLS_PLAN_PROFILE_H
 #define TOOLS_PLAN_PROFILE_H
 
@@ -11,17 +12,19 @@
 /* Sets *out to the config of the simulated machines: the defaults, with the policy "jsq". */
 void plan_profile_config(struct config *out);
 
-/* Finds the profile's device of a kind of hardware. ST_INVALID: the hardware's times are in a
- * table. ST_NOT_FOUND: the profile has no such device. */
+/* Finds the profile's device of a kind of hardware; *out belongs to the profile. ST_INVALID: the
+ * hardware's times are in a table. ST_NOT_FOUND: the profile has no such device. */
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error);
 
-/* Makes the curve of an idle machine: the time of a prompt alone over its tokens, and of a decode
- * step of one sequence over its context. */
+/* Fills *out with the curve of an idle machine: the time of a single prompt over its tokens, and
+ * the time of a decode step of one sequence over its context. */
 void plan_profile_curve(const struct profile *profile, const struct profile_device *device,
                         struct cost_curve *out);
 
-/* Simulates the whole trace. usage: NULL = not wanted. Refused and failed requests are counted as
+/* Simulates the whole trace; it never stops early. slo: receives the slowdowns against
+ * inputs->slo_curve. seconds_out: receives TTFT, TBT and E2E. usage: opened by the caller for all
+ * machines of the mix; NULL = not wanted. Requests that are refused or that fail are counted as
  * totals->unended. */
 enum status plan_profile_run(const struct plan_inputs *inputs, const struct plan_mix *mix,
                              double rate_per_s, struct slo *slo,

@@ -1,19 +1,22 @@
 /* plan_requests: the requests with which every mix of machines is tried, kept in memory. Arrivals
  * have an average rate of one request per second; for another rate their times are divided by that
- * rate, so that all rates use the same random draws. Made once, then constant, so threads share
- * them. */
+ * rate, so that all rates use the same random draws. setup.c makes the requests once on the main
+ * thread; after that they are constant, and any worker thread of a search reads them. It does not
+ * simulate. */
 #ifndef TOOLS_PLAN_REQUESTS_H
 #define TOOLS_PLAN_REQUESTS_H
 
 #include "tools/simulate/sim_trace.h"
 
 struct plan_requests {
-    const char *name; /* Belongs to the caller. */
-    struct sim_arrival *arrivals;
+    const char *name;             /* Name of the trace, for errors. It belongs to the caller. */
+    struct sim_arrival *arrivals; /* [count]: ascending times. */
     uint64_t count;
-    double duration_s; /* Arrivals after this time are ignored, at every rate. */
-    double rate_most;  /* At a higher rate the requests end before duration_s. */
-    uint64_t hash;     /* Hash of all requests. */
+    /* Arrivals after this time are ignored, at every rate. In seconds of the tried rate. */
+    double duration_s;
+    /* Highest usable rate: at a higher rate the requests end before duration_s. */
+    double rate_most;
+    uint64_t hash; /* Hash of all requests. */
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload) and scales them to one per second.
@@ -21,13 +24,15 @@ struct plan_requests {
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
- * the lengths of a prompt and an answer drawn independently from the rows of a trace (pairs: both
- * from one row). Draws enough requests for rate_most. */
+ * the lengths of a prompt and an answer drawn independently from the rows of a trace. pairs: both
+ * lengths come from one row. Draws enough requests for rate_most. ST_INVALID: a wrong row, or no
+ * rows. ST_NO_MEMORY. */
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_most,
                                struct error *error);
 void plan_requests_done(struct plan_requests *requests);
 
+/* Sets *out to the requests at a rate. *out points to them, so the requests must outlive it. */
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out);
 /* Returns how many requests arrive within the duration. */

@@ -1,5 +1,6 @@
 /* plan_setup: makes the inputs of plan_search from the options of `cleave plan`: hardware with its
- * times, requests, and cells. Errors name the option or file and what was wanted. */
+ * times, the SLO, requests, and cells. main.c calls it once on the main thread, before the search;
+ * the inputs do not change afterwards. It simulates nothing. */
 #ifndef TOOLS_PLAN_SETUP_H
 #define TOOLS_PLAN_SETUP_H
 
@@ -10,15 +11,18 @@
 
 struct plan_setup {
     struct plan_inputs inputs;
-    uint64_t inputs_hash;
-    /* Highest rate to try: --rate-most, or the highest rate for which a trace has enough requests.
-     */
+    uint64_t inputs_hash; /* Hash of all inputs that influence a result (memo.h). */
+    /* Highest rate to try: --rate-most, or the highest rate for which the trace has enough
+     * requests. */
     double rate_most;
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];
-    char names[PLAN_CELLS_MAX][72];
+    char names[PLAN_CELLS_MAX][72]; /* Text of cells[i].name. */
 };
 
+/* Reads the files that the options name and fills *setup, which points into itself and into the
+ * options and must not be moved. Errors name the option or file and what was wanted. Call
+ * plan_setup_done also after an error. */
 enum status plan_setup_read(const struct plan_options *options, struct plan_setup *setup,
                             struct error *error);
 void plan_setup_done(struct plan_setup *setup);

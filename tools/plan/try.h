@@ -1,7 +1,9 @@
-/* plan_try: tries one mix of machines at one rate: is the SLO met, and what are the latencies? With
- * times from a table it simulates like the Splitwise paper's simulator (splitwise.h), with times
- * from a profile like a gateway and its machines (profile.h). The inputs are constant, so any
- * number of threads may call at the same time. */
+/* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
+ * latencies are. With times from a table it simulates like the Splitwise paper's simulator
+ * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). search.c
+ * calls it on the worker threads of a search, picture.c and html.c on the main thread. The inputs
+ * are constant and every call has its own memory, so any number of threads may call at the same
+ * time. It does not choose what to try and remembers no result (memo.h does). */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -14,14 +16,15 @@
 
 #define PLAN_KINDS_MAX 16
 
+/* A kind of machine. */
 struct plan_kind {
-    const char *path; /* Path of its file; belongs to the caller. */
+    const char *path; /* Path of the hardware file; belongs to the caller. */
     struct hardware hardware;
-    /* Times of an idle machine; with several devices, of its first device alone. */
+    /* Times of an idle machine. With several devices: of its first device alone. */
     struct cost_curve curve;
     struct partition_cluster cluster;   /* Only for machines with several devices. */
     struct machine_split *prompt_split; /* NULL = the machine has one device. */
-    struct machine_split *token_split;
+    struct machine_split *token_split;  /* NULL = the machine has one device. */
 };
 
 struct plan_inputs {
@@ -30,15 +33,16 @@ struct plan_inputs {
     const char *model_name;
     /* Model of the table; NULL = the times come from the profile. */
     const struct splitwise_model *model;
-    struct profile *profile;
+    struct profile *profile; /* NULL = the times come from a table. */
     uint32_t cores; /* Cores that all machines of a profile share; 0 = each machine has its own. */
     /* Times of an idle DGX-A100 (table), or of an idle machine of the first kind (profile). */
     struct cost_curve slo_curve;
-    /* Slowdowns must be below these limits; the default is slo_limits. */
+    /* Limits of the slowdowns, exclusive; the default is slo_limits. */
     double limits[SLO_MEASURES][SLO_QUANTILES];
     struct plan_requests requests;
 };
 
+/* A number of machines of each kind. */
 struct plan_mix {
     uint32_t prompt_kind; /* Index in kinds. */
     uint32_t token_kind;
@@ -58,21 +62,23 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
     return prompts ? kind->prompt_split : kind->token_split;
 }
 
+/* What a simulation of a mix found. */
 struct plan_outcome {
-    bool met;
+    bool met; /* True: the SLO is met. */
     struct slo_result slo;
-    double worst; /* The largest of the nine slowdown / limit; < 1 = met. */
-    double ms[SLO_MEASURES][SLO_QUANTILES]; /* Quantiles of TTFT, TBT and E2E. */
+    double worst; /* The largest of the nine ratios slowdown / limit; < 1 = met. */
+    double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
     struct splitwise_totals totals;
 };
 
-/* Returns whether the mix meets the SLO. Stops as soon as the SLO is certainly missed. */
+/* Stores whether the mix meets the SLO. With times from a table, the simulation stops as soon as
+ * the SLO is certainly missed; with a profile, it runs the whole trace. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
-/* Simulates the whole trace. The verdict is that of plan_try_meets. */
+/* Simulates the whole trace. out->met equals the result of plan_try_meets. */
 enum status plan_try(const struct plan_inputs *inputs, const struct plan_mix *mix,
                      double rate_per_s, struct plan_outcome *out, struct error *error);
-/* Like plan_try, and returns all times in seconds: TTFT, TBT and E2E. */
+/* Does what plan_try does, and stores the distributions of TTFT, TBT and E2E, in seconds. */
 enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, struct plan_outcome *out,
                            struct quantiles times_out[SLO_MEASURES], struct error *error);

@@ -1,14 +1,19 @@
-/* profile_cache: the KV cache of a measured device, in the host's memory or in the device's own. */
+/* profile_cache: the memory of the KV cache of a measured device, in the host's memory or in the
+ * device's own memory. step.c calls it on its one thread, before and after measurements. The
+ * functions have no state. This part knows no block table: step.c decides which blocks a batch
+ * uses. */
 #ifndef TOOLS_PROFILE_CACHE_H
 #define TOOLS_PROFILE_CACHE_H
 
 #include "model/forward/model.h"
 
-/* Allocates zeroed memory. ST_NO_MEMORY: the error names the size. */
+/* Allocates `bytes` zeroed bytes for device `c`. *out is freed by profile_cache_free. ST_NO_MEMORY:
+ * the error names the size. */
 enum status profile_cache_take(const struct compute_ops *ops, struct compute *c, size_t bytes,
                                void **out, struct error *error);
+/* Frees memory of profile_cache_take. NULL is fine. */
 void profile_cache_free(const struct compute_ops *ops, struct compute *c, void *base);
-/* Copies block `from` to all `block_count` blocks, in every layer. */
+/* Copies block `from` to all other blocks, in every layer. ST_NO_MEMORY. */
 enum status profile_cache_fill(const struct compute_ops *ops, struct compute *c,
                                const struct model_kv *kv, uint32_t layer_count,
                                uint32_t block_count, uint32_t from, struct error *error);

@@ -1,6 +1,8 @@
 /* profile_link: measures writes between two processes, i.e. how fast KV and activations move
- * between machines. Inside this host: over the transport that UCX chooses, and over TCP. To another
- * host: a `cleave profile --serve-link` must run there. One thread. */
+ * between machines. Inside this host: over the transport that UCX chooses, and over TCP, with a
+ * child process as the other end. To another host: a `cleave profile --serve-link` must run there.
+ * profile.c calls it on the main thread of `cleave profile`, and `cleave doctor` (paths.c) in a
+ * check process. It measures no model and decides nothing. */
 #ifndef TOOLS_PROFILE_LINK_H
 #define TOOLS_PROFILE_LINK_H
 
@@ -12,23 +14,26 @@ struct profile_link_options {
     const char *host;   /* Name of this host in the profile. */
     const char *tls;    /* UCX_TLS for the link to another host; NULL = UCX chooses. */
     const uint8_t *key; /* TRANSPORT_KEY_BYTES bytes, equal at both ends; NULL = none. */
-    const char *device; /* GPU whose memory is read and written; NULL = the host's memory. */
-    bool quick;
-    double seconds; /* Time for everything that one call measures. */
+    /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
+    const char *device;
+    bool quick;     /* True: a smaller region and fewer samples. */
+    double seconds; /* Time that one call uses for its measurements. */
     profile_progress_call progress;
-    void *self;
+    void *self; /* First argument of `progress`. */
 };
 
-/* Adds this host's own links to p->links. Requires that the process has no threads yet, because it
- * forks a child for each link. */
+/* Adds the links inside this host to p->links. Requires that the process has no threads yet,
+ * because it forks a child for each link. */
 enum status profile_links_measure(struct profile *p, const struct profile_link_options *options,
                                   struct error *error);
 
-/* Adds the link to the host where profile_link_serve listens on `address`. */
+/* Adds to p->links the link to the host where profile_link_serve listens on `address`. Both ends
+ * must have equal keys. */
 enum status profile_link_measure(struct profile *p, const struct profile_link_options *options,
                                  const char *address, struct error *error);
 
-/* Prints the address to `out` and serves as the other end of links until the process is killed. */
+/* Prints the address to `out`, and serves as the other end of links until the process is killed.
+ * Returns only on an error. */
 enum status profile_link_serve(const struct profile_link_options *options, const char *address,
                                FILE *out, struct error *error);
 

@@ -1,4 +1,6 @@
-/* profile_options: the command line of `cleave profile`. Texts point into the arguments. */
+/* profile_options: the command line of `cleave profile`, as values; options.c has each option's
+ * help text. profile.c reads the options once on the main thread (common/options.h). Texts point
+ * into the caller's arguments. This part opens no files. */
 #ifndef TOOLS_PROFILE_OPTIONS_H
 #define TOOLS_PROFILE_OPTIONS_H
 
@@ -9,23 +11,24 @@
 #include <stdint.h>
 
 struct profile_options {
-    const char *model; /* NULL = the default config's model. */
-    const char *device;
+    const char *model;     /* Path of the model; NULL = the default config's model. */
+    const char *device;    /* Device to measure, as in a config. */
     const char *host_name; /* NULL = this host's name. */
+    /* Name of this host in the profile: host_name or the computer's name. */
     char host[LIMIT_ADDRESS_BYTES];
-    const char *out;
-    const char *add; /* Profile to extend; NULL = begin a new one. */
-    struct option_wholes threads;
+    const char *out;              /* File for the profile; "-" = standard output. */
+    const char *add;              /* Profile to extend; NULL = begin a new one. */
+    struct option_wholes threads; /* Numbers of threads to measure the device with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
     uint64_t beside;
     struct option_texts peers; /* Addresses of links to other hosts. */
     const char *serve_link;    /* Serve the other end of links on this address; NULL = measure. */
-    const char *key_file;
-    const char *tls;
-    double seconds; /* 0 = not given. */
-    bool quick;
-    bool no_links; /* Do not measure the links inside this host. */
-    bool no_devices;
+    const char *key_file;      /* Key for links to other hosts; NULL = none. */
+    const char *tls;           /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
+    double seconds;            /* Time of all measurements together. */
+    bool quick;                /* True: few points, measured once. */
+    bool no_links;             /* True: do not measure the links inside this host. */
+    bool no_devices;           /* True: measure links only. */
 };
 
 extern const struct option_table profile_options_table;

@@ -1,5 +1,7 @@
 /* profile_points: the points at which a device is measured, their samples, and the results:
- * medians, spreads, and grids that never decrease. Does not access any device. One thread. */
+ * medians, spreads, and grids that never decrease. plan.c chooses the points, points.c computes the
+ * results. device.c calls both on its one thread. This part does not access any device and reads no
+ * clock: device.c fills the samples. */
 #ifndef TOOLS_PROFILE_POINTS_H
 #define TOOLS_PROFILE_POINTS_H
 
@@ -8,16 +10,18 @@
 
 #define PROFILE_SAMPLES_MAX 64
 
+/* A size of a batch, and the samples of its times. */
 struct profile_point {
-    bool prompt;
-    bool checks; /* Compare a whole step at this point with the sum of its parts. */
-    uint32_t rows;
-    uint32_t context;
+    bool prompt;      /* True: a prompt. False: a decode step. */
+    bool checks;      /* Compare a whole step at this point with the sum of its parts. */
+    uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
+    uint32_t context; /* Cached tokens before it, of each sequence. */
     uint32_t sample_count;
     struct profile_step_times samples[PROFILE_SAMPLES_MAX];
 };
 
-/* The axes of the grids, and the points that are measured. Large batches with long contexts are not
+/* The points that are measured, and the axes of the grids they fill: tokens × prompt_contexts for
+ * prompts, batches × token_contexts for decode steps. Large batches with long contexts are not
  * measured, because they do not fit into memory. */
 struct profile_plan {
     uint32_t token_count, prompt_context_count, batch_count, token_context_count;
@@ -27,8 +31,10 @@ struct profile_plan {
     struct profile_point *points;
 };
 
+/* The points for a CPU, for a GPU, or few points for a trial. */
 enum profile_plan_kind { PROFILE_PLAN_CPU, PROFILE_PLAN_GPU, PROFILE_PLAN_QUICK };
-/* decode_tokens_max: cached tokens of a decode step that fit into memory. */
+/* Chooses the points. context_tokens: longest context of the model. decode_tokens_max: cached
+ * tokens of a decode step that fit into memory. ST_NO_MEMORY. */
 enum status profile_plan_open(uint32_t context_tokens, uint32_t decode_tokens_max,
                               enum profile_plan_kind kind, struct profile_plan *plan);
 void profile_plan_done(struct profile_plan *plan);
@@ -36,8 +42,9 @@ void profile_plan_done(struct profile_plan *plan);
 /* Returns roughly how long a point takes, in the same unit for all points. */
 double profile_point_weight(const struct profile_point *point);
 
-/* Computes the device's layers, curves, batch_us and checks from the undisturbed samples. Requires
- * that d->layer_count (1 = all layers are alike) and d->layers are set. */
+/* Computes the device's layers, curves, batch_us and checks from the samples that were not
+ * disturbed. Requires that d->layer_count (1 = all layers are alike) and d->layers are set.
+ * ST_NO_MEMORY. */
 enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
                                     struct profile_device *d);
 

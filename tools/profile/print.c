@@ -86,7 +86,7 @@ static void device_print(const struct profile *p, const struct profile_device *d
     table_cell(&table, "128");
     table_cell(&table, "1024");
     curve_row(&d->first, "embedding");
-    curve_row(&d->last, "norm, vocabulary, sampling");
+    curve_row(&d->last, "vocabulary, sampling");
     table_print(&table, file);
     fprintf(file, "\nEach batch besides: %.1f us. ", d->batch_us);
     disturbed_print(d, file);

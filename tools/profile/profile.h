@@ -1,6 +1,7 @@
 /* profile: the command `cleave profile`, which measures a model on this host's devices and links,
- * and writes the profile that partitioner and simulator read (profile/profile.h, docs/profile.md).
- */
+ * and writes the profile that the partitioner and the simulator read (profile/profile.h,
+ * docs/profile.md). main.c calls it on the main thread. It does not split layers and does not
+ * simulate. */
 #ifndef TOOLS_PROFILE_PROFILE_H
 #define TOOLS_PROFILE_PROFILE_H
 
@@ -8,8 +9,8 @@
 
 #include <stdio.h>
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0; 1 = a failure; 2 = wrong options.
- */
+/* argv[0] is the subcommand's name. Returns the exit status: 0 = the profile was written; 1 = a
+ * failure; 2 = wrong options. With --serve-link it serves until the process is killed. */
 int profile_main(int argc, char **argv);
 
 /* Prints a profile as tables. */

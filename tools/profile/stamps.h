@@ -1,7 +1,9 @@
-/* profile_stamps: the backend's operations, with time stamps around some of them. An operation
- * knows only its device, so the stamps are in one global variable: one device is profiled at a
- * time. A device with its own memory works from a queue and reports when it reaches a stamp. Only
- * step.c calls it, on one thread, and turns the stamps into times. */
+/* profile_stamps: the operations of a compute backend with time stamps around some of them. An
+ * operation knows only its device, so the stamps are in one global variable: one device is profiled
+ * at a time in a process. A device with its own memory works from a queue and reports when it
+ * reaches a stamp. step.c calls the functions on its one thread and turns the stamps into times;
+ * the operations run on the engine's threads. This part computes nothing of a model: each operation
+ * calls the backend's own. */
 #ifndef TOOLS_PROFILE_STAMPS_H
 #define TOOLS_PROFILE_STAMPS_H
 
@@ -14,38 +16,43 @@
 /* Matrices at the two ends of a model: the embedding and, unless tied, the vocabulary. */
 #define PROFILE_ENDS_MAX 2
 
-/* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited by
- * then, and when the later part began. Reading the waits takes some microseconds, which belong to
- * neither part. */
+/* A stamp between two parts of a batch: when the earlier part ended, how long threads had waited
+ * for a core by then (delay.h), and when the later part began. Reading the waits takes some
+ * microseconds, which belong to neither part. */
 struct profile_stamp {
     int64_t end_ns;
     double waited_us;
     int64_t begin_ns;
 };
 
+/* Indices of stamps: the stamp of layer i is PROFILE_STAMP_LAYERS + i. */
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
-/* Written by the threads of the engine and of the device while a batch runs; read by the caller
- * when the batch is done. */
+/* The timed operations, their stamps, and what was seen while the model was opened. The threads of
+ * the engine and of the device write it while a batch runs; step.c reads it when the batch is done.
+ */
 struct profile_timed {
-    const struct compute_ops *base;
-    struct compute_ops ops;
-    struct compute_steps_ops steps; /* Used if the backend has steps. */
-    uint32_t layer_count;
+    const struct compute_ops *base;                      /* The backend's own operations. */
+    struct compute_ops ops;                              /* The timed operations. */
+    struct compute_steps_ops steps;                      /* Used if the backend has steps. */
+    uint32_t layer_count;                                /* Layers of the model. */
     const struct compute_matrix *ends[PROFILE_ENDS_MAX]; /* Opened before the layers' matrices. */
-    uint64_t end_bytes[PROFILE_ENDS_MAX];
-    uint32_t end_count;
+    uint64_t end_bytes[PROFILE_ENDS_MAX];                /* Bytes of each entry of `ends`. */
+    uint32_t end_count;                                  /* Entries of `ends` so far. */
     uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
     uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
-    uint64_t kind;        /* Hash of the types and shapes of these matrices. */
+    /* Hash of the types and shapes of the matrices opened since the previous layer. */
+    uint64_t kind;
     const struct profile_delay *delay;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
-    atomic_uint stamp_count;
+    atomic_uint stamp_count;                    /* Number of stamps so far in this batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
-    bool waits;           /* True: the backend that only waits (compute_wait). */
-    bool device;          /* True: stamps inside a batch are marks that the device reports. */
-    bool unwatched;       /* True: set no stamps, so that a GPU may record the step. */
+    bool waits; /* True: the backend that only waits (compute_wait). */
+    /* True: the device has its own memory; stamps inside a batch are marks that it reports. */
+    bool device;
+    /* True: set no stamps inside a batch, so that a GPU may record the step. */
+    bool unwatched;
     uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
 };
 

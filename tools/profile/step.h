@@ -1,8 +1,8 @@
 /* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with
- * its own thread and the same sampling), and time stamps that show how long each part of a batch
- * takes. One device at a time in a process. Called by device.c, which interprets the times, and by
- * beside.c, which keeps the host busy; one thread calls. It chooses no sizes, repeats no
- * measurement and drops no sample. */
+ * the engine's thread and its sampling), and the time of each part of a batch. A process has at
+ * most one profile_step at a time (stamps.h). device.c calls it on the main thread of `cleave
+ * profile` and interprets the times; beside.c calls it in the processes that keep the host busy. It
+ * chooses no sizes, repeats no measurement and drops no sample. */
 #ifndef TOOLS_PROFILE_STEP_H
 #define TOOLS_PROFILE_STEP_H
 
@@ -17,14 +17,14 @@
 
 struct profile_step_options {
     const struct model_file *file; /* Used only while the device is opened. */
-    const char *device;            /* As in a config. */
+    const char *device;            /* Device as in a config. */
     uint32_t threads;
-    uint32_t rows_max;
-    uint32_t sequences_max;
+    uint32_t rows_max;          /* Most tokens of one batch. */
+    uint32_t sequences_max;     /* Most sequences of one decode step. */
     uint32_t prompt_tokens_max; /* Longest prompt with its cached context. */
     /* Most tokens of all sequences of a decode step, with the new ones. */
     uint32_t decode_tokens_max;
-    /* Reports the number of loaded layers; NULL = none. */
+    /* Reports the number of loaded layers while the device is opened; NULL = none. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
     void *self;
 };
@@ -35,7 +35,7 @@ struct profile_step_weights {
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
     uint64_t embedding_bytes;
     uint64_t vocabulary_bytes;
-    bool tied;
+    bool tied; /* True: the embedding is also the vocabulary. */
 };
 
 /* Time of a part of a batch. With one thread, `us` excludes the time that it waited for a core. */
@@ -59,24 +59,30 @@ struct profile_step_times {
 
 struct profile_step;
 
+/* Opens the device, loads the model and fills the KV cache. ST_NO_MEMORY: the error names what did
+ * not fit. Other errors are those of the model and the device. */
 enum status profile_step_open(const struct profile_step_options *options, struct profile_step **out,
                               struct error *error);
 void profile_step_close(struct profile_step *s); /* NULL is fine */
 
+/* Return the model's shape, the sizes of its parts, and the backend's description of the device.
+ * The pointers are valid until the step is closed. */
 const struct model_hyper *profile_step_hyper(const struct profile_step *s);
 const struct profile_step_weights *profile_step_weights(const struct profile_step *s);
 const char *profile_step_describe(const struct profile_step *s);
-/* f16 on a GPU, else i16. */
+/* Returns the type of the cached K and V: f16 on a GPU, else i16. */
 enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s);
 /* Returns the size of the host's memory, or of the device's own. */
 uint64_t profile_step_memory_bytes(const struct profile_step *s);
-/* Returns the device's error. After an error all measurements are worthless. */
+/* Returns the device's error, or ST_OK. After an error all measurements are worthless. */
 enum status profile_step_check(const struct profile_step *s, struct error *error);
 
-/* Computes `tokens` tokens of one prompt after `context` cached ones; the last row is sampled. */
+/* Computes `tokens` tokens of one prompt after `context` cached tokens; the last row is sampled.
+ * Requires that both are within the options. */
 void profile_step_prompt(struct profile_step *s, uint32_t tokens, uint32_t context,
                          struct profile_step_times *out);
-/* Generates one token for each of `batch` sequences with `context` cached tokens. */
+/* Generates one token for each of `batch` sequences with `context` cached tokens each. Requires
+ * that both are within the options. */
 void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context,
                         struct profile_step_times *out);
 

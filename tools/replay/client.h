@@ -27,31 +27,32 @@ enum replay_failure {
     REPLAY_CUT,         /* The connection ended before [DONE]. */
     REPLAY_NO_TOKENS,   /* [DONE] without a token. */
     REPLAY_TIMED_OUT,
-    REPLAY_INTERRUPTED, /* Stopped by the user of the replay, not by the server. */
+    REPLAY_INTERRUPTED, /* The user stopped the replay (replay_client_interrupt). */
     REPLAY_FAILURE_COUNT,
 };
 
 /* Returns a few words, such as "timed out". */
 const char *replay_failure_name(enum replay_failure failure);
 
+/* What one request did. */
 struct replay_result {
     uint64_t id;      /* Id of the trace's row. */
     uint64_t line;    /* Line of the trace's row. */
     int64_t after_us; /* Due time, from the beginning of the replay. */
     int64_t due_us;   /* All times are those of clock_system. */
     int64_t sent_us;
-    int64_t first_token_us; /* 0 = no token. */
-    int64_t last_token_us;
+    int64_t first_token_us; /* Arrival of the first event with a token; 0 = no token. */
+    int64_t last_token_us;  /* Arrival of the last event with a token. */
     int64_t end_us;
     uint32_t wanted_prompt_tokens;
     uint32_t wanted_completion_tokens;
     uint32_t prompt_tokens; /* From the server's usage. */
     uint32_t completion_tokens;
     uint32_t token_events; /* Events with tokens; one event can have several tokens. */
-    int64_t gap_us_max;
+    int64_t gap_us_max;    /* Longest gap between two token events. */
     bool has_usage;
     enum replay_failure failure;
-    int http_status;
+    int http_status;                    /* Status of the answer; 0 = none. */
     char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
 };
 
@@ -74,8 +75,9 @@ enum status replay_client_open(const struct replay_client_options *options,
 /* Drops open requests without a call of on_result. NULL is fine. */
 void replay_client_close(struct replay_client *client);
 
-/* Sends a GET (body NULL) or a POST of JSON and waits for the answer, up to ten seconds. The caller
- * frees the answer. Errors name the URL. ST_NOT_FOUND: HTTP 404 or 405. */
+/* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
+ * seconds. The caller frees the answer. Errors name the URL. ST_NOT_FOUND: HTTP 404 or 405. ST_IO:
+ * any other HTTP error. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 

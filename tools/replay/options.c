@@ -1,7 +1,11 @@
 /* replay_options: the table of options, and the checks between options. */
 #include "tools/replay/options.h"
 
+#include "common/secret.h"
+
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FIELD(member) offsetof(struct replay_options, member)
 
@@ -20,7 +24,10 @@ static const struct option_entry entries[] = {
     {"model", "NAME", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL,
      "the model's name (default: the first that the server lists)"},
     {"api-key", "KEY", OPTION_TEXT, FIELD(api_key), 0, 0, {NULL}, NULL,
-     "key sent as a bearer token (default: the environment's OPENAI_API_KEY)"},
+     "key sent as a bearer token (default: the environment's OPENAI_API_KEY); other users may see it in the list of "
+     "processes for a moment: prefer --api-key-file"},
+    {"api-key-file", "FILE", OPTION_TEXT, FIELD(api_key_file), 0, 0, {NULL}, NULL,
+     "file that has the key, which only its owner may read"},
     {"start", "S", OPTION_REAL, FIELD(start_s), 0, 1e9, {NULL}, NULL,
      "skip the first S seconds of the trace"},
     {"duration", "S", OPTION_REAL, FIELD(duration_s), 0, 1e9, {NULL}, NULL,
@@ -64,11 +71,52 @@ static const struct option_entry entries[] = {
 };
 /* clang-format on */
 
+/* Copies the key of the command line and overwrites it there, so that the list of processes does
+ * not show it any more. */
+static enum status key_take(struct replay_options *options, struct error *error)
+{
+    char *given = (char *)options->api_key; /* A text of argv, which is writable. */
+    size_t bytes = strlen(given);
+    if (bytes >= sizeof(options->key))
+        return error_set(error, ST_USAGE, "--api-key: %zu bytes: want less than %zu", bytes,
+                         sizeof(options->key));
+    memcpy(options->key, given, bytes + 1);
+    memset(given, 'x', bytes);
+    options->api_key = options->key;
+    return ST_OK;
+}
+
+static enum status key_read(struct replay_options *options, struct error *error)
+{
+    char *text;
+    size_t bytes;
+    enum status status =
+        secret_file_read(options->api_key_file, sizeof(options->key) - 1, &text, &bytes, error);
+    if (status != ST_OK)
+        return status;
+    snprintf(options->key, sizeof(options->key), "%.*s", (int)strcspn(text, " \t\r\n"), text);
+    secret_wipe(text, bytes);
+    free(text);
+    if (options->key[0] == 0)
+        return error_set(error, ST_INVALID, "%s: no key in the first line", options->api_key_file);
+    options->api_key = options->key;
+    return ST_OK;
+}
+
 static enum status check(void *out, struct error *error)
 {
     struct replay_options *options = out;
-    if (options->api_key == NULL)
+    enum status status = ST_OK;
+    if (options->api_key != NULL && options->api_key_file != NULL)
+        return error_set(error, ST_USAGE, "--api-key and --api-key-file: want one of them");
+    if (options->api_key != NULL)
+        status = key_take(options, error);
+    else if (options->api_key_file != NULL)
+        status = key_read(options, error);
+    else
         options->api_key = getenv("OPENAI_API_KEY");
+    if (status != ST_OK)
+        return status;
     if (options->api == REPLAY_API_CHAT && options->prompt == REPLAY_PROMPT_IDS)
         return error_set(error, ST_USAGE, "--prompt ids: --api chat takes text only");
     if (options->id_low > options->id_high)

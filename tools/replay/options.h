@@ -1,4 +1,6 @@
-/* replay_options: the command line of `cleave replay`. */
+/* replay_options: the command line of `cleave replay`, as values; options.c has each option's help
+ * text. replay.c reads the options once on the main thread (common/options.h). This part opens no
+ * files. */
 #ifndef TOOLS_REPLAY_OPTIONS_H
 #define TOOLS_REPLAY_OPTIONS_H
 
@@ -11,24 +13,26 @@
 
 /* Texts point into argv or are literals; NULL = not given. */
 struct replay_options {
-    const char *trace;
-    const char *url;
-    const char *model;
-    const char *api_key;
-    const char *out;
-    const char *compare;
-    const char *slo_reference;
-    double start_s;
-    double duration_s; /* 0 = to the end. */
-    double rate_scale;
-    double length_scale;
-    double timeout_s;
-    double slo_ttft_ms;
+    const char *trace;         /* File or synthetic workload (trace.h). */
+    const char *url;           /* Base URL of the server, without /v1. */
+    const char *model;         /* NULL = the first model that the server lists. */
+    const char *api_key;       /* NULL = none. */
+    const char *api_key_file;  /* File that has the key; NULL = none. */
+    char key[8192];            /* Copy of the key, to which api_key points. */
+    const char *out;           /* File for a CSV row per request. */
+    const char *compare;       /* File with predicted times (times.h). */
+    const char *slo_reference; /* File with the times of requests without contention. */
+    double start_s;            /* Skipped time of the trace. */
+    double duration_s;         /* Time of the trace that is replayed; 0 = to the end. */
+    double rate_scale;         /* 2 = twice as fast as the trace. */
+    double length_scale;       /* Factor on the lengths of prompts and answers. */
+    double timeout_s;          /* Most seconds of a request. */
+    double slo_ttft_ms;        /* Limits for goodput, of TTFT, TBT and E2E; 0 = none. */
     double slo_tbt_ms;
     double slo_e2e_ms;
-    uint64_t requests;    /* 0 = all. */
-    uint64_t max_context; /* 0 = what the server reports. */
-    uint64_t id_low;
+    uint64_t requests;    /* Most requests; 0 = all. */
+    uint64_t max_context; /* Most tokens of prompt and answer; 0 = what the server reports. */
+    uint64_t id_low;      /* Smallest token id of a prompt; id_high is the largest. */
     uint64_t id_high;
     uint64_t seed;
     enum trace_format format;

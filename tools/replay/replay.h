@@ -3,16 +3,16 @@
  * answers are late. Latencies count from the time when a request was due, so a slow sender or
  * server cannot hide its delay.
  *
- * One thread: reads the trace row by row (tools/trace/trace.h), finds out what the server accepts
- * (replay_server), makes a prompt of exactly the wanted length (replay_prompt), sends and reads
- * (replay_client, replay_sse), collects the results (replay_report) and compares them
- * (replay_times). */
+ * main.c calls it on the main thread, which does everything: it reads the trace row by row
+ * (tools/trace/trace.h), finds out what the server accepts (server.h), makes a prompt of exactly
+ * the wanted length (prompt.h), sends and reads (client.h, sse.h), collects the results (report.h)
+ * and compares them (times.h). It does not start a server and never sends a request again. */
 #ifndef TOOLS_REPLAY_REPLAY_H
 #define TOOLS_REPLAY_REPLAY_H
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 = every request got what the trace
  * asks for; 1 = some did not, or a bad trace, no server, or a file that could not be written; 2 =
- * wrong options; 130 = interrupted by Ctrl-C. */
+ * wrong options; 130 = interrupted by SIGINT (Ctrl-C) or SIGTERM. */
 int replay_main(int argc, char **argv);
 
 #endif

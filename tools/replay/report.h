@@ -1,6 +1,7 @@
 /* replay_report: collects the results of a replay. As each request ends, it writes a row of JSON
  * and of CSV, so only the latencies are kept. At the end it writes percentiles, rates and failures
- * by kind, as text and as JSON. Not thread-safe.
+ * by kind, as text and as JSON. `cleave replay` (replay.c) and bench-streams call it, on one
+ * thread. It sends nothing and reads no clock: the client (client.h) has recorded the times.
  *
  * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
  * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
@@ -22,7 +23,7 @@ struct replay_report_options {
     const char *trace;
     const char *url;
     const char *model;
-    const char *prompts; /* Kind of the prompts, from replay_server_describe. */
+    const char *prompts; /* Kind of the prompts, such as "token ids" (replay_server_describe). */
     double start_s;
     double duration_s; /* 0 = to the end of the trace. */
     double rate_scale;
@@ -44,23 +45,24 @@ enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_L
 struct replay_totals {
     uint64_t sent;
     uint64_t done;
-    uint64_t failed; /* Without interrupted requests. */
+    uint64_t failed; /* Failed requests, without the interrupted ones. */
     uint64_t interrupted;
-    uint64_t wrong_counts; /* Requests that are done but have other token counts than wanted. */
-    uint64_t without_usage;
-    uint64_t in_slo;
+    uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
+    uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
+    uint64_t in_slo;        /* Requests that are done and within all three limits. */
     uint64_t prompt_tokens; /* Sums over the requests that are done. */
     uint64_t completion_tokens;
-    uint64_t by_failure[REPLAY_FAILURE_COUNT];
+    uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Number of requests per enum replay_failure. */
 };
 
 struct replay_report;
 
-/* Begins the JSON and the CSV, if wanted. */
+/* Begins the JSON and the CSV, if wanted. ST_NO_MEMORY. */
 enum status replay_report_open(const struct replay_report_options *options,
                                struct replay_report **report_out);
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
 
+/* Add the result of a request that has ended, and one gap between two token events. */
 void replay_report_result(struct replay_report *report, const struct replay_result *result);
 void replay_report_gap(struct replay_report *report, int64_t gap_us);
 
@@ -73,8 +75,8 @@ struct replay_end {
     const char *first_skipped; /* Why the first row was skipped. */
 };
 
-/* Writes the text to `out` and ends the JSON. Call once. ST_IO: JSON or CSV could not be written.
- */
+/* Writes the text to `out` and ends the JSON. Call it once. ST_IO: JSON or CSV could not be
+ * written. */
 enum status replay_report_finish(struct replay_report *report, const struct replay_end *end,
                                  FILE *out);
 

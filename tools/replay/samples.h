@@ -1,6 +1,7 @@
 /* replay_samples: values of one kind (milliseconds or slowdowns) and their percentiles. Up to a
  * million values are kept; after that they are counted in buckets (quantiles.h, 0.2 % wide), so
- * memory is limited. */
+ * memory is limited. report.c and times.c own one struct per kind of value and call it on one
+ * thread. It does not know what a value means. A struct of zeros is empty. */
 #ifndef TOOLS_REPLAY_SAMPLES_H
 #define TOOLS_REPLAY_SAMPLES_H
 
@@ -12,23 +13,27 @@
 #define REPLAY_SAMPLES_KEPT (1u << 20)
 
 struct replay_samples {
-    double *ms;             /* NULL before the first value, and when `many` is used. */
-    struct quantiles *many; /* Buckets after the first million values; NULL before. */
+    /* [count]: the values, in milliseconds or as slowdowns. NULL before the first value, and when
+     * `many` is used. */
+    double *ms;
+    /* Buckets with all values, used after the first million values; NULL before that. */
+    struct quantiles *many;
     uint64_t capacity;
     uint64_t count;
     double sum;
     double max;
 };
 
-/* All 0 if count is 0. */
+/* All fields are 0 if there are no values. */
 struct replay_percentiles {
     uint64_t count;
     double mean, p50, p90, p99, max;
 };
 
+/* Frees the memory; the struct is empty again. */
 void replay_samples_done(struct replay_samples *samples);
 
-/* ST_NO_MEMORY: the value is lost. */
+/* Adds a value. ST_NO_MEMORY: the value is lost. */
 enum status replay_samples_add(struct replay_samples *samples, double ms);
 
 /* Returns the percentiles so far; sorts the values. */

@@ -1,7 +1,8 @@
 /* replay_times: TTFT, TBT and E2E of requests in another run, from a CSV of `cleave simulate --out`
  * or `cleave replay --out`, or from their --json. They are compared with the measured times: as the
  * error of a prediction, or as slowdowns against a run without contention. Requests are joined by
- * their ids. One thread. */
+ * their ids. replay.c opens it and report.c adds the measured times, on the main thread of `cleave
+ * replay`. It measures nothing. */
 #ifndef TOOLS_REPLAY_TIMES_H
 #define TOOLS_REPLAY_TIMES_H
 
@@ -19,8 +20,8 @@ struct replay_times;
 
 /* Reads the file. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s; with a column
  * outcome, rows that are not "done" are skipped. A file that begins with "{" is a summary with
- * percentiles only, without requests to join; `whole` refuses it. The error names file, line and
- * column. */
+ * percentiles only, without requests to join. whole: true refuses a summary. The error names file,
+ * line and column. */
 enum status replay_times_open(const char *path, bool whole, struct replay_times **times_out,
                               struct error *error);
 void replay_times_close(struct replay_times *times); /* NULL is fine. */
@@ -30,11 +31,13 @@ void replay_times_close(struct replay_times *times); /* NULL is fine. */
 enum status replay_times_add(struct replay_times *times, uint64_t id, const double *ms,
                              bool has_tbt);
 
-/* Write P50, P90 and P99 as measured and as predicted, with the error. */
+/* Write P50, P90 and P99 as measured and as predicted, with the error: as text, or as a new JSON
+ * value for the caller. */
 void replay_times_print_errors(struct replay_times *times, FILE *out);
 json_t *replay_times_json_errors(struct replay_times *times);
 
-/* Write the slowdowns against the other run, with their limits (tools/report/slo.h). */
+/* Write the slowdowns against the other run, with their limits (tools/report/slo.h): as text, or as
+ * a new JSON value for the caller. */
 void replay_times_print_slowdowns(struct replay_times *times, FILE *out);
 json_t *replay_times_json_slowdowns(struct replay_times *times);
 

@@ -1,9 +1,11 @@
-/* cost_table: how long an iteration takes according to the measurements of Splitwise's authors. A
- * curve belongs to one (model, hardware, tensor parallelism). Its points are the medians of the
- * prompt and token times over the number of tokens in a batch; the time between and beyond the
- * points is interpolated linearly. The length of the context has no influence. Formula: README of
- * the reference results, "Time"; the results agree with the reference except for the last bit. A
- * curve is read once and then constant, so any thread may use it. */
+/* cost_table: how long an iteration takes according to the measurements of Splitwise's authors
+ * (perf_model.csv). A curve belongs to one (model, hardware, tensor parallelism). Its points are
+ * the medians of the prompt and token times over the number of tokens in a batch; the time between
+ * and beyond the points is interpolated linearly. The length of the context has no influence.
+ * Formula: README of the reference results, "Time"; the results agree with the reference except for
+ * the last bit. `cleave simulate` and `cleave plan` read a curve once on the main thread; after
+ * that it is constant, and any thread may use it. Times of a profile come from profile/profile.h
+ * instead. */
 #ifndef TOOLS_REPORT_COST_TABLE_H
 #define TOOLS_REPORT_COST_TABLE_H
 
@@ -16,14 +18,15 @@
 struct cost_curve {
     uint32_t count;
     double tokens[COST_TABLE_POINTS]; /* Tokens of a batch, ascending. */
+    /* Time of a batch of prompts, and of an iteration of decodes, with tokens[i] tokens. */
     double prompt_s[COST_TABLE_POINTS];
     double token_s[COST_TABLE_POINTS];
 };
 
 /* Reads a CSV file with the columns model, hardware, tensor_parallel, prompt_size, batch_size,
- * prompt_time and token_time (both in milliseconds), and uses the rows with this model, hardware
- * and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
- * COST_TABLE_POINTS. Errors name file and line. */
+ * prompt_time and token_time (both times in milliseconds), and uses the rows with this model,
+ * hardware and tensor parallelism. ST_NOT_FOUND: the rows give fewer than two points, or more than
+ * COST_TABLE_POINTS. ST_TOO_LARGE: more than 4096 such rows. Errors name file and line. */
 enum status cost_table_read(const char *path, const char *model, const char *hardware,
                             uint32_t tensor_parallel, struct cost_curve *out, struct error *error);
 

@@ -1,5 +1,7 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
- * names in the first line. Quoting is not supported: a field ends at a comma. One thread. */
+ * names in the first line. Quoting is not supported: a field ends at a comma. cost_table.c, the
+ * reference results and `cleave replay` (times.c) call it, on one thread. It does not read traces:
+ * tools/trace/ has its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
 
@@ -15,12 +17,12 @@
 struct csv {
     FILE *file;
     char path[1024];
-    uint64_t line; /* Number of the row that was read last, from 1. */
-    char *text;    /* The row that was read last, cut into fields. */
-    size_t room;
-    uint32_t column_count;
-    uint32_t field_count; /* Fields of the row that was read last. */
-    char *header;
+    uint64_t line;         /* Number of the row that was read last, from 1. */
+    char *text;            /* The row that was read last, cut into fields. */
+    size_t room;           /* Size of `text` in bytes. */
+    uint32_t column_count; /* Columns of the header. */
+    uint32_t field_count;  /* Fields of the row that was read last. */
+    char *header;          /* The first line, cut into `names`. */
     const char *names[CSV_COLUMNS_MAX];
     char *fields[CSV_COLUMNS_MAX];
 };

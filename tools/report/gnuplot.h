@@ -1,6 +1,8 @@
 /* gnuplot: draws pictures with the program gnuplot, which reads a script from a pipe. A picture
- * goes to a file, or is returned as SVG text for a report. Errors do not name the option of the
- * command line; the caller adds its name. */
+ * goes to a file, or is returned as SVG text for a report. `cleave trace`, `simulate` and `plan`
+ * call it on the main thread; a call blocks until gnuplot has ended, and ignores SIGPIPE for that
+ * time. The caller writes the script. Errors do not name the option of the command line; the caller
+ * adds its name. */
 #ifndef TOOLS_REPORT_GNUPLOT_H
 #define TOOLS_REPORT_GNUPLOT_H
 
@@ -12,10 +14,10 @@
 struct gnuplot_picture {
     uint32_t width; /* Pixels. */
     uint32_t height;
-    /* Writes the script. A status other than ST_OK is returned as the picture's error. Put data
-     * into named blocks, because gnuplot reads inline data only once. */
+    /* Writes the script, with `self` below. A status other than ST_OK is returned as the picture's
+     * error. Put data into named blocks, because gnuplot reads inline data only once. */
     enum status (*draw)(const void *self, FILE *script, struct error *error);
-    const void *self;
+    const void *self; /* First argument of `draw`. */
 };
 
 /* ST_UNSUPPORTED: the name does not end in .svg or .png. */

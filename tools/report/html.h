@@ -1,16 +1,19 @@
 /* html: the parts of a report that is one HTML file without references to other files. The caller
- * writes them in order: html_begin, headings with text and pictures, html_data. */
+ * writes them in order: html_open, html_begin, headings with text and pictures, html_data,
+ * html_close. `cleave simulate` (simulate_html.c) and `cleave plan` (html.c) call it on the main
+ * thread. The functions have no state. They do not know what a report is about. */
 #ifndef TOOLS_REPORT_HTML_H
 #define TOOLS_REPORT_HTML_H
 
 #include "tools/report/gnuplot.h"
 
-/* Opens the file of the option --html. ST_IO: it cannot be written. */
+/* Opens the file of the option --html; html_close closes it. ST_IO: the file cannot be written. */
 enum status html_open(const char *path, FILE **out, struct error *error);
 /* Closes the file. If `status` is not ST_OK, returns it with the file's name added to the error;
  * otherwise ST_OK, or ST_IO if something could not be written. */
 enum status html_close(FILE *out, const char *path, enum status status, struct error *error);
 
+/* Writes the text with the characters of HTML replaced. */
 void html_escaped(const char *text, FILE *out);
 /* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
  * argv[0] is the subcommand. */

@@ -1,5 +1,7 @@
 /* quantiles: quantiles of any number of values in constant memory. Values are counted in buckets
- * that are 0.2 % wide. One owner. */
+ * that are 0.2 % wide. Reports and simulations of `cleave simulate`, `plan` and `replay` embed the
+ * struct; it is used by one thread at a time. For exact quantiles of few values, samples.h of
+ * `cleave replay` keeps the values. */
 #ifndef TOOLS_REPORT_QUANTILES_H
 #define TOOLS_REPORT_QUANTILES_H
 
@@ -10,14 +12,16 @@
 struct quantiles { /* All 0 = no values. */
     uint64_t count;
     double sum;
-    double most;
+    double most; /* Largest value. */
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 
 /* Requires value ≥ 0. Values below 1e-6 and NaN count as 0. */
 void quantiles_add(struct quantiles *values, double value);
-/* Returns the value below which a share q of all values lies, exact to 0.2 %; 0 = no values. */
+/* Returns the value below which a share q (0 to 1) of all values lies, exact to 0.2 %; 0 = no
+ * values. */
 double quantiles_at(const struct quantiles *values, double q);
+/* Returns the exact mean; 0 = no values. */
 double quantiles_mean(const struct quantiles *values);
 
 #endif

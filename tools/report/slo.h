@@ -1,6 +1,9 @@
 /* slo: the nine limits of the Splitwise paper (table VI): how many times slower requests are than
- * on an idle DGX-A100, at P50, P90 and P99 of TTFT, TBT and E2E. Formulas: README of the reference
- * results. One owner. */
+ * on an idle machine, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is a
+ * DGX-A100; the caller gives its curve. Formulas: README of the reference results. sim_report.c,
+ * reference.c and `cleave plan` (try.c) add the requests of a simulation; each simulation has its
+ * own struct, used by one thread at a time. Limits in milliseconds are not here: `cleave replay`
+ * has its own (report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 
@@ -13,22 +16,25 @@ enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 
 #define SLO_QUANTILES 3 /* P50, P90 and P99. */
 
-/* All 0 at first, except the reference. */
+/* The slowdowns of the requests so far. All fields are 0 at first, except the reference. */
 struct slo {
-    /* The model's curve on a DGX-A100; NULL = nothing is counted. */
+    /* Curve of the idle machine; belongs to the caller. NULL = nothing is counted. */
     const struct cost_curve *reference;
-    struct quantiles slower[SLO_MEASURES];
+    struct quantiles slower[SLO_MEASURES]; /* Slowdowns. */
 };
 
 struct slo_result {
-    double slower[SLO_MEASURES][SLO_QUANTILES];
-    bool met; /* All nine slowdowns are below their limits. */
+    double slower[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
+    bool met; /* True: all nine slowdowns are below the limits of the paper. */
 };
 
+/* The limits of the paper. */
 extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
 
+/* Adds a request that is done. tbt_s: mean time between its tokens. */
 void slo_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
              double tbt_s, double e2e_s);
+/* Computes the slowdowns so far and compares them with slo_limits. */
 void slo_result(const struct slo *slo, struct slo_result *out);
 
 #endif

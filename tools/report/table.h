@@ -1,6 +1,7 @@
 /* table: a Markdown table with aligned columns, for reading and for pasting into a page. It is
- * filled cell by cell and row by row, beginning with the heads, and printed at the end. One thread.
- */
+ * filled cell by cell and row by row, beginning with the heads, and printed at the end. `cleave
+ * profile` (print.c) and the benchmarks fill their own tables, each on one thread. It has a fixed
+ * size: surplus text is cut or dropped. */
 #ifndef TOOLS_REPORT_TABLE_H
 #define TOOLS_REPORT_TABLE_H
 
@@ -17,6 +18,7 @@ struct table {
     char text[TABLE_ROWS_MAX * TABLE_COLUMNS_MAX][TABLE_CELL_BYTES];
 };
 
+/* Empties the table. columns: 1 to TABLE_COLUMNS_MAX. */
 void table_init(struct table *table, uint32_t columns);
 
 /* Fills the next cell. A text that is too long is cut; surplus cells are dropped. */

@@ -1,7 +1,9 @@
 /* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
  * (id) and is due at one time at most: to move an event (e.g. when a run of iterations is cut
  * short), put it again; no stale entry stays in the heap. Events with equal times are returned in
- * the order in which they were put. Memory grows with event_heap_reserve only. One thread. */
+ * the order in which they were put. Memory grows with event_heap_reserve only. Each simulation
+ * (sim_run.c, splitwise.c) owns a heap and calls it on its one thread. The heap does not know what
+ * an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 

@@ -1,7 +1,8 @@
 /* hardware: a kind of machine, as described by a file in deploy/hardware/: cost, power, memory,
  * link, and where its times come from. The times come from the rows of a table of measurements
  * (cost_table.h), from a device of a profile, or from several devices of a profile, over which the
- * layers are split (machine_split.h). Read once, then constant. */
+ * layers are split (machine_split.h). sim_host.c and `cleave plan` (setup.c) read a file once on
+ * the main thread; after that it is constant. This part reads no times. */
 #ifndef TOOLS_SIMULATE_HARDWARE_H
 #define TOOLS_SIMULATE_HARDWARE_H
 
@@ -25,12 +26,13 @@ struct hardware {
     uint32_t threads; /* Threads of the profile's device. */
     /* True: the machine has several devices; partition_cluster_of_machine reads them. */
     bool has_devices;
-    bool has_links;
+    bool has_links; /* True: the file has the links between its devices. */
     /* Memory that each of several devices needs besides weights and KV; 0 = the default. */
     uint64_t workspace_bytes;
 };
 
-/* ST_INVALID: the file is missing or wrong; the error names file, key and what was wanted. */
+/* Reads the file. ST_INVALID: the file is missing or wrong; the error names file, key and what was
+ * wanted. */
 enum status hardware_read(const char *path, struct hardware *out, struct error *error);
 
 #endif

@@ -1,7 +1,8 @@
 /* machine_split: decides which layers each device of a machine with several devices runs
  * (hardware.h, "devices"). The partitioner (tools/partition/solver/partition.h) finds the split
- * with the most tokens per second within a latency limit. A split is found once and then constant.
- */
+ * with the most tokens per second within a latency limit; this part sets its problem and goal.
+ * sim_host.c and `cleave plan` (splits.c) find each split on the main thread; after that it is
+ * constant, and any thread may read it. */
 #ifndef TOOLS_SIMULATE_MACHINE_SPLIT_H
 #define TOOLS_SIMULATE_MACHINE_SPLIT_H
 
@@ -23,9 +24,9 @@ struct machine_split_goal {
 
 struct machine_split {
     struct partition_cluster cluster; /* One host: the machine. */
-    struct partition_work work;
+    struct partition_work work;       /* What the split was found for. */
     struct partition_costs costs;
-    struct partition_plan plan;
+    struct partition_plan plan;     /* The split. */
     struct profile_link inside;     /* Link between the devices. */
     struct partition_result result; /* Pointers to the fields above, for printing. */
 };
@@ -34,9 +35,10 @@ struct machine_split {
 struct machine_split_goal machine_split_goal_default(bool prompt, uint32_t micro_batch,
                                                      uint64_t kv_bytes);
 
-/* Finds the best split within goal->limit_ms. If no split keeps the limit, returns the best split
- * without a limit. ST_INVALID, ST_TOO_LARGE: the layers do not fit the devices, or there are too
- * many devices. Requires that the profile outlives the split. */
+/* Finds the best split within goal->limit_ms. If no split keeps the limit, finds the best split
+ * without a limit. The caller closes *out. Requires that the profile outlives the split.
+ * ST_INVALID, ST_TOO_LARGE: the layers do not fit the devices, or there are too many devices.
+ * ST_NO_MEMORY. */
 enum status machine_split_find(const struct hardware *hardware,
                                const struct partition_cluster *cluster,
                                const struct profile *profile, const struct machine_split_goal *goal,

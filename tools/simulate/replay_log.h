@@ -1,7 +1,8 @@
 /* replay_log: reads a gateway's event log (events/event_text.h), gives the same events to the same
  * scheduler again, and checks whether it takes the same decisions. This serves to study past
- * decisions and to test a changed scheduler with a real log. Only the text format is shared with
- * the gateway. One thread; prints nothing. */
+ * decisions and to test a changed scheduler with a real log. `cleave simulate` (simulate_main.c)
+ * calls it on the main thread. It shares only the text format with the gateway, simulates no
+ * machine and prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -27,9 +28,9 @@ struct replay_log_totals {
     int64_t last_us;
 };
 
-struct replay_log_calls { /* NULL = do not call. */
-    /* The scheduler decided something else. Both texts are in the format of the log and valid
-     * during the call. */
+struct replay_log_calls { /* What replay_log reports while it reads. */
+    /* The scheduler decided something else than the log has. Both texts are in the format of the
+     * log and valid during the call. NULL = do not report. */
     void (*differs)(void *self, uint64_t line, const char *logged, const char *decided);
     void *self;
 };

@@ -24,6 +24,7 @@ struct sim_cores_work {
     bool prompts;
 };
 
+/* Whether the machine has no batch, waits for a turn with its batch, or computes it. */
 enum sim_cores_state { SIM_CORES_AWAY, SIM_CORES_WAITS, SIM_CORES_COMPUTES };
 
 struct sim_cores_machine {

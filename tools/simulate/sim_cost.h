@@ -1,6 +1,8 @@
 /* sim_cost: how long a machine takes for a batch. The times come from a table (cost_table.h: they
  * depend on the number of tokens, not on the context), or from a profile (profile/profile.h: they
- * depend on tokens and context, stage by stage). Pure. */
+ * depend on tokens and context, stage by stage). sim_host.c fills the struct on the main thread;
+ * the simulated machines (sim_machine*.c) then only read it, so any thread may call. It does
+ * not know queues, blocks or shared cores. */
 #ifndef TOOLS_SIMULATE_SIM_COST_H
 #define TOOLS_SIMULATE_SIM_COST_H
 
@@ -13,7 +15,7 @@
  * next batch meanwhile. */
 #define SIM_COST_BATCH_S 30e-6
 
-/* Layers [first, last), on each of the stage's replicas. */
+/* A stage: the layers from `first` to last - 1, on each of its replicas. */
 struct sim_cost_stage {
     uint32_t first;
     uint32_t last;

@@ -1,5 +1,8 @@
-/* sim_host: the machines of a simulated cluster. They come from a config file, with the times of a
- * profile, or are given as a number of machines of each kind of hardware. */
+/* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links.
+ * They come from a config file, with the times of a profile, or are given as a number of machines
+ * of each kind of hardware. `cleave simulate` (simulate_trace.c) fills the struct on the main
+ * thread, `cleave plan` (profile.c) one struct per simulation, on any worker thread; a simulation
+ * does not change it. The machines' state during a simulation is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -9,6 +12,7 @@
 
 #define SIM_KINDS_MAX 32
 
+/* The facts about one machine. */
 struct sim_host {
     char name[LIMIT_NAME_BYTES];
     enum pool home;
@@ -25,21 +29,22 @@ struct sim_host {
 struct sim_hosts {
     uint32_t count;
     struct sim_host hosts[SCHED_MACHINES_MAX];
-    struct profile *profile; /* NULL = none. */
-    uint32_t kind_count;
+    /* Profile that the times come from, closed by sim_hosts_done; NULL = none. */
+    struct profile *profile;
+    uint32_t kind_count; /* Entries of `kinds`, `curves` and `splits`. */
     struct hardware kinds[SIM_KINDS_MAX];
     struct cost_curve curves[SIM_KINDS_MAX];
     struct machine_split *splits[SIM_KINDS_MAX]; /* NULL, except for kinds with several devices. */
     /* True: `reference` is the table's DGX-A100, which the paper's SLO compares with. */
     bool has_reference;
     struct cost_curve reference;
-    uint64_t weights_bytes; /* Of the table's model. */
-    uint64_t kv_bytes_per_token;
-    uint32_t context_tokens; /* Longest request. */
+    uint64_t weights_bytes;      /* Of the table's model. */
+    uint64_t kv_bytes_per_token; /* Of the table's model. */
+    uint32_t context_tokens;     /* Longest request. */
 };
 
 /* Adds the machines of the config, with the profile's times of their devices. Requires
- * hosts->profile. */
+ * hosts->profile. Errors name the machine and what the profile lacks. */
 enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
                                 struct error *error);
 
@@ -50,11 +55,12 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
                           const char *model, const struct config *config, struct error *error);
 
 /* Adds `count` machines of a kind whose times are in hosts->profile. split: their layer split; NULL
- * = they have one device. `hardware` and `split` must outlive the hosts. */
+ * = they have one device. Requires that `hardware` and `split` outlive the hosts. */
 enum status sim_hosts_add_kind(struct sim_hosts *hosts, uint32_t count, enum pool pool,
                                const struct hardware *hardware, const struct machine_split *split,
                                const struct config *config, struct error *error);
 
+/* Frees the splits and closes the profile. */
 void sim_hosts_done(struct sim_hosts *hosts);
 
 #endif

@@ -1,9 +1,10 @@
 /* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
  * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates what carries
  * out their decisions: the number of free blocks, and the batches in flight through the machine's
- * stages. A request that ends frees its blocks at once: quarantine is not simulated. Virtual time;
- * one thread. Events are reported through callbacks. A callback may remove tasks, but must not call
- * any other function of the machine. */
+ * stages. The loop of a simulation (sim_run*.c) calls it on its one thread and passes the virtual
+ * time. Events are reported through callbacks; a callback may remove tasks, but must not call any
+ * other function of the machine. Not simulated here: quarantine (a request that ends frees its
+ * blocks at once), transfers of KV (sim_run_requests.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_H
 
@@ -14,31 +15,34 @@
 
 struct sim_machine;
 
-/* A chunk of a prompt that ran from begin_s to end_s. `ends`: it was the prompt's last chunk. */
+/* A chunk of a prompt that ran from begin_s to end_s. */
 struct sim_chunk {
     uint32_t request;
     uint32_t tokens;
-    bool ends;
+    bool ends; /* True: the prompt's last chunk. */
     double begin_s;
     double end_s;
 };
 
+/* What the machine reports. `machine` is its index, `request` what the caller passed. */
 struct sim_machine_calls {
+    /* The request's reservation has its blocks. */
     void (*reserved)(void *self, uint32_t machine, uint32_t request);
     /* The request's prompt or decode is in a batch for the first time. */
     void (*began)(void *self, uint32_t machine, uint32_t request);
+    /* A batch with a chunk of the request's prompt has ended. */
     void (*chunk_done)(void *self, uint32_t machine, const struct sim_chunk *chunk);
     /* One more token was generated. */
     void (*decoded)(void *self, uint32_t machine, uint32_t request);
-    /* The request lost its blocks. decoding: to an answer that grows; else it was given up while it
-     * awaited its KV, to break a deadlock between machines. */
+    /* The request lost its blocks. decoding: true = an answer that grew took them; false = the
+     * reservation was given up while it awaited its KV, to break a deadlock between machines. */
     void (*preempted)(void *self, uint32_t machine, uint32_t request, bool decoding);
 };
 
 struct sim_machine_options {
     const struct sim_host *host;
     const struct config *config; /* Only scheduler/ and kv/ are used. */
-    uint32_t index;
+    uint32_t index;              /* The machine's index in the cluster. */
     /* A mixed machine keeps blocks for a prompt of this many tokens, at most half of its blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
@@ -46,11 +50,12 @@ struct sim_machine_options {
     bool watched; /* True: sim_machine_use will be called. */
 };
 
+/* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID, ST_TOO_LARGE: its stages make no
+ * valid paths (scheduler/paths.h). */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine */
 
-/* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. After opening
- * it is in its home pool. */
+/* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. */
 void sim_machine_mixed_set(struct sim_machine *m, bool mixed);
 
 struct sim_reserve {
@@ -90,8 +95,9 @@ void sim_machine_deadlock_break(struct sim_machine *m);
 /* Returns when the next batch in flight ends, if the machine does not share its cores. Requires a
  * batch in flight. */
 double sim_machine_due_s(const struct sim_machine *m);
-/* Ends that batch. */
+/* Ends the batch in flight that ends next. */
 void sim_machine_batch_end(struct sim_machine *m, double now_s);
+/* Returns the number of batches in flight. */
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
 /* Current use: the shares of the machine's devices that compute prompts and decodes (if it does not
@@ -104,8 +110,11 @@ struct sim_machine_use {
 };
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
+/* Return the tokens that the machine's KV memory holds, and the part that a mixed machine keeps for
+ * prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
+/* Returns the machine's measured rates, which it reports to the scheduler. */
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
 
 #endif

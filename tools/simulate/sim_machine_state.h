@@ -1,6 +1,7 @@
-/* sim_machine_state: shared by the files of sim_machine: sim_machine.c has the tasks and the
- * memory, sim_machine_flight.c the batches, and sim_machine_use.c the use of the devices. Not for
- * other files. */
+/* sim_machine_state: the state of a simulated machine, shared by the files of sim_machine:
+ * sim_machine.c has the tasks and the memory, sim_machine_flight.c the batches, and
+ * sim_machine_use.c the use of the devices. They run on the thread of the simulation that owns the
+ * machine. No other file may include it, except its tests: sim_machine.h is for the others. */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
@@ -11,7 +12,7 @@
 /* The lower half of the slots is for prompts, the upper half for reservations
  * (sched_memory_options_make). */
 #define SLOTS LIMIT_MACHINE_REQUESTS
-#define HALF  (SLOTS / 2)
+#define HALF  (SLOTS / 2) /* Slots of each half. */
 
 enum sim_task_kind { TASK_RESERVE, TASK_PROMPT };
 
@@ -28,7 +29,7 @@ enum sim_task_state {
     TASK_STATE_COUNT
 };
 
-/* A request's prompt or its reservation. */
+/* A task: a request's prompt, or its reservation with its decode. */
 struct sim_task {
     uint8_t kind;  /* enum sim_task_kind. */
     uint8_t state; /* enum sim_task_state. */
@@ -37,14 +38,15 @@ struct sim_task {
     /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
     uint32_t blocks;
     uint32_t tokens; /* Reservations: tokens in the KV cache. */
-    uint32_t path;
+    uint32_t path;   /* Index of the path that its batches go through. */
 };
 
+/* A batch in flight. */
 struct sim_flight {
-    bool flies;
+    bool flies;     /* False: the entry is unused. */
     double begin_s; /* When it began at its first stage. */
     double end_s;
-    uint32_t prompt_rows;
+    uint32_t prompt_rows; /* Prompt tokens of the batch. */
     uint32_t decodes;
     /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
      * machine is watched. */
@@ -55,7 +57,7 @@ struct sim_flight {
 
 struct sim_machine {
     struct sim_machine_options options;
-    struct sched_machine *sched;
+    struct sched_machine *sched; /* The machine-level scheduler. */
     struct sched_memory *memory; /* Policy for the blocks of reservations. */
     uint32_t block_tokens;
     uint32_t blocks;
@@ -64,9 +66,10 @@ struct sim_machine {
     struct sched_paths paths;
     double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
-    uint32_t flight_count;
-    uint32_t flights_of_path;
+    uint32_t flight_count;      /* Batches in flight. */
+    uint32_t flights_of_path;   /* Most batches in flight of each path. */
     struct sim_flight *flights; /* Indexed by the batch's index, over all paths. */
+    /* Unused slots of the lower and of the upper half, and their numbers. */
     uint32_t free_slots[2][HALF];
     uint32_t free_counts[2];
     struct sim_task tasks[SLOTS];

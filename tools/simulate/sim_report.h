@@ -1,6 +1,9 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
  * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
- * that are 0.2 % wide. The same simulation writes the same bytes. One thread. */
+ * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate` and `cleave
+ * plan` (profile.c) open one report per simulation; sim_run.c adds each request, or
+ * simulate_trace.c does if splitwise_run simulates. One thread at a time may use a report. It draws
+ * nothing (simulate_html.h) and does not know machines. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -12,6 +15,7 @@
 
 enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 
+/* How one request ended. */
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
@@ -22,7 +26,7 @@ struct sim_result {
     double transfer_s;       /* Time from the first token until the KV was on the token machine. */
     uint32_t prompt_machine; /* Machines of the last attempt; UINT32_MAX = none. */
     uint32_t token_machine;
-    uint32_t preempted; /* Number of preemptions. */
+    uint32_t preempted; /* Number of preemptions of the request. */
     uint32_t restarted; /* Number of restarts after a machine failed. */
 };
 
@@ -43,11 +47,13 @@ struct sim_report {
     struct slo slo; /* Counts only if its reference is set; set it after opening. */
 };
 
+/* Begins an empty report. path: the CSV file; NULL = none. ST_IO: the file cannot be written. */
 enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
                             struct error *error);
-/* ST_IO: a row could not be written. */
+/* Closes the CSV file. path: its name in errors. ST_IO: a row could not be written. */
 enum status sim_report_close(struct sim_report *report, const char *path, struct error *error);
 
+/* Adds a request that has ended, and writes its row. */
 void sim_report_add(struct sim_report *report, const struct sim_result *result);
 
 /* Print the table, or the members of a JSON object without its closing brace. The span is from time

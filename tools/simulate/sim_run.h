@@ -1,8 +1,9 @@
 /* sim_run: simulates a cluster as it would serve: the gateway's scheduler (sched_cluster) with the
  * options of a gateway, machines with the machine-level scheduler (sim_machine.h), KV that is sent
  * layer by layer over links that transfers share, machines that fail, and machines that change
- * their pool. Not simulated: HTTP and text, prefix caches, API keys (no request has a key), several
- * gateways. One thread; virtual time. */
+ * their pool. `cleave simulate` (simulate_trace.c) calls it on the main thread, `cleave plan`
+ * (profile.c) on any worker thread: a run owns all its state and uses virtual time only. Not
+ * simulated: HTTP and text, prefix caches, API keys (no request has a key), several gateways. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_H
 #define TOOLS_SIMULATE_SIM_RUN_H
 
@@ -18,16 +19,16 @@ struct sim_run_options {
     uint32_t cores;   /* Cores that all machines share; 0 = each machine has its own. */
     double failure_s; /* Mean time until a machine fails; 0 = no failures. */
     double repair_s;  /* Time until a failed machine is up again. */
-    uint64_t seed;
+    uint64_t seed;    /* Seed of the failures. */
     /* Receives the scheduler's events in the format of log/events_file; NULL = none. */
     FILE *events;
-    /* Opened by the caller for the number of machines; sim_run sets the names and ends it; NULL =
-     * none. */
+    /* Receives the use of the machines. The caller opens it for the number of machines; sim_run
+     * sets the names and ends it. NULL = none. */
     struct sim_usage *usage;
 };
 
 struct sim_host_totals {
-    double busy_s;
+    double busy_s; /* Time with a batch in flight. */
     uint64_t prompt_tokens;
     uint64_t output_tokens;
     uint32_t failures;
@@ -36,15 +37,16 @@ struct sim_host_totals {
 
 struct sim_run_totals {
     uint64_t events;
-    uint64_t moves; /* Moves of machines to another pool. */
-    uint32_t open_most;
-    double last_s;
+    uint64_t moves;     /* Moves of machines to another pool. */
+    uint32_t open_most; /* Most requests that were open at the same time. */
+    double last_s;      /* Virtual time of the end. */
     struct sim_host_totals hosts[SCHED_MACHINES_MAX];
 };
 
-/* Runs the whole trace, and reports each request's end to `report`. Errors: those of the trace, a
- * request that is larger than any machine (unless the trace skips wrong rows), and out of memory.
- */
+/* Runs the whole trace, and adds each request's end to `report`. Errors: those of the trace; a
+ * request that is larger than any machine (unless the trace skips wrong rows); ST_NO_RESOURCE: a
+ * machine has more than LIMIT_MACHINE_REQUESTS / 2 prompts or reservations; ST_IO: `events` could
+ * not be written; ST_NO_MEMORY. */
 enum status sim_run(const struct sim_run_options *options, struct sim_trace *trace,
                     struct sim_report *report, struct sim_run_totals *out, struct error *error);
 

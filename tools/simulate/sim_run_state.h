@@ -1,6 +1,7 @@
-/* sim_run_state: shared by the files of sim_run. sim_run.c has the loop and the events of machines,
- * sim_run_cluster.c the scheduler, its actions and the failures, sim_run_requests.c the steps of a
- * request. Not for other files. */
+/* sim_run_state: the state of one simulation, shared by the files of sim_run: sim_run.c has the
+ * loop and the events of machines, sim_run_cluster.c the scheduler, its actions and the failures,
+ * sim_run_requests.c the steps of a request. All run on the thread that called sim_run. No other
+ * file may include it: sim_run.h is for the callers. */
 #ifndef TOOLS_SIMULATE_SIM_RUN_STATE_H
 #define TOOLS_SIMULATE_SIM_RUN_STATE_H
 
@@ -34,34 +35,37 @@ enum run_request_state {
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
-    bool prompt_began; /* In this attempt or an earlier one. */
+    /* True: a batch has contained its prompt, in this attempt or an earlier one. */
+    bool prompt_began;
     /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
     uint32_t prompt;
     uint32_t given_before; /* Tokens of the answer when this attempt began. */
-    uint32_t given;
+    uint32_t given;        /* Tokens of the answer so far. */
     uint32_t prompt_machine;
     uint32_t token_machine; /* SCHED_NO_MACHINE = none. */
     sched_slot prompt_slot; /* SCHED_NO_SLOT = no task on that machine. */
     sched_slot token_slot;
-    uint64_t number;    /* Number of earlier requests. */
+    uint64_t number;    /* Number of requests that arrived before it. */
     uint32_t preempted; /* Number of preemptions while the request decoded. */
     /* Number of times that its reservation was given up before its KV was there. */
     uint32_t given_up;
-    uint32_t restarted;
-    double ttft_s;
+    uint32_t restarted; /* Number of restarts after a machine failed. */
+    double ttft_s;      /* Times as in struct sim_result. */
     double queue_s;
-    double prompt_end_s;
+    double prompt_end_s; /* When its first token was generated. */
     double transfer_s;
 };
 
+/* A machine of the cluster, and its links. */
 struct run_host {
     struct sim_machine *machine; /* NULL = the machine is down. */
-    enum pool pool;
-    enum pool home;
-    bool kick; /* True: the machine is in `kicks`. */
+    enum pool pool;              /* Current pool. */
+    enum pool home;              /* Home pool. */
+    bool kick;                   /* True: the machine is in `kicks`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
-    double out_free_s; /* When the link has sent everything so far; in_free_s: received. */
+    /* Times when the machine's link has sent, and received, everything so far. */
+    double out_free_s;
     double in_free_s;
     uint32_t failures;
 };
@@ -71,21 +75,23 @@ struct run {
     struct sim_trace *trace;
     struct sim_report *report;
     struct error *error;
-    enum status status;
+    enum status status; /* First error of a callback; ends the run. */
     double now_s;
     struct sched_cluster_options sched_options;
-    struct sched_cluster *sc;
-    struct text text; /* A line of the event log. */
+    struct sched_cluster *sc; /* The gateway's scheduler. */
+    struct text text;         /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
-    uint64_t number_next;  /* Number of the next request. */
-    uint32_t quiet_events; /* Number of events in a row that were no work. */
+    uint64_t number_next; /* Number of the next request. */
+    /* Number of events in a row that were not work (no batch, no step of a request). */
+    uint32_t quiet_events;
     uint32_t kick_count;
+    /* Machines that may begin a batch after the current event. */
     uint32_t kicks[SCHED_MACHINES_MAX];
     uint32_t lost_count;
     /* Requests reported as lost that have not arrived again yet. */
     uint32_t lost[LIMIT_CLUSTER_REQUESTS];
-    uint32_t open;
+    uint32_t open;   /* Requests that have arrived and not ended. */
     uint32_t queued; /* Open requests whose prompt has not begun yet. */
     uint32_t free_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
@@ -94,8 +100,8 @@ struct run {
     struct sim_run_totals *totals;
 };
 
-/* Event ids: the end of a batch of each machine, then the failure or repair of each machine, then
- * the scheduler's timer and the report of rates, then the slots of requests. */
+/* Ids of the events in the heap, in this order: the end of a batch of each machine, the failure or
+ * repair of each machine, the scheduler's timer, the report of rates, the slots of requests. */
 static inline uint32_t event_of_failure(const struct run *r, uint32_t host)
 {
     return r->options.hosts->count + host;
@@ -130,10 +136,12 @@ void run_flights_forget(struct run *r, uint32_t host);
 
 /* ---- sim_run_cluster.c ---- */
 
+/* Open and close the scheduler and the machines. */
 enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
 /* Gives the scheduler an event, at the current time, and does its actions. */
 void run_tell(struct run *r, struct sched_event *event);
+/* Handles the scheduler's timer. */
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up. */
 void run_rates(struct run *r);
@@ -148,6 +156,8 @@ void run_usage_requests(struct run *r);
 
 extern const struct sim_machine_calls run_machine_calls;
 
+/* Begin a request; do the step of a request whose event is due; do the scheduler's actions for a
+ * request that was routed, or that cannot be served. */
 void run_arrive(struct run *r, const struct sim_arrival *arrival);
 void run_step(struct run *r, uint32_t slot);
 void run_routed(struct run *r, const struct sched_action *action);

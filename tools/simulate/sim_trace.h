@@ -1,6 +1,8 @@
 /* sim_trace: the requests of a simulation in the order of their arrival. They come from a trace
- * (trace.h) or from an array. The simulation can reject a request that is too large for its
- * machines. One thread. */
+ * (tools/trace/trace.h) or from an array. The simulation can reject a request that is too large for
+ * its machines. `cleave simulate` reads a file with it, `cleave plan` (requests.c) an array; each
+ * simulation has its own struct and reads it on its one thread. It does not select or scale a part
+ * of a trace: tools/trace/window.h does. */
 #ifndef TOOLS_SIMULATE_SIM_TRACE_H
 #define TOOLS_SIMULATE_SIM_TRACE_H
 
@@ -18,12 +20,12 @@ struct sim_trace {
     struct trace *trace;                /* NULL = the requests come from `arrivals`. */
     const struct sim_arrival *arrivals; /* [arrival_count]: belongs to the caller. */
     uint64_t arrival_count;
-    uint64_t arrival_next;
-    double time_scale; /* Factor on the times of the array. */
-    double end_s;
-    const char *name; /* Belongs to the caller. */
+    uint64_t arrival_next; /* Index of the next arrival. */
+    double time_scale;     /* Factor on the times of the array. */
+    double end_s;          /* Requests of the array at or after this scaled time are left out. */
+    const char *name;      /* Name of the trace in errors; belongs to the caller. */
     bool skip; /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
-    uint64_t rejected;
+    uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };
 
@@ -36,8 +38,8 @@ void sim_trace_of(struct sim_trace *trace, const char *name, const struct sim_ar
                   uint64_t count, double time_scale, double end_s);
 void sim_trace_close(struct sim_trace *trace);
 
-/* *end_out: there are no more requests. ST_INVALID: a wrong row; the error names file, line and
- * column. */
+/* Stores the next request. *end_out: true = there are no more requests, and *out is not set.
+ * ST_INVALID: a wrong row; the error names file, line and column. */
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);
 

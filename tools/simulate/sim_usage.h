@@ -1,7 +1,9 @@
 /* sim_usage: records how the machines of a simulation are used over time. A gauge is a level that
  * changes at certain moments, e.g. the share of a machine's KV memory that is held; its means over
  * intervals of equal length are kept. The number of intervals is fixed: when the time exceeds the
- * last interval, all intervals become twice as long, so memory does not grow. One thread. */
+ * last interval, all intervals become twice as long, so memory does not grow. `cleave simulate` and
+ * `cleave plan` (html.c) open it, sim_run or splitwise_run sets the levels, on one thread. It draws
+ * nothing: sim_usage_show.h does. */
 #ifndef TOOLS_SIMULATE_SIM_USAGE_H
 #define TOOLS_SIMULATE_SIM_USAGE_H
 
@@ -35,9 +37,11 @@ struct sim_usage_gauge {
 
 struct sim_usage {
     uint32_t machine_count;
-    char (*names)[LIMIT_NAME_BYTES]; /* [machine_count]: for reports; set by the simulation. */
-    double interval_s;
-    double end_s;
+    /* [machine_count]: names for reports. sim_run sets them; the caller of splitwise_run sets them
+     * itself. */
+    char (*names)[LIMIT_NAME_BYTES];
+    double interval_s;              /* Length of an interval. */
+    double end_s;                   /* End of the recording. */
     struct sim_usage_gauge *gauges; /* The gauges of each machine, then those of the cluster. */
 };
 

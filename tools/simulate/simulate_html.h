@@ -1,4 +1,6 @@
-/* simulate_html: the report of one simulation: one HTML file without references to other files. */
+/* simulate_html: the report of one simulation (--html): one HTML file without references to other
+ * files. simulate_trace.c calls it on the main thread, after the simulation. It computes no
+ * results: it calls the two functions that print them. */
 #ifndef TOOLS_SIMULATE_SIMULATE_HTML_H
 #define TOOLS_SIMULATE_SIMULATE_HTML_H
 
@@ -7,17 +9,17 @@
 #include "tools/simulate/simulate_options.h"
 
 struct simulate_html {
-    const struct simulate_options *options; /* Has the command line. */
+    const struct simulate_options *options; /* Options with the command line (argc, argv). */
     const struct sim_report *report;
     const struct sim_usage *usage;
     void (*text)(const void *self, FILE *out); /* Writes what the command prints. */
     void (*json)(const void *self, FILE *out); /* Writes what the command writes for --json. */
-    const void *self;
+    const void *self;                          /* First argument of `text` and `json`. */
 };
 
-/* Writes the command line, the text, pictures of the machines' use over time and of the
+/* Writes the file: the command line, the text, pictures of the machines' use over time and of the
  * distributions of TTFT, TBT and E2E, and the data. Without gnuplot a sentence stands in the place
- * of each picture. */
+ * of each picture. Errors name the file. */
 enum status simulate_html_write(const struct simulate_html *html, const char *path,
                                 struct error *error);
 

@@ -1,35 +1,38 @@
-/* simulate_options: the command line of `cleave simulate`. */
+/* simulate_options: the command line of `cleave simulate`, as values; simulate_options.c has each
+ * option's help text. simulate_main.c reads the options once on the main thread (common/options.h).
+ * Texts point into the caller's arguments; NULL = not given. This part opens no files. */
 #ifndef TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 #define TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 
 #include "common/options.h"
 
-#define SIMULATE_MACHINES_MAX 32
+#define SIMULATE_MACHINES_MAX 32 /* Most values of --machines. */
 
 struct simulate_options {
     int argc; /* Arguments from the subcommand on; the caller sets them. */
     char **argv;
     const char *config; /* A file; NULL = the default config. */
-    const char *trace;  /* Exactly one of trace, reference and replay_log is set. */
-    const char *reference;
-    const char *replay_log;
-    const char *policy; /* NULL = the config's policy. */
-    const char *profile;
-    const char *table;
-    const char *model;
-    const char *out;
-    const char *events;
-    const char *html;
-    const char *plot;
+    /* A trace or a synthetic workload. Exactly one of trace, reference and replay_log is set. */
+    const char *trace;
+    const char *reference;  /* A directory of reference results. */
+    const char *replay_log; /* An event log of a gateway. */
+    const char *policy;     /* NULL = the config's policy. */
+    const char *profile;    /* File with times of a profile. */
+    const char *table;      /* perf_model.csv of the reference results. */
+    const char *model;      /* Name of the table's model. */
+    const char *out;        /* File for a CSV row per request. */
+    const char *events;     /* File for the scheduler's events. */
+    const char *html;       /* File for a report. */
+    const char *plot;       /* File for a picture of the machines' use. */
     enum { SIMULATE_BAD_ROW_REFUSE, SIMULATE_BAD_ROW_SKIP } on_bad_row;
     bool json;
-    struct option_texts machines;
-    double message_us;
-    double failure_s;
-    double repair_s;
-    uint64_t cores;
+    struct option_texts machines; /* COUNT:POOL:FILE each; none = the config's machines. */
+    double message_us;            /* Time of a message between gateway and machine. */
+    double failure_s;             /* Mean time until a machine fails; 0 = never. */
+    double repair_s;              /* Time until a failed machine is up again. */
+    uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     uint64_t seed;
-    uint64_t context; /* 0 = not given. */
+    uint64_t context; /* Longest request in tokens; 0 = what the machines can hold. */
 };
 
 extern const struct option_table simulate_options_table;

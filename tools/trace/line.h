@@ -1,5 +1,7 @@
-/* trace_line: shared by trace.c and the readers of the formats: the line that was read, its
- * position, and the contents of the header. Not for other files. */
+/* trace_line: shared by trace.c and the readers of the formats (csv.c, mooncake.c), on the thread
+ * that reads the trace: the line that was read, its position, and the columns of the header. No
+ * other file may include it. A reader knows one line only: trace.c compares it with the lines
+ * before. */
 #ifndef TOOLS_TRACE_LINE_H
 #define TOOLS_TRACE_LINE_H
 
@@ -20,18 +22,19 @@ enum trace_column {
 };
 
 struct trace_line {
-    char *path;
-    char *text; /* Without the end of the line. */
-    uint64_t number;
+    char *path;      /* The file's name in errors. */
+    char *text;      /* Without the end of the line. */
+    uint64_t number; /* Line of the file, from 1. */
 
     uint32_t header_columns; /* Columns of a CSV's header; every row must have this number. */
+    /* Index of each column in the file, and its name there. */
     uint32_t columns[TRACE_COLUMN_COUNT];
     const char *names[TRACE_COLUMN_COUNT]; /* Literals. */
-    bool has_id;
+    bool has_id;                           /* True: the file has a column with ids. */
     char day[12]; /* The date that was read last; day_number: its days since 1970. */
     int64_t day_number;
 
-    int64_t *blocks;
+    int64_t *blocks; /* [block_room]: hash ids of the row that was read last. */
     uint32_t block_room;
 };
 

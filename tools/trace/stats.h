@@ -1,7 +1,8 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and the tokens
  * that are held at a time if computing takes the times that the caller gives. Lengths are exact.
  * Rows are added one by one and not kept; memory is limited by the longest length and a million
- * intervals. One owner; pure. */
+ * intervals. `cleave trace` (main.c, show.c) calls it; one thread at a time may use a struct. It
+ * reads no file and simulates no machine: every prompt is computed without waiting. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -20,8 +21,8 @@ enum trace_length { TRACE_PROMPT, TRACE_OUTPUT, TRACE_LENGTH_COUNT };
 struct trace_interval {
     double seconds; /* Length of the interval. */
     uint64_t requests;
-    uint64_t tokens[TRACE_LENGTH_COUNT];
-    double active_requests; /* Requests whose prompt or answer is being computed. */
+    uint64_t tokens[TRACE_LENGTH_COUNT]; /* Tokens of the requests that arrive in the interval. */
+    double active_requests;              /* Requests whose prompt or answer is being computed. */
     /* Tokens of active prompts and answers so far, i.e. what a KV cache holds. */
     double active_tokens;
 };
@@ -35,12 +36,14 @@ void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 /* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
+/* Return the number of rows, and the times of the first and last row in seconds. */
 uint64_t trace_stats_count(const struct trace_stats *stats);
 double trace_stats_first_s(const struct trace_stats *stats);
 double trace_stats_last_s(const struct trace_stats *stats);
 /* Returns the coefficient of variation of the gaps between requests: 1 for a Poisson process. */
 double trace_stats_gap_cv(const struct trace_stats *stats);
 
+/* Returns the mean length in tokens. */
 double trace_stats_mean(const struct trace_stats *stats, enum trace_length length);
 /* Returns the smallest length that a share q of the requests does not exceed. q = 0: the smallest
  * length; q = 1: the greatest. */

@@ -11,7 +11,10 @@
  * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
  * a random row of the file; of a longer file a million rows are kept, each with the same
  * probability. Wrong rows of the file end the reading or are skipped, as in every trace. The same
- * text and seed give the same requests. One thread. */
+ * text and seed give the same requests.
+ *
+ * trace.c calls it, on the thread that reads the trace; other parts use trace.h, which takes such a
+ * text in place of a file. It does not wait: the times are only numbers. */
 #ifndef TOOLS_TRACE_SYNTHETIC_H
 #define TOOLS_TRACE_SYNTHETIC_H
 
@@ -22,8 +25,8 @@ struct trace_synthetic;
 /* True if the text describes a workload, false if it is the name of a file. */
 bool trace_synthetic_is(const char *text);
 
-/* `seed` is used if the text names none. `skip`: skip wrong rows of the file. The error names the
- * key and what was wanted. */
+/* Parses the text, and reads the file of lengths=FILE. seed: used if the text names none. skip:
+ * true = wrong rows of the file are skipped. The error names the key and what was wanted. */
 enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
 void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */

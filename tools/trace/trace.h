@@ -1,7 +1,8 @@
 /* trace: reads the requests of a trace one by one, in the order of their arrival. A trace is a file
  * (Azure 2023 and 2024, BurstGPT, Splitwise's simulator, Mooncake) or a synthetic workload
- * (synthetic.h). A file is read line by line, so memory does not grow with its size. This
- * part does not decide which requests are sent or simulated. One thread.
+ * (synthetic.h). A file is read line by line, so memory does not grow with its size. `cleave
+ * trace`, `replay`, `simulate` and `plan` call it, each on one thread. This part does not decide
+ * which requests are sent or simulated (window.h does), and does not wait for their times.
  *
  * A row is wrong if a field is missing or not a number, if it is earlier than the row above, or if
  * a length is not from 1 to TRACE_TOKENS_MAX. As the caller chooses, a wrong row ends the reading
@@ -63,12 +64,14 @@ enum status trace_open_file(FILE *file, const struct trace_options *options,
                             struct trace **trace_out, struct error *error);
 void trace_close(struct trace *trace); /* NULL is fine. */
 
-/* ST_NOT_FOUND: after the last row. ST_INVALID: a wrong row. */
+/* Reads the next row. ST_NOT_FOUND: there are no more rows. ST_INVALID: a wrong row. */
 enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
 
+/* Returns the format that was found. */
 enum trace_format trace_format(const struct trace *trace);
+/* Returns the number of wrong rows that were skipped so far. */
 uint64_t trace_skipped(const struct trace *trace);
-/* Why the first row was skipped; "" = none was. */
+/* Returns why the first row was skipped, valid until the trace is closed; "" = none was. */
 const char *trace_first_skipped(const struct trace *trace);
 
 #endif

@@ -1,6 +1,8 @@
 /* trace_window: selects a part of a trace and changes its speed and its lengths. `cleave replay`
- * sends this window, and a simulation of that replay must use the same window. Pure; the caller
- * owns the struct and the trace. */
+ * (replay.c) sends this window and `cleave trace` (main.c) describes it; a simulation of that
+ * replay must use the same window (`cleave trace --write` writes it). The caller owns the struct
+ * and the trace; one thread at a time may use them. The part reads rows through trace.h and no
+ * clock. */
 #ifndef TOOLS_TRACE_WINDOW_H
 #define TOOLS_TRACE_WINDOW_H
 
@@ -13,10 +15,10 @@ enum trace_fit {
 };
 
 struct trace_window {
-    double start_s;
-    double duration_s; /* In the trace's time; 0 = to the end. */
-    double speed;      /* > 0; 2 = twice as fast as the trace. */
-    double length_scale;
+    double start_s;       /* Time of the trace at which the window begins. */
+    double duration_s;    /* Length of the window, in the trace's time; 0 = to the end. */
+    double speed;         /* > 0; 2 = twice as fast as the trace. */
+    double length_scale;  /* Factor on both lengths. */
     uint64_t requests;    /* Most requests; 0 = all. */
     uint32_t max_context; /* Most tokens of prompt and answer together; 0 = no limit. */
     enum trace_fit fit;

@@ -1,5 +1,7 @@
-/* cublasLt: matrix products as cuBLASLt offers them: the part that this tree uses, computed plainly
- * (blaslt.cc). What the library refuses is refused here too. Our own text. */
+/* cublasLt: the emulator's own version of CUDA's header of this name: matrix products as cuBLASLt
+ * offers them. It has the part that this tree uses, with CUDA's numbers, computed in plain loops
+ * (blaslt.cc) on the thread that waits for the stream. What the library refuses is refused here
+ * too. Rates mean nothing. */
 #ifndef TESTS_GPU_EMULATOR_CUBLASLT_H
 #define TESTS_GPU_EMULATOR_CUBLASLT_H
 

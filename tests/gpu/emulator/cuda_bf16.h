@@ -1,4 +1,5 @@
-/* cuda_bf16: bfloat16 as CUDA C++ names it: the part that the kernels use. Our own text. */
+/* cuda_bf16: the emulator's own version of CUDA's header of this name: bfloat16, as far as the
+ * kernels use it. The functions have no state; any thread may call. */
 #ifndef TESTS_GPU_EMULATOR_CUDA_BF16_H
 #define TESTS_GPU_EMULATOR_CUDA_BF16_H
 
@@ -33,7 +34,8 @@ static inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x)
     return x.bits;
 }
 
-/* To nearest, ties to even; subnormals stay, NaN is the device's one. */
+/* Rounds to nearest, ties to even. Subnormal numbers are kept. A NaN becomes the NaN that a device
+ * returns. */
 static inline __nv_bfloat16 __float2bfloat16_rn(float value)
 {
     unsigned bits = emulated_bits<unsigned>(value);
@@ -107,7 +109,7 @@ static inline __nv_bfloat16 __high2bfloat16(__nv_bfloat162 v)
     return v.y;
 }
 
-/* Each rounds once. */
+/* Each of these functions rounds once. */
 static inline __nv_bfloat162 __hmul2(__nv_bfloat162 a, __nv_bfloat162 b)
 {
     return __floats2bfloat162_rn((float)a.x * b.x, (float)a.y * b.y);

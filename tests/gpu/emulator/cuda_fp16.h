@@ -1,4 +1,5 @@
-/* cuda_fp16: binary16 as CUDA C++ names it: the part that the kernels use. Our own text. */
+/* cuda_fp16: the emulator's own version of CUDA's header of this name: binary16, as far as the
+ * kernels use it. The functions have no state; any thread may call. */
 #ifndef TESTS_GPU_EMULATOR_CUDA_FP16_H
 #define TESTS_GPU_EMULATOR_CUDA_FP16_H
 
@@ -107,7 +108,7 @@ static inline __half __high2half(__half2 v)
     return v.y;
 }
 
-/* Each rounds once. */
+/* Each of these functions rounds once. */
 static inline __half2 __hmul2(__half2 a, __half2 b)
 {
     return __floats2half2_rn((float)a.x * b.x, (float)a.y * b.y);

@@ -1,5 +1,5 @@
-/* cuda_fp8: the 8-bit float of weights, E4M3, as CUDA C++ names it: the part that the kernels use.
- * Our own text. */
+/* cuda_fp8: the emulator's own version of CUDA's header of this name: E4M3, the 8-bit float of
+ * weights, as far as the kernels use it. The functions have no state; any thread may call. */
 #ifndef TESTS_GPU_EMULATOR_CUDA_FP8_H
 #define TESTS_GPU_EMULATOR_CUDA_FP8_H
 
@@ -7,7 +7,8 @@
 
 using __nv_fp8_storage_t = unsigned char;
 
-/* E4M3: bias 7, no infinity, NaN is all ones, 448 is the greatest. */
+/* Returns the value of an E4M3 number: bias 7, no infinity, all ones = NaN, 448 = the largest
+ * number. */
 static inline float emulated_from_e4m3(unsigned char x)
 {
     int exponent = x >> 3 & 15, mantissa = x & 7;
@@ -18,7 +19,7 @@ static inline float emulated_from_e4m3(unsigned char x)
     return x & 128 ? -magnitude : magnitude;
 }
 
-/* To nearest, ties to even; beyond the greatest becomes the greatest. */
+/* Rounds to nearest, ties to even. A number above 448 becomes 448. */
 static inline unsigned char emulated_to_e4m3(float value)
 {
     unsigned char sign = std::signbit(value) ? 128 : 0;

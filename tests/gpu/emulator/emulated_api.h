@@ -1,8 +1,10 @@
 /* emulated_api: the host's functions of the CUDA runtime that this tree uses, with CUDA's numbers
- * where a number matters. Our own text; part of cuda_runtime.h.
+ * where a number matters. Part of cuda_runtime.h; a program calls them on any thread, as it calls
+ * CUDA's. Functions of CUDA that are missing here do not compile.
  *
- * Streams are lazy: work runs when something waits for it or asks after it (stream.cc), except that
- * a host function in a stream gets run by a thread of the emulator, as nobody may be waiting. */
+ * Streams are lazy: work runs when a thread waits for it or asks whether it is done (stream.cc).
+ * Only host functions in a stream are run by a thread of the emulator, because the program may wait
+ * for them by other means than CUDA's. */
 #ifndef TESTS_GPU_EMULATOR_EMULATED_API_H
 #define TESTS_GPU_EMULATOR_EMULATED_API_H
 
@@ -192,7 +194,7 @@ cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 
 cudaError_t cudaDriverGetVersion(int *version);
-/* cuMemGetAddressRange is all that there is. */
+/* Only cuMemGetAddressRange can be found. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
                                              unsigned long long flags,
                                              enum cudaDriverEntryPointQueryResult *result);
@@ -232,7 +234,7 @@ cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t fro
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                               size_t width, size_t height, enum cudaMemcpyKind kind,
                               cudaStream_t stream);
-/* In any order. */
+/* The copies may run in any order. */
 cudaError_t cudaMemcpyBatchAsync(void *const *to, const void *const *from, const size_t *bytes,
                                  size_t count, struct cudaMemcpyAttributes *attributes,
                                  size_t *attribute_firsts, size_t attribute_count,
@@ -325,10 +327,10 @@ namespace emulated
 {
 struct launch {
     const char *name;
-    const void *function; /* the kernel's address: finds its static shared memory */
+    const void *function; /* Address of the kernel, by which its static shared memory is found. */
     dim3 grid, block;
     size_t shared_bytes;
-    std::function<void()> body; /* one thread's call of the kernel */
+    std::function<void()> body; /* The call of the kernel by one thread. */
 };
 
 void launch_enqueue(struct launch launch, cudaStream_t stream);
@@ -348,7 +350,8 @@ void launch_check_arguments(const char *name, const Tuple &tuple, std::index_seq
 }
 } // namespace emulated
 
-/* kernel<<<grid, block, shared_bytes, stream>>>(arguments…), with its name for messages. */
+/* Does what kernel<<<grid, block, shared_bytes, stream>>>(arguments…) does. name: the kernel's name
+ * in messages. */
 template <class... P, class... A>
 void cuda_emulated_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
                           size_t shared_bytes, cudaStream_t stream, A &&...arguments)
@@ -360,7 +363,7 @@ void cuda_emulated_launch(const char *name, void (*kernel)(P...), dim3 grid, dim
                              stream);
 }
 
-/* The block's dynamic shared memory. */
+/* Returns the dynamic shared memory of the running block. */
 static inline void *cuda_emulated_shared()
 {
     return emulated::self->block->shared;

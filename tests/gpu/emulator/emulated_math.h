@@ -1,6 +1,6 @@
 /* emulated_math: CUDA's device functions for numbers: intrinsics, bit casts, atomics, cached loads.
- * Fast ones (__expf) are as exact here as the plain ones: a tolerance has to be set on a device.
- * Our own text; part of cuda_runtime.h. */
+ * Part of cuda_runtime.h; kernels call them on the CPU thread that runs their block. Fast functions
+ * (__expf) are as exact here as the plain ones, so tolerances must be chosen on a device. */
 #ifndef TESTS_GPU_EMULATOR_EMULATED_MATH_H
 #define TESTS_GPU_EMULATOR_EMULATED_MATH_H
 
@@ -27,7 +27,7 @@ template <class A, class B> constexpr std::common_type_t<A, B> max(A a, B b)
     return (T)a < (T)b ? (T)b : (T)a;
 }
 
-/* Macros: glibc has functions of these names. */
+/* These are macros, because glibc has functions with these names. */
 #define __expf   expf
 #define __logf   logf
 #define __log2f  log2f
@@ -58,7 +58,7 @@ EMULATED_MATH2(__fdividef, x / y)
 EMULATED_MATH2(__fdiv_rn, x / y)
 #undef EMULATED_MATH2
 
-/* Never fused with what follows, as on the device. */
+/* These operations are never fused with the next one, as on a device. */
 static inline __attribute__((noinline)) float __fmul_rn(float x, float y)
 {
     return x * y;
@@ -201,8 +201,8 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shi
     return (unsigned)(((uint64_t)high << 32 | low) >> (shift & 31));
 }
 
-/* Bytes of y:x picked by the low three bits of each nibble of the selector; bit 3 repeats the sign.
- */
+/* Returns four bytes of y:x. The low three bits of each nibble of the selector choose a byte; bit 3
+ * repeats the byte's sign bit instead. */
 static inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
 {
     uint64_t bytes = (uint64_t)y << 32 | x;
@@ -276,7 +276,7 @@ template <class T> static inline void __stcs(T *pointer, std::common_type_t<T> v
     *pointer = value;
 }
 
-/* Atomics: the address's old value comes back. Blocks may run on several CPU threads. */
+/* Atomic operations return the old value at the address. Blocks may run on several CPU threads. */
 template <class T, class F> static inline T emulated_atomic(T *address, F change)
 {
     T old, next;

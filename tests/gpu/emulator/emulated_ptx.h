@@ -1,6 +1,8 @@
-/* emulated_ptx: the functions of compute/cuda/ptx.cuh for the emulator: plain bodies with the same
- * layout of registers. emulated.cc.in includes this file first; it defines ptx.cuh's guard, so that
- * ptx.cuh itself stays empty. */
+/* emulated_ptx: the functions of compute/cuda/ptx.cuh for the emulator: plain C++ bodies with the
+ * same layout of registers. emulated.cc.in includes this file first; it defines ptx.cuh's include
+ * guard, so that ptx.cuh itself stays empty. Kernels call the functions on the CPU thread that runs
+ * their block. They show that a kernel computes correctly, not that PTX assembles: test_ptx.cu
+ * does. */
 #ifndef TESTS_GPU_EMULATOR_EMULATED_PTX_H
 #define TESTS_GPU_EMULATOR_EMULATED_PTX_H
 #define COMPUTE_CUDA_PTX_CUH
@@ -23,7 +25,7 @@ static inline float element(uint32_t pair, unsigned high, bool bf16)
                 : __half2float(__ushort_as_half(bits));
 }
 
-/* C += A · B over the fragments of a warp; in[lane] is the lane's struct product. */
+/* Computes C += A · B over the fragments of a warp. in[lane] is the lane's struct product. */
 template <int K, bool BF16> void mma(uint32_t, const void *const *in, void *const *)
 {
     float a[16][K], b[K][8];

@@ -1,9 +1,10 @@
-/* emulated_threads: what a kernel's thread sees of itself and of the others: indices, barriers, the
- * functions of a warp, asynchronous copies. Our own text; part of cuda_runtime.h.
+/* emulated_threads: what a thread of a kernel sees of itself and of other threads: indices,
+ * barriers, the functions of a warp, asynchronous copies. Part of cuda_runtime.h; only kernels call
+ * it.
  *
- * Threads of a block are fibers of one CPU thread (block.cc). A function of a warp waits until
- * every lane of its mask has come to it from the same place; the last one computes it for all of
- * them. */
+ * The threads of a block are fibers of one CPU thread (block.cc). A function of a warp waits until
+ * every lane of its mask has called it from the same line of the source; the last lane then
+ * computes the results of all lanes. */
 #ifndef TESTS_GPU_EMULATOR_EMULATED_THREADS_H
 #define TESTS_GPU_EMULATOR_EMULATED_THREADS_H
 
@@ -14,7 +15,7 @@ namespace emulated
 struct block {
     uint3 index;
     dim3 size, grid;
-    void *shared; /* dynamic; a guard page follows its last byte */
+    void *shared; /* Dynamic shared memory. A guard page follows its last byte. */
     size_t shared_bytes;
 };
 
@@ -24,22 +25,25 @@ struct thread {
     const struct block *block;
 };
 
-/* The thread that runs: set by the switch between fibers. */
+/* The thread that runs now; set by the switch between fibers. */
 extern __thread struct thread *self __attribute__((tls_model("initial-exec")));
 
-/* in[l] and out[l] of each lane l of the mask; what it computes must depend on nothing else. */
+/* Computes out[l] from in[l] for each lane l of the mask. The result must depend on nothing else.
+ */
 typedef void (*warp_function)(uint32_t mask, const void *const *in, void *const *out);
 
-/* Returns when `function` has run over all lanes of `mask`, each of which has called this with the
- * same mask, function and place. */
+/* Waits until each lane of `mask` has called warp_call with the same mask, function and place in
+ * the source, and `function` has run over all of them. */
 void warp_call(uint32_t mask, warp_function function, const void *in, void *out, const char *name,
                const char *file, int line);
 void block_barrier(const char *file, int line);
-/* __syncthreads_or and its like: `vote` of all threads, counted. */
+/* Waits for all threads of the block and returns the number of threads whose `vote` is not 0 (for
+ * __syncthreads_or, _and and _count). */
 int block_count(int vote, const char *file, int line);
 [[noreturn]] void thread_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* A copy by this thread that lands when it waits for it: until then the old bytes are read. */
+/* Asynchronous copies by this thread. The bytes arrive when the thread waits for the copy; until
+ * then the old bytes are read. */
 void copy_begin(void *shared, const void *global, unsigned bytes, unsigned source_bytes);
 void copy_commit();
 void copy_wait(unsigned groups_left);
@@ -70,7 +74,7 @@ T shuffle_call(uint32_t mask, T value, unsigned source, const char *name, const 
     return out;
 }
 
-/* Folds the lanes' values in lane order; every lane gets the result. */
+/* Combines the lanes' values in the order of the lanes; every lane gets the result. */
 template <class T, class F> void reduce(uint32_t mask, const void *const *in, void *const *out)
 {
     T sum = *static_cast<const T *>(in[__builtin_ctz(mask)]);
@@ -112,7 +116,7 @@ void warp_match_any(uint32_t mask, const void *const *in, void *const *out);
 #define gridDim   (emulated::self->block->grid)
 constexpr int warpSize = 32;
 
-/* Where a collective stands in the source: the caller's file and line. */
+/* The place in the source of a collective's call: the caller's file and line. */
 #define EMULATED_PLACE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 static inline void __syncthreads(EMULATED_PLACE)
@@ -215,7 +219,7 @@ EMULATED_REDUCE(or, unsigned, std::bit_or<unsigned>)
 EMULATED_REDUCE(xor, unsigned, std::bit_xor<unsigned>)
 #undef EMULATED_REDUCE
 
-/* Which lanes are together with this one now: on a CPU no answer would be honest. */
+/* Ends the process: which lanes run together with this one has no meaning on a CPU. */
 static inline unsigned __activemask()
 {
     emulated::thread_error("__activemask: name the lanes instead");
@@ -240,7 +244,7 @@ static inline void __nanosleep(unsigned)
 {
 }
 
-/* Programmatic dependent launch: kernels run one after the other here, whole. */
+/* Programmatic dependent launch does nothing here, because kernels run one after the other. */
 static inline void cudaGridDependencySynchronize()
 {
 }

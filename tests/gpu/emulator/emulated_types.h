@@ -1,5 +1,6 @@
-/* emulated_types: what CUDA C++ adds to C++ in words and plain types, for g++: qualifiers that mean
- * nothing on a CPU, dim3 and the short vectors. Our own text; part of cuda_runtime.h. */
+/* emulated_types: the qualifiers and plain types that CUDA C++ adds to C++, for g++: qualifiers
+ * that mean nothing on a CPU, dim3 and the short vectors. Part of cuda_runtime.h. It has types
+ * only, no functions of CUDA. */
 #ifndef TESTS_GPU_EMULATOR_EMULATED_TYPES_H
 #define TESTS_GPU_EMULATOR_EMULATED_TYPES_H
 
@@ -20,8 +21,8 @@
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
-/* Memory of a block: the thread-local memory of the one CPU thread that runs the block, so that it
- * can be found and poisoned between blocks (block.cc). */
+/* Shared memory of a block: the thread-local memory of the one CPU thread that runs the block, so
+ * that block.cc can find it and fill it with a pattern between blocks. */
 #define __shared__ static thread_local
 
 struct uint3 {
@@ -42,8 +43,8 @@ struct dim3 {
     }
 };
 
-/* Vectors of two and four are aligned as on the device: the compiler loads them whole, so most
- * misaligned accesses fault here too. */
+/* Vectors of two and four elements are aligned as on a device. The compiler loads a vector as a
+ * whole, so most misaligned accesses fault here too. */
 #define EMULATED_VECTORS(name, type, align2, align4)                                               \
     struct name##1                                                                                 \
     {                                                                                              \

@@ -1,4 +1,5 @@
-/* library_types: CUDA's names of element types. Our own text. */
+/* library_types: the emulator's own version of CUDA's header of this name: the element types of the
+ * libraries, with CUDA's numbers. Constants only; cublasLt.h includes it. */
 #ifndef TESTS_GPU_EMULATOR_LIBRARY_TYPES_H
 #define TESTS_GPU_EMULATOR_LIBRARY_TYPES_H
 

@@ -1,5 +1,6 @@
-/* nccl: collectives between processes as NCCL names them: the part that this tree uses, over shared
- * memory (nccl.cc). Our own text. */
+/* nccl: the emulator's own version of NCCL's header: collectives between processes over shared
+ * memory (nccl.cc), as far as this tree uses them. A program calls the functions on any thread; the
+ * work runs on the thread that waits for the stream. Processes of other hosts cannot take part. */
 #ifndef TESTS_GPU_EMULATOR_NCCL_H
 #define TESTS_GPU_EMULATOR_NCCL_H
 

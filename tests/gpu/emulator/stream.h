@@ -1,5 +1,6 @@
-/* stream: queues of work that nobody has waited for yet, events in them, graphs recorded of them.
- */
+/* stream: streams as queues of work that has not run yet, events in them, and graphs that are
+ * recorded from them, for stream.cc and graph.cc. Any CPU thread may queue work; one lock protects
+ * all queues. stream.cc decides when work runs: when a thread waits for it. */
 #ifndef TESTS_GPU_EMULATOR_STREAM_H
 #define TESTS_GPU_EMULATOR_STREAM_H
 
@@ -10,10 +11,11 @@
 
 namespace emulated
 {
-/* A place in a stream that an event names. */
+/* The place in a stream that an event marks. */
 struct marker {
     struct emulated_stream *stream;
-    struct emulated_graph *graph; /* recorded while the stream captured into it */
+    /* Graph into which the stream captured when the event was recorded; NULL = none. */
+    struct emulated_graph *graph;
     uint64_t number;
     bool done;
     double ms;
@@ -21,15 +23,16 @@ struct marker {
 
 struct work {
     enum work_kind kind;
-    uint64_t number; /* of all work in all streams */
+    uint64_t number; /* Number of the work, over all streams. */
     std::function<void()> run;
     std::shared_ptr<struct marker> records, awaits;
 };
 } // namespace emulated
 
 struct emulated_graph {
-    std::vector<emulated::work> nodes;             /* in the order in which they were captured */
-    std::vector<struct emulated_stream *> streams; /* that capture into it; the first began */
+    std::vector<emulated::work> nodes; /* Work in the order in which it was captured. */
+    /* Streams that capture into the graph; the first one began the capture. */
+    std::vector<struct emulated_stream *> streams;
     bool invalid;
 };
 
@@ -39,10 +42,10 @@ struct emulated_graph_exec {
 
 struct emulated_stream {
     std::deque<emulated::work> queue;
-    bool busy;     /* the first of the queue runs, in some CPU thread */
-    bool blocking; /* the legacy stream and it wait for each other */
+    bool busy;     /* True: a CPU thread runs the first work of the queue. */
+    bool blocking; /* True: the legacy stream and this stream wait for each other. */
     int device;
-    struct emulated_graph *graph; /* it captures */
+    struct emulated_graph *graph; /* Graph into which the stream captures; NULL = none. */
 };
 
 struct emulated_event {
@@ -52,7 +55,7 @@ struct emulated_event {
 
 namespace emulated
 {
-/* Work of other work's graph. */
+/* Queues work that was recorded in a graph. */
 cudaError_t enqueue_work(cudaStream_t stream, struct work work);
 } // namespace emulated
 

@@ -1,6 +1,7 @@
 /* partition_model: tries every plan of a small problem directly with the cost model of partition.h,
  * host by host, without states or bounds. Simple enough to check by eye; suitable for a handful of
- * layers and devices. */
+ * layers and devices. test_partition.c compares the partitioner with it, on its one thread. The
+ * functions have no state. */
 #ifndef TESTS_TOOLS_PARTITION_PARTITION_MODEL_H
 #define TESTS_TOOLS_PARTITION_PARTITION_MODEL_H
 
@@ -13,7 +14,7 @@ struct partition_model_cost {
     uint32_t devices;
 };
 
-/* < 0: a is better. */
+/* Compares two costs; < 0: a is better; 0: equal. */
 int partition_model_compare(const struct partition_model_cost *a,
                             const struct partition_model_cost *b);
 

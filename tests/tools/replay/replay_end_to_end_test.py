@@ -182,6 +182,8 @@ class Case:
             if stop_after is not None:
                 while len(server.seen) < stop_after and process.poll() is None:
                     time.sleep(0.01)
+                with open(f"/proc/{process.pid}/cmdline") as file:
+                    self.command_line = file.read()
                 process.send_signal(signal.SIGINT)
             self.out, self.err = process.communicate(timeout=60)
             self.paths = server.paths
@@ -279,6 +281,18 @@ def test_key(server):
     check_good(server, "keyed", "--api-key", LONG_KEY)
     case = Case(server, "keyed", ROWS, "--api-key", LONG_KEY[:-1])
     case.check(case.code == 1 and "/v1/models: HTTP 401, want 200" in case.err, "another key")
+    late = [(i * 0.1, 5, 1) for i in range(100)]
+    case = Case(server, "late", late, "--api-key", LONG_KEY, stop_after=1)
+    case.check("--api-key" in case.command_line and LONG_KEY not in case.command_line,
+               f"the list of processes shows the key: {case.command_line}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "key")
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(LONG_KEY + "\n")
+        check_good(server, "keyed", "--api-key-file", path)
+        os.chmod(path, 0o644)
+        case = Case(server, "keyed", ROWS, "--api-key-file", path)
+        case.check(case.code != 0 and path in case.err, "a key file that others may read")
 
 
 def test_interrupt(server):

@@ -1,20 +1,21 @@
 /* partition: which layers of a model run on which devices, as the stages of a pipeline. It finds
  * the split with the smallest bottleneck whose latency is within a limit. The result is exact for
- * the cost model below, which docs/partitioning.md explains. Used offline by the planner and tools.
- * Pure: no clock, no I/O, no log; memory is allocated once, at opening. Not thread-safe. It gets
- * times and bytes from its caller (profile/profile.h) and prints nothing
- * (tools/partition/print.h). For layers over equal stages in a given order, see
- * partition_even.h.
+ * the cost model below, which docs/partitioning.md explains. `cleave partition` (main.c) and
+ * machine_split.c (for `cleave simulate` and `cleave plan`) call it; a running machine does not.
+ * One thread at a time may use a `struct partition`. It has no clock, no I/O and no log, and
+ * allocates memory only at opening. It does not know profiles (cost.h makes its problem from a
+ * profile) and prints nothing (print.h does). scheduler/partition_even.h splits layers over equal
+ * stages in a given order.
  *
  * The pipeline. A plan is a sequence of stages. Each stage runs consecutive layers on `replicas`
  * devices of one kind. Work moves through the stages in pieces: a micro-batch of a prompt, or one
  * decode step of a group of sequences. The replicas of a stage take requests in turn, and a request
  * stays with its replica, because its KV is there. The number of paths through the replicas is the
- * least common multiple of all replica counts (paths.h); it is at most paths_max. A plan need not
- * use every device.
+ * least common multiple of all replica counts (scheduler/paths.h); it is at most paths_max. A plan
+ * need not use every device.
  *
  * Time. A piece takes a stage `time` = sum of its layers' times on that kind of device + stage_ns,
- * + first_ns in the first stage (embedding), + last_ns in the last stage (norm, vocabulary,
+ * + first_ns in the first stage (embedding), + last_ns in the last stage (vocabulary,
  * sampling). Between two stages a piece takes delay_ns on a link, of which the link is busy for
  * busy_ns. Computing and sending overlap. So
  *
@@ -48,14 +49,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PARTITION_KINDS_MAX   8
+#define PARTITION_KINDS_MAX   8            /* Kinds of devices. */
 #define PARTITION_HOSTS_MAX   16           /* Kinds of hosts. */
 #define PARTITION_DEVICES_MAX LIMIT_STAGES /* Devices of one machine. */
 /* Most bytes that a partition allocates; a problem that needs more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
-/* Of a layer, an end of the model or a link: 18 minutes in ns. */
+/* Longest time of a layer, of an end of the model or of a link: 18 minutes in ns. */
 #define PARTITION_TIME_MAX (1ull << 40)
-#define PARTITION_NO_LIMIT UINT64_MAX
+#define PARTITION_NO_LIMIT UINT64_MAX /* No limit of the latency. */
 
 struct partition_kind {       /* A kind of device. */
     const char *name;         /* Name for error texts. */
@@ -63,7 +64,7 @@ struct partition_kind {       /* A kind of device. */
     uint64_t stage_ns;        /* Time of a piece per stage, in addition to its layers. */
     uint64_t first_ns;        /* Time before the first layer. */
     uint64_t last_ns;         /* Time after the last layer. */
-    uint64_t memory_bytes;
+    uint64_t memory_bytes;    /* Usable memory of one device. */
 };
 
 struct partition_host {                    /* A kind of host. */
@@ -71,35 +72,39 @@ struct partition_host {                    /* A kind of host. */
     uint32_t devices[PARTITION_KINDS_MAX]; /* Devices per host, of each kind. */
 };
 
+/* The time that a piece takes on a link between two stages. */
 struct partition_link {
-    uint64_t busy_ns;  /* Bytes / bandwidth: after this the link takes the next piece. */
-    uint64_t delay_ns; /* Until the piece has arrived: busy_ns + latency. */
+    uint64_t busy_ns;  /* Time until the link can take the next piece: bytes / bandwidth. */
+    uint64_t delay_ns; /* Time until the piece has arrived: busy_ns + latency. */
 };
 
-/* All arrays belong to the caller; opening copies what it needs. */
+/* The model, the devices and the links. All arrays belong to the caller; opening copies what it
+ * needs. */
 struct partition_problem {
     uint32_t layer_count;        /* 1 … LIMIT_LAYERS */
     const uint64_t *layer_bytes; /* Weights and KV of each layer. */
-    uint64_t first_bytes;
-    uint64_t last_bytes;
-    uint64_t shared_bytes; /* ≤ last_bytes */
-    uint64_t workspace_bytes;
-    uint32_t kind_count;
+    uint64_t first_bytes;        /* Weights before the first layer (embedding). */
+    uint64_t last_bytes;         /* Weights after the last layer (vocabulary). */
+    /* Bytes that the first and last weights share (a tied embedding); ≤ last_bytes. */
+    uint64_t shared_bytes;
+    uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
+    uint32_t kind_count;      /* Kinds of devices. */
     const struct partition_kind *kinds;
     uint32_t host_count; /* Kinds of hosts. */
     const struct partition_host *hosts;
-    struct partition_link inside;
-    struct partition_link between;
-    uint64_t back_inside_ns;
-    uint64_t back_between_ns; /* ≥ back_inside_ns */
-    uint32_t stage_count;     /* Exact number of stages; 0 = the best number. */
-    bool replicas;            /* false: one device per stage. */
-    uint32_t
-        paths_max; /* Most paths (least common multiple of all replica counts); 0 = no limit. */
+    struct partition_link inside;  /* Between two stages on one host. */
+    struct partition_link between; /* Between two stages on different hosts. */
+    uint64_t back_inside_ns;       /* Time of the sampled token's way back, inside a host. */
+    uint64_t back_between_ns;      /* Time of that way between hosts; ≥ back_inside_ns. */
+    uint32_t stage_count;          /* Exact number of stages; 0 = the best number. */
+    bool replicas; /* True: stages may have replicas. False: one device per stage. */
+    /* Most paths through the replicas: the least common multiple of all replica counts; 0 = no
+     * limit. */
+    uint32_t paths_max;
 };
 
 struct partition_goal {
-    uint32_t micro_batches; /* ≥ 1 */
+    uint32_t micro_batches; /* Pieces of one prompt, ≥ 1; 1 for the token phase. */
     uint64_t limit_ns;      /* Limit of the latency, or PARTITION_NO_LIMIT. */
 };
 
@@ -112,19 +117,19 @@ struct partition_stage {
     uint32_t first; /* Layers first … end - 1. */
     uint32_t end;
     uint32_t kind;
-    uint32_t replicas;
+    uint32_t replicas; /* Devices that hold the stage. */
     uint32_t host_kind;
-    uint32_t host;       /* First of its hosts, counted within its kind from 0. */
-    uint32_t host_count; /* Hosts; if > 1, they hold no other stage. */
+    uint32_t host;       /* First of the stage's hosts, counted from 0 within their kind. */
+    uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
     uint64_t time_ns;
-    uint64_t bytes; /* Bytes on each of its devices. */
-    bool between;   /* The link to the next stage is one between hosts. */
+    uint64_t bytes; /* Bytes on each of the stage's devices. */
+    bool between;   /* True: the link to the next stage is one between hosts. */
 };
 
 struct partition_plan {
     uint32_t stage_count;
     struct partition_stage stages[PARTITION_DEVICES_MAX];
-    struct partition_rate bottleneck;
+    struct partition_rate bottleneck; /* Time per piece; smaller is faster. */
     uint64_t pace_ns;
     uint64_t latency_ns;
     uint32_t devices;
@@ -135,7 +140,7 @@ struct partition;
 /* Checks the problem and allocates the memory. ST_INVALID: a value is wrong, or no plan fits into
  * the devices' memory. ST_TOO_LARGE: a bound above is exceeded, or there are too many ways to use
  * the devices (the product over the kinds of hosts of their number + 1, times the ways to use one
- * host in part). */
+ * host in part). ST_NO_MEMORY. The error text says which. */
 enum status partition_open(const struct partition_problem *problem, struct partition **out,
                            struct error *error);
 void partition_close(struct partition *partition); /* NULL is fine */
@@ -147,7 +152,7 @@ enum status partition_solve(struct partition *partition, const struct partition_
 
 uint64_t partition_memory(const struct partition *partition); /* Bytes allocated. */
 
-/* Compares two rates; < 0 when `a` is smaller (faster). */
+/* Compares two rates; < 0: `a` is smaller (faster); 0: equal; > 0: `a` is larger. */
 int partition_rate_compare(struct partition_rate a, struct partition_rate b);
 
 #endif

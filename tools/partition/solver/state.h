@@ -1,4 +1,7 @@
-/* partition_state: private to the files of the partitioner.
+/* partition_state: what the files of the partitioner (solver/) share; no other file may include it.
+ * It owns the numbering of states, the tables over states, and the steps of the search. The thread
+ * that calls partition_open or partition_solve calls every function. It does not read profiles or
+ * clusters: partition.h has the problem, in plain times and bytes.
  *
  * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
  * host, how many hosts, including the *open* host. The open host is the host of the latest stage if
@@ -18,6 +21,7 @@
 
 #include <stddef.h>
 
+/* A rate and a pace that every plan keeps. */
 #define PARTITION_RATE_ANY                                                                         \
     (struct partition_rate)                                                                        \
     {                                                                                              \
@@ -27,12 +31,11 @@
 
 /* Bounds that no stage or link may exceed. */
 struct partition_bound {
-    struct partition_rate rate; /* time / replicas, busy_ns */
-    uint64_t pace_ns;           /* time, busy_ns */
+    struct partition_rate rate; /* Bound on time / replicas of a stage, and on busy_ns of a link. */
+    uint64_t pace_ns;           /* Bound on the time of a stage, and on busy_ns of a link. */
 };
 
-/* The last step of the best pipeline to a state and layer: the last stage, which began from state
- * `from`. */
+/* How the best pipeline to a state and layer ended: its last stage, which began in state `from`. */
 struct partition_label {
     uint32_t from;
     uint8_t start; /* First layer of the stage. */
@@ -43,16 +46,20 @@ struct partition_label {
 
 struct partition {
     uint32_t layers;
-    uint32_t kinds;
-    uint32_t host_kinds;
-    uint32_t stages;                            /* 0 = any number. */
-    uint32_t replicas_max[PARTITION_KINDS_MAX]; /* 0 = no such device. */
-    uint32_t paths_max;                         /* 0 = any number. */
-    /* Replica counts must divide this; 0 = any counts. */
+    uint32_t kinds;      /* Kinds of devices. */
+    uint32_t host_kinds; /* Kinds of hosts. */
+    uint32_t stages;     /* 0 = any number. */
+    /* Most replicas of a stage, per kind of device; 0 = no such device. */
+    uint32_t replicas_max[PARTITION_KINDS_MAX];
+    uint32_t paths_max; /* 0 = any number. */
+    /* Number of paths that the current search allows: replica counts must divide it. 0 = any
+     * counts. */
     uint32_t paths;
-    /* Sum of the times of the layers before each layer. */
+    /* Sum of the times of the layers before each layer. Index 1 and up include the time before the
+     * first layer, and the last index includes the time after the last layer. */
     uint64_t time_ns[PARTITION_KINDS_MAX][LIMIT_LAYERS + 1];
     uint64_t stage_ns[PARTITION_KINDS_MAX];
+    /* Sum of the bytes of the layers before each layer, with the two ends of the model. */
     uint64_t bytes[LIMIT_LAYERS + 1];
     uint64_t shared_bytes;
     uint64_t workspace_bytes;
@@ -65,10 +72,11 @@ struct partition {
 
     /* Increment of the host vector for one more host of this kind. */
     uint32_t host_stride[PARTITION_HOSTS_MAX];
-    uint32_t vectors;
-    uint32_t slot_first[PARTITION_HOSTS_MAX];
-    /* Index of a host whose devices are all in use. */
+    uint32_t vectors; /* Number of host vectors: how many hosts of each kind are in use. */
+    uint32_t slot_first[PARTITION_HOSTS_MAX]; /* First slot of each kind of open host. */
+    /* Use of the open host, as an index, when all its devices are in use. */
     uint32_t slot_full[PARTITION_HOSTS_MAX];
+    /* Increment of that index for one more device of a kind. */
     uint32_t slot_stride[PARTITION_HOSTS_MAX][PARTITION_KINDS_MAX];
     uint32_t slots; /* Slots per host vector; the last slot is `closed`. */
     /* State numbers are slots - 1 (the start: closed, nothing used) … states - 1. */
@@ -84,7 +92,7 @@ struct partition {
     uint16_t *need;
     uint64_t *value;               /* [state][end]: latency << 8 | devices, of the best pipeline. */
     struct partition_label *label; /* [state][end]. */
-    uint64_t memory_bytes;
+    uint64_t memory_bytes;         /* Bytes allocated for this struct and its tables. */
 };
 
 /* --- states.c --- */
@@ -102,8 +110,11 @@ struct partition_place {
     uint32_t used[PARTITION_HOSTS_MAX];
 };
 
+/* Go to the first state, and to the next one. partition_place_next returns false after the last
+ * state. */
 void partition_place_first(const struct partition *p, struct partition_place *place);
 bool partition_place_next(const struct partition *p, struct partition_place *place);
+/* Returns the closed state with the same hosts. */
 uint32_t partition_place_closed(const struct partition *p, const struct partition_place *place);
 
 /* A possible next stage: 1 … room replicas of one kind of device, on the open host or on unused
@@ -114,15 +125,17 @@ struct partition_move {
     bool inside;
     uint32_t room;
     uint32_t per_host;
-    uint32_t index; /* Index of the open host before the stage. */
+    uint32_t index; /* Use of the open host before the stage, as an index. */
     uint32_t base;  /* First slot of the state's host vector, one stage later. */
 };
 
 #define PARTITION_MOVES_MAX (PARTITION_HOSTS_MAX * PARTITION_KINDS_MAX)
 
+/* Writes the possible next stages, at most PARTITION_MOVES_MAX. Returns their number. */
 uint32_t partition_moves(const struct partition *p, const struct partition_place *place,
                          struct partition_move *moves_out);
 
+/* Returns the state after the move with this number of replicas. */
 static inline uint32_t partition_target(const struct partition *p,
                                         const struct partition_move *move, uint32_t replicas)
 {
@@ -141,6 +154,7 @@ uint32_t partition_below(const struct partition *p, const struct partition_place
 
 /* --- reach.c --- */
 
+/* True if the current number of paths allows this number of replicas. */
 static inline bool partition_replicas_fit(const struct partition *p, uint32_t replicas)
 {
     return p->paths == 0 || p->paths % replicas == 0;
@@ -153,12 +167,14 @@ static inline uint64_t partition_run_ns(const struct partition *p, uint32_t kind
     return p->time_ns[kind][end] - p->time_ns[kind][first] + p->stage_ns[kind];
 }
 
+/* Returns the bytes on each device of a stage with the layers first … end - 1. */
 static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t first, uint32_t end)
 {
     uint64_t bytes = p->bytes[end] - p->bytes[first] + p->workspace_bytes;
     return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
 }
 
+/* Return the rows of `reach` and `back`, indexed by the number of replicas. */
 static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
 {
     return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
@@ -169,6 +185,7 @@ static inline uint16_t *partition_back_of(const struct partition *p, uint32_t ki
     return p->back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
 }
 
+/* True if the link is within the bound. */
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
 
 /* Fills `reach` for the bound. */

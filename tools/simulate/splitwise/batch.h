@@ -1,10 +1,12 @@
-/* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. For
- * machine.c only. */
+/* splitwise_batch: the queues of a splitwise_machine, and the choice of its next batch. Only
+ * machine.c and batch.c use it, on the thread of their simulation. It knows no times: machine.c
+ * computes how long a batch runs. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_BATCH_H
 #define TOOLS_SIMULATE_SPLITWISE_BATCH_H
 
 #include "tools/simulate/splitwise/machine.h"
 
+/* State of a task. */
 enum splitwise_state {
     SPLITWISE_UNKNOWN,
     SPLITWISE_QUEUED,  /* Has never run, and holds no memory of its own. */
@@ -34,10 +36,10 @@ static inline bool splitwise_is_prompt(uint32_t task)
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 
-/* Adds the task to `pending`. */
+/* Adds the task to the machine's `pending`. */
 void splitwise_pending_add(struct splitwise_machine *m, uint32_t task);
-/* Adds the task to `waiting`. Requires that it is the request's first task on this machine and in
- * no batch. */
+/* Adds the task to the machine's `waiting`. Requires that it is the request's first task on this
+ * machine and in no batch. */
 void splitwise_waiting_add(struct splitwise_machine *m, uint32_t task);
 
 /* Chooses the next batch: displaces tasks that do not stay and takes in new ones. Updates batch,

@@ -10,12 +10,13 @@
  * after each decode step. Everything between machines (pools, routing) is the server's own
  * sched_cluster.
  *
- * Quirks of the reference that no server should have (all in machine.c and
- * batch.c): the queue of tasks is sorted on insertion by a number that changes later. A
- * decode whose prompt runs on the same machine arrives together with that prompt, and cuts runs
- * that it cannot join. The end of a transfer cuts the runs of its source.
+ * Quirks of the reference that no server should have (all in machine.c and batch.c): the queue of
+ * tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
+ * same machine arrives together with that prompt, and cuts runs that it cannot join. The end of a
+ * transfer cuts the runs of its source.
  *
- * One thread; every call passes the virtual time. */
+ * splitwise.c calls it, on the one thread of its simulation, and passes the virtual time. It does
+ * not route requests and does not simulate transfers: splitwise.c does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_MACHINE_H
 #define TOOLS_SIMULATE_SPLITWISE_MACHINE_H
 
@@ -42,6 +43,7 @@ static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind
     return 2 * slot + kind;
 }
 
+/* A prompt or a decode, and its place in the queues of its machine. */
 struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
     /* True: the task is in `waiting`, and every build since `since` adds a preemption. */
@@ -52,6 +54,7 @@ struct splitwise_task {
     uint32_t previous;
 };
 
+/* A request with its two tasks. */
 struct splitwise_request {
     double arrival_s;
     uint32_t prompt_tokens;
@@ -63,11 +66,13 @@ struct splitwise_request {
     struct splitwise_task tasks[2];
 };
 
+/* A list of tasks, linked by their `next` and `previous`. */
 struct splitwise_list {
     uint32_t first;
     uint32_t last;
 };
 
+/* A growing array of tasks. */
 struct splitwise_array {
     uint32_t *tasks;
     uint32_t count;
@@ -80,7 +85,7 @@ struct splitwise_machine {
     struct splitwise_request *requests; /* The requests of all machines. */
     const struct cost_curve *curve;
     uint32_t memory_tokens; /* Tokens of KV that fit beside the weights. */
-    uint32_t used_tokens;
+    uint32_t used_tokens;   /* Tokens of KV that requests hold. */
 
     struct splitwise_array pending; /* Tasks in no batch, in the order of batch.c. */
     /* The first task of each request in `pending`, by the request's arrival. */
@@ -88,7 +93,7 @@ struct splitwise_machine {
     struct splitwise_list prompts; /* The prompts in `pending`, by their arrival here. */
     /* The displaced decodes in `pending`, in the order of their displacement. */
     struct splitwise_list blocked;
-    uint32_t builds;
+    uint32_t builds; /* Number of batches built so far. */
 
     uint32_t batch[SPLITWISE_BATCH_TASKS];
     /* Value of `iterations` after the task's last iteration. */
@@ -107,6 +112,7 @@ struct splitwise_machine {
     bool out_of_memory; /* An array could not grow, so the simulation must stop. */
 };
 
+/* Makes an idle machine. `options`, `requests` and `curve` must outlive it. */
 void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             const struct splitwise_options *options,
                             struct splitwise_request *requests, const struct cost_curve *curve,
@@ -117,7 +123,7 @@ void splitwise_machine_done(struct splitwise_machine *m);
  */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
-/* Tells the machine that a transfer from it has ended, which has freed its memory. */
+/* Reports that a transfer from this machine has ended, which has freed its memory. */
 void splitwise_machine_sent(struct splitwise_machine *m, double now_s);
 
 /* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
@@ -134,6 +140,7 @@ static inline bool splitwise_machine_idle(const struct splitwise_machine *m)
     return m->batch_count == 0 && m->waiting.count == 0;
 }
 
+/* True if `tokens` more tokens of KV fit into the memory. */
 static inline bool splitwise_machine_fits(const struct splitwise_machine *m, uint32_t tokens)
 {
     return (uint64_t)m->used_tokens + tokens <= m->memory_tokens;

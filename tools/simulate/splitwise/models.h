@@ -1,5 +1,7 @@
 /* splitwise_models: the models and the machine that the simulator of the Splitwise paper uses
- * (README of the reference results, "The model"). Constants. */
+ * (README of the reference results, "The model"). `cleave simulate`, `cleave plan` and the
+ * comparison with the reference read them, on any thread: all are constants. The models that cleave
+ * computes are not here. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_MODELS_H
 #define TOOLS_SIMULATE_SPLITWISE_MODELS_H
 
@@ -12,7 +14,7 @@ struct splitwise_model {
     uint64_t weights_bytes;
 };
 
-/* K and V, two bytes each. */
+/* Returns the bytes of K and V of one token, two bytes per number. */
 static inline uint64_t splitwise_kv_bytes_per_token(const struct splitwise_model *model)
 {
     return 2 * model->hidden * model->layers * 2;
@@ -22,7 +24,7 @@ static inline uint64_t splitwise_kv_bytes_per_token(const struct splitwise_model
 #define SPLITWISE_TENSOR_PARALLEL 8
 #define SPLITWISE_SLO_HARDWARE    "a100-80gb" /* Hardware that the SLO compares with. */
 
-/* NULL = unknown model. */
+/* Returns the model with this name; NULL = unknown model. */
 const struct splitwise_model *splitwise_model_find(const char *name);
 
 #endif

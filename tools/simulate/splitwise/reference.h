@@ -1,25 +1,27 @@
 /* reference: runs the cases of a directory of reference results with the policy splitwise-compat,
  * and compares each request. The directory holds cases.json, perf_model.csv, and for each case its
- * trace under traces/ and its results next to cases.json. Prints nothing. */
+ * trace under traces/ and its results next to cases.json. `cleave simulate --reference`
+ * (simulate_main.c) calls it on the main thread. It prints nothing and makes no reference results:
+ * the paper's simulator made them. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_H
 
 #include "tools/simulate/splitwise/splitwise.h"
 
-/* Largest difference that counts as equal. */
+/* Largest difference of a time that counts as equal. */
 #define REFERENCE_TOLERANCE_S 1e-9
 
 struct reference_result {
     const char *name;
     uint64_t requests; /* Requests in the reference's results. */
     uint64_t missing;  /* Requests that only the reference or only the simulation has. */
-    double ttft_s;     /* Largest difference of each measure. */
+    double ttft_s;     /* Largest difference of TTFT; tbt_s: of TBT; e2e_s: of E2E. */
     double tbt_s;
     double e2e_s;
     double wall_s; /* Time of the simulation; reading the reference's results is not included. */
     bool slo_met;  /* True if this simulation meets the paper's SLO. */
     bool slo_said; /* True if the case says whether the reference met the SLO. */
-    bool slo_met_there;
+    bool slo_met_there;   /* True: the reference met the SLO. Set if slo_said. */
     const char *left_out; /* First argument of the case that has no meaning here; NULL = none. */
     bool same;            /* No request is missing, and no difference exceeds the tolerance. */
     struct splitwise_totals totals;
@@ -27,7 +29,8 @@ struct reference_result {
 
 typedef void (*reference_case_call)(void *self, const struct reference_result *result);
 
-/* Calls `each` after each case. Errors name the file and what is wrong in it. */
+/* Runs all cases, and calls `each` after each case; the result is valid during the call. Errors
+ * name the file and what is wrong in it. Differences are no error. */
 enum status reference_run(const char *directory, reference_case_call each, void *self,
                           struct error *error);
 

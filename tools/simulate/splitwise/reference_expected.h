@@ -1,5 +1,6 @@
 /* reference_expected: the reference's results of one case: request_id, ttft_s, tbt_s and e2e_s of
- * each request. The whole file is read. Each row is taken once. */
+ * each request. The whole file is read. Each row is taken once. reference.c calls it on the main
+ * thread, and compares the rows itself. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 #define TOOLS_SIMULATE_SPLITWISE_REFERENCE_EXPECTED_H
 
@@ -13,15 +14,16 @@ struct expected_row {
     double ttft_s;
     double tbt_s;
     double e2e_s;
-    bool taken;
+    bool taken; /* True: reference_expected_take has returned it. */
 };
 
 struct reference_expected {
     struct expected_row *rows; /* Sorted by id. */
     uint64_t count;
-    uint64_t left;
+    uint64_t left; /* Rows that were not taken. */
 };
 
+/* Reads the CSV file. Errors name file and line. */
 enum status reference_expected_read(struct reference_expected *out, const char *path,
                                     struct error *error);
 void reference_expected_done(struct reference_expected *expected);

@@ -1,8 +1,10 @@
 /* splitwise: simulates a cluster like the simulator of the Splitwise paper (policy
  * splitwise-compat): the server's cluster-level scheduler with options that make it decide like the
- * paper's, machines like the paper's (machine.h), and transfers that do not slow each
- * other down. The results agree with the reference to 1e-9 s (reference.h). One thread; virtual
- * time. */
+ * paper's, machines like the paper's (machine.h), and transfers that do not slow each other down.
+ * The results agree with the reference to 1e-9 s (reference.h). simulate_trace.c and reference.c
+ * call it on the main thread, `cleave plan` (try.c) on any worker thread: a run owns all its state
+ * and uses virtual time only. It knows no profile, no failures and no layer-wise transfers:
+ * sim_run.h does. */
 #ifndef TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 #define TOOLS_SIMULATE_SPLITWISE_SPLITWISE_H
 
@@ -11,6 +13,7 @@
 #include "tools/simulate/sim_usage.h"
 #include "tools/simulate/splitwise/machine.h"
 
+/* A machine. */
 struct splitwise_host {
     enum pool home; /* POOL_MIXED for the baseline. */
     const struct cost_curve *curve;
@@ -26,11 +29,11 @@ struct splitwise_setup {
     double link_bytes_per_s;
     double retry_s; /* Time after which a transfer that found no memory tries again. */
     uint32_t prompt_queue_threshold_tokens;
-    struct splitwise_options machine;
+    struct splitwise_options machine; /* Limits of a machine's batches. */
     /* Most open requests, for which memory is allocated; 0 = SCHED_REQUESTS_MAX. */
     uint32_t open_most;
-    /* Opened by the caller for the number of machines; the run ends it; NULL = none. Requests with
-     * a task in no batch are counted as queued. */
+    /* Receives the use of the machines. The caller opens it for the number of machines; the run
+     * ends it. Requests with a task in no batch are counted as queued. NULL = none. */
     struct sim_usage *usage;
     /* The run ends with ST_CANCELLED when *stop is true, e.g. set by `done`; NULL = never. */
     const bool *stop;
@@ -40,6 +43,7 @@ struct splitwise_setup {
  * preemptions. */
 void splitwise_setup_default(struct splitwise_setup *out);
 
+/* The times of a request that has ended. */
 struct splitwise_result {
     const struct sim_arrival *arrival;
     double ttft_s;
@@ -59,7 +63,7 @@ struct splitwise_totals {
     uint32_t open_most; /* Most requests that were open at the same time. */
     /* Requests that never end, because they wait for memory that no request will free. */
     uint32_t unended;
-    double last_s;
+    double last_s; /* Virtual time of the end. */
 };
 
 typedef void (*splitwise_done_call)(void *self, const struct splitwise_result *result);

@@ -1,0 +1,207 @@
+/* http_answer: responses. A small one is copied by libmicrohttpd. A large one and a stream are read
+ * from the exchange piece by piece, so that bytes that a client does not read are counted, and can
+ * be freed. */
+#include "server/http/internal.h"
+
+#include "common/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PIECE_BYTES 16384
+/* A stream is dropped when this many bytes of it are unread. What was written in one iteration of
+ * the loop, such as the scores of a long prompt, does not count, because no client could have read
+ * it. */
+#define BACKLOG_BYTES_MAX (1u << 20)
+#define BURST_BYTES_MIN   65536
+
+static enum MHD_Result queue_response(struct exchange *x, unsigned code,
+                                      struct MHD_Response *response)
+{
+    MHD_add_response_header(response, "x-request-id", x->request_id);
+    x->code = code;
+    http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
+    enum MHD_Result result = MHD_queue_response(x->connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+void http_unread_count(struct exchange *x)
+{
+    size_t bytes = 0;
+    if (x->completion != NULL)
+        completion_output(x->completion, &bytes);
+    bytes += x->answer.bytes;
+    x->http->unread_bytes += bytes - x->unread_bytes; /* modulo 2^64 */
+    x->unread_bytes = bytes;
+}
+
+void http_unread_drop(struct exchange *x)
+{
+    text_done(&x->answer);
+    http_unread_count(x);
+}
+
+/* The client has taken the previous piece, and gets a new one of this size. */
+static void piece_taken(struct exchange *x, size_t next_bytes)
+{
+    if (x->client != NULL)
+        http_client_moved(x->client, x->piece_bytes, clock_now_us(x->http->options.clock));
+    x->piece_bytes = next_bytes;
+}
+
+/* libmicrohttpd asks for the next bytes of x->answer. */
+static ssize_t answer_read(void *self, uint64_t position, char *buffer, size_t capacity)
+{
+    struct exchange *x = self;
+    if (x->gone || position >= x->answer.bytes)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t bytes = x->answer.bytes - (size_t)position;
+    bytes = bytes < capacity ? bytes : capacity;
+    memcpy(buffer, x->answer.data + position, bytes);
+    piece_taken(x, bytes);
+    return (ssize_t)bytes;
+}
+
+/* Queues a whole response from a text, which is emptied. */
+static enum MHD_Result answer_text(struct exchange *x, unsigned code, const char *content_type,
+                                   struct text *body)
+{
+    struct MHD_Response *response = NULL;
+    if (body->broken) {
+        text_done(body);
+        return MHD_NO;
+    }
+    if (body->bytes <= PIECE_BYTES) {
+        response = MHD_create_response_from_buffer(body->bytes, body->data, MHD_RESPMEM_MUST_COPY);
+        text_done(body);
+    } else {
+        x->answer = *body;
+        *body = (struct text){0};
+        http_unread_count(x);
+        response =
+            MHD_create_response_from_callback(x->answer.bytes, PIECE_BYTES, answer_read, x, NULL);
+    }
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", content_type);
+    return queue_response(x, code, response);
+}
+
+enum MHD_Result http_answer(struct exchange *x, unsigned code, const char *content_type,
+                            const char *body, size_t bytes)
+{
+    struct text copy = {0};
+    text_add(&copy, body, bytes);
+    return answer_text(x, code, content_type, &copy);
+}
+
+enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text *body)
+{
+    return answer_text(x, code, "application/json", body);
+}
+
+enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
+{
+    struct text body = {0};
+    api_error_write(error, &body);
+    text_adds(&body, "\n");
+    struct MHD_Response *response =
+        body.broken ? NULL
+                    : MHD_create_response_from_buffer(body.bytes, body.data, MHD_RESPMEM_MUST_COPY);
+    text_done(&body);
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "application/json");
+    if (error->retry_after_s > 0) {
+        char seconds[16];
+        snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    if (error->status == 405 && x->route != NULL)
+        MHD_add_response_header(response, "Allow", x->route->allow);
+    if (error->status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    if (x->http->draining || x->closes || error->status == 413 || error->status == 401 ||
+        error->status == 403)
+        MHD_add_response_header(response, "Connection", "close");
+    return queue_response(x, error->status, response);
+}
+
+/* libmicrohttpd asks for the next bytes of a stream. */
+static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t capacity)
+{
+    (void)position;
+    struct exchange *x = self;
+    if (x->gone || x->completion == NULL)
+        return MHD_CONTENT_READER_END_WITH_ERROR;
+    size_t bytes = 0;
+    const char *data = completion_output(x->completion, &bytes);
+    if (bytes > 0) {
+        bytes = bytes < capacity ? bytes : capacity;
+        memcpy(buffer, data, bytes);
+        completion_taken(x->completion, bytes);
+        http_unread_count(x);
+        piece_taken(x, bytes);
+        return (ssize_t)bytes;
+    }
+    if (completion_finished(x->completion))
+        return MHD_CONTENT_READER_END_OF_STREAM;
+    piece_taken(x, 0);
+    http_exchange_suspend(x);
+    return 0;
+}
+
+static enum MHD_Result answer_stream(struct exchange *x)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, PIECE_BYTES, stream_read, x, NULL);
+    if (response == NULL)
+        return MHD_NO;
+    MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering",
+                            "no"); /* proxies forward events at once */
+    return queue_response(x, 200, response);
+}
+
+enum MHD_Result http_answer_begun(struct exchange *x)
+{
+    const struct api_error *error = completion_error(x->completion);
+    if (error != NULL)
+        return http_answer_error(x, error);
+    if (completion_is_stream(x->completion))
+        return answer_stream(x);
+    struct text body = completion_body_take(x->completion);
+    completion_close(x->completion);
+    x->completion = NULL;
+    http_unread_count(x);
+    return http_answer_json(x, 200, &body);
+}
+
+/* --- clients that do not read --- */
+
+void http_answer_backlog_check(struct exchange *x)
+{
+    size_t unread = 0;
+    completion_output(x->completion, &unread);
+    uint64_t written = completion_written(x->completion);
+    if (written - x->checked_bytes > BURST_BYTES_MIN)
+        x->excused_bytes = written;
+    x->checked_bytes = written;
+    uint64_t later = written > x->excused_bytes ? written - x->excused_bytes : 0;
+    if ((unread < later ? unread : later) > BACKLOG_BYTES_MAX && x->client != NULL)
+        http_client_close(x->client, "it reads its stream too slowly");
+}
+
+void http_answers_check(struct http *h)
+{
+    struct http_client *client;
+    uint64_t max = h->options.config->http.answers_bytes_max;
+    while (h->unread_bytes > max && (client = http_clients_stalled(h->clients)) != NULL) {
+        const struct exchange *x = http_client_request(client);
+        if (x != NULL && x->unread_bytes == h->unread_bytes)
+            return; /* one answer always fits */
+        http_client_close(client, "answers that are not read take too much memory");
+    }
+}

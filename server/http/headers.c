@@ -1,0 +1,139 @@
+/* http_headers: the checks that need only a request's headers. A request that fails one of them is
+ * refused before its body is read, so that it costs no memory. */
+#include "server/http/internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct header_count {
+    const char *name;
+    uint32_t count;
+    const char *first; /* Value of the first header with this name. */
+};
+
+static enum MHD_Result header_count(void *self, enum MHD_ValueKind kind, const char *name,
+                                    const char *value)
+{
+    (void)kind;
+    struct header_count *c = self;
+    if (strcasecmp(name, c->name) == 0 && c->count++ == 0)
+        c->first = value;
+    return MHD_YES;
+}
+
+static struct header_count headers_named(struct exchange *x, const char *name)
+{
+    struct header_count c = {.name = name};
+    MHD_get_connection_values(x->connection, MHD_HEADER_KIND, header_count, &c);
+    return c;
+}
+
+static bool refuse_framing(struct exchange *x, struct api_error *error, const char *text)
+{
+    x->closes = true; /* it is not known where the next request begins */
+    return api_error_set(error, 400, NULL, "%s", text);
+}
+
+/* Refuses what a proxy in front may read differently (RFC 9112, section 6.3): where one request
+ * ends and the next begins, and for which host a request is. libmicrohttpd checks that
+ * Content-Length is a number. */
+static bool framing_check(struct exchange *x, struct api_error *error)
+{
+    struct header_count length = headers_named(x, "Content-Length");
+    struct header_count encoding = headers_named(x, "Transfer-Encoding");
+    struct header_count host = headers_named(x, "Host");
+    if (length.count > 1)
+        return refuse_framing(x, error, "more than one Content-Length header");
+    if (encoding.count > 0 && length.count > 0)
+        return refuse_framing(x, error,
+                              "both Content-Length and Transfer-Encoding: want one of them");
+    if (encoding.count > 1 || (encoding.count == 1 && strcasecmp(encoding.first, "chunked") != 0))
+        return refuse_framing(x, error, "Transfer-Encoding must be \"chunked\"");
+    if (host.count > 1)
+        return refuse_framing(x, error, "more than one Host header");
+    if (host.count == 0 && !x->is_http_1_0)
+        return refuse_framing(x, error, "the Host header is missing");
+    x->body_expected = encoding.count > 0 ? UINT64_MAX
+                       : length.count > 0 ? strtoull(length.first, NULL, 10)
+                                          : 0;
+    return true;
+}
+
+static bool route_check(struct exchange *x, const char *url, const char *method,
+                        struct api_error *error)
+{
+    if (x->route == NULL)
+        return api_error_set(error, 404, NULL, "there is no %.200s here", url);
+    if (!http_route_allows(x->route, method))
+        return api_error_set(error, 405, NULL, "%.16s is not allowed for %s: want %s", method,
+                             x->route->path, x->route->allow);
+    return true;
+}
+
+/* A body must be announced as JSON. A web page can send a body of another type, or without a type,
+ * to any address without asking first (CORS), but not this one. */
+static bool type_check(struct exchange *x, struct api_error *error)
+{
+    static const char json[] = "application/json";
+    if (x->body_expected == 0)
+        return true;
+    const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
+    size_t length = type != NULL ? strcspn(type, "; \t") : 0;
+    if (length == sizeof(json) - 1 && strncasecmp(type, json, length) == 0)
+        return true;
+    return api_error_set(error, 415, NULL, "Content-Type is '%.64s': want application/json",
+                         type != NULL ? type : "");
+}
+
+bool http_body_too_large(struct exchange *x, struct api_error *error)
+{
+    return api_error_set(error, 413, NULL,
+                         "the body is larger than %llu bytes (http/body_bytes_max)",
+                         (unsigned long long)x->body_bytes_max);
+}
+
+bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *error)
+{
+    const struct config *config = h->options.config;
+    uint64_t max = config->http.bodies_bytes_max;
+    if (max < config->http.body_bytes_max)
+        max = config->http.body_bytes_max;
+    if (h->bodies_bytes <= max && bytes <= max - h->bodies_bytes)
+        return true;
+    api_error_set(error, 503, NULL,
+                  "too many requests are being received (http/bodies_bytes_max): try again");
+    error->retry_after_s = 1;
+    return false;
+}
+
+static bool size_check(struct exchange *x, struct api_error *error)
+{
+    if (x->body_expected == 0 || x->body_expected == UINT64_MAX)
+        return true;
+    if (x->body_expected > x->body_bytes_max)
+        return http_body_too_large(x, error);
+    return http_bodies_fit(x->http, x->body_expected, error);
+}
+
+/* A request that may take long needs a place that is not kept for others. */
+static bool place_check(struct exchange *x, struct api_error *error)
+{
+    enum http_access access = x->route->access;
+    if (x->client == NULL || access == HTTP_OPEN || access == HTTP_ADMIN ||
+        http_client_work(x->client))
+        return true;
+    x->closes = true;
+    api_error_set(error, 503, NULL, "all connections are in use (http/connections_max): try again");
+    error->retry_after_s = 1;
+    return false;
+}
+
+bool http_headers_check(struct exchange *x, const char *url, const char *method,
+                        struct api_error *error)
+{
+    return framing_check(x, error) && http_access_check(x, error) &&
+           route_check(x, url, method, error) && place_check(x, error) && type_check(x, error) &&
+           size_check(x, error);
+}

@@ -1,0 +1,22 @@
+"""Goal: a crash leaves no keys and prompts on a disk: no process of a cluster writes a core dump, unless the config says
+so (cluster/core_dumps).
+
+Method: reads the limits of all processes. 1 byte forbids a core file and a program of the system that would take it."""
+
+import resource
+
+from cluster import Cluster, need_model
+
+need_model()
+_, hard = resource.getrlimit(resource.RLIMIT_CORE)
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # inherited by the cluster
+
+
+def core_limit(pid):
+    return resource.prlimit(pid, resource.RLIMIT_CORE)[0]
+
+
+for config, want in (({}, 1 if hard != 0 else 0), ({"cluster": {"core_dumps": True}}, hard)):
+    with Cluster(config) as cluster:
+        limits = {name: core_limit(pid) for name, pid in {"gateway": cluster.process.pid, **cluster.children()}.items()}
+    assert len(limits) == 3 and set(limits.values()) == {want}, f"{config}: {limits}, want {want}"
