@@ -254,7 +254,7 @@ static void check_awaits(void)
     struct message_request name = {.id = 1, .generation = 1};
     struct message_request next = {.id = 2, .generation = 1};
     struct message_request again = {.id = 1, .generation = 2};
-    token_pool_writer_up(bed.pool, "p0");
+    token_pool_writer_up(bed.pool, "p0", 0);
     reserve(&bed, 1);
     const uint32_t first = reserved_blocks[0]; /* two blocks in a row */
     CHECK(reserved_blocks[1] == first + 1);
