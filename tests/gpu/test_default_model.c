@@ -8,7 +8,7 @@
 #include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/greedy.h"
+#include "tests/model/forward/greedy.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
  * to the bit. */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

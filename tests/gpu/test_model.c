@@ -3,14 +3,14 @@
  * every type of weights and of KV; folders with E4M3 weights as well.
  *
  * Method: synthetic models of both head groupings and all families, on the device that is named as
- * the argument ("cuda:0"; the emulated one in CI), against tests/model/reference.h. A prompt runs
+ * the argument ("cuda:0"; the emulated one in CI), against tests/model/forward/reference.h. A prompt runs
  * in two chunks beside another sequence, then tokens one at a time, over blocks that lie scattered.
  */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/folder_writer.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/file/folder_writer.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

@@ -10,8 +10,8 @@
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

@@ -7,7 +7,7 @@
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/synthetic.h"
 #include "tests/transport/loopback.h"
 
 #include <poll.h>
