@@ -160,8 +160,8 @@ static void check_lease(struct cluster *c)
     cluster_wait_free(c, 0);
 }
 
-/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; nobody else
- * notices. */
+/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; other
+ * gateways are not affected. */
 static void check_garbage(struct cluster *c, struct reference *reference)
 {
     static const uint64_t garbage[4] = {0x1234567890abcdef, 77, 1, 2};

@@ -333,7 +333,7 @@ static struct plain_request plain[REQUESTS];
 static uint64_t next_id;
 static struct bed *plain_bed;
 static const struct rules *plain_rules;
-static uint32_t calm; /* so many times rarer do requests go before they are through */
+static uint32_t calm; /* Requests end early this many times more rarely. */
 static uint64_t preempted_count;
 static uint64_t pinned_count;
 static uint64_t given_up_count;
@@ -433,7 +433,8 @@ static void on_preempted(const struct message_preempted *preempted)
     preempted_count++;
 }
 
-/* Each token once, in order. (Those of requests that have ended meanwhile nobody looks at.) */
+/* Checks that each token is sent once and in order. Tokens of requests that have ended are not
+ * checked. */
 static void on_token(const struct message_token *token)
 {
     token_count++;

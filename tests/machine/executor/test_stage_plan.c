@@ -1,8 +1,8 @@
-/* Goal: head and stages make the same plan from config and model: every layer has one stage, every
- * path has one stage process (or its ranks) in each stage, and what does not fit is refused with
- * the machine's name and the value. Method: every even split of models of several depths; configs
- * with named layers, replicas and speeds, worked out by hand; configs that ask for more than the
- * model or the limits allow. */
+/* Goal: head and stages make the same plan from config and model: every layer has one stage,
+ * every path has one stage process (or its ranks) in each stage, and a config that does not fit
+ * is refused with the machine's name and the value. Method: every even split of models of
+ * several depths; configs with named layers, replicas and speeds, worked out by hand; configs
+ * that ask for more than the model or the limits allow. */
 #include "machine/executor/stage_plan.h"
 #include "tests/check.h"
 
@@ -40,8 +40,9 @@ static enum status plan(const char *pool, const char *stages, uint32_t layers, u
     return stage_plan_make(&config, entry, &hyper, 1, out, error);
 }
 
-/* Who gives to whom on a path: each rank of a stage has one who gives to it; who gives to nobody is
- * asked when it is done; results are one process's. */
+/* Who sends activations to whom on a path: each rank of a later stage gets them from exactly one
+ * process, a process that sends them to no other process reports DONE, and exactly one process
+ * samples. */
 static void check_gives(const struct stage_plan *p, uint32_t path)
 {
     const uint64_t processes = stage_plan_processes(p, path);

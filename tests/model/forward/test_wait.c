@@ -214,7 +214,7 @@ static void check_real_time(const struct model_file *g)
     bench_close(&b);
 }
 
-/* A group is as slow as its slowest rank; rank 0 has the token; a rank that ends is told of. */
+/* A group is as slow as its slowest rank; rank 0 gets the token; a rank that ends is reported. */
 static void rank_main(struct ranks *r, void *context)
 {
     struct error error = {""};

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Lets every machine do all that it can, until nobody has anything left. */
+/* Runs the machines until no machine has work left. */
 static void run_all(struct fake_cluster *c)
 {
     for (int round = 0; round < 200; round++) {
@@ -346,8 +346,9 @@ static void test_other_weights(void)
     fake_cluster_close(c);
 }
 
-/* A request whose memory others need goes on as after a death, from where it stood; how often that
- * happened is told to its machines; and it is never too often: they see to that. */
+/* A preempted request continues at its last token, as after a machine's death. Its machines are
+ * told how often it was preempted. The number of preemptions has no limit here: the machines
+ * limit it. */
 static void test_preempted(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);

@@ -203,7 +203,7 @@ static void mend_and_drain(struct fake_cluster *c, struct fake_client *clients)
     CHECK(!open);
 }
 
-/* What the log says was decided is what a scheduler decides that is told the same. */
+/* A scheduler that gets the logged events decides what the log says. */
 static void replay(const char *path)
 {
     struct replay_log_totals totals;

@@ -1,6 +1,6 @@
-/* Goal: a tenant pays for its own requests only, and learns nothing about those of others. Method:
- * requests whose key is removed, or that the gateway does not take, and what an attacker can compute
- * from an id. */
+/* Goal: a tenant pays for its own requests only, and learns nothing about those of others.
+ * Method: requests whose key is removed, or that the gateway does not take, and what an attacker
+ * can compute from an id. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 

@@ -312,8 +312,7 @@ static void test_restart(struct metrics *m)
     CHECK(value_of(&page, "cleave_transfer_hidden_ratio", "", "") == 0.75);
 }
 
-/* A machine is taken out: nothing of it is shown, and what counts over all of them does not fall.
- */
+/* A machine is removed: none of its values is shown, and the sums over all machines do not fall. */
 static void test_forgotten(struct metrics *m)
 {
     metrics_machine_forget(m, 0);
@@ -337,8 +336,8 @@ static void line_check(const char *family, uint32_t after, bool counter, double 
         CHECKF(fabs(value_of(&page, family, "t0", "") - want) < 1e-9, "%s", family);
 }
 
-/* Each line of MACHINE_COUNTERS and COPY_COUNTERS: a process reports 1001, 1002, …, its successor 1,
- * 2, …. The page shows the sum of a counter and the latest value of a gauge. */
+/* Each line of MACHINE_COUNTERS and COPY_COUNTERS: a process reports 1001, 1002, …, its
+ * successor 1, 2, …. The page shows the sum of a counter and the latest value of a gauge. */
 static void test_lines(const struct fleet *fleet)
 {
 #define BOTH(first, second, field) (first.field = 1000 + ++count, second.field = count)
