@@ -585,7 +585,7 @@ static void plain_batch_begin(struct bed *bed)
         struct plain_request *request = plain;
         struct token_row row;
         while (request->state != PLAIN_DECODING ||
-               request->name.id != token_request_of(bed->pool, slot)->name.id)
+               request->name.id != token_request_of(bed->pool, slot)->attempt.id)
             CHECK(++request < plain + REQUESTS);
         CHECK(!request->in_flight && !request->given_up);
         token_pool_row_begin(bed->pool, slot, bed->now_us, &row);
