@@ -71,8 +71,8 @@ static bool number(const struct reader *r, const json_t *value, double minimum, 
     return fault(r, value, wanted);
 }
 
-static bool whole(const struct reader *r, const json_t *value, uint64_t minimum, uint64_t maximum,
-                  uint64_t *out)
+static bool whole_number_read(const struct reader *r, const json_t *value, uint64_t minimum,
+                              uint64_t maximum, uint64_t *out)
 {
     char wanted[64];
     if (json_is_integer(value) && json_integer_value(value) >= (json_int_t)minimum &&
@@ -98,7 +98,7 @@ static bool whole_at(struct reader *r, const json_t *object, const char *key, ui
                      uint64_t maximum, uint64_t *out)
 {
     size_t length = path_key(r, key);
-    bool good = whole(r, json_object_get(object, key), minimum, maximum, out);
+    bool good = whole_number_read(r, json_object_get(object, key), minimum, maximum, out);
     path_pop(r, length);
     return good;
 }
@@ -407,8 +407,8 @@ static bool layer_weights(struct reader *r, const json_t *value, struct profile 
         return false;
     for (uint32_t i = 0; i < p->model.layer_count; i++) {
         size_t inner = list ? path_push(r, "[%u]", i) : strlen(r->path);
-        if (!whole(r, list ? json_array_get(value, i) : value, 0, (uint64_t)WEIGHTS_MAX,
-                   &p->model.layer_weight_bytes[i]))
+        if (!whole_number_read(r, list ? json_array_get(value, i) : value, 0, (uint64_t)WEIGHTS_MAX,
+                               &p->model.layer_weight_bytes[i]))
             return false;
         path_pop(r, inner);
     }

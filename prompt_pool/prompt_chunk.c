@@ -17,8 +17,8 @@ static void tokens_send(struct prompt_pool *pool, const struct prompt_request *r
 static void tokens_add(struct prompt_pool *pool, const struct prompt_request *request,
                        struct message_token *token)
 {
-    token->request = request->name.id;
-    token->generation = request->name.generation;
+    token->request = request->attempt.id;
+    token->generation = request->attempt.generation;
     if (pool->token_count == 0)
         message_tokens_begin(&pool->tokens);
     enum status status = message_tokens_add(&pool->tokens, token);
@@ -132,11 +132,11 @@ static void prompt_end(struct prompt_pool *pool, struct prompt_request *request,
         prompt_prefix_add(pool, request);
     if (!request->local)
         return;
-    struct message_kv_ready ready = {.request = request->name,
+    struct message_kv_ready ready = {.request = request->attempt,
                                      .prompt_tokens = request->prompt_count,
                                      .first_token = request->first_token.id};
     if (request->answer_ended)
-        pool->options.calls.local_aborted(pool->options.self, &request->name);
+        pool->options.calls.local_aborted(pool->options.self, &request->attempt);
     else
         pool->options.calls.local_ready(pool->options.self, &ready, now_us);
     request->local = false; /* The blocks now belong to the token pool alone. */

@@ -194,7 +194,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     uint32_t output_room = pool->options.context_tokens - prefill->prompt_count;
     uint32_t output_max = prefill->sampling.output_tokens_max;
     *request = (struct prompt_request){
-        .name = prefill->request,
+        .attempt = prefill->request,
         .owner = ++pool->serial << 16 | prompt_slot_of(pool, request),
         .target = destination->target,
         .target_number = destination->target_number,
@@ -322,7 +322,7 @@ void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *reques
                          enum status status, const char *text)
 {
     if (!prompt_request_is_stopped(request)) {
-        send_failed(pool, request->gateway, &request->name, status, text);
+        send_failed(pool, request->gateway, &request->attempt, status, text);
         pool->stats.transfers_failed += request->first_write_us >= 0 ? 1 : 0;
     }
     prompt_request_stop(pool, request);
@@ -387,7 +387,7 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
         .kind = MESSAGE_PREFILLED,
         .prefilled =
             {
-                .request = request->name,
+                .request = request->attempt,
                 .queue_us = interval_us(request->queued_us, request->began_us),
                 .prefill_us = interval_us(request->began_us, request->computed_us),
                 .exposed_us = pushed ? interval_us(request->computed_us, now_us) : 0,

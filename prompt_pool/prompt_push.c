@@ -86,18 +86,18 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request)
 {
-    struct message message = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request->name};
+    struct message message = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = request->attempt};
     if (request->target != NULL)
         pool->options.calls.send(pool->options.self, request->target, &message);
     if (request->local)
-        pool->options.calls.local_aborted(pool->options.self, &request->name);
+        pool->options.calls.local_aborted(pool->options.self, &request->attempt);
 }
 
 static void deliver_kv(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
     struct message message = {
         .kind = MESSAGE_KV_READY,
-        .kv_ready = {.request = request->name,
+        .kv_ready = {.request = request->attempt,
                      .prompt_tokens = request->prompt_count,
                      .first_token = request->first_token.id},
     };

@@ -40,7 +40,7 @@ enum prompt_request_state {
 };
 
 struct prompt_request {
-    struct message_request name;
+    struct message_request attempt; /* Id and generation. */
     kv_owner_id owner;
     enum prompt_request_state state;
     struct transport_peer *gateway; /* NULL = its connection has ended. */

@@ -7,7 +7,7 @@
  *   their size, so that ASan detects a read beyond the end. `target FILE…` runs files instead.
  * - With libFuzzer: `CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
  *   -Db_lundef=false`. CLEAVE_FUZZ_SEEDS=DIR makes the target write its seeds there first:
- *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/fuzz_gguf corpus`.
+ *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/file/fuzz_gguf corpus`.
  *
  * In meson: executable('fuzz_x', 'fuzz_x.c', fuzz_sources, c_args : fuzz_args, link_args :
  * fuzz_link_args, …) and test('fuzz_x', …, args : fuzz_test_args, timeout : 60).

@@ -21,7 +21,7 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
     /* The prompt machine needs only the blocks that the prompt fills. */
     struct message message = {
         .kind = MESSAGE_RESERVED,
-        .reserved = {.request = request->name,
+        .reserved = {.request = request->attempt,
                      .path = request->path,
                      .held_count = request->cached_blocks,
                      .block_count = sched_memory_blocks_of(pool->memory, request->prompt_tokens) -
@@ -57,7 +57,8 @@ void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders,
                                       &slot))
         return;
     struct token_request *request = token_request_of(pool, slot);
-    struct message message = {.kind = MESSAGE_PREEMPTED, .preempted = {.request = request->name}};
+    struct message message = {.kind = MESSAGE_PREEMPTED,
+                              .preempted = {.request = request->attempt}};
     snprintf(message.preempted.text, sizeof(message.preempted.text),
              "prompts on machine %s wait for KV blocks of %u requests that wait for their KV",
              options->name, sched_memory_counts(pool->memory)->holders);
@@ -72,7 +73,7 @@ static void request_preempt(struct token_pool *pool, struct token_request *reque
 {
     struct message message = {
         .kind = MESSAGE_PREEMPTED,
-        .preempted = {.request = request->name, .generated = request->generated},
+        .preempted = {.request = request->attempt, .generated = request->generated},
     };
     snprintf(message.preempted.text, sizeof(message.preempted.text),
              "machine %s has no KV block left for %u answers that grow", pool->options.name,

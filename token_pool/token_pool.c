@@ -161,7 +161,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
                          options->name, options->memory.slot_count);
     struct token_request *request = token_request_of(pool, slot);
     *request = (struct token_request){
-        .name = reserve->request,
+        .attempt = reserve->request,
         .owner = ++pool->serial << 16 | slot,
         .gateway = gateway,
         .local = strcmp(reserve->prompt_machine, options->name) == 0,
@@ -260,7 +260,7 @@ static void request_cancel(struct token_pool *pool, struct token_request *reques
         return;
     /* PREFILL may have been lost with its gateway; then no message would ever free the blocks. */
     if (request->local)
-        writer = options->calls.local_writes(options->self, &request->name);
+        writer = options->calls.local_writes(options->self, &request->attempt);
     if (sched_machine_in_batch(pool->options.sched, slot)) {
         token_request_state_set(pool, request, TOKEN_STOPPED_IN_BATCH);
         return;
@@ -328,7 +328,7 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
               "%u to generate",
               ready->prompt_tokens, ready->first_token, request->prompt_tokens,
               request->output_limit);
-    send_failed(pool, request->gateway, &request->name, ST_INVALID, error.text);
+    send_failed(pool, request->gateway, &request->attempt, ST_INVALID, error.text);
     token_request_forget(pool, request);
 }
 
@@ -381,7 +381,7 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t 
             !is_process_of(name, request->prompt_machine))
             continue;
         if (request->state == TOKEN_RESERVED) {
-            send_failed(pool, request->gateway, &request->name, ST_UNREACHABLE, error.text);
+            send_failed(pool, request->gateway, &request->attempt, ST_UNREACHABLE, error.text);
             token_request_quarantine(pool, request, now_us);
         }
         /* The machine has no other connection either. */
@@ -423,7 +423,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     struct error error;
     error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s",
               request->prompt_machine);
-    send_failed(pool, request->gateway, &request->name, ST_TIMED_OUT, error.text);
+    send_failed(pool, request->gateway, &request->attempt, ST_TIMED_OUT, error.text);
     if (connected)
         token_request_quarantine(pool, request, now_us);
     else

@@ -32,7 +32,7 @@ enum token_request_state {
 };
 
 struct token_request {
-    struct message_request name;
+    struct message_request attempt; /* Id and generation. */
     kv_owner_id owner;
     enum token_request_state state;
     struct transport_peer *gateway;        /* NULL = its connection has ended. */

@@ -31,8 +31,8 @@ void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct messag
         token_request_forget(pool, request);
         return;
     }
-    token->request = request->name.id;
-    token->generation = request->name.generation;
+    token->request = request->attempt.id;
+    token->generation = request->attempt.generation;
     token->index = request->generated;
     if (request->generated == 1) {
         token->wait_us = (uint32_t)(request->began_us - request->decoding_us);

@@ -85,7 +85,8 @@ __device__ __forceinline__ void put4(__nv_bfloat16 *out, float *out_f32, size_t 
         *reinterpret_cast<float4 *>(out_f32 + at) = value;
 }
 
-__device__ __forceinline__ void value_store(__nv_bfloat16 *out, float *out_f32, size_t at, float value)
+__device__ __forceinline__ void value_store(__nv_bfloat16 *out, float *out_f32, size_t at,
+                                            float value)
 {
     if (out != nullptr)
         out[at] = __float2bfloat16_rn(value);

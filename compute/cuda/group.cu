@@ -279,8 +279,8 @@ static void group_add(struct compute *c, size_t count, float *y, float *x)
     cuda_launched(c, "a sum over ranks");
 }
 
-static void columns_put(struct compute *c, const float *part, uint32_t rows, uint32_t cols, uint32_t first,
-                uint32_t all_cols, float *all)
+static void columns_put(struct compute *c, const float *part, uint32_t rows, uint32_t cols,
+                        uint32_t first, uint32_t all_cols, float *all)
 {
     const dim3 grid(rows, (cols + THREADS * 4 - 1) / (THREADS * 4));
     CUDA_LAUNCH(put_columns, grid, dim3(THREADS), 0, c->stream, part, cols, first, all_cols, all);

@@ -231,9 +231,8 @@ static int fd(void *self)
 }
 
 static const struct device_memory_ops memory_ops = {
-    memory_take,          memory_give, host_take, host_free,       copy,           poll,
-    signal_when_done,        fd,   room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
-    cuda_peer_copy};
+    memory_take, memory_give, host_take, host_free, copy, poll, signal_when_done, fd, room,
+    cuda_peer_share, cuda_peer_open, cuda_peer_close, cuda_peer_copy};
 
 /* ---- marks ---- */
 

@@ -43,7 +43,7 @@ static enum status read_type(const struct reader *r, const char *name, const jso
 }
 
 /* Reads a whole number that is not negative. */
-static bool whole(const json_t *value, uint64_t *out)
+static bool whole_number_read(const json_t *value, uint64_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
         return false;
@@ -67,8 +67,8 @@ static enum status read_shape(const struct reader *r, const char *name, const js
     for (size_t i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < count &&
-            (!whole(json_array_get(shape, count - 1 - i), &t->dims[i]) || t->dims[i] == 0 ||
-             __builtin_mul_overflow(elements, t->dims[i], &elements)))
+            (!whole_number_read(json_array_get(shape, count - 1 - i), &t->dims[i]) ||
+             t->dims[i] == 0 || __builtin_mul_overflow(elements, t->dims[i], &elements)))
             return error_set(r->error, ST_INVALID,
                              "%s: tensor '%.100s': dimension %zu of its shape: want a whole number "
                              "above 0, and a product below 2^64",
@@ -86,8 +86,8 @@ static enum status read_place(const struct reader *r, const char *name, const js
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     uint64_t begin = 0, end = 0;
-    if (json_array_size(offsets) != 2 || !whole(json_array_get(offsets, 0), &begin) ||
-        !whole(json_array_get(offsets, 1), &end))
+    if (json_array_size(offsets) != 2 || !whole_number_read(json_array_get(offsets, 0), &begin) ||
+        !whole_number_read(json_array_get(offsets, 1), &end))
         return error_set(r->error, ST_INVALID,
                          "%s: tensor '%.100s': data_offsets: want two whole numbers", r->file,
                          name);

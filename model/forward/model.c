@@ -51,7 +51,7 @@ static enum status load_norm(const struct loader *l, enum model_role role, uint3
 static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
                              struct load_part part, const float **out)
 {
-    if (!l->m->hyper.biases && !load_there(l, role, layer))
+    if (!l->m->hyper.biases && !tensor_is_there(l, role, layer))
         return ST_OK;
     enum status status = load_vector(l, role, layer, part.of);
     if (status == ST_OK)
@@ -126,7 +126,7 @@ static enum status load_ends(const struct loader *l)
     const struct model_hyper *h = &m->hyper;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part vocab = {m->shard.vocab_first, m->shard.vocab_count, h->vocab};
-    bool own_output = load_there(l, ROLE_OUTPUT, 0);
+    bool own_output = tensor_is_there(l, ROLE_OUTPUT, 0);
     enum status status = ST_OK;
     if (model_has_first(m))
         status = load_matrix(l, ROLE_EMBEDDING, 0, hidden, vocab, &m->embedding);
@@ -151,7 +151,7 @@ static enum status read_rope_factors(const struct loader *l, const float **out)
     const uint32_t count = h->rope_dim / 2;
     enum status status = ST_OK;
     *out = NULL;
-    if (load_there(l, ROLE_ROPE_FACTORS, 0))
+    if (tensor_is_there(l, ROLE_ROPE_FACTORS, 0))
         status = load_vector(l, ROLE_ROPE_FACTORS, 0, count);
     else if (ramp->factor == 0)
         return ST_OK;

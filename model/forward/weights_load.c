@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool load_there(const struct loader *l, enum model_role role, uint32_t layer)
+bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer)
 {
     return model_file_find(l->file, role, layer) != NULL;
 }

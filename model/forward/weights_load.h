@@ -26,7 +26,7 @@ static inline struct load_part load_whole(uint32_t count)
 }
 
 /* Whether the model's files have this tensor. */
-bool load_there(const struct loader *l, enum model_role role, uint32_t layer);
+bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer);
 
 /* Loads the given part of a matrix of [rows.of × cols.of]. ST_INVALID: the tensor is missing, has
  * another shape, or the part would cut a quantisation block of its type. */

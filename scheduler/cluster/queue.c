@@ -114,7 +114,7 @@ static struct sched_action *action_add(struct sched_actions *out, enum sched_act
     return action;
 }
 
-static void machine_tell(struct sched_cluster *sc, uint32_t i, struct sched_actions *out)
+static void move_report(struct sched_cluster *sc, uint32_t i, struct sched_actions *out)
 {
     struct cluster_machine *machine = &sc->machines[i];
     if (machine->move_reported)
@@ -167,13 +167,13 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
         cluster_pool_move(sc, route->token, POOL_MIXED);
     if (route->lent > 0) {
         cluster_pool_move(sc, route->lent - 1, POOL_MIXED);
-        machine_tell(sc, route->lent - 1, out);
+        move_report(sc, route->lent - 1, out);
     }
     cluster_load_route(sc, request);
     prefixes_routed(sc, id);
-    machine_tell(sc, route->prompt, out);
+    move_report(sc, route->prompt, out);
     if (route->token != SCHED_NO_MACHINE)
-        machine_tell(sc, route->token, out);
+        move_report(sc, route->token, out);
     struct sched_action *action = action_add(out, SCHED_ROUTE, id);
     action->machine = route->prompt;
     action->peer = route->token;
@@ -213,7 +213,7 @@ static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, ui
     for (uint32_t i = 0; i < sc->options.machine_count && sc->unreported_moves > 0; i++) {
         if (out->count == most)
             return false;
-        machine_tell(sc, i, out);
+        move_report(sc, i, out);
     }
     while (sc->lost.first != REQUEST_NONE) {
         if (out->count == most)

@@ -59,8 +59,8 @@ static void check_streams(void)
     check_near(bound.first_share, matrices / (matrices + attention));
 }
 
-/* A prompt of 512: the last layer is K and V but for the last token, which alone meets the
- * vocabulary. */
+/* A prompt of 512 tokens: the last layer computes only K and V, except for the last token, which
+ * is also multiplied with the vocabulary. */
 static void check_prompt(void)
 {
     const struct engine_case c = {.prompt = 512};

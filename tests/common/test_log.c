@@ -1,5 +1,5 @@
-/* Tests of common/log: a stderr that nobody reads stops no thread and what was lost is counted, one
- * cause cannot fill a disk, and texts of others cannot end a line or steer a terminal. */
+/* Goal: a standard error that no process reads blocks no thread, and lost lines are counted; one
+ * repeated cause cannot fill a disk; text from outside cannot end a line or control a terminal. */
 #include "common/log.h"
 #include "tests/check.h"
 

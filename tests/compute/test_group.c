@@ -214,7 +214,8 @@ static void test_killed(struct compute *c, uint32_t rank, uint32_t ranks)
         raise(SIGKILL);
     }
     await_failure(c, "rank 1 of the group, process");
-    board->reached[rank] = 1; /* nobody leaves before: whoever fails second would name that one */
+    board->reached[rank] =
+        1; /* A rank that left earlier would be named by the rank that fails second. */
     for (uint32_t i = 0; i < ranks; i++)
         while (i != 1 && board->reached[i] == 0)
             usleep(200);

@@ -7,8 +7,8 @@
  *
  *   ops            of each of them where the time goes, operation by operation (bench_ops.h)
  *
- * Each is run once to warm up and then until a second is over (three times at least); what is told
- * is the median. */
+ * Each case runs once to warm up, then for at least a second and at least three times. The median
+ * is printed. */
 #include "common/random.h"
 #include "machine/executor/engine.h"
 #include "tests/check.h"

@@ -6,7 +6,7 @@
 
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
-#include "tests/model/ranks.h"
+#include "tests/model/forward/ranks.h"
 
 struct device_model_options {
     const char *device; /* Device as in a config, such as "cuda:0". */

@@ -6,7 +6,7 @@
 #include "common/random.h"
 #include "compute/half.h"
 #include "tests/check.h"
-#include "tests/model/gguf_writer.h"
+#include "tests/model/file/gguf_writer.h"
 
 #include <string.h>
 #include <sys/mman.h>

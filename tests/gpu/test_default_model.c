@@ -1,4 +1,4 @@
-/* Goal: on a GPU the default model says what it should: the greedy tokens of the reference, but for
+/* Goal: on a GPU the default model gives the greedy tokens of the reference, except at
  * ties, and log-probabilities within 0.05 of fp32's.
  *
  * Method: the first cases of tests/data/model/greedy.json (another engine, fp32), teacher
@@ -8,7 +8,7 @@
 #include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/greedy.h"
+#include "tests/model/forward/greedy.h"
 
 #include <math.h>
 

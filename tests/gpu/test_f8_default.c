@@ -10,8 +10,8 @@
 #include "model/file/model_file.h"
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/folder_writer.h"
-#include "tests/model/greedy.h"
+#include "tests/model/file/folder_writer.h"
+#include "tests/model/forward/greedy.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Goal: products of 1 to 16 rows with weights of every type are right, for any shape, alone and in
- * sets, with and without bias and what is already in y; and a row's bits are the same whatever the
- * number of rows and the set.
+ * sets, with and without bias and what is already in y; and the bits of a row depend neither on the
+ * number of rows nor on the set.
  *
  * Method: random weights as a file has them against compute_dequantize and a plain loop in double
  * over the same (rounded) activations. The error is taken relative to the sum of |w · a|, for sums

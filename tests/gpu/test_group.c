@@ -1,12 +1,12 @@
-/* Goal: GPUs of several processes compute a model together: what the whole one does but for the
- * rounding of their sums, steps recorded and replayed as well; a rank that dies, never comes, or
- * finds no NCCL, is told of. Method: two and three processes, each with its emulated device and the
- * emulator's NCCL, against a plain fp32 pass; then the same steps watched, which are not recorded,
- * to the bit. */
+/* Goal: the GPUs of several processes compute a model together: the results are those of one
+ * GPU, except for the rounding of sums, also with recorded steps; a rank that dies, never starts
+ * or finds no NCCL is reported. Method: two and three processes, each with its emulated device
+ * and the emulator's NCCL, against a plain fp32 pass; then the same steps watched, which are not
+ * recorded, to the bit. */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

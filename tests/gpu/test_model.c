@@ -1,16 +1,16 @@
 /* Goal: a whole model on a GPU gives what it should: log-probabilities near those of a plain fp32
- * pass, the same greedy tokens but for near ties, prompts in chunks, several sequences in a batch,
- * every type of weights and of KV; folders with E4M3 weights as well.
+ * pass, the same greedy tokens except at near ties, prompts in chunks, several sequences in a
+ * batch, every type of weights and of KV; folders with E4M3 weights as well.
  *
- * Method: synthetic models of both head groupings and all families, on the device that is named as
- * the argument ("cuda:0"; the emulated one in CI), against tests/model/reference.h. A prompt runs
- * in two chunks beside another sequence, then tokens one at a time, over blocks that lie scattered.
- */
+ * Method: synthetic models of both head groupings and all families, on the device that is
+ * named as the argument ("cuda:0"; the emulated one in CI), against
+ * tests/model/forward/reference.h. A prompt runs in two chunks beside another sequence, then
+ * tokens one at a time, over blocks that lie scattered. */
 #include "tests/check.h"
 #include "tests/gpu/device_model.h"
-#include "tests/model/folder_writer.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/file/folder_writer.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

@@ -1,17 +1,18 @@
-/* Goal: what the engine relies on beside numbers: a step that comes again is replayed and gives
- * what it gives when it is not, also after memory has moved, and whoever joins or leaves; marks
- * come in order and only for what is done; copies run both ways beside them; stages hand x on in
+/* Goal: what the engine relies on beside numbers: a repeated step is replayed with the results of
+ * a step that is not, also after memory has moved and after sequences join or leave; marks arrive
+ * in order and only for work that is done; copies run both ways beside them; stages hand x on in
  * the device's memory; a device that fails says so once, gives zeros and never anything else; and
  * weights that have no copy for the tensor cores give the same numbers.
  *
- * Method: a small synthetic model on the device that is the argument. Operations are counted on the
- * way to the device: a step without any was replayed. Failures are planted in the emulated device
- * (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all over a run. */
+ * Method: a small synthetic model on the device that is the argument. Operations are counted
+ * on the way to the device: a step without any was replayed. Failures are planted in the
+ * emulated device (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all
+ * over a run. */
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
-#include "tests/model/reference.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/reference.h"
+#include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 

@@ -295,8 +295,9 @@ static void test_placed(void)
     close(board);
 }
 
-/* A turn may be asked for by another thread, and before the one that lasts is over; asking twice is
- * asking once, and what nobody begins any more goes with the one who asked. */
+/* Another thread may ask for a turn, also before the current turn is over. Asking twice has the
+ * effect of asking once. A turn that was asked for but never begun does not outlive the process
+ * that asked. */
 static void test_asked(void)
 {
     begin_test();
@@ -320,7 +321,8 @@ static void test_asked(void)
     close(board);
 }
 
-/* A process died when it had given its turn up, and before it gave it to whoever waits. */
+/* A process died after it had given up its turn and before it had passed it on to a process that
+ * waits. */
 static void test_half_given(void)
 {
     begin_test();

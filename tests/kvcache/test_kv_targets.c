@@ -254,8 +254,8 @@ static void target_check(uint32_t path, uint32_t first, uint32_t count)
                                "%s: layer %u, head %u, block %u", p->name, layer, head, index);
                 }
     }
-    /* All of it is right, and it is no more than that: each byte was written once. It is also what
-     * the pool counts: each process the blocks of its arena, a head with stages those of all. */
+    /* Each byte was written exactly once. The pool counts the same bytes: a process those of its
+     * arena's blocks, a head with stages those of all stage processes. */
     CHECK(landed == (uint64_t)count * heads * HEAD_BYTES * LAYERS);
     uint64_t counted = 0;
     for (uint32_t i = 0; i < source.count; i++)
@@ -392,7 +392,8 @@ static void test_refused(void)
     to[0].paths = to[1].paths = to[2].paths = 0;
     refuse(&all, to, 3, "it has no path");
 
-    /* What we have of it is there: the rest is others' business. */
+    /* The target has the layers and heads that this process writes; other processes write the
+     * rest. */
     struct message_stage lower = {.paths = 1, .last_layer = 2, .last_head = 3};
     pair_open(&lower, &lower, 1);
     CHECK(link_all() == 1);

@@ -7,7 +7,7 @@
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/synthetic.h"
 #include "tests/transport/loopback.h"
 
 #include <poll.h>
@@ -25,7 +25,7 @@ static struct cluster_request *request_of(struct cluster *c, uint64_t id, uint32
 {
     CHECK(id >= 1 && id <= c->request_count);
     struct cluster_request *request = &c->requests[id - 1];
-    CHECK(request->name.generation == generation);
+    CHECK(request->attempt.generation == generation);
     return request;
 }
 
@@ -46,7 +46,7 @@ static void send_prefill(struct cluster *c, struct cluster_request *request,
 {
     struct message message = {
         .kind = MESSAGE_PREFILL,
-        .prefill = {.request = request->name,
+        .prefill = {.request = request->attempt,
                     .score_prompt = request->score,
                     .kv_path = request->kv_path,
                     .sampling = request->sampling,
@@ -342,7 +342,7 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
     CHECK(c->request_count < CLUSTER_REQUESTS_MAX);
     struct cluster_request *request = &c->requests[c->request_count++];
     *request = (struct cluster_request){
-        .name = {.id = c->request_count, .generation = 1},
+        .attempt = {.id = c->request_count, .generation = 1},
         .prompt = malloc(prompt_count * sizeof(prompt[0])),
         .prompt_count = prompt_count,
         .sampling = *sampling,
@@ -359,7 +359,7 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
         return request;
     }
     struct message message = {.kind = MESSAGE_RESERVE,
-                              .reserve = {.request = request->name,
+                              .reserve = {.request = request->attempt,
                                           .prompt_tokens = prompt_count,
                                           .sampling = *sampling}};
     if (!score) {
@@ -375,7 +375,7 @@ void cluster_cancel(struct cluster *c, struct cluster_request *request)
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request->name, .writer = request->prefill_sent}};
+        .cancel = {.request = request->attempt, .writer = request->prefill_sent}};
     if (cluster_request_over(request))
         return;
     request->cancelled = true;

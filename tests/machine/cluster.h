@@ -34,7 +34,7 @@ struct cluster_options {
 
 /* A request, and what the machines have reported of it. */
 struct cluster_request {
-    struct message_request name;
+    struct message_request attempt; /* Id and generation. */
     uint32_t *prompt;
     uint32_t prompt_count;
     struct sampling sampling;

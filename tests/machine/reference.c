@@ -144,7 +144,7 @@ void reference_check(struct reference *r, const struct cluster_request *request)
 {
     struct message_token *tokens, *scores;
     uint32_t count = reference_answer(r, request, &tokens, &scores);
-    uint64_t id = request->name.id;
+    uint64_t id = request->attempt.id;
     CHECKF(!request->failed, "request %" PRIu64 " failed: %s", id, request->failed_text);
     CHECKF(request->token_count == count, "request %" PRIu64 ": %u tokens, want %u", id,
            request->token_count, count);

@@ -1,6 +1,7 @@
-/* Goal: two gateways on the same machines do not disturb each other, each is told the other's work
- * there, and a dead gateway's resources are freed. Method: real machines in one thread, the
- * scripted gateway of cluster.h, and a second gateway of this test that sends single messages. */
+/* Goal: two gateways on the same machines do not disturb each other, each is told how much work
+ * the other has there, and a dead gateway's resources are freed. Method: real machines in one
+ * thread, the scripted gateway of cluster.h, and a second gateway of this test that sends single
+ * messages. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -128,7 +129,8 @@ static struct cluster *open_two(const char *model)
     return cluster_open(&options);
 }
 
-/* One that comes late is told all that is held; both are told what comes then. */
+/* A gateway that connects later gets all prefixes that the machine holds; after that both gateways
+ * get the changes. */
 static void test_prefixes(const char *model)
 {
     struct cluster *c = open_two(model);
@@ -159,7 +161,8 @@ static void test_prefixes(const char *model)
     cluster_close(c);
 }
 
-/* Each is told of the other's requests, never of its own; the dead one's are given back. */
+/* Each gateway is told the load of the other one, never its own. The load of a gateway that has
+ * died is subtracted. */
 static void test_load(const char *model)
 {
     struct cluster *c = open_two(model);
@@ -183,7 +186,7 @@ static void test_load(const char *model)
     CHECK(s.others.kv_tokens == 0 && s.others.answers_taken == 1);
     CHECK(c->others[1].kv_tokens == 200 && s.tokens == 0);
     second_close(&s);
-    cluster_wait_free(c, 70); /* nobody says that no PREFILL was sent: the lease of it */
+    cluster_wait_free(c, 70); /* No message says that PREFILL was never sent: the lease ends. */
     cluster_skip(c, 200000);
     for (int i = 0; i < 20; i++)
         cluster_turn(c, 1);
@@ -191,8 +194,9 @@ static void test_load(const char *model)
     cluster_close(c);
 }
 
-/* A share of the memory is kept for prompts while any gateway says mixed; the latest word on the
- * home is told to all. A reservation of nearly all of the memory shows the share: it waits. */
+/* A machine keeps a share of its memory for prompts while any gateway says that it is in the
+ * mixed pool. All gateways are told the latest home pool. A reservation of nearly all of the
+ * memory waits, which shows the share. */
 static void test_roles(const char *model)
 {
     struct cluster *c = open_two(model);

@@ -119,9 +119,10 @@ static void check_unlinked(struct cluster *c)
         printf("refused: %s\n", c->requests[first].failed_text);
         CHECK(strstr(c->requests[first].failed_text, "no link to token machine m1") != NULL);
     }
-    cluster_send(c, 1,
-                 &(struct message){.kind = MESSAGE_CANCEL,
-                                   .cancel = {.request = c->requests[first].name, .writer = true}});
+    cluster_send(
+        c, 1,
+        &(struct message){.kind = MESSAGE_CANCEL,
+                          .cancel = {.request = c->requests[first].attempt, .writer = true}});
     cluster_finish(c);
     cluster_wait_free(c, 70);
     while (!c->links[0][1])
@@ -138,11 +139,11 @@ static void check_lease(struct cluster *c)
                                           .prompt_tokens = 100,
                                           .sampling = sampling}};
     struct cluster_request *request = &c->requests[c->request_count++];
-    *request = (struct cluster_request){.name = {.id = c->request_count, .generation = 1},
+    *request = (struct cluster_request){.attempt = {.id = c->request_count, .generation = 1},
                                         .sampling = sampling,
                                         .prompt_machine = CLUSTER_NONE,
                                         .cancelled = true}; /* no PREFILL, please */
-    message.reserve.request = request->name;
+    message.reserve.request = request->attempt;
     cluster_still(c, true);
     cluster_send(c, 1, &message);
     while (!request->reserved)
@@ -160,8 +161,8 @@ static void check_lease(struct cluster *c)
     cluster_wait_free(c, 0);
 }
 
-/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; nobody else
- * notices. */
+/* A gateway that breaks the protocol is disconnected, and its requests are cancelled; other
+ * gateways are not affected. */
 static void check_garbage(struct cluster *c, struct reference *reference)
 {
     static const uint64_t garbage[4] = {0x1234567890abcdef, 77, 1, 2};

@@ -34,13 +34,13 @@ static void check_refused(struct cluster *c, struct cluster_request *request, co
     cluster_finish(c);
     CHECKF(request->failed && strstr(request->failed_text, part1) != NULL &&
                strstr(request->failed_text, part2) != NULL,
-           "request %d says \"%s\"", (int)request->name.id, request->failed_text);
+           "request %d says \"%s\"", (int)request->attempt.id, request->failed_text);
     printf("refused: %s\n", request->failed_text);
     cluster_cancel(c, request);
     request->cancelled = true;
     /* What a gateway does with a failed request: it cancels it everywhere. */
     struct message message = {.kind = MESSAGE_CANCEL,
-                              .cancel = {.request = request->name, .writer = true}};
+                              .cancel = {.request = request->attempt, .writer = true}};
     cluster_send(c, 1, &message);
     cluster_wait_free(c, 2);
 }

@@ -86,7 +86,7 @@ int main(void)
         sched_machine_batch_done(sched, batches[i].index);
         for (uint32_t item = 0; item < batches[i].item_count; item++) {
             const struct sched_batch_item *done = &batches[i].items[item];
-            uint64_t id = prompt_request_of(pool, done->slot)->name.id;
+            uint64_t id = prompt_request_of(pool, done->slot)->attempt.id;
             struct message_token token = {.id = (uint32_t)(id % 100), .finish = FINISH_LENGTH};
             prompt_pool_chunk_done(pool, done, &token, 2000);
         }

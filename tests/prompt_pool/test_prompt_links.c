@@ -180,7 +180,8 @@ int main(void)
     pass(300000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
 
-    /* What was prepared does not hold any more: all of it begins again, and is up when it is. */
+    /* The connections that were prepared are no longer valid: all of them begin again, and the link
+     * is up when all of them are. */
     later = true;
     lost_count = drop_count = 0;
     prompt_links_prepared(links, target, false, "a stage is gone", now_us);

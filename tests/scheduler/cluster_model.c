@@ -277,7 +277,7 @@ static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, 
     return best;
 }
 
-/* A prompt that nobody decodes takes no more of a mixed machine than others leave it. */
+/* A prompt without an answer takes no more memory of a mixed machine than other requests leave. */
 static bool prompt_alone(const struct look *l, uint32_t p)
 {
     const struct model_machine *machine = &l->m->machines[p];

@@ -101,8 +101,8 @@ static void check_load(void)
     CHECK(load.decode_tokens_pending == count.decode_tokens_pending);
 }
 
-/* Could a prompt run with so many blocks: the one in progress, a booked one, or the first of the
- * others? */
+/* True if a prompt could run with the free blocks: the prompt in progress, a booked prompt, or the
+ * first of the others. */
 static bool prompt_can_run(void)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -225,7 +225,8 @@ static void victim_leaves(void)
     victims++;
 }
 
-/* Sometimes less than all of it: whoever is short is in no batch. */
+/* Sometimes only some decodes get the blocks that they need. A decode without them is in no
+ * batch. */
 static void decodes_grow(void)
 {
     sched_slot slot;

@@ -20,7 +20,7 @@ static void machine_open(uint32_t paths, uint32_t flights, uint32_t sequences, u
     CHECK(sched_machine_open(&options, &sm) == ST_OK);
 }
 
-/* With so many items and rows; which one it is. */
+/* Checks that the next batch has this many items and rows, and returns its batch slot. */
 static uint32_t next(uint32_t path, uint32_t blocks_free, uint32_t items, uint32_t rows)
 {
     bool any = sched_machine_batch_next(sm, path, blocks_free, &batch);
@@ -134,7 +134,7 @@ static void test_stop(void)
     sched_machine_close(sm);
 }
 
-/* Decodes spread evenly over the batches in flight, whoever joins and leaves. */
+/* Decodes spread evenly over the batches in flight, also after requests join and leave. */
 static void test_groups(void)
 {
     uint32_t flying[3];
@@ -213,8 +213,8 @@ static void test_rotation(void)
     sched_machine_close(sm);
 }
 
-/* The one that has to give way is in flight: who is short waits for it, and no more urgent one goes
- * in its place. */
+/* The request to be preempted is in flight: the request that needs its blocks waits, and no other
+ * request is preempted in its place. */
 static void test_victim_in_flight(void)
 {
     sched_slot slot;

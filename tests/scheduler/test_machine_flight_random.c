@@ -55,7 +55,8 @@ static bool victim_leaves(void)
     return found;
 }
 
-/* Sometimes less than all of it: whoever is short is in no batch. */
+/* Sometimes only some decodes get the blocks that they need. A decode without them is in no
+ * batch. */
 static void decodes_grow(void)
 {
     sched_slot slot;

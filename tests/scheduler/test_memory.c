@@ -311,7 +311,7 @@ static void prompt_add(struct prompt_elsewhere *p)
                              p->blocks, &p->rank);
 }
 
-/* Its KV was sent, or nobody wants it: not while it is computed. */
+/* Removes a prompt whose KV was sent or is not needed. A prompt that is being computed stays. */
 static void prompt_leave(struct prompt_elsewhere *p)
 {
     if (p->state == PROMPT_RUNNING && !p->ended)

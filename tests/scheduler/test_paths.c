@@ -79,7 +79,7 @@ static void test_refused(void)
     CHECK(sched_paths_open(together, 2, &paths) == ST_OK && paths.path_count == 6);
 }
 
-/* Speeds as they are measured: shares are as near as 1/60 allows, and nobody gets nothing. */
+/* Measured speeds: shares are as exact as steps of 1/60 allow, and every replica gets work. */
 static void test_rounded(void)
 {
     static const uint32_t measured[] = {103217, 98651, 1};

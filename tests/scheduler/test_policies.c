@@ -67,7 +67,7 @@ static uint32_t homes(enum pool pool)
     return count;
 }
 
-/* One request each 100 ms for so many seconds, each done before the next one comes. */
+/* One request every 100 ms for `seconds` seconds; each is done before the next one arrives. */
 static void serve(uint32_t seconds, uint32_t prompt, uint32_t output)
 {
     for (uint32_t i = 0; i < seconds * 10; i++) {
@@ -89,8 +89,9 @@ static const struct sched_cluster_options adaptive = {
     .repurpose_gain_percent_min = 20,
 };
 
-/* The demand of other gateways counts as ours does: a fifth of it is here, in an equal mix, and the
- * rest is prompts that come elsewhere. A load that stands still is no demand. */
+/* The demand that other gateways report counts like our own: one fifth arrives here, half
+ * prompts and half answers; the rest are prompts at other gateways. A load without arrivals is
+ * no demand. */
 static void test_repurpose_others(void)
 {
     cluster_open(&adaptive, 3, 10000);
@@ -233,8 +234,8 @@ static void test_deadline(void)
     sched_cluster_close(sc);
 }
 
-/* One machine, one request at a time; a user with 60 requests, a user of weight 3 who comes later,
- * one who has a single request, and an urgent one. */
+/* One machine, one request at a time; a user with 60 requests, a user of weight 3 that arrives
+ * later, a user with a single request, and an urgent request. */
 static void test_keys(void)
 {
     const struct sched_cluster_options options = {.request_count = 128,
@@ -268,9 +269,9 @@ static void test_keys(void)
     sched_cluster_close(sc);
 }
 
-/* Mixed machines keep a part of their memory for prompts of others. A prompt above that part with an
- * answer of one token runs where it may use the whole memory; before, it was refused as too large,
- * as was an answer that was preempted before its last token. */
+/* Mixed machines keep a part of their memory for prompts of others. A prompt above that part
+ * with an answer of one token runs where it may use the whole memory; before, it was refused as
+ * too large, as was an answer that was preempted before its last token. */
 static void test_one_token_uses_whole_memory(void)
 {
     const struct sched_cluster_options options = {

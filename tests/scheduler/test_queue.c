@@ -81,7 +81,7 @@ static void answer_ends(struct queue_model *model)
     queue_model_answered(model, key, weight, priority, charged, generated);
 }
 
-/* plain: nobody has a key or a priority; then it is first come, first served. */
+/* plain: no request has a key or a priority, so the order is first come, first served. */
 static void run(bool plain)
 {
     static struct queue_model model;

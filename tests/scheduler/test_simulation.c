@@ -619,7 +619,7 @@ static void something_happens(void)
 
 /* ---- what must hold ---- */
 
-/* Somebody who is up could take it alone, whatever the others do. */
+/* True if a machine that is up could serve the request alone. */
 static bool servable(const struct request *r)
 {
     for (uint32_t i = 0; i < MACHINES; i++) {

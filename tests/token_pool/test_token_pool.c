@@ -382,7 +382,7 @@ static struct plain_request plain[REQUESTS];
 static uint64_t next_id;
 static struct bed *plain_bed;
 static const struct rules *plain_rules;
-static uint32_t calm; /* so many times rarer do requests go before they are through */
+static uint32_t calm; /* Requests end early this many times more rarely. */
 static uint64_t preempted_count;
 static uint64_t pinned_count;
 static uint64_t given_up_count;
@@ -482,7 +482,8 @@ static void on_preempted(const struct message_preempted *preempted)
     preempted_count++;
 }
 
-/* Each token once, in order. (Those of requests that have ended meanwhile nobody looks at.) */
+/* Checks that each token is sent once and in order. Tokens of requests that have ended are not
+ * checked. */
 static void on_token(const struct message_token *token)
 {
     token_count++;
@@ -633,7 +634,7 @@ static void plain_batch_begin(struct bed *bed)
         struct plain_request *request = plain;
         struct token_row row;
         while (request->state != PLAIN_DECODING ||
-               request->name.id != token_request_of(bed->pool, slot)->name.id)
+               request->name.id != token_request_of(bed->pool, slot)->attempt.id)
             CHECK(++request < plain + REQUESTS);
         CHECK(!request->in_flight && !request->given_up);
         token_pool_row_begin(bed->pool, slot, bed->now_us, &row);

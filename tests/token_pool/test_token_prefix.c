@@ -52,7 +52,7 @@ static uint64_t content[BLOCKS]; /* a key of all tokens up to the last one writt
 static int64_t now_us = 1000;
 static char gateway_mark;
 static bool random_ends;
-static uint32_t calm = 1; /* so many times rarer do requests end before their time */
+static uint32_t calm = 1; /* Requests end early this many times more rarely. */
 static uint64_t preempted;
 static uint64_t found_blocks;
 static uint64_t found_most; /* of one prompt */

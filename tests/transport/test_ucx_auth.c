@@ -264,8 +264,8 @@ static void test_cheats(void)
     tls_keys_close(raw_keys);
 }
 
-/* A silent stranger is gone after connect_ms; more strangers than there are places keep nobody
- * out. */
+/* A peer that sends no proof of a key is disconnected after connect_ms. More such peers than there
+ * are places do not keep a peer with a key out. */
 static void test_strangers(void)
 {
     struct net_side sides[2];

@@ -306,9 +306,9 @@ static void test_device_ends(bool stuck)
     rig_close(&rig);
 }
 
-/* The writer closes the connection with copies under way: when the other side hears of it, nothing
- * lands any more. The written side does: its memory goes on to be written for a while, as with
- * puts, and nothing of it stays open. */
+/* The writer closes the connection while copies are in flight: no copy lands after the other side
+ * has been informed. If the written side closes, copies still land in its memory for a while, as
+ * puts do, and no mapping of that memory stays open. */
 static void test_nothing_late(void)
 {
     struct rig rig;

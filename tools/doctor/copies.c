@@ -207,7 +207,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
     return ST_OK;
 }
 
-static enum status pair_look(const void *context, void *result, struct error *error)
+static enum status pair_check(const void *context, void *result, struct error *error)
 {
     const struct pair *pair = context;
     struct doctor_copy *out = result;
@@ -243,13 +243,13 @@ static enum status pair_look(const void *context, void *result, struct error *er
 }
 
 /* Measures from the first GPU to another process on it, and to each other GPU. */
-void doctor_copies_look(struct doctor_report *report, int timeout_ms)
+void doctor_copies_check(struct doctor_report *report, int timeout_ms)
 {
     for (uint32_t i = 0; i < report->gpus.count && i < DOCTOR_COPIES_MAX; i++) {
         const struct pair pair = {.from = 0, .to = i};
         struct doctor_copy copied = {.path = ""};
         struct error error = {""};
-        if (probe_run(pair_look, &pair, timeout_ms, &copied, sizeof(copied), &error) != ST_OK)
+        if (probe_run(pair_check, &pair, timeout_ms, &copied, sizeof(copied), &error) != ST_OK)
             snprintf(copied.why, sizeof(copied.why), "%.159s", error.text);
         snprintf(copied.from, sizeof(copied.from), "%s", report->gpus.gpus[0].device);
         snprintf(copied.to, sizeof(copied.to), "%s", report->gpus.gpus[i].device);

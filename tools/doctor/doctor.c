@@ -68,11 +68,11 @@ int doctor_main(int argc, char **argv)
     if (exit_status >= 0)
         return exit_status;
     int64_t begin_us = clock_now_us(&clock_system);
-    doctor_host_look(&report.host);
+    doctor_host_check(&report.host);
     int timeout_ms = (int)arguments.timeout_s * 1000;
-    doctor_paths_look(&report, timeout_ms);
-    doctor_gpus_look(&report, timeout_ms);
-    doctor_copies_look(&report, timeout_ms);
+    doctor_paths_check(&report, timeout_ms);
+    doctor_gpus_check(&report, timeout_ms);
+    doctor_copies_check(&report, timeout_ms);
     report.took_s = (double)(clock_now_us(&clock_system) - begin_us) * 1e-6;
     judge(&report);
     if (!arguments.json)

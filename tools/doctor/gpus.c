@@ -28,7 +28,7 @@ static void no_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
 }
 
 /* Opens a transport like a machine with its KV on the GPU. */
-static void way_look(const struct device_memory *memory, struct doctor_gpu *out)
+static void way_measure(const struct device_memory *memory, struct doctor_gpu *out)
 {
     static const uint8_t key[TRANSPORT_KEY_BYTES]; /* Any key, because no peer connects. */
     const struct transport_options options = {
@@ -55,7 +55,7 @@ static void way_look(const struct device_memory *memory, struct doctor_gpu *out)
     transport_close(t);
 }
 
-static enum status gpu_look(uint32_t number, struct doctor_gpu *out, struct error *error)
+static enum status gpu_check(uint32_t number, struct doctor_gpu *out, struct error *error)
 {
     struct compute_options options = {.threads = 1};
     const struct compute_ops *ops;
@@ -70,25 +70,25 @@ static enum status gpu_look(uint32_t number, struct doctor_gpu *out, struct erro
     const struct device_memory *memory = ops->device_memory(compute);
     if (memory != NULL) {
         memory->ops->room(memory->self, &out->free_bytes, &out->total_bytes);
-        way_look(memory, out);
+        way_measure(memory, out);
     }
     ops->close(compute);
     return ST_OK;
 }
 
-static enum status one_look(const void *context, void *out, struct error *error)
+static enum status one_gpu_check(const void *context, void *out, struct error *error)
 {
-    return gpu_look(*(const uint32_t *)context, out, error);
+    return gpu_check(*(const uint32_t *)context, out, error);
 }
 
 /* Each GPU is checked in a process of its own. The first one that fails ends the search. */
-void doctor_gpus_look(struct doctor_report *report, int timeout_ms)
+void doctor_gpus_check(struct doctor_report *report, int timeout_ms)
 {
     struct doctor_gpus *gpus = &report->gpus;
     for (uint32_t i = 0; i < DOCTOR_GPUS_MAX; i++) {
         struct doctor_gpu gpu = {.device = ""};
         struct error error = {""};
-        if (probe_run(one_look, &i, timeout_ms, &gpu, sizeof(gpu), &error) != ST_OK) {
+        if (probe_run(one_gpu_check, &i, timeout_ms, &gpu, sizeof(gpu), &error) != ST_OK) {
             snprintf(gpus->none_why, sizeof(gpus->none_why), "%s", error.text);
             return;
         }

@@ -86,7 +86,7 @@ static void processor_read(struct doctor_host *out)
         features_read(flags, out);
 }
 
-static void compute_look(struct doctor_host *out)
+static void compute_check(struct doctor_host *out)
 {
     const struct compute_options options = {.threads = 1};
     struct compute *compute;
@@ -100,13 +100,13 @@ static void compute_look(struct doctor_host *out)
     compute_cpu.close(compute);
 }
 
-void doctor_host_look(struct doctor_host *out)
+void doctor_host_check(struct doctor_host *out)
 {
     struct rlimit limit;
     struct statvfs shm;
     *out = (struct doctor_host){.cores_usable = cores_usable()};
     processor_read(out);
-    compute_look(out);
+    compute_check(out);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
     out->cores_online = online > 0 ? (uint32_t)online : 0;
     out->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);

@@ -10,7 +10,7 @@
  * tokens of an 8B model. */
 #define LAYER_BYTES 1048576u
 
-static enum status ucx_look(const void *context, void *out, struct error *error)
+static enum status ucx_check(const void *context, void *out, struct error *error)
 {
     (void)context;
     return ucx_probe(out, error);
@@ -34,7 +34,7 @@ static void path_fill(const struct profile_link *link, struct doctor_path *out)
         }
 }
 
-static enum status links_look(const void *context, void *out, struct error *error)
+static enum status links_check(const void *context, void *out, struct error *error)
 {
     static struct profile profile;
     struct doctor_paths *paths = out;
@@ -47,12 +47,12 @@ static enum status links_look(const void *context, void *out, struct error *erro
     return status;
 }
 
-void doctor_paths_look(struct doctor_report *report, int timeout_ms)
+void doctor_paths_check(struct doctor_report *report, int timeout_ms)
 {
     struct error error = {""};
-    if (probe_run(ucx_look, NULL, timeout_ms, &report->ucx, sizeof(report->ucx), &error) != ST_OK)
+    if (probe_run(ucx_check, NULL, timeout_ms, &report->ucx, sizeof(report->ucx), &error) != ST_OK)
         snprintf(report->ucx_why, sizeof(report->ucx_why), "%s", error.text);
-    if (probe_run(links_look, NULL, timeout_ms, &report->paths, sizeof(report->paths), &error) !=
+    if (probe_run(links_check, NULL, timeout_ms, &report->paths, sizeof(report->paths), &error) !=
         ST_OK)
         snprintf(report->paths_why, sizeof(report->paths_why), "%s", error.text);
 }

@@ -101,13 +101,13 @@ struct doctor_report {
 };
 
 /* Fills *out from the kernel's files and the CPU backend, in this process. */
-void doctor_host_look(struct doctor_host *out);
+void doctor_host_check(struct doctor_host *out);
 /* Fill report->gpus, ->copies, and ->ucx and ->paths. Each check runs in a process of its own for
  * at most timeout_ms (probe.h); a check that fails leaves its reason in the report. */
-void doctor_gpus_look(struct doctor_report *report, int timeout_ms);
-/* Requires that doctor_gpus_look was called. */
-void doctor_copies_look(struct doctor_report *report, int timeout_ms);
-void doctor_paths_look(struct doctor_report *report, int timeout_ms);
+void doctor_gpus_check(struct doctor_report *report, int timeout_ms);
+/* Requires that doctor_gpus_check was called. */
+void doctor_copies_check(struct doctor_report *report, int timeout_ms);
+void doctor_paths_check(struct doctor_report *report, int timeout_ms);
 
 /* Write the report as text for a person, or as JSON. doctor_json_write returns false if the JSON
  * could not be written. */

@@ -92,7 +92,7 @@ static void actions_do(struct run *r, struct sched_actions *actions)
     r->lost_count = first_lost;
 }
 
-void run_tell(struct run *r, struct sched_event *event)
+void run_event_apply(struct run *r, struct sched_event *event)
 {
     struct sched_actions actions;
     event->now_us = run_now_us(r);
@@ -108,7 +108,7 @@ void run_tell(struct run *r, struct sched_event *event)
 
 void run_tick(struct run *r)
 {
-    run_tell(r, &(struct sched_event){.kind = SCHED_TICK});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_TICK});
 }
 
 void run_rates(struct run *r)
@@ -119,14 +119,14 @@ void run_rates(struct run *r)
         if (machine == NULL)
             continue;
         const struct sched_rates *rates = sim_machine_rates(machine);
-        run_tell(r,
-                 &(struct sched_event){
-                     .kind = SCHED_MACHINE_RATES,
-                     .machine = i,
-                     .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
-                     .output_tokens_per_s = sched_rates_output_tokens_per_s(
-                         rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-                     .push_tokens_per_s = sched_rates_push_tokens_per_s(rates)});
+        run_event_apply(
+            r, &(struct sched_event){
+                   .kind = SCHED_MACHINE_RATES,
+                   .machine = i,
+                   .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
+                   .output_tokens_per_s = sched_rates_output_tokens_per_s(
+                       rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+                   .push_tokens_per_s = sched_rates_push_tokens_per_s(rates)});
     }
     event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
 }
@@ -192,12 +192,12 @@ static enum status machine_up(struct run *r, uint32_t i)
     host->pool = host->home;
     sim_machine_mixed_set(host->machine, host->home == POOL_MIXED);
     host->out_free_s = host->in_free_s = r->now_s;
-    run_tell(r,
-             &(struct sched_event){.kind = SCHED_MACHINE_UP,
-                                   .machine = i,
-                                   .pool = host->home,
-                                   .kv_tokens = sim_machine_kv_tokens(host->machine),
-                                   .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine)});
+    run_event_apply(
+        r, &(struct sched_event){.kind = SCHED_MACHINE_UP,
+                                 .machine = i,
+                                 .pool = host->home,
+                                 .kv_tokens = sim_machine_kv_tokens(host->machine),
+                                 .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine)});
     failure_draw(r, i);
     return ST_OK;
 }
@@ -207,8 +207,8 @@ static void links_up(struct run *r, uint32_t i)
     for (uint32_t k = 0; k < r->options.hosts->count; k++) {
         if (k == i || r->hosts[k].machine == NULL)
             continue;
-        run_tell(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
-        run_tell(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = k, .peer = i});
+        run_event_apply(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = i, .peer = k});
+        run_event_apply(r, &(struct sched_event){.kind = SCHED_LINK_UP, .machine = k, .peer = i});
     }
 }
 
@@ -226,7 +226,7 @@ void run_failure(struct run *r, uint32_t i)
     run_flights_forget(r, i);
     run_usage_machine(r, i);
     event_heap_put(&r->events, event_of_failure(r, i), r->now_s + r->options.repair_s);
-    run_tell(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = i});
 }
 
 enum status run_cluster_open(struct run *r)

@@ -101,7 +101,7 @@ static void request_done(struct run *r, uint32_t slot)
                                 .request = slot,
                                 .output_tokens = q->answer_tokens - q->answer_tokens_before};
     request_close(r, slot, SIM_DONE);
-    run_tell(r, &ended);
+    run_event_apply(r, &ended);
 }
 
 /* ---- arrivals ---- */
@@ -115,13 +115,13 @@ static void arrive(struct run *r, uint32_t slot)
     q->answer_tokens_before = q->answer_tokens;
     q->prompt_machine = q->token_machine = SCHED_NO_MACHINE;
     q->prompt_slot = q->token_slot = SCHED_NO_SLOT;
-    run_tell(r, &(struct sched_event){.kind = SCHED_ARRIVED,
-                                      .request = slot,
-                                      .resumed = was_resumed(q),
-                                      .prompt_tokens = q->prompt,
-                                      .output_tokens = left > 1 ? left : 0,
-                                      .key = UINT32_MAX,
-                                      .weight = 1});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_ARRIVED,
+                                             .request = slot,
+                                             .resumed = was_resumed(q),
+                                             .prompt_tokens = q->prompt,
+                                             .output_tokens = left > 1 ? left : 0,
+                                             .key = UINT32_MAX,
+                                             .weight = 1});
 }
 
 void run_arrive(struct run *r, const struct sim_arrival *arrival)
@@ -229,7 +229,7 @@ static void kv_reaches(struct run *r, uint32_t slot)
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
     task_drop(r, q->prompt_machine, &q->prompt_slot);
-    run_tell(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }
 
 void run_step(struct run *r, uint32_t slot)
@@ -315,7 +315,7 @@ static void prompt_ends(struct run *r, uint32_t slot, double kv_s)
     r->totals->hosts[q->prompt_machine].output_tokens++;
     if (q->answer_tokens == 1)
         q->ttft_s = r->now_s + r->options.message_s - q->arrival.at_s;
-    run_tell(r, &(struct sched_event){.kind = SCHED_COMPUTED, .request = slot});
+    run_event_apply(r, &(struct sched_event){.kind = SCHED_COMPUTED, .request = slot});
     if (q->answer_tokens == q->arrival.output_tokens)
         request_done(r, slot);
     else
@@ -356,9 +356,10 @@ static void on_preempted(void *self, uint32_t machine, uint32_t slot, bool decod
     q->given_up += !decoding;
     if (!decoding)
         run_begin_later(r, machine);
-    run_tell(r, &(struct sched_event){.kind = SCHED_ENDED,
-                                      .request = slot,
-                                      .output_tokens = q->answer_tokens - q->answer_tokens_before});
+    run_event_apply(
+        r, &(struct sched_event){.kind = SCHED_ENDED,
+                                 .request = slot,
+                                 .output_tokens = q->answer_tokens - q->answer_tokens_before});
     arrive(r, slot);
 }
 

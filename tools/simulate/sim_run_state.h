@@ -140,7 +140,7 @@ void run_flights_forget(struct run *r, uint32_t host);
 enum status run_cluster_open(struct run *r);
 void run_cluster_close(struct run *r);
 /* Gives the scheduler an event, at the current time, and does its actions. */
-void run_tell(struct run *r, struct sched_event *event);
+void run_event_apply(struct run *r, struct sched_event *event);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up. */

@@ -1,8 +1,8 @@
 /* nccl: the ranks of a communicator share a piece of memory with a slot for each rank, a mailbox
- * for each pair and a barrier. A collective goes through the slots in chunks; sums are taken in the
- * order of ranks. Ranks that call different things, or for different counts, are told of it. A rank
- * whose process has died, or that gave up (ncclCommAbort), ends the others' waiting with an error.
- */
+ * for each pair and a barrier. A collective goes through the slots in chunks; sums are taken in
+ * the order of ranks. Ranks that call different functions, or with different counts, get an
+ * error. A rank whose process has died, or that gave up (ncclCommAbort), ends the others'
+ * waiting with an error. */
 #include "nccl.h"
 
 #include "cuda_bf16.h"

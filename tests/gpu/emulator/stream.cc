@@ -59,8 +59,8 @@ void execute(const struct work &work)
 
 void run_until(lock_type &lock, struct emulated_stream *stream, uint64_t number);
 
-/* What must be done before the stream's first work: false if something of it was, and all may have
- * changed meanwhile. */
+/* Does the work of other streams that the stream's first work waits for. Returns false if there was
+ * such work; then any state may have changed, because the lock was released. */
 bool first_is_free(lock_type &lock, struct emulated_stream *stream)
 {
     struct state &s = state();

@@ -2,7 +2,7 @@
  * when it ends; a missing process is an error, not an endless wait. Method: the waiting backend on
  * a small synthetic model; one process more than the maximum stands for one that never reports. */
 #include "tests/check.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/synthetic.h"
 #include "tools/profile/beside.h"
 
 #include <errno.h>

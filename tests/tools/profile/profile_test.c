@@ -5,7 +5,7 @@
 #include "compute/compute.h"
 #include "profile/profile.h"
 #include "tests/check.h"
-#include "tests/model/synthetic.h"
+#include "tests/model/forward/synthetic.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -133,7 +133,8 @@ static struct machine_split *find(const char *text, const struct machine_split_g
     return split;
 }
 
-/* Tokens per ns of groups of so many; 0: they keep no limit, or the KV has no room. */
+/* Tokens per ns of a pipeline whose groups have `batch` requests; 0 = the latency limit is not
+ * kept, or the KV does not fit. */
 static double rate_of(const struct machine_split *like, uint32_t batch, double limit_ms)
 {
     static struct partition_costs costs;

@@ -65,8 +65,9 @@ static void turns_go_round(void)
     expect(0, 12 * MS, true);
 }
 
-/* A turn ends with a layer: of 2 ms, the second one is over after 4. One that waited for nobody has
- * had its slice, and leaves with the layer that it is in. */
+/* A turn ends at the end of a layer: with layers of 2 ms, a turn ends after 4 ms. A machine that
+ * did not have to wait has used its time slice when another machine comes, so its turn ends with
+ * its current layer. */
 static void turns_end_with_layers(void)
 {
     init(1, 3, (uint32_t[]){1, 1}, 2);

@@ -581,8 +581,8 @@ static void pictures(void)
     CHECK(remove(scratch_path("r.html")) == 0);
 }
 
-/* A kind's link counts in the paper's policy too; a table's machines and a profile's have no model
- * in common; and who has neither says so. */
+/* A kind's link counts in the paper's policy too; machines of a table and machines of a
+ * profile have no model in common; a config with neither is refused. */
 static void kinds(void)
 {
     static const struct {

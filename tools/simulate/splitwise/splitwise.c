@@ -121,7 +121,7 @@ static uint64_t memory_tokens(const struct splitwise_setup *setup, uint32_t i, b
     return scheduled && tokens > 0 && bytes % setup->kv_bytes_per_token == 0 ? tokens - 1 : tokens;
 }
 
-static void cluster_tell(struct run *r)
+static void machines_announce(struct run *r)
 {
     uint32_t count = r->setup->host_count;
     for (uint32_t i = 0; i < count; i++)
@@ -405,7 +405,7 @@ static enum status run_open(struct run *r)
                                setup->hosts[i].curve, (uint32_t)memory_tokens(setup, i, false));
         r->hosts[i].due_s = -1;
     }
-    cluster_tell(r);
+    machines_announce(r);
     return ST_OK;
 }
 

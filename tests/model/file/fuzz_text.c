@@ -1,0 +1,68 @@
+/* fuzz_text: see the header. */
+#include "tests/model/file/fuzz_text.h"
+
+#include "model/forward/model.h"
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static volatile uint64_t sink;
+
+static void use_tokenizer(const struct tokenizer *t)
+{
+    static const char text[] = "abc ab <|endoftext|> \xc3\xa9 12  \n<|im_start|>";
+    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = true};
+    struct detokenizer d = {0};
+    uint32_t *ids = NULL;
+    size_t capacity = 0;
+    size_t count = 0;
+    struct error error = {""};
+    enum status status =
+        tokenizer_encode(t, text, sizeof(text) - 1, &options, &ids, &capacity, &count, &error);
+    for (size_t i = 0; i < count && status == ST_OK; i++) {
+        size_t bytes = 0;
+        if (tokenizer_piece(t, ids[i], &bytes) == NULL)
+            abort(); /* an id out of range */
+        char *out = malloc(DETOKENIZER_OUT_BYTES(bytes));
+        if (out == NULL ||
+            detokenizer_feed(&d, t, ids[i], false, out) > DETOKENIZER_OUT_BYTES(bytes))
+            abort();
+        free(out);
+    }
+    free(ids);
+}
+
+static void use_chat(const struct chat_template *c)
+{
+    static const struct chat_message messages[] = {
+        {"system", "s", 1}, {"user", " u ", 3}, {"assistant", "a", 1}, {"user", "v", 1}};
+    struct error error = {""};
+    char *text = NULL;
+    size_t bytes = 0;
+    if (chat_render(c, messages, 4, &text, &bytes, &error) == ST_OK && bytes > 0)
+        sink += (unsigned char)text[bytes - 1];
+    else if (error.text[0] == 0)
+        abort();
+    free(text);
+}
+
+void fuzz_text_use(struct model_file *file)
+{
+    struct error error = {""};
+    struct tokenizer *t = NULL;
+    struct chat_template *c = NULL;
+    struct model_hyper hyper;
+    if (tokenizer_open(file, &t, &error) == ST_OK)
+        use_tokenizer(t);
+    else if (error.text[0] == 0)
+        abort();
+    tokenizer_close(t);
+    if (chat_template_open(file, &c, &error) == ST_OK)
+        use_chat(c);
+    chat_template_close(c);
+    error.text[0] = 0;
+    if (model_hyper_read(file, &hyper, &error) != ST_OK && error.text[0] == 0)
+        abort();
+}

@@ -1,0 +1,245 @@
+/* Goal: a file that the engine cannot run gives one clear error that names tensor or key with the
+ * value found and the one wanted, and nothing leaks (checked by the sanitizer build). Method: small
+ * models, each with one mistake; status and words of the text are checked. Then the same for
+ * stages. */
+#include "tests/check.h"
+#include "tests/model/forward/synthetic.h"
+
+#include "model/forward/model.h"
+
+#include <math.h>
+#include <string.h>
+
+struct bad {
+    const char *what;
+    struct synthetic changes; /* only the fields "for bad files" and those below that are not 0 */
+    enum status status;
+    const char *words[4]; /* all must be in the text */
+};
+
+static const struct bad table[] = {
+    {"no architecture",
+     {.key_left_out = "general.architecture"},
+     ST_INVALID,
+     {"general.architecture"}},
+    {"unknown architecture",
+     {.key_changed = "general.architecture", .changed_text = "mamba"},
+     ST_UNSUPPORTED,
+     {"mamba", "llama", "qwen2"}},
+    {"no layer count",
+     {.key_left_out = "llama.block_count"},
+     ST_INVALID,
+     {"llama.block_count", "missing"}},
+    {"zero layers",
+     {.key_changed = "llama.block_count", .changed_to = 0},
+     ST_INVALID,
+     {"llama.block_count is 0", "1 to 256"}},
+    {"a million layers",
+     {.key_changed = "llama.block_count", .changed_to = 1000000},
+     ST_INVALID,
+     {"llama.block_count is 1000000", "1 to 256"}},
+    {"more layers than tensors",
+     {.key_changed = "llama.block_count", .changed_to = 3},
+     ST_INVALID,
+     {"blk.2.attn_norm.weight", "missing"}},
+    {"fewer layers than tensors",
+     {.key_changed = "llama.block_count", .changed_to = 1},
+     ST_UNSUPPORTED,
+     {"blk.1.", "1 layers"}},
+    {"zero heads",
+     {.key_changed = "llama.attention.head_count", .changed_to = 0},
+     ST_INVALID,
+     {"llama.attention.head_count is 0"}},
+    {"heads not a multiple",
+     {.key_changed = "llama.attention.head_count_kv", .changed_to = 3},
+     ST_INVALID,
+     {"head_count is 4", "multiple", "3"}},
+    {"more KV heads than heads",
+     {.key_changed = "llama.attention.head_count_kv", .changed_to = 8},
+     ST_INVALID,
+     {"head_count_kv is 8", "1 to 4"}},
+    {"zero hidden",
+     {.key_changed = "llama.embedding_length", .changed_to = 0},
+     ST_INVALID,
+     {"embedding_length is 0"}},
+    {"hidden of 4 G",
+     {.key_changed = "llama.embedding_length", .changed_to = UINT32_MAX},
+     ST_INVALID,
+     {"embedding_length is 4294967295"}},
+    {"another hidden than the embedding's",
+     {.key_changed = "llama.embedding_length", .changed_to = 128},
+     ST_INVALID,
+     {"token_embd.weight", "64 x 160", "128"}},
+    {"hidden not divisible",
+     {.key_changed = "llama.embedding_length", .changed_to = 66},
+     ST_INVALID,
+     {"embedding_length is 66", "multiple"}},
+    {"an odd head",
+     {.head_dim = 16, .key_changed = "llama.attention.key_length", .changed_to = 15},
+     ST_INVALID,
+     {"15", "even"}},
+    {"a head too long",
+     {.head_dim = 16, .key_changed = "llama.attention.key_length", .changed_to = 100000},
+     ST_INVALID,
+     {"key_length is 100000"}},
+    {"values of another length",
+     {.head_dim = 16, .key_changed = "llama.attention.value_length", .changed_to = 32},
+     ST_UNSUPPORTED,
+     {"value_length is 32", "16"}},
+    {"zero context",
+     {.key_changed = "llama.context_length", .changed_to = 0},
+     ST_INVALID,
+     {"context_length is 0"}},
+    {"no epsilon",
+     {.key_left_out = "llama.attention.layer_norm_rms_epsilon"},
+     ST_INVALID,
+     {"layer_norm_rms_epsilon", "missing"}},
+    {"epsilon not a number",
+     {.key_changed = "llama.attention.layer_norm_rms_epsilon", .changed_float = NAN},
+     ST_INVALID,
+     {"layer_norm_rms_epsilon is nan"}},
+    {"a negative RoPE base",
+     {.key_changed = "llama.rope.freq_base", .changed_float = -1.0f},
+     ST_INVALID,
+     {"rope.freq_base is -1"}},
+    {"YaRN",
+     {.rope_factor = 4.0f, .key_changed = "llama.rope.scaling.type", .changed_text = "yarn"},
+     ST_UNSUPPORTED,
+     {"rope.scaling.type", "yarn", "linear"}},
+    {"a negative RoPE factor", {.rope_factor = -2.0f}, ST_INVALID, {"rope.scaling", "-2"}},
+    {"more rotated than there is",
+     {.rope_dim = 16, .key_changed = "llama.rope.dimension_count", .changed_to = 18},
+     ST_INVALID,
+     {"dimension_count is 18", "2 to 16"}},
+    {"experts",
+     {.key_changed = "llama.expert_count", .changed_to = 8},
+     ST_UNSUPPORTED,
+     {"expert_count is 8"}},
+    {"no embedding",
+     {.leave_out = "token_embd.weight"},
+     ST_INVALID,
+     {"token_embd.weight", "missing"}},
+    {"no final norm",
+     {.leave_out = "output_norm.weight"},
+     ST_INVALID,
+     {"output_norm.weight", "missing"}},
+    {"no gate in layer 1",
+     {.leave_out = "blk.1.ffn_gate.weight"},
+     ST_INVALID,
+     {"blk.1.ffn_gate.weight", "missing"}},
+    {"a q of another shape",
+     {.reshape = "blk.0.attn_q.weight"},
+     ST_INVALID,
+     {"blk.0.attn_q.weight", "64 x 65", "64 x 64"}},
+    {"a norm of another length",
+     {.reshape = "blk.1.ffn_norm.weight"},
+     ST_INVALID,
+     {"blk.1.ffn_norm.weight", "65", "64"}},
+    {"a norm of quantised type",
+     {.retype = "blk.0.attn_norm.weight"},
+     ST_UNSUPPORTED,
+     {"blk.0.attn_norm.weight", "Q8_0", "F32"}},
+    {"qwen2 without biases",
+     {.architecture = "qwen2"},
+     ST_INVALID,
+     {"blk.0.attn_q.bias", "missing"}},
+    {"an unknown tensor",
+     {.extra = "blk.0.attn_q_norm.weight"},
+     ST_UNSUPPORTED,
+     {"blk.0.attn_q_norm.weight", "llama"}},
+    {"an unknown tensor outside the layers", {.extra = "mtp.head"}, ST_UNSUPPORTED, {"mtp.head"}},
+    {"RoPE factors of another length",
+     {.rope_factors = true, .reshape = "rope_freqs.weight"},
+     ST_INVALID,
+     {"rope_freqs.weight", "9", "8"}},
+};
+
+static struct synthetic apply(const struct synthetic *changes)
+{
+    struct synthetic s = synthetic_default();
+    if (changes->architecture != NULL)
+        s.architecture = changes->architecture;
+    s.head_dim = changes->head_dim;
+    s.rope_dim = changes->rope_dim;
+    s.rope_factor = changes->rope_factor;
+    s.rope_factors = changes->rope_factors;
+    s.leave_out = changes->leave_out;
+    s.reshape = changes->reshape;
+    s.retype = changes->retype;
+    s.extra = changes->extra;
+    s.key_left_out = changes->key_left_out;
+    s.key_changed = changes->key_changed;
+    s.changed_to = changes->changed_to;
+    s.changed_float = changes->changed_float;
+    s.changed_text = changes->changed_text;
+    return s;
+}
+
+static enum status try_open(struct compute *c, const struct synthetic *s, uint32_t first,
+                            uint32_t last, struct model **out, struct error *error)
+{
+    const struct model_options options = {
+        .ops = &compute_cpu, .compute = c, .first_layer = first, .last_layer = last};
+    struct model_file *g;
+    size_t bytes;
+    uint8_t *image = synthetic_image(s, &bytes);
+    CHECKF(model_file_open_memory(image, bytes, "bad", &g, error) == ST_OK, "%s", error->text);
+    enum status status = model_open(g, &options, out, error);
+    model_file_close(g);
+    free(image); /* the model must not need it any more */
+    return status;
+}
+
+static void check_bad(struct compute *c, const struct bad *bad)
+{
+    struct synthetic s = apply(&bad->changes);
+    struct model *m = NULL;
+    struct error error = {0};
+    enum status status = try_open(c, &s, 0, 0, &m, &error);
+    printf("%s: %s\n", bad->what, error.text);
+    CHECKF(status == bad->status, "%s: status %s, want %s", bad->what, status_name(status),
+           status_name(bad->status));
+    CHECKF(m == NULL, "%s: written in spite of the failure", bad->what);
+    for (size_t i = 0; i < 4 && bad->words[i] != NULL; i++)
+        CHECKF(strstr(error.text, bad->words[i]) != NULL, "%s: \"%s\" is not in the error",
+               bad->what, bad->words[i]);
+}
+
+static void check_stages(struct compute *c)
+{
+    struct synthetic s = synthetic_default();
+    struct model *whole = NULL, *first = NULL, *second = NULL, *none = NULL;
+    struct forward *f = NULL;
+    struct error error = {0};
+    s.layers = 3;
+    CHECKF(try_open(c, &s, 0, 0, &whole, &error) == ST_OK, "%s", error.text);
+    CHECKF(try_open(c, &s, 0, 2, &first, &error) == ST_OK, "%s", error.text);
+    CHECKF(try_open(c, &s, 2, 3, &second, &error) == ST_OK, "%s", error.text);
+    CHECK(model_weight_bytes(first) < model_weight_bytes(whole));
+    CHECK(model_weight_bytes(second) < model_weight_bytes(first));
+    CHECKF(forward_open(first, 8, 8, &f, &error) == ST_OK, "%s", error.text);
+    forward_close(f);
+    f = NULL;
+    CHECK(forward_open(whole, 0, 8, &f, &error) == ST_INVALID && f == NULL);
+    CHECK(try_open(c, &s, 2, 2, &none, &error) == ST_INVALID && none == NULL);
+    CHECK(try_open(c, &s, 1, 4, &none, &error) == ST_INVALID && none == NULL);
+    CHECK(strstr(error.text, "layers 1 to 3") != NULL);
+    model_close(whole);
+    model_close(first);
+    model_close(second);
+    model_close(NULL);
+    forward_close(NULL);
+}
+
+int main(void)
+{
+    const struct compute_options options = {.threads = 1};
+    struct compute *c;
+    struct error error = {0};
+    CHECKF(compute_cpu.open(&options, &c, &error) == ST_OK, "%s", error.text);
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        check_bad(c, &table[i]);
+    check_stages(c);
+    compute_cpu.close(c);
+    return 0;
+}

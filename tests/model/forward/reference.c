@@ -1,0 +1,399 @@
+/* reference: see the header. Llama-like transformer: RMSNorm (Zhang and Sennrich 2019), RoPE (Su et
+ * al. 2021), grouped-query attention (Ainslie et al. 2023), SwiGLU (Shazeer 2020). */
+#include "tests/model/forward/reference.h"
+
+#include "tests/check.h"
+
+#include <math.h>
+#include <string.h>
+
+struct reference_layer {
+    float *attention_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *o;
+    float *ffn_norm, *gate, *up, *down;
+    float *q_norm, *k_norm, *attention_post_norm, *ffn_post_norm; /* NULL: none */
+};
+
+struct reference {
+    uint32_t layer_count, hidden, ffn, heads, kv_heads, head_dim, vocab, rope_dim;
+    float epsilon;
+    bool neox, gemma;
+    double freq_base, freq_scale;
+    float *factors; /* NULL: none */
+    float *embedding, *output, *output_norm;
+    struct reference_layer *layers;
+};
+
+static void *take(size_t bytes)
+{
+    void *memory = calloc(1, bytes);
+    CHECK(memory != NULL);
+    return memory;
+}
+
+static float *tensor(const struct gguf *g, const char *name, bool required)
+{
+    const struct mapped_tensor *t = gguf_tensor_find(g, name);
+    CHECKF(t != NULL || !required, "tensor %s is missing", name);
+    if (t == NULL)
+        return NULL;
+    size_t count = 1;
+    for (uint32_t i = 0; i < t->dim_count; i++)
+        count *= t->dims[i];
+    float *values = take(count * sizeof(float));
+    compute_dequantize(t->type, t->data, count, values);
+    return values;
+}
+
+static float *layer_tensor(const struct gguf *g, uint32_t layer, const char *suffix, bool required)
+{
+    char name[64];
+    snprintf(name, sizeof(name), "blk.%u.%s", layer, suffix);
+    return tensor(g, name, required);
+}
+
+static double number(const struct gguf *g, const char *architecture, const char *suffix,
+                     double missing)
+{
+    char key[128];
+    struct error error;
+    float as_float;
+    uint32_t as_u32;
+    snprintf(key, sizeof(key), "%s.%s", architecture, suffix);
+    if (gguf_get_u32(g, key, &as_u32, &error) == ST_OK)
+        return as_u32;
+    if (gguf_get_f32(g, key, &as_float, &error) == ST_OK)
+        return (double)as_float;
+    return missing;
+}
+
+struct reference *reference_open(const struct gguf *g)
+{
+    struct reference *r = take(sizeof(*r));
+    struct mapped_text name;
+    struct error error;
+    char arch[32] = {0};
+    CHECK(gguf_get_string(g, "general.architecture", &name, &error) == ST_OK && name.bytes < 32);
+    memcpy(arch, name.text, name.bytes);
+    r->neox = strcmp(arch, "llama") != 0;
+    r->gemma = strcmp(arch, "gemma3") == 0;
+    r->layer_count = (uint32_t)number(g, arch, "block_count", 0);
+    r->hidden = (uint32_t)number(g, arch, "embedding_length", 0);
+    r->ffn = (uint32_t)number(g, arch, "feed_forward_length", 0);
+    r->heads = (uint32_t)number(g, arch, "attention.head_count", 0);
+    r->kv_heads = (uint32_t)number(g, arch, "attention.head_count_kv", r->heads);
+    r->head_dim = (uint32_t)number(g, arch, "attention.key_length", r->hidden / r->heads);
+    r->rope_dim = (uint32_t)number(g, arch, "rope.dimension_count", r->head_dim);
+    r->epsilon = (float)number(g, arch, "attention.layer_norm_rms_epsilon", 0);
+    r->freq_base = number(g, arch, "rope.freq_base", 10000);
+    r->freq_scale = 1 / number(g, arch, "rope.scaling.factor", 1);
+    r->vocab = (uint32_t)gguf_tensor_find(g, "token_embd.weight")->dims[1];
+    r->factors = tensor(g, "rope_freqs.weight", false);
+    r->embedding = tensor(g, "token_embd.weight", true);
+    r->output = tensor(g, "output.weight", false);
+    if (r->output == NULL)
+        r->output = r->embedding;
+    r->output_norm = tensor(g, "output_norm.weight", true);
+    r->layers = take(r->layer_count * sizeof(*r->layers));
+    for (uint32_t i = 0; i < r->layer_count; i++)
+        r->layers[i] = (struct reference_layer){
+            .attention_norm = layer_tensor(g, i, "attn_norm.weight", true),
+            .q = layer_tensor(g, i, "attn_q.weight", true),
+            .k = layer_tensor(g, i, "attn_k.weight", true),
+            .v = layer_tensor(g, i, "attn_v.weight", true),
+            .q_bias = layer_tensor(g, i, "attn_q.bias", false),
+            .k_bias = layer_tensor(g, i, "attn_k.bias", false),
+            .v_bias = layer_tensor(g, i, "attn_v.bias", false),
+            .o = layer_tensor(g, i, "attn_output.weight", true),
+            .ffn_norm = layer_tensor(g, i, "ffn_norm.weight", true),
+            .gate = layer_tensor(g, i, "ffn_gate.weight", true),
+            .up = layer_tensor(g, i, "ffn_up.weight", true),
+            .down = layer_tensor(g, i, "ffn_down.weight", true),
+            .q_norm = layer_tensor(g, i, "attn_q_norm.weight", false),
+            .k_norm = layer_tensor(g, i, "attn_k_norm.weight", false),
+            .attention_post_norm = layer_tensor(g, i, "post_attention_norm.weight", false),
+            .ffn_post_norm = layer_tensor(g, i, "post_ffw_norm.weight", false),
+        };
+    return r;
+}
+
+void reference_close(struct reference *r)
+{
+    for (uint32_t i = 0; i < r->layer_count; i++) {
+        struct reference_layer *l = &r->layers[i];
+        float *all[] = {l->attention_norm,
+                        l->q,
+                        l->k,
+                        l->v,
+                        l->q_bias,
+                        l->k_bias,
+                        l->v_bias,
+                        l->o,
+                        l->ffn_norm,
+                        l->gate,
+                        l->up,
+                        l->down,
+                        l->q_norm,
+                        l->k_norm,
+                        l->attention_post_norm,
+                        l->ffn_post_norm};
+        for (size_t t = 0; t < sizeof(all) / sizeof(all[0]); t++)
+            free(all[t]);
+    }
+    if (r->output != r->embedding)
+        free(r->output);
+    free(r->embedding);
+    free(r->output_norm);
+    free(r->factors);
+    free(r->layers);
+    free(r);
+}
+
+uint32_t reference_vocab(const struct reference *r)
+{
+    return r->vocab;
+}
+
+/* y[i][o] = sum over k of w[o][k] x[i][k]. Four by four sums at once: each value loaded serves
+ * four. The file is compiled with -ffast-math so that the compiler may use vectors for the sums. */
+static inline __attribute__((always_inline)) void multiply_body(const float *w, uint32_t outs,
+                                                                uint32_t width, const float *x,
+                                                                uint32_t rows, float *y)
+{
+    for (uint32_t o = 0; o < outs; o += 4) {
+        for (uint32_t i = 0; i < rows; i += 4) {
+            const float *a[4];
+            const float *b[4];
+            for (uint32_t t = 0; t < 4; t++) { /* beyond the end: the last one again */
+                a[t] = w + (size_t)(o + t < outs ? o + t : outs - 1) * width;
+                b[t] = x + (size_t)(i + t < rows ? i + t : rows - 1) * width;
+            }
+            const float *a0 = a[0], *a1 = a[1], *a2 = a[2], *a3 = a[3];
+            const float *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
+            float s00 = 0, s01 = 0, s02 = 0, s03 = 0, s10 = 0, s11 = 0, s12 = 0, s13 = 0;
+            float s20 = 0, s21 = 0, s22 = 0, s23 = 0, s30 = 0, s31 = 0, s32 = 0, s33 = 0;
+            for (uint32_t k = 0; k < width; k++) {
+                s00 += a0[k] * b0[k], s01 += a1[k] * b0[k], s02 += a2[k] * b0[k],
+                    s03 += a3[k] * b0[k];
+                s10 += a0[k] * b1[k], s11 += a1[k] * b1[k], s12 += a2[k] * b1[k],
+                    s13 += a3[k] * b1[k];
+                s20 += a0[k] * b2[k], s21 += a1[k] * b2[k], s22 += a2[k] * b2[k],
+                    s23 += a3[k] * b2[k];
+                s30 += a0[k] * b3[k], s31 += a1[k] * b3[k], s32 += a2[k] * b3[k],
+                    s33 += a3[k] * b3[k];
+            }
+            const float s[4][4] = {{s00, s01, s02, s03},
+                                   {s10, s11, s12, s13},
+                                   {s20, s21, s22, s23},
+                                   {s30, s31, s32, s33}};
+            for (uint32_t t = 0; t < 4 && i + t < rows; t++)
+                for (uint32_t u = 0; u < 4 && o + u < outs; u++)
+                    y[(size_t)(i + t) * outs + o + u] = s[t][u];
+        }
+    }
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx512f,prefer-vector-width=512"))) static void
+multiply_avx512(const float *w, uint32_t outs, uint32_t width, const float *x, uint32_t rows,
+                float *y)
+{
+    multiply_body(w, outs, width, x, rows, y);
+}
+
+__attribute__((target("avx2,fma"))) static void multiply_avx2(const float *w, uint32_t outs,
+                                                              uint32_t width, const float *x,
+                                                              uint32_t rows, float *y)
+{
+    multiply_body(w, outs, width, x, rows, y);
+}
+#endif
+
+static void multiply(const float *w, uint32_t outs, uint32_t width, const float *x, uint32_t rows,
+                     float *y)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx512f")) {
+        multiply_avx512(w, outs, width, x, rows, y);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        multiply_avx2(w, outs, width, x, rows, y);
+        return;
+    }
+#endif
+    multiply_body(w, outs, width, x, rows, y);
+}
+
+static void add_bias(float *y, const float *bias, uint32_t rows, uint32_t width)
+{
+    if (bias == NULL)
+        return;
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0; j < width; j++)
+            y[(size_t)i * width + j] += bias[j];
+}
+
+/* Nothing without a weight. */
+static void norm_rows(const struct reference *r, const float *x, uint32_t rows, uint32_t width,
+                      const float *weight, float *y)
+{
+    for (uint32_t i = 0; i < rows && weight != NULL; i++) {
+        const float *from = x + (size_t)i * width;
+        float sum = 0;
+        for (uint32_t j = 0; j < width; j++)
+            sum += from[j] * from[j];
+        float scale = 1.0f / sqrtf(sum / (float)width + r->epsilon);
+        for (uint32_t j = 0; j < width; j++)
+            y[(size_t)i * width + j] = from[j] * scale * weight[j];
+    }
+}
+
+static void norm(const struct reference *r, const float *x, uint32_t rows, const float *weight,
+                 float *y)
+{
+    norm_rows(r, x, rows, r->hidden, weight, y);
+}
+
+/* Gemma 3 (2025): all layers but each sixth rotate by 10000 and see a window, which the tests'
+ * texts do not reach. */
+static void rotate(const struct reference *r, uint32_t layer, float *x, uint32_t rows,
+                   uint32_t heads)
+{
+    const bool local = r->gemma && layer % 6 != 5;
+    const double base = local ? 10000 : r->freq_base, position_scale = local ? 1 : r->freq_scale;
+    uint32_t half = r->rope_dim / 2;
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t j = 0; j < half; j++) {
+            double frequency = pow(base, -2.0 * j / r->rope_dim);
+            if (r->factors != NULL)
+                frequency /= (double)r->factors[j];
+            double angle = i * position_scale * frequency;
+            float cosine = (float)cos(angle), sine = (float)sin(angle);
+            uint32_t first = r->neox ? j : 2 * j;
+            uint32_t second = r->neox ? j + half : 2 * j + 1;
+            for (uint32_t h = 0; h < heads; h++) {
+                float *head = x + ((size_t)i * heads + h) * r->head_dim;
+                float a = head[first], b = head[second];
+                head[first] = a * cosine - b * sine;
+                head[second] = a * sine + b * cosine;
+            }
+        }
+}
+
+static void attend(const struct reference *r, const float *q, const float *k, const float *v,
+                   uint32_t rows, float *scores, float *y)
+{
+    uint32_t dim = r->head_dim;
+    uint32_t group = r->heads / r->kv_heads;
+    float scale = 1.0f / sqrtf((float)dim);
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t h = 0; h < r->heads; h++) {
+            const float *query = q + ((size_t)i * r->heads + h) * dim;
+            float *result = y + ((size_t)i * r->heads + h) * dim;
+            float highest = -INFINITY, sum = 0;
+            for (uint32_t t = 0; t <= i; t++) {
+                const float *key = k + ((size_t)t * r->kv_heads + h / group) * dim;
+                float score = 0;
+                for (uint32_t j = 0; j < dim; j++)
+                    score += query[j] * key[j];
+                scores[t] = score * scale;
+                highest = scores[t] > highest ? scores[t] : highest;
+            }
+            memset(result, 0, dim * sizeof(float));
+            for (uint32_t t = 0; t <= i; t++) {
+                float weight = expf(scores[t] - highest);
+                sum += weight;
+                for (uint32_t j = 0; j < dim; j++)
+                    result[j] += weight * v[((size_t)t * r->kv_heads + h / group) * dim + j];
+            }
+            for (uint32_t j = 0; j < dim; j++)
+                result[j] /= sum;
+        }
+}
+
+struct workspace {
+    float *a, *q, *k, *v, *heads, *gate, *up, *added, *scores;
+};
+
+static float gated(const struct reference *r, float gate)
+{
+    if (r->gemma)
+        return 0.5f * gate *
+               (1.0f + tanhf(0.7978845608f * (gate + 0.044715f * gate * gate * gate)));
+    return gate / (1.0f + expf(-gate));
+}
+
+static void run_layer(const struct reference *r, uint32_t layer, struct workspace *w, float *x,
+                      uint32_t rows)
+{
+    const struct reference_layer *l = &r->layers[layer];
+    uint32_t q_width = r->heads * r->head_dim, kv_width = r->kv_heads * r->head_dim;
+    norm(r, x, rows, l->attention_norm, w->a);
+    multiply(l->q, q_width, r->hidden, w->a, rows, w->q);
+    multiply(l->k, kv_width, r->hidden, w->a, rows, w->k);
+    multiply(l->v, kv_width, r->hidden, w->a, rows, w->v);
+    add_bias(w->q, l->q_bias, rows, q_width);
+    add_bias(w->k, l->k_bias, rows, kv_width);
+    add_bias(w->v, l->v_bias, rows, kv_width);
+    norm_rows(r, w->q, rows * r->heads, r->head_dim, l->q_norm, w->q);
+    norm_rows(r, w->k, rows * r->kv_heads, r->head_dim, l->k_norm, w->k);
+    rotate(r, layer, w->q, rows, r->heads);
+    rotate(r, layer, w->k, rows, r->kv_heads);
+    attend(r, w->q, w->k, w->v, rows, w->scores, w->heads);
+    multiply(l->o, r->hidden, q_width, w->heads, rows, w->added);
+    norm(r, w->added, rows, l->attention_post_norm, w->added);
+    for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
+        x[i] += w->added[i];
+    norm(r, x, rows, l->ffn_norm, w->a);
+    multiply(l->gate, r->ffn, r->hidden, w->a, rows, w->gate);
+    multiply(l->up, r->ffn, r->hidden, w->a, rows, w->up);
+    for (size_t i = 0; i < (size_t)rows * r->ffn; i++)
+        w->gate[i] = gated(r, w->gate[i]) * w->up[i];
+    multiply(l->down, r->hidden, r->ffn, w->gate, rows, w->added);
+    norm(r, w->added, rows, l->ffn_post_norm, w->added);
+    for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
+        x[i] += w->added[i];
+}
+
+void reference_run(const struct reference *r, const uint32_t *ids, uint32_t count, uint32_t first,
+                   float *logits_out)
+{
+    size_t q_floats = (size_t)count * r->heads * r->head_dim;
+    size_t kv_floats = (size_t)count * r->kv_heads * r->head_dim;
+    size_t hidden_floats = (size_t)count * r->hidden;
+    size_t ffn_floats = (size_t)count * r->ffn;
+    float *x = take(hidden_floats * sizeof(float));
+    struct workspace w = {
+        .a = take(hidden_floats * sizeof(float)),
+        .q = take(q_floats * sizeof(float)),
+        .k = take(kv_floats * sizeof(float)),
+        .v = take(kv_floats * sizeof(float)),
+        .heads = take(q_floats * sizeof(float)),
+        .gate = take(ffn_floats * sizeof(float)),
+        .up = take(ffn_floats * sizeof(float)),
+        .added = take(hidden_floats * sizeof(float)),
+        .scores = take(count * sizeof(float)),
+    };
+    for (uint32_t i = 0; i < count; i++)
+        memcpy(x + (size_t)i * r->hidden, r->embedding + (size_t)ids[i] * r->hidden,
+               r->hidden * sizeof(float));
+    for (size_t i = 0; r->gemma && i < hidden_floats; i++)
+        x[i] *= sqrtf((float)r->hidden);
+    for (uint32_t i = 0; i < r->layer_count; i++)
+        run_layer(r, i, &w, x, count);
+    norm(r, x + (size_t)first * r->hidden, count - first, r->output_norm, w.a);
+    multiply(r->output, r->vocab, r->hidden, w.a, count - first, logits_out);
+    float *all[] = {x, w.a, w.q, w.k, w.v, w.heads, w.gate, w.up, w.added, w.scores};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        free(all[i]);
+}
+
+double reference_distance(const float *a, const float *reference, size_t count)
+{
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        difference += pow((double)a[i] - (double)reference[i], 2);
+        size += pow((double)reference[i], 2);
+    }
+    return sqrt(difference / size);
+}

@@ -1,0 +1,288 @@
+/* synthetic: see the header. Block layouts are those of the GGUF format (ggml-common.h of llama.cpp
+ * documents them): scales first for Q8_0, Q4_0, Q4_1, Q4_K and Q5_K, last for Q6_K. */
+#include "tests/model/forward/synthetic.h"
+
+#include "common/random.h"
+#include "tests/check.h"
+#include "tests/model/file/gguf_writer.h"
+
+#include <math.h>
+#include <string.h>
+
+struct builder {
+    const struct synthetic *s;
+    struct gguf_writer *w;
+    uint64_t drawn; /* counter of the random numbers */
+};
+
+struct synthetic synthetic_default(void)
+{
+    return (struct synthetic){
+        .architecture = "llama",
+        .layers = 2,
+        .hidden = 64,
+        .ffn = 96,
+        .heads = 4,
+        .kv_heads = 2,
+        .vocab = 160,
+        .context = 512,
+        .type = COMPUTE_F32,
+        .v_type = COMPUTE_F32,
+        .end_type = COMPUTE_F32,
+        .vector_type = COMPUTE_F32,
+        .tied = true,
+        .seed = 1,
+    };
+}
+
+static bool is(const char *a, const char *b)
+{
+    return a != NULL && strcmp(a, b) == 0;
+}
+
+static uint64_t draw(struct builder *b)
+{
+    return random_at(b->s->seed, b->drawn++);
+}
+
+static float draw_unit(struct builder *b)
+{
+    return random_unit_at(b->s->seed, b->drawn++);
+}
+
+/* Roughly normal: four uniform numbers. */
+static float draw_normal(struct builder *b)
+{
+    float sum = draw_unit(b) + draw_unit(b) + draw_unit(b) + draw_unit(b);
+    return (sum - 2.0f) * 1.7320508f;
+}
+
+/* Normal numbers of half precision only; rounds toward zero. */
+static uint16_t half_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    uint32_t sign = bits >> 16 & 0x8000;
+    int32_t exponent = (int32_t)(bits >> 23 & 0xff) - 112;
+    if (exponent <= 0)
+        return (uint16_t)sign;
+    CHECK(exponent < 31);
+    return (uint16_t)(sign | (uint32_t)exponent << 10 | (bits >> 13 & 0x3ff));
+}
+
+static void put_half(uint8_t *to, float value)
+{
+    uint16_t half = half_of(value);
+    memcpy(to, &half, sizeof(half));
+}
+
+static void random_bytes(struct builder *b, uint8_t *to, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = (uint8_t)(draw(b) >> 32);
+}
+
+/* One block whose elements have a standard deviation near `deviation`. */
+static void random_block(struct builder *b, enum compute_type type, float deviation, uint8_t *to)
+{
+    float jitter = deviation * (0.5f + draw_unit(b));
+    float value = draw_normal(b) * deviation;
+    uint32_t bits;
+    random_bytes(b, to, compute_type_block_bytes(type));
+    switch (type) {
+    case COMPUTE_F32:
+        memcpy(to, &value, sizeof(value));
+        break;
+    case COMPUTE_F16:
+        put_half(to, value);
+        break;
+    case COMPUTE_BF16:
+        memcpy(&bits, &value, sizeof(bits));
+        to[0] = (uint8_t)(bits >> 16);
+        to[1] = (uint8_t)(bits >> 24);
+        break;
+    case COMPUTE_Q8_0: /* uniform bytes deviate by 74 */
+        put_half(to, jitter / 74.0f);
+        break;
+    case COMPUTE_Q4_0: /* uniform nibbles deviate by 4.6 */
+        put_half(to, jitter / 4.6f);
+        break;
+    case COMPUTE_Q4_1:
+        put_half(to, jitter / 4.6f);
+        put_half(to + 2, jitter / 4.6f * -7.5f);
+        break;
+    case COMPUTE_Q5_0: /* uniform numbers of 5 bits deviate by 9.2 */
+        put_half(to, jitter / 9.2f);
+        break;
+    case COMPUTE_Q5_1:
+        put_half(to, jitter / 9.2f);
+        put_half(to + 2, jitter / 9.2f * -15.5f);
+        break;
+    case COMPUTE_Q4_K: /* scales and minima of 6 bits, 31.5 in the mean */
+        put_half(to, jitter / 4.6f / 36.0f);
+        put_half(to + 2, jitter / 4.6f / 36.0f * 7.5f);
+        break;
+    case COMPUTE_Q5_K:
+        put_half(to, jitter / 9.2f / 36.0f);
+        put_half(to + 2, jitter / 9.2f / 36.0f * 15.5f);
+        break;
+    case COMPUTE_Q6_K: /* 16 signed scales of 8 bits */
+        put_half(to + compute_type_block_bytes(type) - 2, jitter / 18.5f / 74.0f);
+        break;
+    case COMPUTE_F8_E4M3:
+    case COMPUTE_TYPE_COUNT:
+        CHECK(false);
+    }
+}
+
+/* base + deviation * random; rows 0: a vector. */
+static void put_tensor(struct builder *b, const char *name, enum compute_type type, uint32_t cols,
+                       uint32_t rows, float base, float deviation)
+{
+    const struct synthetic *s = b->s;
+    uint64_t dims[2] = {cols, rows};
+    uint32_t dim_count = rows == 0 ? 1 : 2;
+    if (is(s->leave_out, name))
+        return;
+    if (is(s->reshape, name))
+        dims[dim_count - 1]++;
+    if (is(s->retype, name))
+        type = COMPUTE_Q8_0;
+    uint64_t elements = dims[0] * (rows == 0 ? 1 : dims[1]);
+    uint64_t blocks =
+        (elements + compute_type_block_elements(type) - 1) / compute_type_block_elements(type);
+    size_t bytes = compute_type_block_bytes(type);
+    uint8_t *data = malloc(blocks * bytes);
+    CHECK(data != NULL);
+    for (uint64_t i = 0; i < blocks; i++)
+        random_block(b, type, deviation, data + i * bytes);
+    if (type == COMPUTE_F32 && base != 0.0f)
+        for (uint64_t i = 0; i < elements; i++) {
+            float value;
+            memcpy(&value, data + i * bytes, sizeof(value));
+            value += base;
+            memcpy(data + i * bytes, &value, sizeof(value));
+        }
+    gguf_writer_tensor(b->w, name, type, dim_count, dims, data, blocks * bytes);
+    free(data);
+}
+
+static void put_u32(struct builder *b, const char *suffix, uint32_t value)
+{
+    char key[128];
+    snprintf(key, sizeof(key), "%s.%s", b->s->architecture, suffix);
+    if (is(b->s->key_left_out, key))
+        return;
+    gguf_writer_u32(b->w, key, is(b->s->key_changed, key) ? b->s->changed_to : value);
+}
+
+static void put_f32(struct builder *b, const char *suffix, float value)
+{
+    char key[128];
+    snprintf(key, sizeof(key), "%s.%s", b->s->architecture, suffix);
+    if (is(b->s->key_left_out, key))
+        return;
+    gguf_writer_f32(b->w, key, is(b->s->key_changed, key) ? b->s->changed_float : value);
+}
+
+static void put_string(struct builder *b, const char *key, const char *value)
+{
+    if (is(b->s->key_left_out, key))
+        return;
+    gguf_writer_string(b->w, key, is(b->s->key_changed, key) ? b->s->changed_text : value);
+}
+
+static void put_keys(struct builder *b)
+{
+    const struct synthetic *s = b->s;
+    char key[128];
+    put_string(b, "general.architecture", s->architecture);
+    put_string(b, "general.name", "synthetic");
+    put_u32(b, "block_count", s->layers);
+    put_u32(b, "context_length", s->context);
+    put_u32(b, "embedding_length", s->hidden);
+    put_u32(b, "feed_forward_length", s->ffn);
+    put_u32(b, "attention.head_count", s->heads);
+    put_u32(b, "attention.head_count_kv", s->kv_heads);
+    put_f32(b, "attention.layer_norm_rms_epsilon", 1e-5f);
+    put_f32(b, "rope.freq_base", 10000.0f);
+    if (s->head_dim != 0) {
+        put_u32(b, "attention.key_length", s->head_dim);
+        put_u32(b, "attention.value_length", s->head_dim);
+    }
+    if (s->rope_dim != 0)
+        put_u32(b, "rope.dimension_count", s->rope_dim);
+    if (s->rope_factor != 0.0f) {
+        snprintf(key, sizeof(key), "%s.rope.scaling.type", s->architecture);
+        put_string(b, key, "linear");
+        put_f32(b, "rope.scaling.factor", s->rope_factor);
+    }
+    /* A key that the file would not have otherwise. */
+    snprintf(key, sizeof(key), "%s.expert_count", s->architecture);
+    if (is(s->key_changed, key))
+        put_u32(b, "expert_count", 0);
+}
+
+static void put_layer(struct builder *b, uint32_t layer)
+{
+    const struct synthetic *s = b->s;
+    uint32_t dim = s->head_dim != 0 ? s->head_dim : s->hidden / s->heads;
+    uint32_t q = s->heads * dim, kv = s->kv_heads * dim;
+    const char *family = s->architecture;
+    bool gemma = is(family, "gemma3");
+    float in = 1.0f / sqrtf((float)s->hidden);
+    const struct {
+        const char *suffix;
+        enum compute_type type;
+        uint32_t cols, rows;
+        float base, deviation;
+        bool there;
+    } tensors[] = {
+        {"attn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
+        {"attn_q.weight", s->type, s->hidden, q, 0, in * 1.5f, true},
+        {"attn_k.weight", s->type, s->hidden, kv, 0, in * 1.5f, true},
+        {"attn_v.weight", s->v_type, s->hidden, kv, 0, in, true},
+        {"attn_q.bias", s->vector_type, q, 0, 0, 0.3f, s->biases},
+        {"attn_k.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
+        {"attn_v.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
+        {"attn_q_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
+        {"attn_k_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
+        {"post_attention_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
+        {"post_ffw_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
+        {"attn_output.weight", s->type, q, s->hidden, 0, 1.0f / sqrtf((float)q), true},
+        {"ffn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
+        {"ffn_gate.weight", s->type, s->hidden, s->ffn, 0, in, true},
+        {"ffn_up.weight", s->type, s->hidden, s->ffn, 0, in, true},
+        {"ffn_down.weight", s->v_type, s->ffn, s->hidden, 0, 1.0f / sqrtf((float)s->ffn), true},
+    };
+    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "blk.%u.%s", layer, tensors[i].suffix);
+        if (tensors[i].there)
+            put_tensor(b, name, tensors[i].type, tensors[i].cols, tensors[i].rows, tensors[i].base,
+                       tensors[i].deviation);
+    }
+}
+
+uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out)
+{
+    uint32_t dim = s->head_dim != 0 ? s->head_dim : s->hidden / s->heads;
+    uint32_t rope_dim = s->rope_dim != 0 ? s->rope_dim : dim;
+    struct builder b = {.s = s, .w = gguf_writer_open(3, 0)};
+    put_keys(&b);
+    put_tensor(&b, "token_embd.weight", s->end_type, s->hidden, s->vocab, 0, 0.7f);
+    put_tensor(&b, "output_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f);
+    if (!s->tied)
+        put_tensor(&b, "output.weight", s->end_type, s->hidden, s->vocab, 0, 0.1f);
+    if (s->rope_factors_are != NULL)
+        gguf_writer_tensor(b.w, "rope_freqs.weight", COMPUTE_F32, 1,
+                           (const uint64_t[]){rope_dim / 2}, s->rope_factors_are,
+                           rope_dim / 2 * sizeof(float));
+    else if (s->rope_factors)
+        put_tensor(&b, "rope_freqs.weight", COMPUTE_F32, rope_dim / 2, 0, 3.0f, 0.5f);
+    for (uint32_t i = 0; i < s->layers; i++)
+        put_layer(&b, i);
+    if (s->extra != NULL)
+        put_tensor(&b, s->extra, COMPUTE_F32, 8, 0, 0, 1.0f);
+    return gguf_writer_finish(b.w, bytes_out);
+}

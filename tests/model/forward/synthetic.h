@@ -1,0 +1,49 @@
+/* synthetic: small GGUF models with random weights of any type, for tests of shapes and types for
+ * which no file is available. Blocks of every quantised format are random bits, scaled so that
+ * activations stay near 1. Tests call it on their main thread; the functions have no state, and the
+ * same struct gives the same bytes. It writes no file: the test opens the image from memory or
+ * writes it. */
+#ifndef TESTS_MODEL_FORWARD_SYNTHETIC_H
+#define TESTS_MODEL_FORWARD_SYNTHETIC_H
+
+#include "compute/compute.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct synthetic {
+    const char *architecture;
+    uint32_t layers, hidden, ffn, heads, kv_heads, vocab, context;
+    uint32_t head_dim;      /* 0 = no key attention.key_length. */
+    uint32_t rope_dim;      /* 0 = no key rope.dimension_count. */
+    enum compute_type type; /* Type of the matrices. */
+    /* Type of attn_v and ffn_down, which real files often store differently. */
+    enum compute_type v_type;
+    enum compute_type end_type;    /* Type of the embedding and the vocabulary. */
+    enum compute_type vector_type; /* Type of norms and biases. */
+    bool tied;                     /* True: the embedding is also the vocabulary. */
+    bool biases;                   /* True: q, k and v have biases. */
+    bool rope_factors;             /* True: the model has rope factors. */
+    const float *rope_factors_are; /* [rope_dim / 2]; NULL = random. */
+    float rope_factor;             /* Linear scaling; 0 = no rope.scaling keys. */
+    uint64_t seed;
+    /* The fields below make wrong files; NULL or 0 = no change. */
+    const char *leave_out;    /* Name of a tensor to leave out. */
+    const char *reshape;      /* Name of a tensor whose last dimension is one too large. */
+    const char *retype;       /* Name of a tensor whose type is Q8_0. */
+    const char *extra;        /* Name of an additional unknown tensor. */
+    const char *key_left_out; /* A whole key to leave out. */
+    const char *key_changed;  /* A whole key whose value is changed_to or changed_text. */
+    uint32_t changed_to;
+    float changed_float; /* Used if the key holds a float. */
+    const char *changed_text;
+};
+
+/* Returns the defaults: llama, 2 layers, hidden 64, 4 heads with 2 KV heads, F32, tied. */
+struct synthetic synthetic_default(void);
+
+/* Returns a GGUF image, which the caller frees. */
+uint8_t *synthetic_image(const struct synthetic *s, size_t *bytes_out);
+
+#endif

@@ -1,0 +1,173 @@
+/* fake_cluster: a gateway over the loopback transport, and machines that speak the control messages
+ * but compute nothing, for the tests of server/gateway. All of them run in the test's one thread.
+ * The "model" is a hash of all tokens so far (fake_next), so an answer that was resumed with a
+ * wrong prompt differs. Machines do only what the test's calls say. Their messages wait in an
+ * outbox until the test releases them, so messages of different machines can overtake each other.
+ * The machines check what they may rely on: the order of generations, blocks, and the writer flag
+ * of CANCEL. There is no HTTP: tests/server/http/fake_gateway.h is for that side. */
+#ifndef TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
+#define TESTS_SERVER_GATEWAY_FAKE_CLUSTER_H
+
+#include "server/gateway/gateway.h"
+#include "server/metrics/metrics.h"
+#include "transport/transport.h"
+
+#define FAKE_MACHINES     8
+#define FAKE_REQUESTS     256  /* Most requests that one machine knows at a time. */
+#define FAKE_TOKENS       512  /* Most tokens of prompt and answer. */
+#define FAKE_OUTBOX       1024 /* Most messages in a machine's outbox. */
+#define FAKE_BLOCK_TOKENS 16
+#define FAKE_END_TOKEN    7
+#define FAKE_MODEL        42 /* model_hash of the first version. */
+/* Metadata hash; two models each share one. */
+#define FAKE_METADATA(model) ((model) & ~1ull)
+
+enum fake_stage {
+    FAKE_RESERVED,
+    FAKE_ANSWERED,
+    FAKE_DECODING,
+    FAKE_PROMPT,
+    FAKE_SAMPLED,
+    FAKE_HANDED
+};
+
+/* A request as one machine knows it, in one of its two roles. */
+struct fake_request {
+    uint64_t id; /* 0 = unused. */
+    uint32_t generation;
+    /* RESERVED to DECODING: on its token machine. PROMPT to HANDED: on its prompt machine. */
+    enum fake_stage stage;
+    struct sampling sampling;
+    bool score_prompt;
+    uint8_t kv_path;
+    uint32_t prompt_tokens;   /* From RESERVE. */
+    struct message_rank rank; /* From RESERVE or PREFILL. */
+    uint32_t block_count;
+    char partner[LIMIT_NAME_BYTES];
+    uint32_t tokens[FAKE_TOKENS];
+    uint32_t count;
+    uint32_t index; /* Index of the next token to send. */
+};
+
+struct fake_outgoing {
+    uint8_t *data;
+    size_t bytes;
+};
+
+struct fake_machine {
+    struct fake_cluster *cluster;
+    uint32_t index;
+    char name[LIMIT_NAME_BYTES]; /* Name of its latest process. */
+    uint32_t starts;             /* Number of processes so far. */
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport *transport; /* NULL = dead. */
+    struct transport_peer *gateway;
+    struct fake_request requests[FAKE_REQUESTS];
+    struct fake_outgoing outbox[FAKE_OUTBOX];
+    uint32_t outbox_first;
+    uint32_t outbox_count;
+    uint64_t peers; /* Machines that PEER named, one bit each. */
+    struct message_buffer buffer;
+    uint32_t cancels;   /* CANCEL messages received. */
+    bool cancel_writer; /* Writer flag of the last CANCEL. */
+    uint32_t reserves;
+    uint32_t prefills;
+    uint32_t shutdowns;
+    uint8_t role; /* Pools of the last ROLE message; also home and home_serial. */
+    uint8_t home;
+    uint64_t home_serial;
+    bool other_weights;
+    uint32_t block_tokens; /* That its hand-shake names. */
+    uint64_t model;        /* 0 = FAKE_MODEL. */
+};
+
+struct fake_cluster {
+    struct config config;
+    struct fleet *fleet;
+    int64_t now_us;
+    struct clock clock;
+    struct metrics *metrics;
+    struct gateway *gateway;
+    uint32_t kv_blocks; /* KV blocks of each machine. */
+    uint64_t model;     /* Model of new requests; 0 = FAKE_MODEL. */
+    bool links_at_once; /* A machine answers each PEER with LINK up. */
+    struct fake_machine machines[FAKE_MACHINES];
+};
+
+/* Opens a cluster with machines p0…, t0…, m0…, none of which is started. */
+struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t mixed,
+                                       uint32_t kv_blocks, uint32_t queue_requests_max);
+void fake_cluster_close(struct fake_cluster *c);
+struct fake_machine *fake_machine(struct fake_cluster *c, const char *name);
+/* Returns the gateway's record of the machine. */
+struct fleet_machine *fake_record(const struct fake_machine *m);
+
+/* Starts a new process, and gives the gateway its address. */
+void fake_start(struct fake_machine *m);
+void fake_start_all(struct fake_cluster *c); /* Starts all machines and lets them connect. */
+void fake_kill(struct fake_machine *m);
+
+/* Delivers the messages that are under way and those that they cause: eight rounds of the gateway
+ * and all machines. Outboxes stay as they are. */
+void fake_settle(struct fake_cluster *c);
+/* Does what fake_settle does, and sends the messages of all outboxes. */
+void fake_flush(struct fake_cluster *c);
+void fake_send_one(struct fake_machine *m); /* Sends the oldest message of the outbox, if any. */
+
+/* Return what the machine knows of the request on its token or prompt side; NULL = nothing. */
+struct fake_request *fake_token_side(struct fake_machine *m, uint64_t id);
+struct fake_request *fake_prompt_side(struct fake_machine *m, uint64_t id);
+/* Returns the number of requests that the machine knows. */
+uint32_t fake_known(const struct fake_machine *m);
+struct fake_request *fake_any(struct fake_machine *m); /* Returns the first request; NULL = none. */
+
+void fake_link(struct fake_machine *from, const char *to, bool up);
+void fake_stats(struct fake_machine *m, const struct message_stats *stats);
+void fake_others(struct fake_machine *m, const struct message_others *others);
+/* Returns the name of the connected gateway. */
+const char *fake_gateway_name(const struct fake_machine *m);
+
+/* Steps of a machine. They update the machine's record, and put messages into the outbox. */
+void fake_reserved(struct fake_machine *m, struct fake_request *r); /* RESERVED. */
+void fake_sample(struct fake_machine *m,
+                 struct fake_request *r); /* Scores and the first token; maybe the end. */
+void fake_hand_over(struct fake_machine *m, struct fake_request *r); /* KV_READY and PREFILLED. */
+void fake_decode(struct fake_machine *m,
+                 struct fake_request *r); /* The next token; maybe the end. */
+/* Stops the decode, because its memory is needed. */
+void fake_preempt(struct fake_machine *m, struct fake_request *r);
+void fake_fail(struct fake_machine *m, struct fake_request *r, enum status status);
+/* Sends a token, right or wrong, without changing the record. */
+void fake_say_token(struct fake_machine *m, uint64_t id, uint32_t generation, uint32_t index,
+                    uint32_t token, uint8_t finish);
+
+/* Return the token that follows tokens[0..count), for FAKE_MODEL or for any model. */
+uint32_t fake_next(const uint32_t *tokens, uint32_t count);
+uint32_t fake_next_of(uint64_t model, const uint32_t *tokens, uint32_t count);
+
+/* A client that checks its tokens: each index once, in order, with the right token. */
+struct fake_client {
+    struct fake_cluster *cluster;
+    struct gateway_request *request; /* NULL = over. */
+    uint32_t tokens[FAKE_TOKENS];    /* Prompt and answer. */
+    uint32_t prompt_count;
+    uint32_t answered; /* Tokens of the answer so far. */
+    uint32_t scored_next;
+    uint32_t output_max;
+    bool score;
+    uint8_t finish;
+    bool ended;
+    enum gateway_end end;
+    char text[256];
+    uint32_t retry_after_s;
+    uint64_t model; /* Model of the version that serves it. */
+    /* Index at which the client releases the request (GATEWAY_STOPPED) from inside the callback; 0
+     * = never. */
+    uint32_t release_at;
+};
+
+/* Submits a prompt of `prompt_count` tokens that are all `key`. */
+enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint32_t key,
+                        uint32_t prompt_count, uint32_t output_max, bool score);
+
+#endif

@@ -1,0 +1,299 @@
+/* fake_gateway: see the header. */
+#include "tests/server/http/fake_gateway.h"
+
+#include "model/text/chat.h"
+#include "model/text/tokenizer.h"
+#include "server/metrics/metrics.h"
+#include "tests/check.h"
+
+#include <string.h>
+
+struct gateway_request {
+    struct gateway_request *next;
+    struct gateway_submit submit;
+    uint32_t prompt[65536];
+    uint32_t sent;
+    uint32_t scored;
+};
+
+struct gateway {
+    struct gateway_request *requests;
+};
+
+static struct gateway the_gateway;
+
+atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
+atomic_int fake_priority;
+atomic_uint fake_submits_left = UINT32_MAX;
+atomic_ullong fake_seed, fake_salt;
+atomic_size_t fake_metrics_bytes = 6;
+atomic_bool fake_ready = true;
+atomic_uint fake_http_codes[600];
+
+struct gateway *fake_gateway(void)
+{
+    return &the_gateway;
+}
+
+bool gateway_ready(const struct gateway *g)
+{
+    (void)g;
+    return fake_ready;
+}
+
+void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
+{
+    (void)g;
+    snprintf(out, capacity, fake_ready ? "all machines serve" : "machine token-0 is \"down\"");
+}
+
+void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
+{
+    (void)g;
+    snprintf(out, capacity, "%d of 1 machines serve", fake_ready ? 1 : 0);
+}
+
+uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
+{
+    (void)version;
+    (void)g;
+    return 60000;
+}
+
+enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
+                           struct gateway_request **out)
+{
+    if (fake_submits_left == 0)
+        return ST_NO_RESOURCE;
+    fake_submits_left--;
+    fake_seed = submit->sampling.seed;
+    fake_salt = submit->prefix_salt;
+    struct gateway_request *r = calloc(1, sizeof(*r));
+    CHECK(r != NULL && submit->prompt_count >= 1 && submit->prompt_count <= 65536);
+    r->submit = *submit;
+    memcpy(r->prompt, submit->prompt, submit->prompt_count * sizeof(*r->prompt));
+    r->next = g->requests;
+    g->requests = r;
+    fake_weight = submit->weight;
+    fake_priority = submit->priority;
+    fake_submitted++;
+    fake_open++;
+    *out = r;
+    return ST_OK;
+}
+
+static void forget(struct gateway_request *r)
+{
+    struct gateway_request **link = &the_gateway.requests;
+    while (*link != r) {
+        CHECK(*link != NULL); /* a handle that is not ours any more */
+        link = &(*link)->next;
+    }
+    *link = r->next;
+    fake_open--;
+    free(r);
+}
+
+void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why)
+{
+    (void)g;
+    if (why == GATEWAY_CLIENT_GONE)
+        fake_gone++;
+    else
+        fake_stopped++;
+    forget(request);
+}
+
+static void end(struct gateway_request *r, enum gateway_end why, const char *text, uint32_t retry)
+{
+    struct gateway_client client = r->submit.client;
+    forget(r);
+    client.ended(client.self, why, text, retry);
+}
+
+static void send(struct gateway_request *r, uint32_t id, uint8_t finish)
+{
+    struct message_token token = {
+        .index = r->sent++,
+        .id = id,
+        .finish = finish,
+        .has_logprob = r->submit.sampling.logprobs >= 0,
+        .logprob = -0.5f,
+        .top_count = 2,
+        .top_ids = {id, 'z'},
+        .top_logprobs = {-0.5f, -1.5f},
+    };
+    r->submit.client.token(r->submit.client.self, &token);
+}
+
+static void score(struct gateway_request *r)
+{
+    while (++r->scored < r->submit.prompt_count) {
+        struct message_token token = {.index = r->scored,
+                                      .scored = true,
+                                      .has_logprob = true,
+                                      .id = r->prompt[r->scored],
+                                      .logprob = -0.25f};
+        r->submit.client.token(r->submit.client.self, &token);
+    }
+}
+
+/* One step of one request; it may be gone afterwards. */
+static void step(struct gateway_request *r)
+{
+    uint32_t most = r->submit.sampling.output_tokens_max;
+    char script = (char)r->prompt[0];
+    if (r->submit.score_prompt)
+        score(r);
+    if (most == 0) {
+        end(r, GATEWAY_DONE, "", 0);
+    } else if (script == 'r') {
+        end(r, GATEWAY_REFUSED, "the queue is full", 7);
+    } else if (script == 'R') {
+        end(r, GATEWAY_REFUSED, "larger than any machine", 0);
+    } else if (script == 'x' || (script == 'f' && r->sent == 2)) {
+        end(r, GATEWAY_FAILED, "machine \"token-0\" is lost", 0);
+    } else if (script == 'e') {
+        bool last = r->sent + 1 >= r->submit.prompt_count;
+        send(r, last ? 256 : r->prompt[r->sent + 1], last ? FINISH_STOP : FINISH_NONE);
+        if (last)
+            end(r, GATEWAY_DONE, "", 0);
+    } else if (script == 'a' || script == 'f') {
+        bool last = script == 'a' && r->sent + 1 == most;
+        send(r, 'a', last ? FINISH_LENGTH : FINISH_NONE);
+        if (last)
+            end(r, GATEWAY_DONE, "", 0);
+    } else if (script == 's') {
+        send(r, 'a', FINISH_NONE);
+    }
+}
+
+void fake_gateway_turn(void)
+{
+    for (struct gateway_request *r = the_gateway.requests, *next; r != NULL; r = next) {
+        next = r->next;
+        step(r);
+    }
+}
+
+bool fake_gateway_busy(void)
+{
+    for (struct gateway_request *r = the_gateway.requests; r != NULL; r = r->next)
+        if (r->prompt[0] != 'h')
+            return true;
+    return false;
+}
+
+/* --- metrics --- */
+
+void metrics_http_done(struct metrics *m, unsigned code)
+{
+    (void)m;
+    fake_http_codes[code < 600 ? code : 0]++;
+}
+
+char *metrics_render(const struct metrics *m, size_t *bytes_out)
+{
+    (void)m;
+    *bytes_out = fake_metrics_bytes;
+    char *page = malloc(fake_metrics_bytes);
+    CHECK(page != NULL);
+    memset(page, '\n', fake_metrics_bytes);
+    return page;
+}
+
+/* --- tokens are bytes --- */
+
+uint32_t tokenizer_vocab(const struct tokenizer *t)
+{
+    (void)t;
+    return 258;
+}
+
+uint32_t tokenizer_bos(const struct tokenizer *t)
+{
+    (void)t;
+    return 257;
+}
+
+uint32_t tokenizer_eos(const struct tokenizer *t)
+{
+    (void)t;
+    return 256;
+}
+
+uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
+{
+    (void)t;
+    ends_out[0] = 256;
+    return 1;
+}
+
+const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out)
+{
+    (void)t;
+    static char pieces[256];
+    if (id > 257)
+        return NULL;
+    if (id >= 256) {
+        *bytes_out = 5;
+        return id == 256 ? "<end>" : "<bos>";
+    }
+    pieces[id] = (char)id;
+    *bytes_out = 1;
+    return &pieces[id];
+}
+
+enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
+                             const struct tokenizer_encode_options *options, uint32_t **ids_out,
+                             size_t *capacity, size_t *count_out, struct error *error)
+{
+    (void)t;
+    (void)options;
+    (void)error;
+    uint32_t *ids = realloc(*ids_out, (bytes + 1) * sizeof(*ids));
+    CHECK(ids != NULL);
+    for (size_t i = 0; i < bytes; i++)
+        ids[i] = (uint8_t)text[i];
+    *ids_out = ids;
+    *capacity = bytes + 1;
+    *count_out = bytes;
+    return ST_OK;
+}
+
+/* Waits for whole characters, as the real one does; broken ones do not occur here. */
+size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32_t id,
+                        bool skip_special, char *out)
+{
+    (void)t;
+    if (id >= 256)
+        return skip_special ? 0 : (size_t)sprintf(out, id == 256 ? "<end>" : "<bos>");
+    d->pending[d->pending_bytes++] = (uint8_t)id;
+    uint8_t first = d->pending[0];
+    size_t need = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    if (d->pending_bytes < need)
+        return 0;
+    memcpy(out, d->pending, need);
+    d->pending_bytes = 0;
+    return need;
+}
+
+size_t detokenizer_finish(struct detokenizer *d, char out[3])
+{
+    (void)out;
+    d->pending_bytes = 0;
+    return 0;
+}
+
+enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
+                        size_t count, char **text_out, size_t *bytes_out, struct error *error)
+{
+    (void)c;
+    if (strcmp(messages[0].role, "user") != 0 && strcmp(messages[0].role, "system") != 0)
+        return error_set(error, ST_INVALID, "messages[0].role is '%s'", messages[0].role);
+    *text_out = malloc(messages[count - 1].content_bytes + 1);
+    CHECK(*text_out != NULL);
+    memcpy(*text_out, messages[count - 1].content, messages[count - 1].content_bytes);
+    *bytes_out = messages[count - 1].content_bytes;
+    return ST_OK;
+}

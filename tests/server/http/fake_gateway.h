@@ -1,0 +1,42 @@
+/* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for test_http.c, without a
+ * cluster or a model. The loop thread of the test calls all functions of those headers and of this
+ * one; the test's main thread reads the counters and sets fake_ready. It checks no tokens:
+ * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins). The first byte of a request's
+ * prompt selects its script:
+ *
+ *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
+ *   'a'  answers with output_tokens_max times 'a'
+ *   's'  answers with one 'a' per turn until it is released
+ *   'h'  never answers
+ *   'f'  fails after two tokens
+ *   'x'  fails before the first token
+ *   'r'  is refused: the queue is full
+ *   'R'  is refused: too large */
+#ifndef TESTS_SERVER_HTTP_FAKE_GATEWAY_H
+#define TESTS_SERVER_HTTP_FAKE_GATEWAY_H
+
+#include "server/gateway/gateway.h"
+
+#include <stdatomic.h>
+
+/* Counters are atomic, because the test's main thread reads them while the loop thread runs. */
+extern atomic_uint fake_submitted; /* Requests submitted so far. */
+extern atomic_uint fake_open;      /* Requests that are not released. */
+extern atomic_uint fake_gone;      /* Released because the client had disconnected. */
+extern atomic_uint fake_stopped;   /* Released because of a stop string. */
+/* Weight of the request that was submitted last; also fake_priority. */
+extern atomic_uint fake_weight;
+extern atomic_int fake_priority;
+extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt. */
+extern atomic_ullong fake_salt;
+extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
+extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
+extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */
+extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
+
+/* Returns the one fake gateway of the process. */
+struct gateway *fake_gateway(void);
+void fake_gateway_turn(void); /* Runs one step of every request. */
+bool fake_gateway_busy(void); /* True if a request would do something in the next turn. */
+
+#endif

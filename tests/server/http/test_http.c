@@ -1,0 +1,341 @@
+/* Goal: the bytes that API clients receive are right, and a client that disconnects is noticed at
+ * once. Method: the real HTTP side over loopback with a scripted gateway (fake_gateway.h) and plain
+ * sockets as clients. */
+#include "tests/check.h"
+#include "tests/server/http/http_fixture.h"
+#include "transport/address.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void check_small_endpoints(void)
+{
+    CHECK(ask("GET", "/v1/models", "", "") == 200);
+    expect("\"id\":\"m\",\"object\":\"model\"");
+    expect("\"max_model_len\":60000");
+    CHECK(ask("GET", "/v1/models/m", "", "") == 200);
+    CHECK(ask("GET", "/v1/models/other", "", "") == 404);
+    CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
+    CHECK(ask("GET", "/version", "", "") == 200);
+    CHECK(ask("GET", "/metrics", "", "") == 200);
+    expect("text/plain; version=0.0.4");
+    CHECK(ask("GET", "/nothing", "", "") == 404);
+    expect("\"message\":\"there is no /nothing here\",\"type\":\"not_found_error\"");
+    CHECK(ask("GET", "/v1/completions", "", "") == 405);
+    expect("Allow: POST");
+    CHECK(post("/health", "{}") == 405);
+    CHECK(post("/tokenize", "{\"prompt\": \"ab\", \"return_token_strs\": true}") == 200);
+    expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
+    CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
+    expect("{\"prompt\":\"hi\"}");
+    CHECK(post("/detokenize", "{\"tokens\": [999]}") == 400);
+    expect("tokens[0] is 999");
+}
+
+static void check_errors(void)
+{
+    CHECK(post("/v1/completions", "{") == 400);
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"n\": 0}") == 400);
+    expect("\"param\":\"n\"");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"model\": \"gpt\"}") == 404);
+    expect("there is no model 'gpt' here: it is 'm'");
+    CHECK(post("/v1/completions", "{\"prompt\": [700]}") == 400);
+    expect("prompt token 0 is 700");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 60000}") == 400);
+    expect("context_length_exceeded");
+    CHECK(post("/v1/completions", "{\"prompt\": \"r\"}") == 429);
+    expect("Retry-After: 7");
+    CHECK(post("/v1/completions", "{\"prompt\": \"R\"}") == 400);
+    expect("larger than any machine");
+    CHECK(post("/v1/completions", "{\"prompt\": \"x\"}") == 503);
+    expect("machine \\\"token-0\\\" is lost");
+    CHECK(post("/v1/completions", "{\"prompt\": \"x\", \"stream\": true}") == 503);
+    CHECK(post("/v1/completions", "{\"prompt\": \"f\"}") == 503);
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
+    expect("messages[0].role is 'robot'");
+    /* Too large: by its Content-Length before the body, or by what comes in chunks. */
+    int fd = dial();
+    const char *large = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                        "Content-Type: application/json\r\nContent-Length: 99999999\r\n\r\n";
+    put(fd, large, strlen(large));
+    CHECK(get(fd) == 413);
+    close(fd);
+    fd = dial();
+    const char *chunks = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                         "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+    put(fd, chunks, strlen(chunks));
+    static char chunk[70000];
+    int head = snprintf(chunk, sizeof(chunk), "%x\r\n", 65536);
+    memset(chunk + head, ' ', 65536);
+    memcpy(chunk + head + 65536, "\r\n", 2);
+    for (int i = 0; i < 3; i++)
+        put(fd, chunk, (size_t)head + 65538);
+    put(fd, "0\r\n\r\n", 5);
+    CHECK(get(fd) == 413);
+    close(fd);
+}
+
+static void check_whole_answers(void)
+{
+    CHECK(ask("POST", "/v1/completions", "x-request-id: my-id\r\n",
+              "{\"prompt\": \"ehello \\u00e9!\", \"max_tokens\": 50}") == 200);
+    expect("x-request-id: my-id");
+    expect("\"object\":\"text_completion\"");
+    expect("\"choices\":[{\"index\":0,\"text\":\"hello \xc3\xa9!\",\"logprobs\":null,"
+           "\"finish_reason\":\"stop\"}]");
+    expect("\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":10,\"total_tokens\":20,"
+           "\"prompt_tokens_details\":{\"cached_tokens\":0}}");
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], \"model\": \"m\"}") ==
+          200);
+    expect("\"object\":\"chat.completion\"");
+    expect("\"message\":{\"role\":\"assistant\",\"content\":\"hi\"}");
+    CHECK(post("/v1/completions", "{\"prompt\": [\"ex\", \"ey\"], \"n\": 2}") == 200);
+    expect("{\"index\":1,\"text\":\"x\"");
+    expect("{\"index\":2,\"text\":\"y\"");
+    expect("\"prompt_tokens\":4,\"completion_tokens\":8");
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 3, \"return_token_ids\": true}") == 200);
+    expect(
+        "\"text\":\"aaa\",\"logprobs\":null,\"finish_reason\":\"length\",\"token_ids\":[97,97,97],"
+        "\"prompt_token_ids\":[97]");
+}
+
+static void check_stops(void)
+{
+    unsigned before = fake_stopped;
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehello world\", \"stop\": [\"o w\", \"zz\"]}") ==
+          200);
+    expect("\"text\":\"hell\"");
+    expect("\"finish_reason\":\"stop\"");
+    wait_for(&fake_stopped, before + 1, "released by a stop string");
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ehello\", \"stop\": \"lox\", \"stream\": true}") == 200);
+    CHECK(count_of("\"finish_reason\":\"stop\"") == 1);
+    expect(
+        "\"text\":\"lo\",\"logprobs\":null,\"finish_reason\":\"stop\""); /* held back, then shown */
+}
+
+static void check_logprobs(void)
+{
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ab\", \"echo\": true, \"logprobs\": 1, \"max_tokens\": 0}") == 200);
+    expect("\"text\":\"ab\",\"logprobs\":{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,-0.25],"
+           "\"top_logprobs\":[null,{\"b\":-0.25}],\"text_offset\":[0,1]}");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"logprobs\": 2, \"max_tokens\": 2}") ==
+          200);
+    expect("\"token_logprobs\":[-0.5,-0.5],\"top_logprobs\":[{\"a\":-0.5,\"z\":-1.5},"
+           "{\"a\":-0.5,\"z\":-1.5}]");
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+               "\"logprobs\": true, \"top_logprobs\": 1, \"max_tokens\": 1}") == 200);
+    expect("\"logprobs\":{\"content\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97],"
+           "\"top_logprobs\":[{\"token\":\"a\",\"logprob\":-0.5,\"bytes\":[97]}]}]}");
+}
+
+static void check_streams(void)
+{
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"stream\": true, "
+                                  "\"stream_options\": {\"include_usage\": true}}") == 200);
+    expect("Content-Type: text/event-stream");
+    CHECK(count_of("data: ") == 5); /* h, i, end, usage, [DONE] */
+    expect("\"text\":\"h\",\"logprobs\":null,\"finish_reason\":null}],\"usage\":null}\n\n");
+    expect("\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":3");
+    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
+               "\"stream\": true}") == 200);
+    CHECK(count_of("\"delta\":{\"role\":\"assistant\",\"content\":\"h\"}") == 1);
+    CHECK(count_of("\"role\"") == 1 && count_of("\"delta\"") == 3);
+    expect("\"object\":\"chat.completion.chunk\"");
+    expect_not("\"usage\"");
+    /* A failure in mid-stream: two tokens, the error, [DONE]. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"f\", \"stream\": true}") == 200);
+    CHECK(count_of("data: ") == 4);
+    expect("data: {\"error\":{\"message\":\"machine \\\"token-0\\\" is lost\"");
+    CHECK(strcmp(reply_body + reply_bytes - 14, "data: [DONE]\n\n") == 0);
+    /* A character that comes in two tokens is never split. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"e\xc3\xa9\", \"stream\": true}") == 200);
+    expect("\"text\":\"\xc3\xa9\"");
+}
+
+static void check_disconnects(void)
+{
+    static const char *const bodies[] = {
+        "{\"prompt\": \"h\"}",                   /* waits, not streamed */
+        "{\"prompt\": \"h\", \"stream\": true}", /* waits for its first token */
+        "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}", /* in the middle of a stream
+                                                                         */
+        "{\"prompt\": \"h\", \"n\": 3}",
+    };
+    for (int how = 0; how < 3; how++)
+        for (size_t i = 0; i < 4; i++) {
+            unsigned gone = fake_gone, submitted = fake_submitted, choices = i == 3 ? 3 : 1;
+            int fd = dial();
+            put_request(fd, "POST", "/v1/completions", "", bodies[i]);
+            wait_for(&fake_submitted, submitted + choices, "submitted");
+            char some[64];
+            if (i == 2)
+                CHECK(recv(fd, some, sizeof(some), 0) > 0);
+            struct linger reset = {1, 0};
+            if (how == 1)
+                setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+            if (how == 2)
+                shutdown(fd, SHUT_WR);
+            else
+                close(fd);
+            wait_for(&fake_gone, gone + choices, "released");
+            if (how == 2)
+                close(fd);
+        }
+    wait_for(&fake_open, 0, "open");
+}
+
+static void check_slow_reader(void)
+{
+    unsigned gone = fake_gone;
+    int fd = dial();
+    put_request(fd, "POST", "/v1/completions", "",
+                "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}");
+    wait_for(&fake_gone, gone + 1, "a client that never reads is dropped");
+    close(fd);
+}
+
+/* A limited key, one that may see, and one that may do everything. The rest of this program has no
+ * keys: what needs none there needs none here only if it says whether we live. */
+#define USER "Authorization: Bearer sk-user-0123456789\r\n"
+#define SEER "Authorization: Bearer sk-seer-0123456789\r\n"
+#define ROOT "Authorization: Bearer sk-root-0123456789\r\n"
+
+static const char key_file[] =
+    "{\"keys\": [{\"name\": \"user\", \"key\": \"sk-user-0123456789\", \"weight\": 3,"
+    " \"requests_max\": 2, \"priority_best\": -1},"
+    "{\"name\": \"seer\", \"key\": \"sk-seer-0123456789\", \"metrics\": true},"
+    "{\"name\": \"root\", \"key\": \"sk-root-0123456789\", \"admin\": true}]}";
+
+static int complete_as(const char *who, const char *body)
+{
+    return ask("POST", "/v1/completions", who, body);
+}
+
+static void check_keys(void)
+{
+    CHECK(complete_as("", "{\"prompt\": \"ehi\"}") == 401);
+    expect("WWW-Authenticate: Bearer");
+    expect("{\"error\":{\"message\":\"an API key is wanted: Authorization: Bearer KEY\","
+           "\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"invalid_api_key\"}}");
+    CHECK(complete_as("Authorization: Bearer sk-user-012345678\r\n", "{\"prompt\": \"e\"}") == 401);
+    expect("not known here");
+    CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
+    CHECK(ask("GET", "/v1/models", "", "") == 401 && ask("GET", "/v1/models", SEER, "") == 200);
+    CHECK(ask("GET", "/nothing", "", "") == 401 && ask("GET", "/nothing", USER, "") == 404);
+    CHECK(ask("GET", "/metrics", USER, "") == 403);
+    expect("\"type\":\"permission_error\"");
+    CHECK(ask("GET", "/metrics", SEER, "") == 200 && ask("GET", "/metrics", ROOT, "") == 200);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 200);
+    CHECK(fake_weight == 3 && fake_priority == 0);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"priority\": -1}") == 200);
+    CHECK(fake_priority == -1);
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"priority\": -2}") == 400);
+    expect("priority is -2: key user may ask for -1 (lower is earlier) at best");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 3}") == 429);
+    expect("key user is at its limit of 2 answers in flight");
+    /* However answers end, their key has none in flight afterwards. */
+    static const char *const bodies[] = {"{\"prompt\": \"x\"}", "{\"prompt\": \"r\"}",
+                                         "{\"prompt\": \"f\", \"stream\": true}",
+                                         "{\"prompt\": \"ehello\", \"stop\": \"l\", \"n\": 2}",
+                                         "{\"prompt\": \"a\", \"max_tokens\": 0}"};
+    for (int i = 0; i < 15; i++)
+        CHECK(complete_as(USER, bodies[i % 5]) != 429 || i % 5 == 1);
+    unsigned gone = fake_gone;
+    int fd = dial();
+    put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
+    while (complete_as(USER, "{\"prompt\": \"ehi\"}") != 429) /* until that one is in flight */
+        usleep(1000);
+    close(fd);
+    wait_for(&fake_gone, gone + 2, "released");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
+}
+
+static void check_connections(void)
+{
+    /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
+    int fd = dial();
+    const char *slow = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                       "Content-Type: application/json\r\nContent-Length: "
+                       "16\r\n\r\n{\"prompt\":\"ehi\"}";
+    for (size_t i = 0; i < strlen(slow); i++)
+        put(fd, slow + i, 1);
+    CHECK(get(fd) == 200);
+    expect("\"text\":\"hi\"");
+    put_request(fd, "POST", "/v1/completions", "", "{\"prompt\":\"ey\"}");
+    CHECK(get(fd) == 200);
+    expect("\"text\":\"y\"");
+    close(fd);
+    /* Many streams at once. */
+    enum { STREAMS = 200 };
+    int fds[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        fds[i] = dial();
+        char body[128];
+        snprintf(body, sizeof(body),
+                 "{\"prompt\":\"estream %d\",\"stream\":true,\"max_tokens\":99}", i);
+        put_request(fds[i], "POST", "/v1/completions", "", body);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        CHECK(get(fds[i]) == 200);
+        char number[32];
+        snprintf(number, sizeof(number), "estream %d", i);
+        CHECKF(count_of("data: ") == strlen(number) + 1, "stream %d: %u events", i,
+               count_of("data: "));
+        close(fds[i]);
+    }
+}
+
+static void check_not_ready(void)
+{
+    fake_ready = false;
+    CHECK(ask("GET", "/health", "", "") == 503);
+    expect("machine token-0 is \\\"down\\\"");
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 503);
+    expect("Retry-After: 1");
+    fake_ready = true;
+}
+
+static void check_addresses(void)
+{
+    char bound[LIMIT_ADDRESS_BYTES], again[LIMIT_ADDRESS_BYTES];
+    struct error error = {0};
+    int fd = -1;
+    snprintf(bound, sizeof(bound), "127.0.0.1:%u", server_port());
+    CHECK(address_listen(bound, &fd, again, &error) == ST_IO);
+    CHECKF(strstr(error.text, bound) != NULL && strstr(error.text, "in use") != NULL, "%s",
+           error.text);
+    CHECK(address_listen("nowhere", &fd, again, &error) == ST_INVALID);
+}
+
+int main(void)
+{
+    server_config_default();
+    server_start((struct http_options){0});
+    check_addresses();
+    check_not_ready();
+    check_small_endpoints();
+    check_errors();
+    check_whole_answers();
+    check_stops();
+    check_logprobs();
+    check_streams();
+    check_disconnects();
+    check_slow_reader();
+    check_connections();
+    CHECK(fake_http_codes[429] == 1);
+    keys_use(key_file);
+    check_keys();
+    server_stop();
+    CHECK(fake_http_codes[413] == 2);
+    printf("all answers as documented; %u requests submitted\n", fake_submitted);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* Goal: connections that do nothing, or send slowly, do not lock others out of the server, and end
+ * in time. Method: more connections than the server has places; the test sets the clock. */
+#include "tests/check.h"
+#include "tests/server/http/http_fixture.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PLACES 32 /* http/connections_max */
+
+static uint32_t open_count(void)
+{
+    server_pause();
+    uint32_t count = http_clients_count(http->clients);
+    server_resume();
+    return count;
+}
+
+static void wait_open(uint32_t want)
+{
+    for (int i = 0; i < 60000 && open_count() != want; i++)
+        usleep(1000);
+    CHECKF(open_count() == want, "%u connections, want %u", open_count(), want);
+}
+
+/* F-18 of the security review. */
+static void check_silent_connections_lock_nobody_out(void)
+{
+    int silent[4 * PLACES];
+    for (int i = 0; i < 4 * PLACES; i++) {
+        silent[i] = dial();
+        if (i % 2)
+            put(silent[i], "POST /v1/comp", 13);
+    }
+    CHECK(ask("GET", "/health", "", "") == 200);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200);
+    CHECK(open_count() <= PLACES);
+    for (int i = 0; i < 4 * PLACES; i++)
+        close(silent[i]);
+    wait_open(0);
+}
+
+/* All places have work: /health and the administrator still get in, others get 503. */
+static void check_work_leaves_places(void)
+{
+    int fds[PLACES];
+    uint32_t refused = 0, works = 0;
+    for (int i = 0; i < PLACES; i++) {
+        unsigned before = fake_submitted;
+        unsigned codes = fake_http_codes[503];
+        fds[i] = dial();
+        put_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\": \"h\"}");
+        while (fake_submitted == before && fake_http_codes[503] == codes)
+            usleep(1000);
+        works += fake_submitted != before;
+        if (fake_submitted != before)
+            continue;
+        refused++;
+        CHECK(get(fds[i]) == 503);
+        expect("Retry-After: 1");
+        expect("http/connections_max");
+    }
+    CHECKF(refused > 0 && works > PLACES / 2, "%u refused, %u work", refused, works);
+    CHECK(ask("GET", "/health", "", "") == 200);
+    CHECK(ask("GET", "/admin/state", "", "") == 200);
+    CHECK(ask("GET", "/metrics", "", "") == 200);
+    for (int i = 0; i < PLACES; i++)
+        close(fds[i]);
+    wait_for(&fake_open, 0, "open");
+    wait_open(0);
+}
+
+static void check_connections_end_in_time(void)
+{
+    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+                               "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
+    int silent = dial();
+    int headers = dial();
+    put(headers, "GET /ping HTTP/1.1\r\n", 20);
+    int body = dial();
+    put(body, head, sizeof(head) - 1);
+    int idle = dial();
+    put_request(idle, "GET", "/ping", "", "");
+    CHECK(get(idle) == 200);
+    wait_open(4);
+    while (http->bodies_bytes != 1) /* the three others need no more than their places */
+        usleep(1000);
+    clock_advance(31000000);
+    wait_closed(silent);
+    wait_closed(headers);
+    wait_closed(body);
+    wait_open(1);
+    unsigned ended = fake_http_codes[200];
+    put_request(idle, "GET", "/ping", "", "");
+    CHECK(get(idle) == 200);
+    wait_for(&fake_http_codes[200], ended + 1, "ended");
+    clock_advance(121000000);
+    wait_closed(idle);
+    wait_open(0);
+}
+
+static void admin_state(void *self, struct text *answer)
+{
+    (void)self;
+    text_adds(answer, "{}");
+}
+
+int main(void)
+{
+    server_config_default();
+    config.http.connections_max = PLACES;
+    server_start((struct http_options){.admin = {.state = admin_state}});
+    check_silent_connections_lock_nobody_out();
+    check_work_leaves_places();
+    check_connections_end_in_time();
+    server_stop();
+    return 0;
+}

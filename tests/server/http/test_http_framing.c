@@ -1,0 +1,48 @@
+/* Goal: a request that a proxy in front could read differently is refused, so that no request can
+ * hide in another one. Method: requests as raw bytes. */
+#include "tests/check.h"
+#include "tests/server/http/http_fixture.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static int ask_raw(const char *request)
+{
+    int fd = dial();
+    put(fd, request, strlen(request));
+    int status = get(fd);
+    if (status == 400)
+        wait_closed(fd);
+    else
+        close(fd);
+    return status;
+}
+
+#define POST_LINE "POST /v1/completions HTTP/1.1\r\n"
+#define JSON_LINE "Content-Type: application/json\r\n"
+#define BODY      "{\"prompt\":\"ehi\"}"
+
+int main(void)
+{
+    server_config_default();
+    server_start((struct http_options){0});
+    CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Content-Length: 16\r\n\r\n" BODY) == 200);
+    CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Content-Length: 16\r\nContent-Length: 17\r\n"
+                            "\r\n" BODY) == 400);
+    expect("more than one Content-Length");
+    CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Content-Length: 16\r\n"
+                            "Transfer-Encoding: chunked\r\n\r\n10\r\n" BODY
+                            "\r\n0\r\n\r\n") == 400);
+    expect("both Content-Length and Transfer-Encoding");
+    CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Transfer-Encoding: gzip, chunked\r\n\r\n") ==
+          400);
+    CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Transfer-Encoding: chunked\r\n"
+                            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") == 400);
+    CHECK(ask_raw(POST_LINE JSON_LINE "Content-Length: 16\r\n\r\n" BODY) == 400);
+    CHECK(ask_raw("GET /ping HTTP/1.1\r\n\r\n") == 400);
+    CHECK(ask_raw("GET /ping HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n") == 400);
+    CHECK(ask_raw("GET /ping HTTP/1.0\r\n\r\n") == 200);
+    CHECK(ask_raw("GET /ping HTTP/1.1\r\nHost: a\r\n\r\n") == 200);
+    server_stop();
+    return 0;
+}

@@ -1,0 +1,190 @@
+/* Goal: a tenant pays for its own requests only, and learns nothing about those of others.
+ * Method: requests whose key is removed, or that the gateway does not take, and what an attacker
+ * can compute from an id. */
+#include "tests/check.h"
+#include "tests/server/http/http_fixture.h"
+
+#include "common/random.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ALPHA "Authorization: Bearer sk-alpha-0123456789\r\n"
+
+static const struct api_key_counts *counts_of(const char *secret)
+{
+    char header[128];
+    uint32_t key = API_KEY_NONE;
+    snprintf(header, sizeof(header), "Bearer %s", secret);
+    CHECK(api_keys_find(keys, header, &key));
+    return api_keys_counts(keys, key);
+}
+
+/* --- ids and seeds --- */
+
+static uint64_t unshift(uint64_t x, unsigned bits)
+{
+    uint64_t y = x;
+    for (unsigned known = bits; known < 64; known += bits)
+        y = x ^ (y >> bits);
+    return y;
+}
+
+/* The inverse of random_mix. */
+static uint64_t unmix(uint64_t x)
+{
+    x = unshift(x, 31) * 0x319642b2d24d8ec3u;
+    x = unshift(x, 27) * 0x96de1b173f119089u;
+    return unshift(x, 30) - 0x9e3779b97f4a7c15u;
+}
+
+/* Returns the two parts of the answer's id. */
+static void id_read(uint64_t *random, uint64_t *counter)
+{
+    const char *at = strstr(reply_body, "\"id\":\"cmpl-");
+    unsigned low = 0;
+    CHECK(at != NULL && sscanf(at + 11, "%16" SCNx64 "%8x", random, &low) == 2);
+    *counter = low;
+}
+
+/* F-6 of the security review: ids were random_at(key, counter) and seeds random_at(key, ~counter),
+ * which can be inverted: whoever saw one id knew the seeds of all requests. */
+static void check_ids_tell_nothing_about_seeds(void)
+{
+    uint64_t first, counter, second, next;
+    CHECK(unmix(random_mix(0x0123456789abcdef)) == 0x0123456789abcdef);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200);
+    id_read(&first, &counter);
+    uint64_t mixed_key = unmix(first) ^ random_mix(counter ^ 0x6a09e667f3bcc909u);
+    uint64_t key = unmix(mixed_key);
+    uint64_t seed = fake_seed;
+    CHECK(seed != random_at(key, ~(counter + 1)));
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200);
+    id_read(&second, &next);
+    CHECK(second != first && fake_seed != seed);
+    for (uint64_t ahead = 0; ahead < 4; ahead++) {
+        CHECK(fake_seed != random_at(key, ~(counter + ahead)));
+        CHECK(next != counter + ahead); /* ids do not count requests */
+    }
+    /* A seed that the client gives is used as it is. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"seed\": 7}") == 200 && fake_seed == 7);
+}
+
+/* --- charges --- */
+
+/* F-20: when the gateway had no room for one choice, the key paid for all of them. */
+static void check_failed_submission_is_not_charged(void)
+{
+    keys_use("{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-alpha-0123456789\","
+             " \"tokens_per_minute\": 100}]}");
+    for (int i = 0; i < 5; i++) {
+        unsigned gone = fake_gone;
+        fake_submits_left = 2;
+        CHECK(ask("POST", "/v1/completions", ALPHA,
+                  "{\"prompt\": [\"h2345678901234567890\", \"h2345678901234567890\","
+                  " \"h2345678901234567890\"]}") == 429);
+        expect("too many requests are open here");
+        wait_for(&fake_gone, gone + 2, "released");
+    }
+    fake_submits_left = UINT32_MAX;
+    const struct api_key_counts *counts = counts_of("sk-alpha-0123456789");
+    CHECK(counts->prompt_tokens == 0 && counts->in_flight == 0);
+    CHECK(ask("POST", "/v1/completions", ALPHA, "{\"prompt\": \"ehi\"}") == 200);
+    CHECK(counts->prompt_tokens == 3);
+}
+
+/* F-14: a request whose key was removed while its body arrived was charged to the key that had
+ * taken its index. */
+static void check_removed_key_is_not_charged_to_another(void)
+{
+    static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" ALPHA
+                               "Content-Type: application/json\r\nContent-Length: 16\r\n\r\n";
+    static const char body[] = "{\"prompt\":\"ehi\"}";
+    unsigned submitted = fake_submitted;
+    int fd = dial();
+    put(fd, head, sizeof(head) - 1);
+    put(fd, body, 5);
+    uint64_t bytes = 0;
+    for (int i = 0; i < 60000 && bytes != 5; i++) {
+        usleep(1000);
+        server_pause();
+        bytes = http->bodies_bytes;
+        server_resume();
+    }
+    CHECK(bytes == 5);
+    keys_use("{\"keys\": [{\"name\": \"beta\", \"key\": \"sk-beta-0123456789\"}]}");
+    put(fd, body + 5, 11);
+    CHECK(get(fd) == 401);
+    expect("this API key was removed");
+    close(fd);
+    CHECK(counts_of("sk-beta-0123456789")->requests == 0 && fake_submitted == submitted);
+}
+
+/* --- the prefix cache --- */
+
+#define SECRET_A "sk-a-0123456789012"
+#define SECRET_B "sk-b-0123456789012"
+#define SECRET_C "sk-c-0123456789012"
+
+static uint64_t salt_of(const char *secret, const char *more)
+{
+    char header[128], body[128];
+    snprintf(header, sizeof(header), "Authorization: Bearer %s\r\n", secret);
+    snprintf(body, sizeof(body), "{\"prompt\": \"ehi\"%s}", more);
+    CHECK(ask("POST", "/v1/completions", header, body) == 200);
+    return fake_salt;
+}
+
+static void scope_set(const char *scope)
+{
+    server_pause();
+    snprintf(config.server.prefix_cache_scope, sizeof(config.server.prefix_cache_scope), "%s",
+             scope);
+    server_resume();
+}
+
+/* F-8: all keys shared one prefix cache, and cached_tokens told what another tenant had sent. */
+static void check_prefix_cache_is_salted_by_key(void)
+{
+    static const char x[] = ", \"cache_salt\": \"x\"", y[] = ", \"cache_salt\": \"y\"";
+    keys_use("{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"cache_group\": \"c\"},"
+             "{\"name\": \"b\", \"key\": \"" SECRET_B "\", \"cache_group\": \"c\"},"
+             "{\"name\": \"c\", \"key\": \"" SECRET_C "\"}]}");
+    uint64_t a = salt_of(SECRET_A, ""), b = salt_of(SECRET_B, ""), c = salt_of(SECRET_C, "");
+    CHECK(a != 0 && b != 0 && c != 0 && a != b && a != c && b != c && a == salt_of(SECRET_A, ""));
+    uint64_t ax = salt_of(SECRET_A, x);
+    CHECK(ax != a && ax == salt_of(SECRET_A, x) && ax != salt_of(SECRET_A, y) &&
+          ax != salt_of(SECRET_B, x));
+    scope_set("group");
+    uint64_t group = salt_of(SECRET_A, "");
+    CHECK(group == salt_of(SECRET_B, "") && salt_of(SECRET_C, "") == c && group != c);
+    CHECK(salt_of(SECRET_A, x) == salt_of(SECRET_B, x) && salt_of(SECRET_A, x) != group);
+    scope_set("all");
+    CHECK(salt_of(SECRET_A, "") == 0 && salt_of(SECRET_C, "") == 0);
+    CHECK(salt_of(SECRET_A, x) == salt_of(SECRET_C, x) && salt_of(SECRET_A, x) != 0);
+    scope_set("key");
+}
+
+/* Without API keys there is one cache, unless a request has a salt. */
+static void check_prefix_cache_without_keys(void)
+{
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\"}") == 200 && fake_salt == 0);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": \"x\"}") == 200);
+    CHECK(fake_salt != 0);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": \"\"}") == 400);
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"cache_salt\": 5}") == 400);
+}
+
+int main(void)
+{
+    server_config_default();
+    server_start((struct http_options){0});
+    check_ids_tell_nothing_about_seeds();
+    check_prefix_cache_without_keys();
+    check_failed_submission_is_not_charged();
+    check_removed_key_is_not_charged_to_another();
+    check_prefix_cache_is_salted_by_key();
+    server_stop();
+    return 0;
+}
