@@ -1,8 +1,8 @@
 /* parent: makes a process end together with the process that started it. A new child process calls
  * it on its first thread: the children of `cleave doctor`, `cleave profile` and bench-gateway right
  * after fork, and `cleave machine` after exec, when it has read its config and if it is a stage
- * process or a machine that its parent keeps. No state. It does not start or wait for children (see
- * host/child.h). */
+ * process or a local machine. No state. It does not start or wait for children (see host/child.h).
+ */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 

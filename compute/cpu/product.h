@@ -1,9 +1,8 @@
 /* product: runs a struct kernels_product (kernels.h) tile by tile with a function that multiplies
  * one group by one tile (product_tile), and writes the results to y. gemm_avx2.c and isa_portable.c
  * are integer GEMMs made of product_run and such a function; gemm_avx512.c has a loop of its own
- * and uses product_refined and product_low; matmul.c uses product_write for the float forms. No
- * state; any thread: each call computes the work item of one worker thread. It does not divide work
- * among threads. */
+ * and uses product_refined; matmul.c uses product_write for the float forms. No state; any thread:
+ * each call computes the work item of one worker thread. It does not divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
