@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode steps of one pass of a case that decodes. Step i has depth + i cached tokens per stream.
- */
+/* A case that decodes is repeated in runs of this many decode steps. In step i of a run, each
+ * stream has depth + i cached tokens. */
 #define ENGINE_DECODE_STEPS 32
 
 struct engine_case {
@@ -33,9 +33,9 @@ extern const size_t engine_case_count;
 struct engine_run;
 struct model_hyper;
 
-/* Opens the model file once for each number of threads (1 to 8 numbers), and fills the KV cache by
- * computing a prompt of random tokens. Errors: ST_INVALID, ST_NO_MEMORY, and those of the model
- * file; the error text says what failed. */
+/* Opens an engine for each of the threads_count (1 to 8) entries of `threads`, which are numbers of
+ * threads, and fills the KV cache by computing a prompt of random tokens. Errors: ST_INVALID,
+ * ST_NO_MEMORY, and those of the model file; the error text says what failed. */
 enum status engine_run_open(const char *model, const uint32_t *threads, uint32_t threads_count,
                             struct engine_run **out, struct error *error);
 void engine_run_close(struct engine_run *run); /* NULL is fine */

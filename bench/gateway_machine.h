@@ -1,5 +1,5 @@
 /* gateway_machine: a machine that computes nothing, for bench-gateway. It speaks the protocol of
- * `cleave machine` over loopback: it answers RESERVE, PREFILL and CANCEL, and sends tokens. Each
+ * `cleave machine` over loopback: it handles RESERVE, PREFILL and CANCEL, and sends tokens. Each
  * step gives the next token to all its requests in one message, as a batch does. A token's id
  * follows from the prompt's first token and the token's index, so a client (gateway_streams.c) can
  * detect a wrong token. bench-gateway (gateway.c) makes all calls on its one thread. The machine

@@ -1,8 +1,8 @@
 /* roofline: measures the limits of this computer at the moment: the rate of vector arithmetic in
  * registers, and the rate of plain reads of memory and of the last-level cache, by several threads
  * at the same time. bench-engine (engine.c) calls it before and after each sample; engine_bound.h
- * turns the rates into bounds. The caller's thread and threads that exist only during a call
- * measure. It knows no model, keeps no history, and does not keep other programs off the cores. */
+ * turns the rates into bounds. A call measures on the caller's thread and on threads that end with
+ * the call. It knows no model, keeps no history, and does not keep other programs off the cores. */
 #ifndef BENCH_ROOFLINE_H
 #define BENCH_ROOFLINE_H
 
@@ -18,14 +18,15 @@ enum roofline_rate {
     /* Dot products of 16-bit numbers into 32 bits (vpdpwssd). */
     ROOFLINE_INT16,
     ROOFLINE_BF16,   /* Dot products of bf16 numbers (vdpbf16ps). */
-    ROOFLINE_FP32,   /* Fused multiply-add. */
+    ROOFLINE_FP32,   /* Fused multiply-add (vfmadd231ps). */
     ROOFLINE_MEMORY, /* Repeated reads of the memory of roofline_memory_open. */
     ROOFLINE_CACHE,  /* Repeated reads of 16 MiB, which most last-level caches hold. */
     ROOFLINE_RATES,  /* Number of rates. */
 };
 
 /* The rates that one measurement found. Arithmetic: operations per second (a multiplication and an
- * addition are two); 0 = the CPU or this build has no such instruction. Reads: bytes per second. */
+ * addition are two), with 64-byte vectors; 0 = the CPU or this build does not have the instruction
+ * for AVX-512. Reads: bytes per second. */
 struct roofline {
     double rates[ROOFLINE_RATES];
 };
@@ -36,7 +37,8 @@ const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant s
 struct roofline_memory;
 
 /* memory_bytes: the bytes that the benchmark itself reads repeatedly, such as a model's weights.
- * With an equal size, the last-level cache keeps an equal part in both. ST_NO_MEMORY. */
+ * The measurement reads as many (at least 16 MiB), so that the last-level cache holds the same part
+ * of them as it holds of the weights. ST_NO_MEMORY. */
 enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out);
 void roofline_memory_close(struct roofline_memory *memory); /* NULL is fine */
 

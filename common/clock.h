@@ -1,7 +1,8 @@
-/* clock: where time comes from. Code that decides by time is given a `struct clock`, or the time in
- * microseconds (schedulers), so that tests and the simulator can set the time. Code that only
- * measures a duration, and transport/, read clock_system directly. Any thread may read a clock. A
- * clock sets no timers, does not wait and knows no calendar. */
+/* clock: where time comes from. machine/, server/ and membership/ are given a `struct clock`, and
+ * schedulers and pools the time in microseconds, so that tests and the simulator can set the time.
+ * Other code reads clock_system directly: to measure a duration, and for the time limits of
+ * transport/, compute/ and tools/. Any thread may read a clock. A clock sets no timers, does not
+ * wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 

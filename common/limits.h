@@ -35,9 +35,10 @@
 #define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* One control message; holds LIMIT_CONTEXT_TOKENS. */
 
-/* Values and names in the JSON of one request body (eight prompts of the longest context as token
- * ids), and how many of the values may be lists and objects: four for each message of the longest
- * chat. An empty object takes about 200 bytes in jansson's tree, 70 times its text. */
+/* Values and names in the JSON of one request body: enough for eight prompts of
+ * LIMIT_CONTEXT_TOKENS token ids. LIMIT_JSON_CONTAINERS of the values may be lists or objects: four
+ * for each message of a chat of 65,536 messages. An empty object takes about 200 bytes in jansson's
+ * tree, 70 times its text. */
 #define LIMIT_JSON_VALUES     (1u << 20)
 #define LIMIT_JSON_CONTAINERS (1u << 18)
 

@@ -1,8 +1,8 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help).
  * The same table prints --help, so every subcommand answers -h, --help, --version and wrong usage
  * in the same way. The main function of each subcommand calls it, before other threads exist. It
- * keeps no state, and does not know the keys of the config (config/config.h), which `--set` passes
- * on.
+ * keeps no state, and does not know the keys of the config: the texts of `--set` are options like
+ * others, which the subcommand gives to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value

@@ -1,8 +1,8 @@
 /* secret: cryptographic functions for keys, from GnuTLS: a hash, a keyed hash, random bytes, a
  * comparison in constant time; reading of files that only their owner may read; and no core dumps,
  * which would contain keys. The gateway (API keys, TLS files), machines, transport/ (its
- * hand-shake) and `cleave profile` call it, on any thread; it has no state. It keeps no keys,
- * encrypts nothing and does no TLS. */
+ * hand-shake, TLS keys and ids), `cleave profile` and `cleave replay` call it, on any thread; it
+ * has no state. It keeps no keys, encrypts nothing and does no TLS. */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
 

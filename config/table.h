@@ -54,8 +54,8 @@ struct config_fault {
     char text[320]; /* Follows the path: ` = "16k": want …`. */
 };
 
-/* Fill in a fault: from the format alone, or with ` = VALUE: ` before the format. Both return
- * false, so that a check can `return config_fault_set(…)`. */
+/* Fill in a fault. Its text is the formatted one; in config_fault_value, ` = VALUE: ` (the value as
+ * JSON) stands before that. Both return false, so that a check can `return config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
@@ -97,11 +97,11 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes);
  * settings. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
-/* Sets a key of a machine, or a default that machines share. */
+/* Sets a key of a machine. Setting its address also makes it not local. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-/* Checks the machines together: addresses are present and unique, and both phases have a machine.
- */
+/* Checks the machines together, and each one's stages: addresses are present and unique; and both
+ * phases have a machine, unless machines register in etcd. */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */

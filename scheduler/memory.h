@@ -3,12 +3,12 @@
  * next, which answer gets one more block, which answer is preempted when no block is left, and
  * which reservation is given up so that machines do not wait for each other. The token pool, the
  * simulator and the tests of the scheduler use this code, so that a simulated machine decides as a
- * real one.
+ * real one. The gateway calls sched_memory_prompt_share, which needs no machine.
  *
  * The caller reports events and carries out the decisions. It owns the blocks themselves (their ids
  * and contents) and passes how many can be taken. Requests are slots of a sched_machine, which
- * keeps their order. The caller also gives prompts that are decoded elsewhere to that
- * sched_machine: such prompts take their blocks when they start.
+ * keeps their order. Prompts that are computed here and decoded elsewhere are not given to
+ * sched_memory, only to that sched_machine: they take their blocks when they start.
  *
  * Pure: no clock, no I/O, no log, no allocation after opening; bounded by slot_count. Called by the
  * machine's event loop; not thread-safe.
@@ -20,20 +20,21 @@
  * 3. sched_memory_deadlock_victim, after all batches that can begin have begun.
  *
  * No request waits for ever. Blocks are held by four kinds of requests:
- * - Running answers. They end, grow or are preempted, and none of this needs a block that another
- *   answer must free first. (The victim may be in a batch; then the machine waits for the batch,
- *   and scheduler/machine/machine.h says why that wait ends.)
- * - Reservations whose KV is awaited. Their prompts run on this machine in the reserved blocks; or
- *   on machines that keep a part of their memory for such prompts (sched_memory_prompt_share); or
- *   on machines where the prompts wait for such reservations, and then one reservation is given up
- *   in time (sched_machine_deadlock_victim says why no circle is left).
+ * - Running answers. They end, grow or are preempted. An answer that must grow never waits for
+ *   another answer to end, because one is preempted if no block is left. (If that one is in a
+ *   batch, the machine waits for the batch; scheduler/machine/machine.h says why that wait ends.)
+ * - Reservations whose KV is awaited. If the prompt runs on this machine, it uses the reserved
+ *   blocks. Another machine may keep a part of its memory for such prompts
+ *   (sched_memory_prompt_share). If it does not, the prompt may wait there for blocks that such
+ *   reservations hold; then one of them is given up in time (sched_machine_deadlock_victim says
+ *   why no circle is left).
  * - Prompts that are decoded elsewhere. They leave with their KV.
  * - Quarantined requests. A message of the prompt machine frees them, or the end of their lease.
  *
  * So all blocks come back. The first waiting reservation gets its blocks, because no later one is
- * served before it, and because the reserve for growth does not count when no request holds a
- * block. A request is preempted at most preemptions_max times; then its whole answer is reserved,
- * and it needs no further block. */
+ * served before it, and because no blocks are left to growing answers (growth_reserve_percent) when
+ * there are none. A request is preempted at most preemptions_max times; then its whole answer is
+ * reserved, and it needs no further block. */
 #ifndef SCHEDULER_MEMORY_H
 #define SCHEDULER_MEMORY_H
 
@@ -92,7 +93,7 @@ struct sched_memory_request {
 
 /* The blocks of a request. */
 struct sched_memory_blocks {
-    uint32_t count; /* While the request waits: blocks that it gets first. Then: blocks it has. */
+    uint32_t count;     /* Blocks that the request has; until `granted`, that it gets first. */
     uint32_t count_max; /* Blocks for the prompt and the longest answer. */
     bool granted;       /* The reservation was granted. */
 };
@@ -133,9 +134,10 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
 /* Finds the reservation that is next in the order. Returns false if none waits, or if the prompts'
  * share leaves no room for it; then no other reservation passes it. */
 bool sched_memory_candidate(const struct sched_memory *memory, sched_slot *slot_out);
-/* Grants the candidate its first blocks if blocks_free holds them, the reserve of growing answers
- * and what earlier prompts need. blocks_needed = how many of them the caller must take, which is
- * fewer than its first blocks if a prefix cache has some. On false the candidate waits. */
+/* Grants the candidate its first blocks. blocks_needed = how many of these the caller must take:
+ * all, or fewer if a prefix cache has some. Returns false, and the candidate waits, if blocks_free
+ * is less than the sum of blocks_needed, the blocks left to growing answers, and those that prompts
+ * before it in the order need. */
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free);
 

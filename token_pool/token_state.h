@@ -1,7 +1,8 @@
 /* token_state: the structs and functions that token_pool.c (from RESERVE to the end),
  * token_blocks.c (blocks of one request), token_memory.c (which carries out the decisions of
  * scheduler/memory.h) and token_step.c (decode steps) share. Only these files and tests include it.
- * Everything runs on the machine's event loop thread. */
+ * Everything runs on the machine's event loop thread. It decides nothing about memory, computes
+ * nothing, and owns no connection: sending is a call of the options. */
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
@@ -9,7 +10,7 @@
 #include "token_pool/token_pool.h"
 
 /* Length of a reservation's lease. It is renewed while the prompt machine is connected, whose queue
- * may be long. */
+ * may be long, but not for longer than LEASE_MAX_US (token_pool.c). */
 #define TOKEN_LEASE_US 60000000
 
 /* States of a request. The legal transitions, which only token_request_state_set makes:
@@ -44,10 +45,11 @@ struct token_request {
     uint32_t path; /* Path through the machine's stages. */
     /* One allocation: the ids of the request's blocks (token_blocks_of), then `tokens`. */
     kv_block_id *blocks;
-    /* Number of the first blocks that were found in the prefix cache, which owns them. */
+    /* How many of `blocks`, from the first on, were found in the prefix cache, which owns them. */
     uint32_t cached_blocks;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
-    /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
+    /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
+     * them until kv_prefix_leave; KV_BLOCK_NONE = it reads none. */
     kv_block_id chain;
     /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had
      * no prompt. */
@@ -55,19 +57,21 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
-    /* TOKEN_QUARANTINED: connections_ever at the end of the request. Later connections know nothing
-     * of it. */
+    /* TOKEN_QUARANTINED: connections_ever when the quarantine began. Writers that have connected
+     * since then do not write into the blocks. */
     uint64_t quarantined_at;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
 };
 
+/* A generated token until token_pool_tokens_send sends it. */
 struct token_outgoing {
     struct transport_peer *gateway; /* NULL = sent, or its connection has ended. */
     struct message_token token;
 };
 
-/* Pairs of a prompt machine's process and one of ours that are connected, at most. */
+/* Most struct token_writer: a prompt machine's process counts once for each process of this machine
+ * that it is connected to. */
 #define TOKEN_WRITERS_MAX (8 * LIMIT_MACHINES)
 
 /* A process of a prompt machine that is connected to a process of this machine. It connects again
@@ -76,10 +80,10 @@ struct token_writer {
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
     uint32_t process;            /* See token_pool_writer_up. */
     struct transport_peer *peer; /* Its latest connection to this process, if that is open. */
-    uint32_t connections;
-    /* Numbers of its oldest connection that is open and of its latest one. */
-    uint64_t oldest;
-    uint64_t latest;
+    uint32_t connections;        /* Number of its open connections. */
+    /* Connections are numbered as connections_ever counts them. */
+    uint64_t oldest; /* Number of its oldest open connection. */
+    uint64_t latest; /* Number of its latest connection. */
 };
 
 struct token_pool {
@@ -89,11 +93,11 @@ struct token_pool {
     uint64_t serial;                          /* Number of requests admitted so far. */
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
-    struct message_buffer tokens;
+    struct message_buffer tokens;             /* The TOKENS message that is being encoded. */
     uint32_t writer_count;
     struct token_writer writers[TOKEN_WRITERS_MAX];
     uint64_t connections_ever; /* Number of the latest connection of any writer. */
-    uint32_t outgoing_count;
+    uint32_t outgoing_count;   /* Tokens of batches that have ended, to be sent. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -118,8 +122,10 @@ static inline void token_request_token_add(struct token_request *request, uint32
     request->last_token = id;
 }
 
-/* token_pool.c Changes the state. Asserts that the transition is legal: every caller has checked
- * the state, so no message of a peer can cause an illegal one. */
+/* ---- token_pool.c ---- */
+
+/* Changes the state. Asserts that the transition is legal: every caller has checked the state, so
+ * no message of a peer can cause an illegal one. */
 void token_request_state_set(struct token_pool *pool, struct token_request *request,
                              enum token_request_state to);
 /* Frees everything that the request holds, without sending a message. */
@@ -128,22 +134,24 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               int64_t now_us);
 
-/* Returns the blocks of the request: how many it has, or gets first. */
+/* Returns how many blocks the request has; while it waits, how many it gets first. */
 static inline const struct sched_memory_blocks *token_blocks_of(const struct token_pool *pool,
                                                                 const struct token_request *request)
 {
     return sched_memory_blocks(pool->memory, token_slot_of(pool, request));
 }
 
-/* token_blocks.c Looks the prompt up in the prefix cache and pins the blocks found there until
+/* ---- token_blocks.c ---- */
+
+/* Looks the prompt up in the prefix cache and pins the blocks found there until
  * token_blocks_prefix_unpin or token_blocks_leave. Returns how many more blocks the request must
  * take from the block pool before its KV arrives. */
 uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *request);
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
 /* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
-/* Takes the request's last block, which sched_memory has just counted and which is live at once.
- * Requires that a block is available. */
+/* After SCHED_GROWTH_BLOCK, with which sched_memory has added a block to the request's count: takes
+ * that block and marks it as live. Requires that a block is available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);

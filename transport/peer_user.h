@@ -13,14 +13,14 @@
 
 enum peer_kind {
     /* The peer has connected to this process: */
-    PEER_NEW, /* The connection is not up yet. */
+    PEER_NEW, /* The connection is not up yet, or the peer was refused when it came up. */
     PEER_GATEWAY,
     PEER_WRITER,         /* A machine, or a stage process of it, that writes KV. */
     PEER_HEAD,           /* The head of this stage process. */
     PEER_STAGE_PREVIOUS, /* A process of the stage before this one. */
     /* This process has connected to the peer: */
     PEER_LINK,   /* A token machine; the object is a link of prompt_links. */
-    PEER_TARGET, /* A process that stores KV of a token machine; the object belongs to kv_targets. */
+    PEER_TARGET, /* A process that stores a token machine's KV; the object is one of kv_targets. */
     PEER_STAGE,  /* A stage process of this machine. */
     PEER_KIND_COUNT,
 };

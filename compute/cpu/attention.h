@@ -1,9 +1,9 @@
-/* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c
- * includes this text and puts attention_run and attention_store into its table (kernels.h);
- * sequences.c calls them there, on worker threads. No state, no allocation: the caller gives the
- * scratch memory. Caches of integers are left to attention_fixed.h, and dividing rows and heads
- * among threads to sequences.c. There is one definition for prompt and decode, for any tile, any
- * block size and any order of blocks:
+/* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c with
+ * a table (kernels.h) includes this text and puts attention_run, attention_store and the functions
+ * attention_* of attention_fixed.h into it; sequences.c calls them there, on worker threads. No
+ * state, no allocation: the caller gives the scratch memory. Caches of integers are left to
+ * attention_fixed.h, and dividing rows and heads among threads to sequences.c. There is one
+ * definition for prompt and decode, for any tile, any block size and any order of blocks:
  *
  *   q'   = q * scale
  *   s[t] = fma chain over d of q'[d] K[d][t]
@@ -12,9 +12,10 @@
  *   z    = sum of p, lane t % 16
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
- * Vectors run over tokens for q'·K (K has a token per column) and over head_dim for p·V, so every
- * output is one sequential chain. A tile is a few queries times a few vectors: the heads that share
- * a KV head, and the rows of a prompt, share each load. A query is one head of one row. */
+ * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V it
+ * has 16 dimensions of o. So every lane computes one output, as one sequential chain. A query is
+ * one head of one row. A tile is a few queries times a few vectors, so that what is loaded of K or
+ * V serves several heads of the KV head and several rows of a prompt. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -121,7 +122,8 @@ INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
 #undef QK_CASE
 }
 
-/* All queries against the vectors of tokens [token, token + wide * lanes). */
+/* All queries against the vectors of tokens [token, token + wide * lanes). ahead_limit: tokens from
+ * there on are not prefetched; 0 = none is. */
 INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                        uint32_t token, uint32_t wide, uint32_t lanes, uint32_t ahead_limit,
                        const struct scores *scores)

@@ -86,8 +86,9 @@ struct fixed_job {
     size_t stride;   /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that decode prefetches while it works on a unit: the scales, then one vector at `at`
- * per vector of the unit, `step` bytes apart. */
+/* Addresses that decode prefetches while it works on a unit: the scales once, and then, for each
+ * vector of the unit that it loads, one vector: the first is at `at`, the others are `step` bytes
+ * apart. */
 struct fixed_ahead {
     const uint8_t *scales;
     const uint8_t *at;
@@ -111,7 +112,8 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
 }
 
 /* Computes the scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of
- * dimensions. */
+ * dimensions. first: these are the first dimensions; otherwise they are added to the scores in out.
+ */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
@@ -308,7 +310,8 @@ static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tok
 }
 
 /* Turns the query's scores for its first `tokens` tokens into integer weights, in place, followed
- * by 0 up to `padded`. It works in passes whose steps do not wait for each other. */
+ * by 0 up to `padded`. Each step is done for several vectors, so that no step waits for the one
+ * before it. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
 {
     const float *row = job->rows + query * job->stride;
@@ -450,8 +453,9 @@ INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, 
     return seen < tokens ? seen : tokens;
 }
 
+/* Computes o of all queries of a band for the segment that begins at `position`. */
 INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                     uint32_t first_position, uint32_t heads, uint32_t segment, float *out)
+                     uint32_t first_position, uint32_t heads, uint32_t position, float *out)
 {
     memset(out, 0, (size_t)job->queries * job->dim * sizeof(float));
     for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
@@ -459,7 +463,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
             /* The tile's last row sees the most tokens. */
             uint32_t seen =
-                fixed_seen(first_position, heads, job->first + i + rows - 1, segment, job->tokens);
+                fixed_seen(first_position, heads, job->first + i + rows - 1, position, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
             if (seen > begin)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
@@ -510,8 +514,8 @@ static void fixed_pack(const struct fixed_job *job, uint32_t heads, float scale,
             job->q_scale[i] = magnitude / FIXED_QUERY * scale;
             inverse = FIXED_QUERY / magnitude;
         }
-        /* The last vector's unused lanes write where the next query, or the scores, are written
-         * later. */
+        /* The last vector's unused lanes are written beyond this query's end. That does no harm:
+         * the next query or, after the last one, the scores are written there later. */
         for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
             vec a = v_load_part(from + d, lanes_at(d, dim));
             v_round_store16(to + d, inverse == 0 ? v_zero() : v_mul(a, v_set(inverse)));
@@ -547,8 +551,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Widens the scales of V. In decode they come from memory; the scores, computed before, have
- * prefetched the lines with both scales. */
+/* Widens the scales of V to fp32. In decode it is called after fixed_qk, which has prefetched the
+ * cache lines that hold the scales of K and of V. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -615,9 +619,9 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
         fixed_qk(job, dtype, decode);                                                              \
     }                                                                                              \
     static void name##_pv(const struct fixed_job *job, uint32_t first_position, uint32_t heads,    \
-                          uint32_t segment, float *out)                                            \
+                          uint32_t position, float *out)                                           \
     {                                                                                              \
-        fixed_pv(job, dtype, decode, first_position, heads, segment, out);                         \
+        fixed_pv(job, dtype, decode, first_position, heads, position, out);                        \
     }
 
 FIXED_PRODUCTS(fixed_i16_prompt, COMPUTE_KV_I16, false)

@@ -1,8 +1,10 @@
 /* cpu: the internal state of the CPU backend and the functions that its files share. No part
- * outside compute/cpu/ includes it, except tests. At most one thread at a time calls the functions
- * (compute.h says which); the worker threads only run the work items that the functions hand out,
- * and, as lanes, the operations on their own rows. Functions without a comment are described in
- * struct compute_ops. The arithmetic is not here: see kernels.h. */
+ * outside compute/cpu/ includes it, except tests. A device computes one operation at a time, for
+ * one calling thread (compute.h says which); the operation hands work items to the worker threads.
+ * When a batch runs in lanes (compute/lanes.h), each worker thread calls the operations of its own
+ * lane, a struct compute of one thread. Functions without a comment are those of struct compute_ops
+ * and of its tables `lanes` and `group`, and are described there. The arithmetic is not here: see
+ * kernels.h. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -10,11 +12,10 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 
-/* A work item is a piece of an operation that one thread computes. Row-wise operations have at most
- * this many rows in an item: two tiles (kernels.h), some microseconds of work. */
-#define ITEM_ROWS 12
-/* An item of a row-wise operation is one tile, unless each thread would get at least this many
- * tiles. */
+/* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
+ * is one tile (kernels.h). If each thread would get ITEM_TILES_MANY tiles or more, an item is as
+ * many tiles as fit in ITEM_ROWS rows: some microseconds of work. */
+#define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
 /* Scratch memory of one thread. */
@@ -43,7 +44,8 @@ struct cpu_ahead {
 struct compute {
     struct lanes *lanes;     /* NULL = one thread, or this is a lane. */
     struct meeting *meeting; /* The other ranks of this device's group; NULL = it is in no group. */
-    /* First index into compute_matrix.next for this device: lanes have separate entries. */
+    /* Index of this device's first entry in compute_matrix.next, which has an entry for each thread
+     * of the device and then one for each lane. */
     uint32_t ahead_base;
     const struct kernels *kernels;       /* Functions of the instruction set. */
     const struct kernels_floats *floats; /* Its products of float weights. */
@@ -78,8 +80,9 @@ struct compute_matrix {
     float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then of its lanes]: the cpu_ahead.next that the last forward pass
-     * found for this matrix; 0 = not known yet. */
+    /* [threads of the device, then of its lanes]: where, in the last forward pass, the weights
+     * began that the thread read after its share of this matrix (see cpu_ahead.next); 0 = not known
+     * yet. */
     uintptr_t *next;
 };
 
@@ -97,7 +100,8 @@ struct compute_activations {
     /* Rows of a tile in the batch that was written last; the last tile may have fewer. */
     uint32_t tile_rows;
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
-    /* Second planes, one per entry of `blocks`; NULL = no COMPUTE_REFINED. */
+    /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = no
+     * COMPUTE_REFINED. */
     struct kernels_low *lows;
 };
 
@@ -113,7 +117,8 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Rows of a tile, chosen so that all tiles of the batch are equally large. */
+/* Rows of a tile, chosen so that all tiles of the batch are equally large, except that the last one
+ * may have fewer rows. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
@@ -133,10 +138,13 @@ static inline size_t cpu_activation_block(const struct compute_activations *a, u
     return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
 
-/* cpu.c: frees what a device and each of its lanes owns. */
+/* cpu.c: frees a device without lanes, or a lane: its workers, its scratch memory and *c. */
 void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
+/* Opens a lane for each thread of c. when: whether batches will run in them; for AUTO the
+ * environment variable CLEAVE_LANES decides if it is set. On an error, *out may hold what was
+ * opened so far; close it. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
@@ -168,14 +176,16 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Prepares writing a batch of row_count rows: chooses tiles of equal size, so that 8 rows are 4 and
- * 4, not 6 and 2, and threads that share the rows do not write the same tile. */
+/* Prepares writing a batch of row_count rows: chooses the size of the tiles (cpu_tile_rows). 8 rows
+ * become tiles of 4 and 4, not of 6 and 2, so that two threads get equal work. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
-/* Writes columns [col, col + count) of row `row` in those forms that `a` has: quantised, and
- * rounded to bfloat16. Requires multiples of 32; refined activations only as whole rows. */
+/* Called by worker threads, each for its own rows. Writes columns [col, col + count) of row `row`
+ * in those of two forms that `a` has: quantised, and rounded to bfloat16. Requires multiples of 32;
+ * refined activations only as whole rows. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Writes a whole row in all forms that `a` has. */
+/* The same for a whole row. The fp32 form is not written: the caller has computed `values` there.
+ */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

@@ -1,7 +1,8 @@
 /* kernels: the functions that each instruction set provides to the CPU backend: one table per
  * instruction set (ISA), built from common source text (rows.h, attention.h over a vector_<isa>.h)
- * and a hand-written integer GEMM. The other files of compute/cpu/ call the functions through the
- * table that cpu.c has chosen, mostly on worker threads.
+ * and a hand-written integer GEMM (for AVX-512 also quantise_avx512.h). The other files of
+ * compute/cpu/ call the functions through the table that cpu.c has chosen, mostly on worker
+ * threads.
  *
  * Every function is pure arithmetic on its arguments: any thread may call it, and it allocates
  * nothing. Dividing the work among threads is left to the callers. The bits of the results are the
@@ -19,14 +20,14 @@
  *   limited to ±127.
  * - Quantised: y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s; f =
  *   fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
- *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use
- *   (which changes a value only for refined blocks times byte forms). A bias is added to the
- *   finished f, and f is added to y, each rounded once.
+ *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use,
+ *   which can change them only in refined blocks: other sums have at most 24 bits. A bias is added
+ *   to the finished f, and f is added to y, each rounded once.
  * - F32, F16 and `exact`: f = fma(w, x, f) over the columns in order.
  * - BF16: f = fma(w, x, f) with x rounded to bfloat16 (nearest even), and without subnormal
- *   numbers: inputs below 2^-126 are 0, and so is an f that rounds (to 24 bits, with any exponent)
- *   below that. AVX512_BF16's vdpbf16ps does the same, and so does fma with FTZ and DAZ set in
- *   MXCSR.
+ *   numbers: an input below 2^-126 counts as 0. The exact result is rounded to 24 bits as if
+ *   exponents had no lower limit; if that is below 2^-126, f becomes 0. AVX512_BF16's vdpbf16ps
+ *   does the same, and so does fma with FTZ and DAZ set in MXCSR.
  * - F8_E4M3: the weights are converted to bfloat16 (exactly), without their scales. Each block of
  *   columns that shares scales is a product as for BF16; f is the sum of these products times their
  *   scales, in order, where each multiplication and each addition is rounded.
@@ -58,11 +59,11 @@
  *   nibbles   low nibble: column 4g + j; high nibble: column 16 + 4g + j
  *   bytes     column 4g + j, g = 0 … 7
  *   FIVE      one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
- *   SIX       two more vectors: bits 2 (g % 4) and the next of byte 4n + j of vector g / 4 are bits
- *             4 and 5 of column 4g + j
+ *   SIX       two more vectors; column 4g + j has its bits 4 and 5 in vector g / 4 of the two: in
+ *             byte 4n + j, at bits 2 (g % 4) and 2 (g % 4) + 1
  *
- * The SUPER forms have a header per 8 blocks with f16 units; a unit times a byte per row and block
- * is a scale or a minimum.
+ * The scales of the SUPER forms (and their minima) are bytes, one per row and block. Each is
+ * multiplied by an f16 unit of its row. The units of 8 blocks are in a header before them.
  *
  * The float forms have the 32 rows' values of each column; BF16 has those of two columns
  * interleaved (see layout_float_offset). */
@@ -111,9 +112,10 @@ struct kernels_product {
     const struct kernels_low *lows;
     /* Prefetch the weights that come next, also beyond the end of the groups. */
     bool prefetch;
-    /* From this address on, prefetch `ahead_jump` bytes further on. */
+    /* The weights that the thread reads after those at ahead_end are elsewhere: to prefetch an
+     * address from ahead_end on, ahead_jump is added to it (modulo 2^64). */
     uintptr_t ahead_end;
-    uintptr_t ahead_jump; /* Modulo 2^64. */
+    uintptr_t ahead_jump;
     uint32_t rows;
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
@@ -137,7 +139,7 @@ struct kernels_float {
 
 /* Products of the float forms. */
 struct kernels_floats {
-    const char *name; /* "" = the instruction set itself has no variant. */
+    const char *name; /* Added to the instruction set's name: "bf16"; "" = nothing is added. */
     /* Computes out[r][n]. */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
     /* Rounds x to bfloat16 into `rounded`, in the form that this table's gemm reads, with
@@ -201,7 +203,7 @@ struct kernels {
                            float *parts);
 };
 
-/* Floats of one part of attention_part: o of each head, m and z. */
+/* Floats of one part of attention_part: o [dim], m and z (attention_fixed.h) of each head. */
 static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
 {
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;

@@ -1,7 +1,8 @@
 /* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
- * kernels.h). matrix.c writes weights by them, and the products (product.h, gemm_float.h,
- * gemm_<isa>.c) read them. No state; any thread. The functions are inline, and the compiler folds
- * them to constants where the form is a constant. They access no memory. */
+ * kernels.h). matrix.c writes weights by them, and the products (matmul.c, product.h, gemm_float.h,
+ * gemm_<isa>.c, isa_portable.c, isa_avx512_bf16.c) read them. No state; any thread. The functions
+ * are inline, and the compiler folds them to constants where the form is a constant. They access no
+ * memory. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 

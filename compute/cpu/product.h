@@ -1,8 +1,8 @@
 /* product: runs a struct kernels_product (kernels.h) tile by tile with a function that multiplies
- * one group by one tile, and writes the results to y. The integer GEMM of each instruction set
- * (gemm_<isa>.c, isa_portable.c) is such a function; matmul.c uses product_write for the float
- * forms. No state; any thread: each call computes the work item of one worker thread. It does not
- * divide work among threads. */
+ * one group by one tile (product_tile), and writes the results to y. gemm_avx2.c and isa_portable.c
+ * are integer GEMMs made of product_run and such a function; gemm_avx512.c has a loop of its own
+ * and uses product_refined; matmul.c uses product_write for the float forms. No state; any thread:
+ * each call computes the work item of one worker thread. It does not divide work among threads. */
 #ifndef COMPUTE_CPU_PRODUCT_H
 #define COMPUTE_CPU_PRODUCT_H
 
@@ -36,8 +36,8 @@ static inline bool product_refined(const struct kernels_block *a, uint32_t row, 
     return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
-/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only the fields about y are
- * used. */
+/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only
+ * y, y_stride, outputs, bias and add are used. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,5 +1,5 @@
 /* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
- * Values of which a block has one (the greatest |x|, the scale, the sums) are computed for 16
+ * The greatest |x|, the scale and its inverse, one number each for a block, are computed for 16
  * blocks at once. Only isa_avx512.c includes this text, after rows.h, and puts quantise_avx512 into
  * its table; the backend calls it on worker threads. It keeps no state. Rows of more than 16,384
  * columns are left to rows_quantise. */

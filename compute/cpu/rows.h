@@ -1,9 +1,10 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
- * writing of K and V as floats. Each isa_<isa>.c includes this text once, after its vector header,
- * and puts the functions rows_* into its table (kernels.h, which defines the results). The backend
- * calls them on worker threads, one row or head a call; they keep no state. The operations and
- * their order are the same on every ISA, and so are the bits. Products and attention are not here.
- */
+ * writing of K and V as floats. Each isa_<isa>.c with a table (kernels.h, which defines the
+ * results) includes this text once, after its vector header, and puts the functions rows_* into the
+ * table, with two exceptions: the AVX-512 table has quantise_avx512, and rows_store is called by
+ * attention_store (attention.h). The backend calls them on worker threads, one row or head a call;
+ * they keep no state. The operations and their order are the same on every ISA, and so are the
+ * bits. Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -27,11 +28,12 @@
 #define ROWS_EXP_WIDE  8      /* Vectors of one call of v_exp_each. */
 #define ROWS_EXP_LEAST -86.0f /* Least exponent: results are normal numbers. */
 
-/* e^x of `count` ≤ ROWS_EXP_WIDE vectors for |x| ≤ 86 (x is clamped to that; with another `least`,
- * x must be ≤ 0 or NaN and is clamped to `least`), within about 1 ulp: 2^n e^r with |r| ≤ ln 2 / 2,
- * and e^r = 1 + r + r² c(r) with c of degree 4, fitted to the least greatest relative error of e^r
- * (2^-28 before rounding). Each step is done for all vectors before the next step: one chain after
- * the other would fill the CPU's scheduler before two or three overlap. */
+/* e^x of `count` ≤ ROWS_EXP_WIDE vectors, within about 1 ulp. With `least` = ROWS_EXP_LEAST, x is
+ * clamped to ±86. With another `least`, x is clamped to `least` from below only, and must be ≤ 0 or
+ * NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r) with c of degree 4,
+ * whose greatest relative error of e^r is as small as possible (2^-28 before rounding). Each step
+ * is done for all vectors before the next step, so that the CPU overlaps them: with one vector
+ * after the other, its scheduler would be full before it reaches the third. */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -66,8 +68,9 @@ INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-/* Computes the scale of a block whose quants reach `most`, and its inverse. `bits` are those of the
- * block's greatest |x|. False: the block has a NaN or an infinity. */
+/* Computes the scale of a block, with which its greatest |x| becomes the quant `most`, and the
+ * inverse of the scale. `bits` are those of the greatest |x|. False: the block has a NaN or an
+ * infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
@@ -84,6 +87,8 @@ INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
     return true;
 }
 
+/* Writes everything of row `row` of a block except its quants. first, last: the sums of its first
+ * and of its last 16 quants. */
 INLINE void block_describe(struct kernels_block *block, uint32_t row, float scale, int32_t first,
                            int32_t last, bool refined)
 {

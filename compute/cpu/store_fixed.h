@@ -29,8 +29,9 @@ INLINE float fixed_magnitude(const float *x, uint32_t count)
     return v_fold_add(poison) == 0 ? v_fold_max(most) : NAN;
 }
 
-/* Returns the scale in bfloat16, rounded up so that no integer exceeds the limit. *inverse is 0 if
- * all elements are, or count as, 0. */
+/* Returns the scale in bfloat16, rounded up so that no integer exceeds the limit; NaN if an element
+ * is NaN or infinite. *inverse is 0 if there is nothing to multiply: the scale is NaN, or all
+ * elements are, or count as, 0. */
 INLINE uint16_t fixed_scale(enum compute_kv_dtype dtype, const float *x, uint32_t count,
                             float *inverse)
 {
@@ -64,7 +65,8 @@ INLINE void fixed_put_keys(enum compute_kv_dtype dtype, uint8_t *at, size_t step
     }
 }
 
-/* Writes a token's rounded V into the cache, as one half of every pair of tokens. */
+/* Writes a token's rounded V into the cache, which has two tokens' values of a dimension next to
+ * each other. half: 0 = the pair's first token, 1 = its second. */
 INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t half, vec a,
                              uint32_t lanes)
 {

@@ -1,7 +1,9 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
- * function does and how threads may call it. isa_avx2.c and gemm_avx2.c include it before the text
- * that is written with these functions; the backend uses them only on CPUs with AVX2, FMA and F16C.
- */
+ * function does. isa_avx2.c and gemm_avx2.c include this text before the text that is written with
+ * these functions; the backend uses them only on CPUs with AVX2, FMA and F16C. Worker threads call
+ * them. They have no state, except that v_flush_begin changes the calling thread's floating-point
+ * mode until v_flush_end. No loops over rows and no arithmetic of models: rows.h, attention.h and
+ * the GEMMs have those. */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
 
@@ -17,6 +19,7 @@ typedef struct {
     __m256i low, high;
 } ivec;
 
+/* A vec is in registers: rows.h then unrolls loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 16 registers. */
@@ -68,7 +71,7 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* The high or the low halves of 16 pairs of bfloat16. */
+/* The second (high) or the first (low) number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);

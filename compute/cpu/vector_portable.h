@@ -74,7 +74,7 @@ static inline vec v_load_f16(const uint16_t *p)
     return v_load_f16_part(p, 16);
 }
 
-/* Load the high or the low halves of 16 pairs of bfloat16. */
+/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     vec v;

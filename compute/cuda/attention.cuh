@@ -9,9 +9,9 @@
  * caches, q * scale, K, V and the weights p are rounded to f16 and sums are fp32; an F32 cache is
  * computed in fp32 throughout. A row's result depends only on its own position and tokens, and on
  * the kernel that computes it: attention_prompt for sequences with more than ATTENTION_TOKEN_ROWS
- * rows in the batch, attention_token for the others. With attention_prompt it also depends on
- * whether the batch has more than ATTENTION_SPLIT_ROWS rows (as with products by cuBLASLt, which
- * picks kernels by the number of rows). */
+ * rows in the batch (if attention_prompt_takes), attention_token for the others. With
+ * attention_prompt it also depends on whether the batch has more than ATTENTION_SPLIT_ROWS rows (as
+ * with products by cuBLASLt, which picks kernels by the number of rows). */
 #ifndef COMPUTE_CUDA_ATTENTION_CUH
 #define COMPUTE_CUDA_ATTENTION_CUH
 
@@ -54,8 +54,8 @@ struct attention {
     const float *q;
     __nv_bfloat16 *out; /* out or out_f32 may be NULL. */
     float *out_f32;
-    /* Scratch memory of attention_token, by slot. A slot is a row; or, where most rows belong to
-     * long sequences, a sequence's i-th row. */
+    /* Scratch memory of attention_token. A slot is the part of it for one row. The batch has a slot
+     * for every row, or, if that is fewer, ATTENTION_TOKEN_ROWS slots for every sequence. */
     uint32_t *joined;    /* [slot][head tile]: chunks that are done; 0 before and after a launch. */
     float2 *sums;        /* [slot][head][chunk]: greatest score, sum of weights. */
     float *parts;        /* [slot][head][chunk][head_dim] */
@@ -78,8 +78,8 @@ enum attention_shape { ATTENTION_HOPPER, ATTENTION_AMPERE, ATTENTION_SMALL };
 
 /* Returns the shape for the current device. */
 enum attention_shape attention_prompt_shape();
-/* Returns false if this head_dim needs more shared memory than the shape has; attention_token then
- * computes all rows. */
+/* Returns false for an F32 cache, and if this head_dim needs more shared memory than the shape has;
+ * attention_token then computes all rows. */
 bool attention_prompt_takes(enum attention_shape shape, uint32_t head_dim, uint32_t dtype);
 /* Queues the rows of sequences with more than ATTENTION_TOKEN_ROWS rows. */
 void attention_prompt(cudaStream_t stream, const struct attention *a, uint32_t head_dim,
@@ -132,7 +132,8 @@ static __device__ __forceinline__ float attention_clamp(float x)
     return x < -65504.0f ? -65504.0f : x;
 }
 
-static __device__ __forceinline__ float attention_scale(uint32_t bf16)
+/* The scale whose bfloat16 bits are `bf16`. */
+static __device__ __forceinline__ float attention_bf16(uint32_t bf16)
 {
     return __uint_as_float(bf16 << 16);
 }

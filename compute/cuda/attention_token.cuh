@@ -250,7 +250,7 @@ token_query(const struct attention *a, const struct token_item *item, token_stat
 static __device__ __forceinline__ float token_scale(uint4 scales, int i)
 {
     const uint32_t words[4] = {scales.x, scales.y, scales.z, scales.w};
-    return attention_scale(words[i / 2] >> i % 2 * 16 & 0xffff);
+    return attention_bf16(words[i / 2] >> i % 2 * 16 & 0xffff);
 }
 
 /* Turns scores into weights (times the scales of V, if the cache has any) and passes them to the

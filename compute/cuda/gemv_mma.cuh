@@ -1,19 +1,23 @@
 /* gemv_mma: products of a few rows on tensor cores (mma.sync m16n8k16, bf16, fp32 sums): the
  * kernel, and gemv_typed, which queues the kernel for one type of weights. Only gemv_mma.cu,
- * gemv_mma_f8.cu and gemv_mma_quantised.cu include this text; gemv.cuh says who calls them, and the
- * comment at the top of gemv_mma.cu why the kernel is made this way. It allocates nothing and keeps
- * no state.
+ * gemv_mma_f8.cu and gemv_mma_quantised.cu include this text; each defines stage_multiply for its
+ * types of weights. gemv.cu calls their functions, on the thread that computes (compute.h). It
+ * allocates nothing, keeps no state, and does not wait for the device. The comment at the top of
+ * gemv_mma.cu says why the kernel is made this way.
  *
- * Tiles of 16 · MT rows of W are distributed over the blocks. In a tile, the 8 warps of a block
- * share the columns: step s belongs to warp s % 8, and the warps' sums are added in their order at
- * the end. A step is 128 bytes of a row's quants (or elements): 64 columns of 16 bits, 128 of Q8_0
- * and F8_E4M3, 256 of the other types. The order of a sum therefore depends only on the type and
- * the columns.
+ * MT and NT are the numbers of mma tiles that a block works on together: 16 · MT rows of W, and 8 ·
+ * NT rows of activations. A "tile" below is 16 · MT rows of W. Tiles are distributed over the
+ * blocks. In a tile, the 8 warps of a block share the columns: step s belongs to warp s % 8, and
+ * the warps' sums are added in their order at the end. A step is 128 bytes of a row's quants (or
+ * elements): 64 columns of 16 bits, 128 of Q8_0 and F8_E4M3, 256 of the other types. The order of a
+ * sum therefore depends only on the type and the columns.
  *
- * A lane with g = lane / 4 and t = lane % 4 has rows g and g + 8, and of each group of 32 columns
- * the elements 8t … 8t + 7 (Q6_K: see weights.cuh). They are pairs 0 and 1 of one mma's operands
- * and 2 and 3 of the next one's. Of row g of the activations the lane has the same columns. So both
- * are loaded 16 bytes at a time, and lanes exchange nothing. */
+ * A lane with g = lane / 4 and t = lane % 4 has, of W, rows g and g + 8 of each 16 and, of the
+ * activations, row g. Of each group of 32 columns it has the elements 8t … 8t + 7 of these rows
+ * (Q6_K: see weights.cuh). An mma takes 4 of a lane's 8 elements, so a group is two mma: the first
+ * four are operands of one, the last four of the other. Which columns an mma takes together does
+ * not matter, as W and the activations agree. So both are loaded 16 bytes at a time, and lanes
+ * exchange nothing. */
 #ifndef COMPUTE_CUDA_GEMV_MMA_CUH
 #define COMPUTE_CUDA_GEMV_MMA_CUH
 
@@ -35,8 +39,9 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t COLS = TYPE == COMPUTE_Q8_0 || TYPE == COMPUTE_F8_E4M3 ? 128
                                      : weights_float(TYPE)                           ? 64
                                                                                      : WEIGHTS_STEP;
-    static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1;
+    static constexpr uint32_t UNITS = COLS == WEIGHTS_STEP ? 2 : 1; /* Runs of up to 128 columns. */
     static constexpr uint32_t ROWS = 16 * MT;
+    /* Bytes from step to step in a row of W: LINE and the high bits. */
     static constexpr uint32_t ROW_STEP = weights_float(TYPE)    ? LINE
                                          : TYPE == COMPUTE_Q8_0 ? LINE
                                                                 : weights_step_bytes(TYPE);
@@ -44,9 +49,11 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t SCALE_BYTES = weights_float(TYPE)    ? 0
                                             : TYPE == COMPUTE_Q8_0 ? 8
                                                                    : weights_scale_bytes(TYPE);
-    static constexpr uint32_t SUPER_BYTES = /* F8_E4M3: the scale. */
-        weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
-    static constexpr uint32_t HIGH = ROWS * LINE; /* Offset of the high bits. */
+    /* Bytes per row of the f16 pair that a K-quant's scales are multiplied with, or of F8_E4M3's
+     * scale. */
+    static constexpr uint32_t SUPER_BYTES = weights_super(TYPE) || TYPE == COMPUTE_F8_E4M3 ? 4 : 0;
+    /* Offsets of the high bits, the scales and what SUPER_BYTES counts; the lines are at 0. */
+    static constexpr uint32_t HIGH = ROWS * LINE;
     static constexpr uint32_t SCALES = HIGH + ROWS * HIGH_BYTES;
     static constexpr uint32_t SUPER = SCALES + ROWS * SCALE_BYTES;
     static constexpr uint32_t BYTES = (SUPER + ROWS * SUPER_BYTES + 15) / 16 * 16;
@@ -57,8 +64,9 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
                                                                                              : 3;
 };
 
-/* Offset of a 16-byte chunk of a row in a stage. Rows alternate between the two halves of the
- * banks, so that 8 lanes that write a row, or read 4 chunks of two rows, use each bank once. */
+/* Offset of a 16-byte chunk of a row in a stage, that is in shared memory. In odd rows the first
+ * four and the last four chunks are exchanged: 8 lanes that write one row, or read the same 4
+ * chunks of two neighbouring rows, then use each bank once. */
 __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 {
     return row * LINE + (chunk ^ (row % 2 * 4)) * 16;
@@ -68,7 +76,7 @@ __device__ __forceinline__ uint32_t line_at(uint32_t row, uint32_t chunk)
 template <uint32_t MT> struct source {
     uint32_t tile = 0, step = 0;
     uint32_t lines[4]{}; /* With MT 1: offsets of the lane's chunks of a step from `quants`. */
-    uint32_t last = 0;   /* Row of the tile that is W's last row, or a row beyond the tile. */
+    uint32_t last = 0;   /* W's last row, counted from the tile's first; may be beyond the tile. */
     /* Of the tile's first row. For F8_E4M3, scales of this lane's row. */
     const uint8_t *quants = nullptr, *scales = nullptr;
 };
@@ -81,7 +89,8 @@ __device__ __forceinline__ uint32_t matrix_of(const struct gemv_set &set, uint32
     return i;
 }
 
-/* Offset of chunk i of the lane. */
+/* Offset in W of the ith 16 bytes that this lane copies, from the tile's first row on. For each i,
+ * the 32 lanes of a warp copy 4 rows of 8 chunks. */
 __device__ __forceinline__ uint32_t line_from(uint32_t last, uint32_t i, uint32_t row_bytes)
 {
     return min(4 * i + threadIdx.x % 32 / 8, last) * row_bytes + threadIdx.x % 8 * 16;
@@ -130,7 +139,7 @@ __device__ __forceinline__ void source_next(struct source<MT> &from, const struc
             ptx_cp_async_16(to + line_at(4 * i + lane / 8, lane % 8),
                             there ? line + offset : from.quants, there);
         }
-        if constexpr (S::HIGH_BYTES != 0) { /* [unit][row][16 for each bit] */
+        if constexpr (S::HIGH_BYTES != 0) { /* [unit][row][high bit of a quant][16 bytes] */
             constexpr uint32_t CHUNKS = S::HIGH_BYTES / 16;
 #pragma unroll
             for (uint32_t i = 0; i < S::ROWS * CHUNKS / 32; i++) {
@@ -205,7 +214,8 @@ __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t
 
 template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 
-/* Adds the products of a stage to acc. col: the stage's first column. */
+/* Adds the products of a stage to acc. col: the stage's first column. Defined by the including
+ * file. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
 __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
                                                uint32_t cols, uint32_t col, sums<MT, NT> &acc);
@@ -319,8 +329,9 @@ bool launch_mma(cudaStream_t stream, struct gemv_set set, const struct gemv_inpu
     return true;
 }
 
-/* With up to 4 rows, a block works on one tile of W; with more, on two tiles that share the
- * activations. Where shared memory is too small for two tiles, 8 rows at a time. */
+/* With up to 4 rows of activations, a block works on 16 rows of W (MT 1); with more, on 32 rows (MT
+ * 2), which share the activations. Where shared memory is too small for that, with MT 1, on 8 rows
+ * of activations at a time. */
 template <enum compute_type TYPE>
 void gemv_typed(cudaStream_t stream, struct gemv_set set, struct gemv_input input)
 {

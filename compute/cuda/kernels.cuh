@@ -1,11 +1,13 @@
 /* kernels: the launchers of the kernels, which the backend's host files call; one .cu file per
  * family of kernels. Internal to compute/cuda/. Unless stated otherwise, pointers are device memory
- * and matrices are row-major. The arithmetic is that of struct compute_ops; which kernel computes
- * what is decided by operations.cu, matrix.cu and attention.cu.
+ * and matrices are row-major. The arithmetic is that of struct compute_ops. The callers
+ * (operations.cu, matrix.cu, product_f8.cu) decide which launcher computes what; where a launcher
+ * has several kernels, its own file decides (gemv.cu, attention.cu).
  *
- * A launcher queues its kernels on the stream and returns. It allocates nothing, does not read host
- * memory later, and reports no errors (they stay with the device until the backend asks), so that a
- * CUDA graph can record it. It keeps no state; the thread that computes (compute.h) calls it. */
+ * A launcher queues its kernels on the stream and returns. It allocates nothing, does not need its
+ * arguments in host memory later (except those of cuda_sample), and reports no errors (they stay
+ * with the device until the backend asks), so that a CUDA graph can record it. It keeps no state;
+ * the thread that computes (compute.h) calls it. */
 #ifndef COMPUTE_CUDA_KERNELS_CUH
 #define COMPUTE_CUDA_KERNELS_CUH
 
@@ -40,8 +42,9 @@ struct cuda_sequences {
     uint32_t rows;
     uint32_t sequences;
     uint32_t rows_longest; /* Rows of the longest sequence. */
-    /* At least the longest context including its rows: a recorded graph's context size. Kernels
-     * must take each sequence's own length from the arrays. */
+    /* Upper bound of the length of every context, including the rows of this batch. For a recorded
+     * graph that is the context size it was recorded for, so kernels must take each sequence's own
+     * length from the arrays. */
     uint32_t tokens_longest;
 };
 
@@ -56,17 +59,17 @@ struct cuda_weights {
     const uint8_t *scales;  /* NULL = the type has no scales. */
     size_t row_bytes;       /* Bytes from row to row of `quants`. */
     size_t scale_row_bytes; /* Bytes from row to row of `scales`. */
-    /* For F8_E4M3, which has its elements unchanged and fp32 scales:
-     *   shift 0   one scale per row; scale_row_bytes is 4
-     *   shift 7   one scale per 128 columns (at + 4 · (column / 128)) of 128 rows; the matrix
-     *             begins at row scale_first of its first block
-     * Row r's scales are at scales + ((scale_first + r) >> shift) * scale_row_bytes. */
+    /* For F8_E4M3, which has its elements unchanged and fp32 scales. The scales of row r begin at
+     * scales + ((scale_first + r) >> scale_shift) * scale_row_bytes:
+     *   scale_shift 0   one scale per row; scale_row_bytes is 4
+     *   scale_shift 7   one scale per block of 128 rows and 128 columns: that of column c is the
+     *                   (c / 128)th; the matrix begins at row scale_first of its first block */
     uint32_t scale_shift = 0;
     uint32_t scale_first = 0;
 };
 
-/* Most rows of a product that cuda_gemv computes, since reading the weights limits its speed. More
- * rows are multiplied by tensor cores (gemm.cu). */
+/* Most rows of a product that cuda_gemv computes: up to there, reading the weights takes longer
+ * than the arithmetic. Products of more rows are those of gemm.cu. */
 #define CUDA_GEMV_ROWS 16
 
 /* elementwise.cu. out and out_f32 get the same numbers; either may be NULL. */
@@ -86,7 +89,7 @@ void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *
                 uint32_t cols, __nv_bfloat16 *out, float *out_f32);
 /* x *= factor. */
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
-/* Copies `count` rows of x, and rows of the dequantised embedding w. */
+/* cuda_gather: y[i] = row rows[i] of x. cuda_embed: y[i] = row ids[i] of the dequantised w. */
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,
                  uint32_t cols, float *y);
 void cuda_embed(cudaStream_t stream, const struct cuda_weights *w, const uint32_t *ids,
@@ -104,9 +107,9 @@ void cuda_rope_store(cudaStream_t stream, const float *table, uint32_t dim, bool
  * is used instead of a, and nothing is rounded. */
 void cuda_gemv(cudaStream_t stream, const struct cuda_weights *w, const __nv_bfloat16 *a,
                const float *a_f32, uint32_t rows, bool add, float *y);
-/* y[i] = w[i] · a + biases[i] for up to CUDA_GEMV_SET matrices with the same number of columns, so
- * that small matrices fill the device together. biases, or an entry, may be NULL. The bits of a
- * result are those of cuda_gemv, for any set and any number of rows. */
+/* y[i] = w[i] · a + biases[i] (or y[i] += with `add`) for up to CUDA_GEMV_SET matrices with the
+ * same number of columns, so that small matrices fill the device together. biases, or an entry, may
+ * be NULL. The bits of a result are those of cuda_gemv, for any set and any number of rows. */
 #define CUDA_GEMV_SET 4
 void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
                    const float *const *biases, uint32_t count, const __nv_bfloat16 *a,
@@ -144,9 +147,9 @@ bool cuda_weights_f8(const struct compute_source *source, struct cuda_weights *w
 /* Returns the bytes of the scales of an F8_E4M3 matrix. */
 size_t cuda_weights_f8_bytes(const struct cuda_weights *w);
 
-/* attention_prompt.cu, attention_token.cu: causal attention with grouped heads over the paged
- * cache, after cuda_rope_store. Rows without a sequence, and rows of a sequence without rows, are
- * skipped (padding rows of a recorded graph). */
+/* attention.cu: causal attention with grouped heads over the paged cache, after cuda_rope_store.
+ * The padding of a recorded graph is skipped: rows that belong to no sequence, and sequences that
+ * have no rows. */
 
 /* Returns false if there is no kernel for this head_dim, block size or number of heads. */
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);

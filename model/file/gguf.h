@@ -1,8 +1,10 @@
 /* gguf: maps a GGUF file (versions 2 and 3, little-endian) and reads its metadata keys and tensors.
  * Every length and offset is checked against the file before it is used, so a truncated or corrupt
- * file gives an error with position and value, never a fault. What the functions return points into
- * the mapping and is valid until gguf_close. It does not interpret the keys (see hyper.c). One
- * thread at a time. */
+ * file gives an error with position and value, never a fault. Other files of model/file/ call it
+ * (model_file.c, keys.c, vocabulary_gguf.c), on the thread that opens the model; one thread at a
+ * time may use a struct gguf, which owns the mapping and its tables. What the functions return
+ * points into these and is valid until gguf_close. It does not interpret the keys (see hyper.c) and
+ * does not convert tensors. */
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
@@ -23,8 +25,9 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* Hash of the metadata, the tensor table and the tensor data (sampled beyond 1 GiB). It is computed
- * on first use. Two machines with equal hashes have the same weights. */
+/* Hash of the metadata, the tensor table and the tensor data, of which parts are left out if it is
+ * larger than 1 GiB. It is computed on first use. Machines compare it to tell whether they have the
+ * same weights. */
 uint64_t gguf_hash(struct gguf *g);
 /* Hash of the metadata and the tensor table only; the tensor data is not read. The gateway uses it.
  */

@@ -1,9 +1,9 @@
 /* sim_report: the results of a simulation: each request as a row of a CSV file, and the sums as a
  * table and as JSON. Memory does not grow with the number of requests: quantiles come from buckets
- * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate` and `cleave
- * plan` (profile.c) open one report per simulation; sim_run.c adds each request, or
- * simulate_trace.c does if splitwise_run simulates. One thread at a time may use a report. It draws
- * nothing (simulate_html.h) and does not know machines. */
+ * that are 0.2 % wide. The same simulation writes the same bytes. `cleave simulate`
+ * (simulate_trace.c) and `cleave plan` (profile.c) open one report per simulation. Requests are
+ * added by sim_run_requests.c or, if splitwise_run simulates, by simulate_trace.c. One thread at a
+ * time may use a report. It draws nothing (simulate_html.h) and does not know machines. */
 #ifndef TOOLS_SIMULATE_SIM_REPORT_H
 #define TOOLS_SIMULATE_SIM_REPORT_H
 
@@ -32,7 +32,9 @@ struct sim_result {
 
 struct sim_report {
     FILE *rows; /* NULL = no file. */
-    bool brief; /* True: rows have only the four columns of the reference. */
+    /* True: rows have only the four columns that the Splitwise simulator writes, and queue and
+     * transfer are not counted. */
+    bool brief;
     uint64_t outcomes[SIM_OUTCOMES];
     uint64_t prompt_tokens; /* Sums over the requests that are done; also for output_tokens. */
     uint64_t output_tokens;
@@ -44,7 +46,7 @@ struct sim_report {
     struct quantiles e2e;
     struct quantiles queue;
     struct quantiles transfer;
-    struct slo slo; /* Counts only if its reference is set; set it after opening. */
+    struct slo slo; /* The caller may set slo.reference after opening; else nothing is counted. */
 };
 
 /* Begins an empty report. path: the CSV file; NULL = none. ST_IO: the file cannot be written. */
@@ -56,9 +58,10 @@ enum status sim_report_close(struct sim_report *report, const char *path, struct
 /* Adds a request that has ended, and writes its row. */
 void sim_report_add(struct sim_report *report, const struct sim_result *result);
 
-/* Print the table, or the members of a JSON object without its closing brace. The span is from time
- * 0 to the last end. */
+/* Prints the sums as a table. Rates are per second from time 0 to last_s. */
 void sim_report_print(const struct sim_report *report, FILE *out);
+/* Prints the sums as a JSON object without its closing brace, so that the caller can add members.
+ */
 void sim_report_json(const struct sim_report *report, FILE *out);
 
 #endif

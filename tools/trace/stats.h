@@ -1,8 +1,9 @@
-/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and the tokens
- * that are held at a time if computing takes the times that the caller gives. Lengths are exact.
- * Rows are added one by one and not kept; memory is limited by the longest length and a million
- * intervals. `cleave trace` (main.c, show.c) calls it; one thread at a time may use a struct. It
- * reads no file and simulates no machine: every prompt is computed without waiting. */
+/* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and, with
+ * computing times that the caller gives, how many tokens a KV cache would hold at each time.
+ * Lengths are exact. Rows are added one by one and not kept; memory is limited by the longest
+ * length and a million intervals. `cleave trace` (main.c, show.c) calls it; one thread at a time
+ * may use a struct. It reads no file and simulates no machine: every prompt is computed without
+ * waiting. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -33,7 +34,7 @@ enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
 
-/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. */
+/* Adds a row. ST_TOO_LARGE: more than a million intervals of the given length. ST_NO_MEMORY. */
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row);
 
 /* Return the number of rows, and the times of the first and last row in seconds. */
@@ -58,8 +59,9 @@ uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
 /* Returns the table over time, from time 0 to the last request. *width_s_out: seconds of an
- * interval. At most `most` intervals, unless an interval was given. The last one is shorter, or
- * longer by a short rest. The caller frees the table; NULL = out of memory. */
+ * interval. At most `most` intervals, unless an interval was given. The last one ends with the last
+ * request: it is shorter, or up to half an interval longer. The caller frees the table; NULL = out
+ * of memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
                                              uint32_t *count_out, double *width_s_out);
 

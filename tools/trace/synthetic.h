@@ -3,7 +3,8 @@
  * "NAME:key=value,…":
  *
  *   poisson:rate=5,…             gaps are exponential, 5 requests per second on average
- *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1 requests come in bursts
+ *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1 requests come in
+ *   bursts
  *   onoff:rate=5,on=10,off=20,…  like poisson for 10 s, then nothing for 20 s, repeated
  *
  * Further keys: seconds=N, requests=N or both (the first one that is reached ends the workload);
@@ -34,7 +35,8 @@ void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. 
 /* Returns the rows of the file that were skipped. *why_out: why the first was; "" = none was. */
 uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
 
-/* Returns the next request. ST_NOT_FOUND: after the last one. `line` is `id` + 1. */
+/* Returns the next request. Ids are 0, 1, …; row_out->line, which files have, is the id + 1.
+ * ST_NOT_FOUND: after the last one. */
 enum status trace_synthetic_next(struct trace_synthetic *synthetic, struct trace_row *row_out);
 
 #endif
