@@ -254,6 +254,7 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
 bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slots are full. */
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
+bool fabric_link_failing(const struct fabric_link *link);
 /* The next write or flush that waits; NULL = none. */
 struct staged_write *fabric_link_next(struct fabric_link *link);
 void fabric_link_next_done(struct fabric_link *link);

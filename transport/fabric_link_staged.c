@@ -30,14 +30,14 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
         (void)fabric_link_pump(link);
 }
 
-static bool is_failing(const struct fabric_link *link)
+bool fabric_link_failing(const struct fabric_link *link)
 {
     return link->failure != UCS_OK || link->device_failure.text[0] != 0;
 }
 
 struct staged_write *fabric_link_next(struct fabric_link *link)
 {
-    if (link->waiting_count == 0 || is_failing(link))
+    if (link->waiting_count == 0 || fabric_link_failing(link))
         return NULL;
     return &link->waiting[link->waiting_first % link->waiting_capacity];
 }
@@ -101,7 +101,7 @@ bool fabric_link_pump(struct fabric_link *link)
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy)
 {
     link->copying_bytes -= copy->bytes;
-    if (is_failing(link))
+    if (fabric_link_failing(link))
         return;
     if (link->import != NULL) {
         fabric_link_peer_copied(link, copy);

@@ -366,7 +366,7 @@ static void row_end(sched_slot slot)
     const struct token_request *row = token_request_of(pool, slot);
     struct message_token token = {.id = 1};
     if (row->state != TOKEN_STOPPED_IN_BATCH) {
-        struct request *r = &requests[index_of(&row->name)];
+        struct request *r = &requests[index_of(&row->attempt)];
         log_add(&real_log, TOKEN, (uint32_t)(r - requests), 0);
         token.finish = ++r->generated == r->answer_tokens ? FINISH_LENGTH : FINISH_NONE;
     }
