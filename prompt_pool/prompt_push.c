@@ -11,7 +11,7 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
 {
     const struct prompt_pool_options *options = &pool->options;
     struct kv_push push = {
-        .request = {.id = request->name.id, .generation = request->name.generation},
+        .request = {.id = request->attempt.id, .generation = request->attempt.generation},
         .target = request->target_number,
         .path = request->target_path,
         .source = request->blocks,

@@ -395,7 +395,7 @@ void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t 
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
     const struct token_writer *writer = writer_find(pool, request->prompt_machine, 0);
-    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = request->name}};
+    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = request->attempt}};
     if (writer != NULL && writer->peer != NULL)
         pool->options.calls.send(pool->options.self, writer->peer, &message);
 }
