@@ -50,13 +50,14 @@ static void on_connection(void *self, struct MHD_Connection *connection, void **
         *context = NULL;
         return;
     }
-    const union MHD_ConnectionInfo *address =
+    /* libmicrohttpd 1.0 returns the same union from each call, so what it holds is copied first. */
+    const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const union MHD_ConnectionInfo *fd =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (address != NULL && fd != NULL)
-        *context = http_client_add(h->clients, address->client_addr, fd->connect_fd,
-                                   clock_now_us(h->options.clock));
+    const struct sockaddr *address = info != NULL ? info->client_addr : NULL;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (address != NULL && info != NULL)
+        *context =
+            http_client_add(h->clients, address, info->connect_fd, clock_now_us(h->options.clock));
 }
 
 /* Drops a client. Its socket is shut down, which wakes libmicrohttpd, and its request frees its
