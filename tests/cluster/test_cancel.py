@@ -21,7 +21,8 @@ STREAMS, SECONDS, TOKENS = (120, 1.5, 400) if sys.argv[1:] == ["many"] else (24,
 def send(cluster, body):
     connection = socket.create_connection((cluster.host, cluster.port))
     body = json.dumps(body)
-    connection.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    connection.sendall(f"{head}\r\n\r\n{body}".encode())
     return connection
 
 
