@@ -137,10 +137,10 @@ static bool on_machine(void *self, enum http_admin_verb verb, const char *name, 
 
 #define KEY_ADD(name)              text_addf(out, ",\"" #name "\":%llu", (unsigned long long)counts->name);
 #define KEY_GAUGE(name, kind, ...) KEY_GAUGE_##kind(name)
-#define KEY_GAUGE_GAUGE            KEY_ADD
+#define KEY_GAUGE_GAUGE(name)      KEY_ADD(name)
 #define KEY_GAUGE_COUNTER(name)
 #define KEY_COUNTER(name, kind, ...) KEY_COUNTER_##kind(name)
-#define KEY_COUNTER_COUNTER          KEY_ADD
+#define KEY_COUNTER_COUNTER(name)    KEY_ADD(name)
 #define KEY_COUNTER_GAUGE(name)
 
 static void keys_add(const struct serve *s, struct text *out)

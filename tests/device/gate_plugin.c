@@ -132,7 +132,7 @@ static void gate_layer_begin(struct compute *c, uint32_t row_count)
 /* "t0" of `cleave machine [CONFIG] t0 --OPTION …`, "t0:1" with `--stage 1`. */
 static void process_name(char name[NAME_BYTES_MAX])
 {
-    char line[8192], *words[64];
+    char line[8192], *words[64] = {NULL};
     int count = 0;
     const char *stage = NULL;
     name[0] = 0;

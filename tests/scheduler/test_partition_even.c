@@ -109,7 +109,7 @@ static void against_all_splits(void)
         struct split best = {.slowest = -1};
         struct split split;
         try_all(&m, 0, &split, &best);
-        struct split got;
+        struct split got = {.slowest = -1};
         CHECK(partition_even(m.layers, m.layer_count, m.first, m.last, m.speed, m.stage_count,
                              got.ends, NULL) == ST_OK);
         for (uint32_t s = 0; s < m.stage_count; s++)

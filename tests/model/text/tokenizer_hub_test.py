@@ -27,7 +27,7 @@ if importlib.util.find_spec("tokenizers") is None:
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers  # noqa: E402
 from tokenizers import pre_tokenizers, processors, trainers  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SEED = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 32)))
 TEXTS = 400
 BLANK = "\u2581"
