@@ -58,7 +58,8 @@ def check_models():
         key, value = b"general.architecture", b"gemma"
         file.write(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IQ", 8, len(value)) + value)
         file.flush()
-        serve_fails({"model": file.name}, os.path.basename(file.name), "gemma", "llama", "qwen2")
+        serve_fails({"model": file.name, "http": {"listen": "127.0.0.1:0"}}, os.path.basename(file.name), "gemma",
+                    "llama", "qwen2")
 
 
 def check_few_open_files():
@@ -74,7 +75,7 @@ def check_few_open_files():
         for connection in idle:
             connection.close()
         assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
-    serve_fails({"model": MODEL}, "30 open files are too few", prefix=("prlimit", "--nofile=30:30"))
+    serve_fails({"model": MODEL, "http": {"listen": "127.0.0.1:0"}}, "30 open files are too few", prefix=("prlimit", "--nofile=30:30"))
     with Cluster(SMALL, prefix=("prlimit", "--nofile=62:8000")) as cluster:  # there is room for machines that are added later
         with open(f"/proc/{cluster.process.pid}/limits") as file:
             files = next(int(line.split()[3]) for line in file if line.startswith("Max open files"))
