@@ -75,7 +75,8 @@ def check_few_open_files():
         for connection in idle:
             connection.close()
         assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
-    serve_fails({"model": MODEL, "http": {"listen": "127.0.0.1:0"}}, "30 open files are too few", prefix=("prlimit", "--nofile=30:30"))
+    serve_fails({"model": MODEL, "http": {"listen": "127.0.0.1:0"}}, "30 open files are too few",
+                prefix=("prlimit", "--nofile=30:30"))
     with Cluster(SMALL, prefix=("prlimit", "--nofile=62:8000")) as cluster:  # there is room for machines that are added later
         with open(f"/proc/{cluster.process.pid}/limits") as file:
             files = next(int(line.split()[3]) for line in file if line.startswith("Max open files"))
