@@ -33,7 +33,8 @@ int main(void)
     CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Content-Length: 16\r\n"
                             "Transfer-Encoding: chunked\r\n\r\n10\r\n" BODY
                             "\r\n0\r\n\r\n") == 400);
-    expect("both Content-Length and Transfer-Encoding");
+    expect("both "); /* in words of ours, or of libmicrohttpd 1.0 */
+    expect("Transfer-Encoding");
     CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Transfer-Encoding: gzip, chunked\r\n\r\n") ==
           400);
     CHECK(ask_raw(POST_LINE "Host: x\r\n" JSON_LINE "Transfer-Encoding: chunked\r\n"
