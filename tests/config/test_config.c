@@ -4,6 +4,7 @@
 #include "common/random.h"
 #include "config/config.h"
 #include "tests/check.h"
+#include "tests/page.h"
 
 #include <glob.h>
 #include <math.h>
@@ -635,27 +636,8 @@ static void test_kv_dtype(void)
 
 static void test_reference(void)
 {
-    char path[1024];
-    char *page = NULL;
-    size_t bytes = 0;
-    const char *source = getenv("CLEAVE_SOURCE");
-    snprintf(path, sizeof(path), "%s/docs/configuration.md", source != NULL ? source : ".");
-    FILE *file = open_memstream(&page, &bytes);
-    CHECK(file != NULL);
-    config_print_reference(file);
-    fclose(file);
-    char *committed = calloc(1, bytes + 2);
-    CHECK(committed != NULL);
-    file = fopen(path, "rb");
-    size_t read = file != NULL ? fread(committed, 1, bytes + 1, file) : 0;
-    if (file != NULL)
-        fclose(file);
-    CHECKF(read == bytes && memcmp(page, committed, bytes) == 0,
-           "%s is not up to date; run: build/tests/config/test_config --reference > "
-           "docs/configuration.md",
-           path);
-    free(committed);
-    free(page);
+    page_check("docs/configuration.md", "build/tests/config/test_config --reference",
+               config_print_reference);
 }
 
 /* The examples that operators start from. */
