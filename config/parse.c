@@ -224,7 +224,7 @@ static bool etcd_check(const struct config *config, struct config_fault *fault)
         if (scheme == 0 || strcspn(at, ",") <= scheme || ++count > 8)
             return config_fault_set(
                 fault, "cluster/etcd_endpoints",
-                " = \"%.200s\": want up to 8 addresses, http://HOST:PORT, with commas between",
+                " = \"%.200s\": want up to 8 addresses, http://HOST:PORT or https://HOST:PORT, separated by commas",
                 config->cluster.etcd_endpoints);
         at += strcspn(at, ",");
         at += strspn(at, ", ");

@@ -32,8 +32,8 @@ const struct config_key config_keys[] = {
              "of its host."},
     {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
      .default_words = "the file's path",
-     .help = "Path of the config file; relative file paths start there. The gateway sets it for "
-             "the machines that it starts."},
+     .help = "The config file. Relative paths in the config start at its directory. The gateway "
+             "sets this key in the configs of the machines that it starts."},
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
@@ -66,8 +66,8 @@ const struct config_key config_keys[] = {
      .help = "A new connection whose TLS handshake and first headers take longer is closed."},
     {"http/bytes_per_second_min", CONFIG_WHOLE, FIELD(http.bytes_per_second_min), 1,
      1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
-     .help = "A client that sends a body or reads an answer more slowly is disconnected; the first "
-             "30 seconds of each do not count."},
+     .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
+             "client is disconnected after 30 seconds."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
@@ -259,8 +259,8 @@ const struct config_key config_keys[] = {
              "come after `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
-     .help = "For `policy` prefix: a queue that is this much longer than the shortest one is "
-             "too long."},
+     .help = "For `policy` prefix: a machine with a cached prefix is chosen only while its queue "
+             "is at most this many tokens longer than the shortest queue."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
      .help = "true: a machine helps the other pool while that pool is over its limits, and "
@@ -271,8 +271,8 @@ const struct config_key config_keys[] = {
      .help = "A request that no connected machine can take fails after this time. 0 = never."},
     {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
      .default_text = "5000", .reload = CONFIG_RELOAD_YES,
-     .help = "Grace period after start-up before machines of one pool take over the work of the "
-             "other."},
+     .help = "Time after start-up during which machines of one pool do not take over the work of "
+             "the other pool, because its machines may still be starting."},
     {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,
      HOUR_MS, .default_text = "120000", .reload = CONFIG_RELOAD_YES,
      .help = "The load of both phases is measured over this time. If it keeps calling for other "
