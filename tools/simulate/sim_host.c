@@ -36,11 +36,21 @@ static void profile_host(const struct profile *profile, const struct profile_dev
     out->link_latency_s = link->latency_us / 1e6;
 }
 
+/* threads 0 is a thread per core in a config: the device with the most measured threads. */
 static const struct profile_device *device_find(const struct profile *profile, const char *kind,
                                                 uint32_t threads)
 {
     const struct profile_device *device = profile_device_find(profile, kind, threads);
-    return device != NULL ? device : profile_device_find(profile, kind, 0);
+    if (device == NULL)
+        device = profile_device_find(profile, kind, 0);
+    if (device != NULL || threads > 0)
+        return device;
+    for (uint32_t i = 0; i < profile->device_count; i++) {
+        const struct profile_device *d = &profile->devices[i];
+        if (strcmp(d->kind, kind) == 0 && d->threads > threads)
+            threads = d->threads;
+    }
+    return profile_device_find(profile, kind, threads);
 }
 
 /* Splits the layers if the config does not say how: as a machine without a profile does
@@ -122,8 +132,6 @@ static enum status machine_read(struct sim_hosts *hosts, const struct config *co
     const struct profile *profile = hosts->profile;
     struct sim_host *out = &hosts->hosts[hosts->count];
     const struct profile_device *device = device_find(profile, machine->device, machine->threads);
-    if (device == NULL && profile->device_count == 1 && machine->threads == 0)
-        device = &profile->devices[0];
     if (device == NULL)
         return error_set(error, ST_NOT_FOUND,
                          "%s: machine %s: the profile has no device %s with %u threads",

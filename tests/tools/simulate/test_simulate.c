@@ -248,6 +248,10 @@ static void profile_and_stages(void)
     CHECKF(near(rows[0].ttft_s, 4 * MESSAGE_S + prompt_us / 1e6), "%.9f", rows[0].ttft_s);
     CHECK(near(rows[0].e2e_s - rows[0].ttft_s - rows[0].transfer_s,
                steps_us / 1e6 + 2 * SIM_COST_BATCH_S));
+    c->config.machines[1].threads = 0; /* a thread per core: the most that were measured */
+    c->hosts.count = 0;
+    CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
+    CHECK(c->hosts.hosts[1].cost.places[0] == d && c->hosts.hosts[1].threads == 2);
     c->config.machines[0].threads = 3;
     c->hosts.count = 0;
     CHECK(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_NOT_FOUND);
