@@ -176,15 +176,18 @@ static enum status serve_link(const struct profile_options *options, const uint8
     return profile_link_serve(&link, options->serve_link, stdout, error);
 }
 
-/* Checks before the measurements that the file can be written. */
+/* Checks before the measurements that the file can be written. A new file is removed again. */
 static enum status check_out(const struct profile_options *options, struct error *error)
 {
     if (strcmp(options->out, "-") == 0)
         return ST_OK;
+    bool is_new = access(options->out, F_OK) != 0;
     FILE *file = fopen(options->out, "a");
     if (file == NULL)
         return error_set(error, ST_IO, "%s: %s", options->out, strerror(errno));
     fclose(file);
+    if (is_new)
+        unlink(options->out);
     return ST_OK;
 }
 
