@@ -108,8 +108,11 @@ static enum status prompt_open(struct replay *replay, struct error *error)
     window_set(replay);
     replay_server_describe(&replay->server, prompt.chat, replay->prompts, sizeof(replay->prompts));
     status = replay_prompt_open(&prompt, &replay->prompt);
-    return status == ST_OK ? ST_OK
-                           : error_set(error, status, "--model: \"%s\": not UTF-8", prompt.model);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "no memory for the prompts");
+    if (status != ST_OK)
+        return error_set(error, status, "--model: \"%s\": not UTF-8", prompt.model);
+    return ST_OK;
 }
 
 static enum status report_open(struct replay *replay, struct error *error)
