@@ -316,6 +316,19 @@ static enum status check_attention(const struct engine_options *options, struct 
     return options->ops->attention_check(options->compute, &kv, shard->head_count, error);
 }
 
+/* Frees an engine without a thread; what has not been opened yet is 0, and fd -1. */
+static void engine_free(struct engine *engine)
+{
+    if (engine->fd >= 0)
+        close(engine->fd);
+    free(engine->scratch);
+    free(engine->host_rows);
+    free(engine->wanted);
+    free(engine->found);
+    forward_close(engine->forward);
+    free(engine);
+}
+
 enum status engine_open(const struct engine_options *options, struct engine **out,
                         struct error *error)
 {
@@ -323,16 +336,17 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     struct engine *engine = calloc(1, sizeof(*engine));
     if (engine == NULL)
         return error_set(error, status, "engine: out of memory");
+    engine->fd = -1;
     engine->options = *options;
     status = check_attention(options, error);
     if (status != ST_OK)
-        goto undo_engine;
+        goto undo;
     engine->vocab = model_hyper_of(options->model)->vocab;
     engine->chooser = options->ops->sampling != NULL ? &device_chooser : &host_chooser;
     status = forward_open(options->model, options->rows_max, engine->chooser->rows,
                           &engine->forward, error);
     if (status != ST_OK)
-        goto undo_engine;
+        goto undo;
     engine->samplers = compute_lanes_count(options->ops, options->compute);
     engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
     const bool copied = options->ops->device_memory(options->compute) != NULL;
@@ -344,33 +358,24 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     if (engine->scratch == NULL || engine->wanted == NULL || engine->found == NULL ||
         engine->fd < 0 || (copied && engine->host_rows == NULL)) {
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
-        goto undo_forward;
+        goto undo;
     }
     forward_prepare(engine->forward, &options->kv);
     status = options->ops->check(options->compute, error);
     if (status != ST_OK)
-        goto undo_forward;
+        goto undo;
     sem_init(&engine->started, 0, 0);
     int failed = pthread_create(&engine->thread, NULL, engine_main, engine);
     if (failed != 0) {
+        sem_destroy(&engine->started);
         status = error_set(error, ST_NO_RESOURCE, "engine: no thread: %s", strerror(failed));
-        goto undo_started;
+        goto undo;
     }
     *out = engine;
     return ST_OK;
 
-undo_started:
-    sem_destroy(&engine->started);
-undo_forward:
-    if (engine->fd >= 0)
-        close(engine->fd);
-    free(engine->scratch);
-    free(engine->host_rows);
-    free(engine->wanted);
-    free(engine->found);
-    forward_close(engine->forward);
-undo_engine:
-    free(engine);
+undo:
+    engine_free(engine);
     return status;
 }
 
@@ -382,13 +387,7 @@ void engine_close(struct engine *engine)
     sem_post(&engine->started);
     pthread_join(engine->thread, NULL);
     sem_destroy(&engine->started);
-    close(engine->fd);
-    free(engine->scratch);
-    free(engine->host_rows);
-    free(engine->wanted);
-    free(engine->found);
-    forward_close(engine->forward);
-    free(engine);
+    engine_free(engine);
 }
 
 void engine_start(struct engine *engine, struct engine_job *job)
