@@ -135,6 +135,26 @@ enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool acc
     return tls_open(&options, &stream->tls);
 }
 
+/* Reads once from the socket. ST_IN_PROGRESS: nothing is there. Only with ST_OK, *got is set. */
+static enum status socket_read(struct stream *stream, uint8_t *to, size_t capacity, size_t *got,
+                               struct error *error)
+{
+    ssize_t count;
+    do
+        count = recv(stream->fd, to, capacity, MSG_DONTWAIT);
+    while (count < 0 && errno == EINTR);
+    if (count < 0 && errno == EAGAIN)
+        return ST_IN_PROGRESS;
+    if (count < 0)
+        return lost(stream, errno, error);
+    if (count == 0) {
+        stream->failed = true;
+        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
+    }
+    *got = (size_t)count;
+    return ST_OK;
+}
+
 /* Reads encrypted bytes from the socket, once. TLS has taken all earlier ones. */
 static enum status sealed_receive(struct stream *stream, size_t capacity, struct error *error)
 {
@@ -147,20 +167,12 @@ static enum status sealed_receive(struct stream *stream, size_t capacity, struct
     }
     if (stream->sealed_head != stream->sealed_tail) /* Nothing that TLS 1.3 allows. */
         return error_set(error, ST_INVALID, "TLS: received bytes are left");
-    ssize_t got;
-    do
-        got = recv(stream->fd, stream->sealed, stream->sealed_capacity, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    if (got < 0 && errno == EAGAIN)
-        return ST_IN_PROGRESS;
-    if (got < 0)
-        return lost(stream, errno, error);
-    if (got == 0) {
-        stream->failed = true;
-        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
-    }
+    size_t got = 0;
+    enum status status = socket_read(stream, stream->sealed, stream->sealed_capacity, &got, error);
+    if (status != ST_OK)
+        return status;
     stream->sealed_head = 0;
-    stream->sealed_tail = (size_t)got;
+    stream->sealed_tail = got;
     return ST_OK;
 }
 
@@ -383,21 +395,11 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
         return status;
     if (stream->tls != NULL)
         return receive_sealed(stream, error);
-    ssize_t got;
-    do
-        got = recv(stream->fd, stream->in + stream->in_tail, stream->in_capacity - stream->in_tail,
-                   MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    if (got < 0 && errno == EAGAIN)
-        return ST_IN_PROGRESS;
-    if (got < 0)
-        return lost(stream, errno, error);
-    if (got == 0) {
-        stream->failed = true;
-        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
-    }
-    stream->in_tail += (size_t)got;
-    return ST_OK;
+    size_t got = 0;
+    status = socket_read(stream, stream->in + stream->in_tail,
+                         stream->in_capacity - stream->in_tail, &got, error);
+    stream->in_tail += got;
+    return status;
 }
 
 bool stream_ended(const struct stream *stream)
