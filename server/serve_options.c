@@ -155,17 +155,32 @@ enum status serve_options_again(int argc, char **argv, struct serve_options *out
     return status == ST_OK ? options_make(&arguments, out, error) : status;
 }
 
+/* "cpu, threads 2, " or "stages cuda:0 cuda:1, ". */
+static void devices_print(const struct config_machine *machine)
+{
+    struct config_stages stages;
+    config_stages(machine, &stages);
+    for (uint32_t i = 0; i < stages.count; i++)
+        printf("%s %s", i == 0 ? "stages" : "", stages.stages[i].device);
+    if (stages.count == 0)
+        printf("%s", machine->device);
+    printf(", ");
+    if (stages.count > 0)
+        return;
+    if (machine->threads > 0)
+        printf("threads %u, ", machine->threads);
+    else if (strcmp(machine->device, "cpu") == 0)
+        printf("a thread per core, ");
+}
+
 void serve_options_print(const struct config *config, const char *model_path)
 {
     printf("config  %s\nmodel   %s\nhttp    %s\n", config->source, model_path, config->http.listen);
     for (uint32_t i = 0; i < config->machine_count; i++) {
         const struct config_machine *m = &config->machines[i];
-        printf("machine %s: %s, %s%s, %s, ", m->name, pool_name(m->pool),
-               m->local ? "on this computer" : "at ", m->local ? "" : m->address, m->device);
-        if (m->threads > 0)
-            printf("threads %u, ", m->threads);
-        else
-            printf("a thread per core, ");
+        printf("machine %s: %s, %s%s, ", m->name, pool_name(m->pool),
+               m->local ? "on this computer" : "at ", m->local ? "" : m->address);
+        devices_print(m);
         printf("kv memory %llu MiB\n", (unsigned long long)(m->kv_memory_bytes >> 20));
     }
     printf("kv      %s, blocks of %u tokens, transfer %s", config->kv.dtype,
