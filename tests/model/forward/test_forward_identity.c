@@ -415,7 +415,7 @@ int main(void)
     return 0;
 #endif
     CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
-    check_model(g, "default model", 120, 12, COMPUTE_KV_I16);
+    check_model(g, "default model", 72, 12, COMPUTE_KV_I16);
     model_file_close(g);
     return 0;
 }
