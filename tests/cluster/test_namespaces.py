@@ -1,6 +1,6 @@
 """Goal: a prompt machine and a token machine work on different hosts: over TCP, with the bytes that one host gives,
 layer by layer while the prompt is computed. A link that dies without a word is noticed, also a link between two
-machines that the gateway still reaches.
+machines that the gateway still reaches. `wire`: who reads the network between two hosts sees no tokens and no KV.
 
 Method: network namespaces joined by veth pairs stand for hosts. First the gateway and p0 are in A, and t0 is in B. Then
 p0 is in C, which reaches B through A only while A forwards. This script runs itself inside A."""
@@ -8,6 +8,8 @@ p0 is in C, which reaches B through A only while A forwards. This script runs it
 import contextlib
 import json
 import os
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -28,7 +30,7 @@ def outside():
     with Namespaces(["A", "B", "C"], CABLES) as spaces:
         ip(spaces["B"], "route", "add", "10.78.0.0/24", "via", "10.77.0.1")
         ip(spaces["C"], "route", "add", "10.77.0.0/24", "via", "10.78.0.1")
-        status = spaces.run_inside("A", "inside", spaces["B"], spaces["C"])
+        status = spaces.run_inside("A", "wire" if "wire" in sys.argv else "inside", spaces["B"], spaces["C"], "here")
     sys.exit(status)
 
 
@@ -141,6 +143,102 @@ def check_cut(there, other, want):
         print(f"the link between two machines cut while decoding and while sending: the same bytes, {resumed:.0f} resumed")
 
 
+class Tap:
+    """Reads all packets of a device while it is used in `with`. Afterwards, `data` has the bytes of each direction of
+    each TCP connection in order, one after the other."""
+
+    def __init__(self, device):
+        self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+        force = 33  # SO_RCVBUFFORCE: all that a check sends fits, however late this process runs
+        self.socket.setsockopt(socket.SOL_SOCKET, force, 256 << 20)
+        self.socket.bind((device, 0))
+        self.socket.settimeout(0.5)
+        self.segments, self.ended = {}, False
+
+    def __enter__(self):
+        self.reader = threading.Thread(daemon=True, target=self.read)
+        self.reader.start()
+        return self
+
+    def read(self):
+        while True:
+            try:
+                frame = self.socket.recv(1 << 18)
+            except TimeoutError:
+                if self.ended:
+                    return
+                continue
+            if frame[12:14] != b"\x08\x00" or frame[23] != 6:  # IPv4, TCP
+                continue
+            tcp = 14 + (frame[14] & 15) * 4
+            length = int.from_bytes(frame[16:18], "big")  # 0: a segment that the device would cut
+            payload = frame[tcp + (frame[tcp + 12] >> 4) * 4:14 + length if length else None]
+            if payload:
+                stream = self.segments.setdefault(frame[26:34] + frame[tcp:tcp + 4], {})
+                stream[int.from_bytes(frame[tcp + 4:tcp + 8], "big")] = payload
+
+    def __exit__(self, *why):
+        self.ended = True
+        self.reader.join()
+        statistics = self.socket.getsockopt(263, 6, 8)  # SOL_PACKET, PACKET_STATISTICS: packets, drops
+        self.dropped = struct.unpack("II", statistics)[1]
+        self.socket.close()
+        streams = []
+        for stream in self.segments.values():
+            first = next(iter(stream))  # numbers wrap around
+            order = sorted(stream, key=lambda number: (number - first + (1 << 31)) & 0xFFFFFFFF)
+            streams.append(b"".join(stream[number] for number in order))
+        self.data = b"|".join(streams)
+
+
+def samples(data, count=400, size=24):
+    """Pieces of the data that do not repeat themselves."""
+    found = []
+    for at in range(0, len(data) - size, max(1, len(data) // (20 * count))):
+        piece = data[at:at + size]
+        if len(set(piece)) > size // 2:
+            found.append(piece)
+    return found[::max(1, len(found) // count)]
+
+
+def tapped(config, device, there):
+    """What the device carries while two streams of the same prompt and a longer one run, and the prompt's tokens."""
+    addresses = {"p0": "10.77.0.1:7400", "t0": "10.77.0.2:7400"}
+    with hosts(config, addresses, {"p0": None, "t0": there}) as cluster:
+        ids = cluster.post("/tokenize", {"prompt": PROMPT})["tokens"]
+        with Tap(device) as tap:
+            other = threading.Thread(daemon=True, target=lambda: cluster.post(
+                "/v1/completions", {"prompt": "Ships and trains. " * 150, "max_tokens": 40, "ignore_eos": True}))
+            other.start()
+            got = answer(cluster, "layerwise") + answer(cluster, "one-piece")
+            other.join()
+            cluster.wait_all_free()
+    assert tap.dropped == 0, f"{tap.dropped} packets were not read"
+    return tap.data, struct.pack(f"<{len(ids)}I", *ids), got
+
+
+def wire(there):
+    """Without a cluster key the tap sees tokens and KV; with a key it sees neither."""
+    open_config = {**CONFIG, "cluster": {"allow_insecure": True}}
+    plain, ids, want = tapped(open_config, "v", there)
+    pieces = samples(plain)
+    assert len(pieces) >= 100 and len(plain) > 10e6, (len(pieces), len(plain))
+    again, _, got = tapped(open_config, "v", there)
+    seen = sum(piece in again for piece in pieces)
+    assert got == want and ids in plain and ids in again
+    assert seen > len(pieces) // 2, f"{seen} of {len(pieces)} pieces of the first run are in the second one"
+    secret, _, got = tapped(CONFIG, "v", there)
+    assert got == want and len(secret) > 10e6
+    leaked = [piece for piece in pieces if piece in secret]
+    assert not leaked, leaked[:3]
+    for at in range(0, len(ids) - 16, 4):
+        assert ids[at:at + 16] not in secret, f"four tokens, from number {at // 4} on"
+    for text in (PROMPT[:16].encode(), want[:8].encode()):
+        assert text not in secret
+    print(f"the network between two hosts: {len(plain) / 1e6:.1f} MB without a key, in which {seen} of {len(pieces)} pieces and "
+          f"the prompt's {len(ids) // 4} tokens are found again; {len(secret) / 1e6:.1f} MB with a key: none of them")
+
+
 def inside(there, other):
     with Cluster({**CONFIG, "pools": {"mixed": 1}, "cluster": {}, "transport": {}}) as plain:
         want = answer(plain)
@@ -148,7 +246,9 @@ def inside(there, other):
     check_cut(there, other, want)
 
 
-if sys.argv[1:2] == ["inside"]:
-    inside(*sys.argv[2:])
-else:
+if sys.argv[-1] != "here":
     outside()
+elif sys.argv[1] == "wire":
+    wire(sys.argv[2])
+else:
+    inside(*sys.argv[2:4])
