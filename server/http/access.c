@@ -106,7 +106,7 @@ static bool admin_without_keys(struct exchange *x, struct api_error *error)
     return true;
 }
 
-/* What the admin socket serves. The mode of its file says who may use it. */
+/* Checks a request on the admin socket. Access is controlled by the mode of the socket's file. */
 static bool socket_check(struct exchange *x, struct api_error *error)
 {
     if (x->route == NULL || x->route->access != HTTP_KEY)

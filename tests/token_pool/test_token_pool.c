@@ -54,7 +54,7 @@ static void check_quarantine(void)
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     CHECK(!token_pool_written_by(bed.pool, &name, "p1"));
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
-    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* nobody's */
+    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* not in the pool any more */
 
     reserve(&bed, 1); /* … or when all has landed */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);

@@ -145,7 +145,7 @@ static void check_limits(struct api_keys *keys)
     CHECK(begin(keys, c, 1, 6000, now + 9000 * SECOND_US, 0));
     api_keys_end(keys, c);
     CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
-    CHECK(begin(keys, API_KEY_NONE, 1000, 1u << 30, 0, 0)); /* nobody's */
+    CHECK(begin(keys, API_KEY_NONE, 1000, 1u << 30, 0, 0)); /* without a key there are no limits */
 }
 
 /* "c" has two answers in flight: it is away for one file, and back in the next. */

@@ -275,7 +275,7 @@ static void test_reconnect(void)
 static void test_back_off(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
-    gateway_machine_address_set(c->gateway, &c->fleet->machines[0], "nobody:1");
+    gateway_machine_address_set(c->gateway, &c->fleet->machines[0], "no-such-host:1");
     int64_t waits[8];
     gateway_turn(c->gateway); /* begins the first try */
     for (int i = 0; i < 8; i++) {

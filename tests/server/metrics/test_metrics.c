@@ -6,6 +6,7 @@
 #include "server/api/keys.h"
 #include "server/metrics/metrics.h"
 #include "tests/check.h"
+#include "tests/page.h"
 #include "transport/transport.h"
 
 #include <ctype.h>
@@ -451,7 +452,7 @@ static void print_reference(FILE *out)
     bool sampled = true;
     fprintf(out, "# The metrics\n\n"
                  "`GET /metrics` has these families in this order "
-                 "([who may read them](operation.md#seeing-what-it-does)).\n"
+                 "([access](operation.md#seeing-what-it-does)).\n"
                  "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
                  "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
@@ -479,27 +480,8 @@ static void print_reference(FILE *out)
 
 static void test_reference(void)
 {
-    char path[1024];
-    char *want = NULL;
-    size_t bytes = 0;
-    const char *source = getenv("CLEAVE_SOURCE");
-    snprintf(path, sizeof(path), "%s/docs/metrics.md", source != NULL ? source : ".");
-    FILE *file = open_memstream(&want, &bytes);
-    CHECK(file != NULL);
-    print_reference(file);
-    fclose(file);
-    char *committed = calloc(1, bytes + 2);
-    CHECK(committed != NULL);
-    file = fopen(path, "rb");
-    size_t read = file != NULL ? fread(committed, 1, bytes + 1, file) : 0;
-    if (file != NULL)
-        fclose(file);
-    CHECKF(read == bytes && memcmp(want, committed, bytes) == 0,
-           "%s is not up to date; run: build/tests/server/metrics/test_metrics --reference > "
-           "docs/metrics.md",
-           path);
-    free(committed);
-    free(want);
+    page_check("docs/metrics.md", "build/tests/server/metrics/test_metrics --reference",
+               print_reference);
 }
 
 int main(int argc, char **argv)
