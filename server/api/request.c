@@ -3,6 +3,7 @@
 #include "server/api/request.h"
 
 #include "server/api/fields.h"
+#include "server/api/known_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,6 +208,23 @@ static bool join_parts(json_t *parts, const char *place, struct api_request *out
     return message->content != NULL || out_of_memory(error);
 }
 
+/* A message with calls of tools would lose them: they are in no template yet. */
+static bool check_no_calls(json_t *message, uint32_t index, struct api_error *error)
+{
+    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        json_t *value = api_field(message, names[i]);
+        if (value == NULL || (json_is_array(value) && json_array_size(value) == 0))
+            continue;
+        char place[64];
+        snprintf(place, sizeof(place), "messages[%u].%s", index, names[i]);
+        api_error_set(error, 400, place, "%s is not supported: this server runs no tools", place);
+        error->code = "unsupported_parameter";
+        return false;
+    }
+    return true;
+}
+
 static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
                           struct api_error *error)
 {
@@ -221,7 +239,8 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
                              "\"assistant\"",
                              place);
     }
-    if (!string_copy(&out->texts, role, &message->role, error))
+    if (!string_copy(&out->texts, role, &message->role, error) ||
+        !check_no_calls(given, index, error))
         return false;
     if (content == NULL && strcmp(message->role, "assistant") == 0) {
         message->content = ""; /* clients send null for an answer without text */
@@ -428,8 +447,10 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->sampling.logprobs = -1;
     out->add_special_tokens = kind == API_COMPLETION;
     out->skip_special_tokens = true;
-    bool good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
-                                 : parse_prompts(root, out, error);
+    bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
+    if (good)
+        good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
+                                : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&

@@ -120,6 +120,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     }
     if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
         return http_answer_error(x, &error);
+    metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS, request.unknown_fields);
     body_free(x);
     if (request.model != NULL && request.model[0] != 0 &&
         strcmp(request.model, h->completions.model->name) != 0) {

@@ -192,6 +192,13 @@ void metrics_http_done(struct metrics *m, unsigned code)
     fake_http_codes[code < 600 ? code : 0]++;
 }
 
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
+{
+    (void)m;
+    (void)counter;
+    (void)by;
+}
+
 char *metrics_render(const struct metrics *m, size_t *bytes_out)
 {
     (void)m;
