@@ -181,15 +181,18 @@ int stage_fd(const struct stage *s)
     return s->fd;
 }
 
+/* Copies of KV may end after the last job: they change the load, too. */
 static void load_send(struct stage *s)
 {
+    const struct message_staged staged = machine_staged(s->transport);
+    s->changed |= memcmp(&staged, &s->load.staged, sizeof(staged)) != 0;
     if (!s->changed || s->now_us < s->load_at_us || !s->opened)
         return;
     s->changed = false;
     s->load_at_us = s->now_us + LOAD_INTERVAL_US;
-    struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
-    message.load.resident_bytes = memory_resident();
-    message.load.staged = machine_staged(s->transport);
+    s->load.resident_bytes = memory_resident();
+    s->load.staged = staged;
+    const struct stage_message message = {.kind = STAGE_LOAD, .load = s->load};
     stage_send(s, s->head, &message);
 }
 
