@@ -291,7 +291,7 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
-        !api_field_bool(root, "ignore_eos", &out->sampling.ignore_end, error))
+        !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
         return false;
     out->priority = (int32_t)priority;
     out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */

@@ -44,6 +44,7 @@ struct api_request {
     int64_t max_tokens; /* -1 = not given. */
     /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
     struct sampling sampling;
+    bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     bool has_seed;
     uint32_t n;
     bool echo;

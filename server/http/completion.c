@@ -109,9 +109,10 @@ static bool check_context(struct completion *c, struct api_error *error)
     int64_t least = c->request.max_tokens == 0 ? 0 : 1;
     if (longest + least > context) {
         api_error_set(error, 400, chat ? "messages" : "prompt",
-                      "the prompt has %u tokens, but the context here (the model's, the "
-                      "configured, or what KV memory holds) is %u, the answer included",
-                      longest, context);
+                      "This model's maximum context length is %u tokens here, the answer "
+                      "included (the model's, the configured, or what KV memory holds); the "
+                      "prompt has %u tokens",
+                      context, longest);
         error->code = "context_length_exceeded";
         return false;
     }
@@ -119,13 +120,26 @@ static bool check_context(struct completion *c, struct api_error *error)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
     if (longest + c->request.max_tokens > context) {
         api_error_set(error, 400, "max_tokens",
-                      "the prompt has %u tokens and max_tokens is %lld: together more than the "
-                      "context of %u",
-                      longest, (long long)c->request.max_tokens, context);
+                      "This model's maximum context length is %u tokens here; the prompt has %u "
+                      "tokens and max_tokens is %lld: together more",
+                      context, longest, (long long)c->request.max_tokens);
         error->code = "context_length_exceeded";
         return false;
     }
     return true;
+}
+
+/* Checks that the request's stop_token_ids fit beside the model's own end tokens. */
+static bool check_ends(const struct completion *c, struct api_error *error)
+{
+    uint32_t own[SAMPLING_ENDS_MAX];
+    uint32_t count = c->request.ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, own);
+    if (count + c->request.sampling.end_count <= SAMPLING_ENDS_MAX)
+        return true;
+    return api_error_set(error, 400, "stop_token_ids",
+                         "stop_token_ids has %u ids: want at most %u beside the %u that end this "
+                         "model's answers",
+                         c->request.sampling.end_count, SAMPLING_ENDS_MAX - count, count);
 }
 
 /* --- tokens and ends --- */
@@ -171,7 +185,8 @@ static void choice_end(struct choice *choice)
         complete(c);
 }
 
-/* Adds the bytes of one detokenised piece, up to a stop string. */
+/* Adds the bytes of one detokenised piece, up to a stop string. As in vLLM, the first min_tokens
+ * tokens contain no stop strings. */
 static void choice_add_text(struct choice *choice, const char *piece, size_t bytes)
 {
     struct completion *c = choice->completion;
@@ -182,7 +197,10 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
         room = malloc(choice->stops.held_bytes + bytes);
     if (room == NULL)
         return;
-    bool stopped = stop_matcher_feed(&choice->stops, &c->request.stops, piece, bytes, room, &shown);
+    static const struct stop_strings none = {0};
+    bool early = choice->tokens <= c->request.sampling.output_tokens_min;
+    bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
+                                     bytes, room, &shown);
     text_add(&choice->text, room, shown);
     if (room != small)
         free(room);
@@ -316,8 +334,8 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
     *out = r->sampling;
     out->seed = seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
-    out->end_count = tokenizer_ends(c->model->tokenizer, out->ends);
-    for (uint32_t i = 0; i < r->sampling.end_count && out->end_count < SAMPLING_ENDS_MAX; i++)
+    out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->ends);
+    for (uint32_t i = 0; i < r->sampling.end_count; i++)
         out->ends[out->end_count++] = r->sampling.ends[i];
 }
 
@@ -498,7 +516,7 @@ bool completion_open(struct completion_server *server, struct api_request *reque
         api_error_set(error, 503, NULL, "out of memory");
     good = good && check_priority(c, error) && prepare_prompts(c, error);
     api_request_input_free(&c->request); /* the prompts are tokens now */
-    good = good && check_context(c, error) && submit_choices(c, error);
+    good = good && check_context(c, error) && check_ends(c, error) && submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;

@@ -123,8 +123,7 @@ static void reserve(struct talk *talk)
         .sampling = {.top_p = 1,
                      .seed = (uint64_t)(talk - talks), /* so that a row says whose it is */
                      .logprobs = -1,
-                     .output_tokens_max = talk->output_max,
-                     .ignore_end = true},
+                     .output_tokens_max = talk->output_max},
         .prompt_count = talk->told ? talk->count : 0,
         .prompt = talk->tokens,
     };

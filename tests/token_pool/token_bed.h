@@ -145,10 +145,7 @@ static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens,
         .request = {.id = id, .generation = 1},
         .prompt_machine = "p0",
         .prompt_tokens = prompt_tokens,
-        .sampling = {.top_p = 1,
-                     .logprobs = -1,
-                     .output_tokens_max = output_tokens,
-                     .ignore_end = true},
+        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens},
     };
 }
 

@@ -34,7 +34,6 @@ static const struct sampling sampling = {
     .logprobs = 17,
     .output_tokens_max = 0x1234,
     .output_tokens_min = 0x234,
-    .ignore_end = true,
     .end_count = 3,
     .ends = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec, 0xedeeeff0 /* Not one of the three: not sent. */},
 };

@@ -124,7 +124,7 @@ static void check_fields(void)
           request.sampling.output_tokens_min == 2);
     CHECK(request.stops.count == 2 && request.stops.lengths[1] == 2 &&
           request.sampling.end_count == 2);
-    CHECK(request.sampling.ignore_end && request.sampling.logprobs == 20 && request.echo &&
+    CHECK(request.ignore_eos && request.sampling.logprobs == 20 && request.echo &&
           request.stream);
     CHECK(request.include_usage && request.continuous_usage && request.return_token_ids);
     CHECK(request.transfer == API_TRANSFER_LAYERWISE);

@@ -26,6 +26,7 @@ atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
+atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6;
 atomic_bool fake_ready = true;
 atomic_uint fake_http_codes[600];
@@ -68,6 +69,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
     fake_salt = submit->prefix_salt;
+    fake_end_count = submit->sampling.end_count;
     struct gateway_request *r = calloc(1, sizeof(*r));
     CHECK(r != NULL && submit->prompt_count >= 1 && submit->prompt_count <= 65536);
     r->submit = *submit;
@@ -232,8 +234,9 @@ uint32_t tokenizer_eos(const struct tokenizer *t)
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
 {
     (void)t;
-    ends_out[0] = 256;
-    return 1;
+    for (uint32_t i = 0; i < fake_model_ends; i++)
+        ends_out[i] = 256 + i;
+    return fake_model_ends;
 }
 
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out)

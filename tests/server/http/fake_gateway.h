@@ -29,6 +29,8 @@ extern atomic_uint fake_weight;
 extern atomic_int fake_priority;
 extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt. */
 extern atomic_ullong fake_salt;
+extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request submitted last. */
+extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */

@@ -44,6 +44,7 @@ static void check_errors(void)
     expect("prompt token 0 is 700");
     CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 60000}") == 400);
     expect("context_length_exceeded");
+    expect("This model's maximum context length is 60000 tokens"); /* clients look for it */
     CHECK(post("/v1/completions", "{\"prompt\": \"r\"}") == 429);
     expect("Retry-After: 7");
     CHECK(post("/v1/completions", "{\"prompt\": \"R\"}") == 400);
@@ -116,6 +117,31 @@ static void check_stops(void)
     CHECK(count_of("\"finish_reason\":\"stop\"") == 1);
     expect(
         "\"text\":\"lo\",\"logprobs\":null,\"finish_reason\":\"stop\""); /* held back, then shown */
+    /* The first min_tokens tokens contain no stop strings. */
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ehello world\", \"stop\": \"l\", \"min_tokens\": 4}") == 200);
+    expect("\"text\":\"hello wor\"");
+}
+
+static void check_end_tokens(void)
+{
+    const char *both = "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1, 2], "
+                       "\"ignore_eos\": true}";
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1}") == 200);
+    CHECK(fake_end_count == 1);
+    CHECK(post("/v1/completions", both) == 200 && fake_end_count == 2);
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1, \"ignore_eos\": true}") ==
+              200 &&
+          fake_end_count == 0);
+    fake_model_ends = 15;
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1]}") == 200 &&
+          fake_end_count == 16);
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1, 2]}") == 400);
+    expect("stop_token_ids has 2 ids: want at most 1 beside the 15");
+    CHECK(post("/v1/completions", both) == 200 && fake_end_count == 2);
+    fake_model_ends = 1;
 }
 
 static void check_logprobs(void)
@@ -326,6 +352,7 @@ int main(void)
     check_errors();
     check_whole_answers();
     check_stops();
+    check_end_tokens();
     check_logprobs();
     check_streams();
     check_disconnects();
