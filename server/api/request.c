@@ -85,6 +85,27 @@ static bool values_check(const char *body, size_t bytes, struct api_error *error
     return true;
 }
 
+/* Refuses a number that ends at `end`: it needs more than 64 bits. The error names the field that
+ * stands before it, if it is a plain name. */
+static void number_refuse(const char *body, size_t end, struct api_error *error)
+{
+    char field[48] = "";
+    size_t at = end, name_end;
+    while (at > 0 && strchr("+-.0123456789eE", body[at - 1]) != NULL)
+        at--;
+    while (at > 0 && strchr(" \t\r\n:", body[at - 1]) != NULL)
+        at--;
+    name_end = at > 0 && body[at - 1] == '"' ? at - 1 : 0;
+    for (at = name_end; at > 0 && body[at - 1] != '"';)
+        at--;
+    if (name_end > 0 && name_end - at < sizeof(field))
+        snprintf(field, sizeof(field), "%.*s", (int)(name_end - at), body + at);
+    api_error_set(error, 400, field[0] != 0 ? field : NULL,
+                  "%s is too large: want a number of at most 64 bits",
+                  field[0] != 0 ? field : "a number of the body");
+    error->code = "invalid_value";
+}
+
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
 {
     json_error_t wrong;
@@ -102,8 +123,11 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
         return NULL;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
-        api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s", wrong.line,
-                      wrong.column, wrong.text);
+        if (json_error_code(&wrong) == json_error_numeric_overflow)
+            number_refuse(body, (size_t)wrong.position, error);
+        else
+            api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s",
+                          wrong.line, wrong.column, wrong.text);
         return NULL;
     }
     if (!json_is_object(root)) {

@@ -16,6 +16,8 @@ static void check_small_endpoints(void)
     expect("\"max_model_len\":60000");
     CHECK(ask("GET", "/v1/models/m", "", "") == 200);
     CHECK(ask("GET", "/v1/models/other", "", "") == 404);
+    expect("there is no model 'other' here\",\"type\":\"not_found_error\",\"param\":\"model\"");
+    expect("\"code\":\"model_not_found\"");
     CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
     CHECK(ask("GET", "/version", "", "") == 200);
     CHECK(ask("GET", "/metrics", "", "") == 200);
@@ -29,6 +31,9 @@ static void check_small_endpoints(void)
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
+    CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);
+    expect("{\"prompt\":\"a\xef\xbf\xbd"
+           "b\xef\xbf\xbd\"}"); /* one for each cut character */
     CHECK(post("/detokenize", "{\"tokens\": [999]}") == 400);
     expect("tokens[0] is 999");
 }
@@ -56,6 +61,9 @@ static void check_errors(void)
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
     expect("messages[0].role is 'robot'");
+    CHECK(ask("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\": \"a\"}") ==
+          415);
+    expect("Content-Encoding is 'gzip'");
     /* Too large: by its Content-Length before the body, or by what comes in chunks. */
     int fd = dial();
     const char *large = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
