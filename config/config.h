@@ -77,6 +77,7 @@ struct config {
         uint32_t connections_per_address_max;
         uint32_t headers_ms;
         uint32_t bytes_per_second_min;
+        uint32_t ping_ms;
     } http;
     struct {
         bool allow_insecure;        /* Other hosts may use HTTP without API keys or TLS. */

@@ -68,6 +68,11 @@ const struct config_key config_keys[] = {
      1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
      .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
              "client is disconnected after 30 seconds."},
+    {"http/ping_ms", CONFIG_WHOLE, FIELD(http.ping_ms), 0, HOUR_MS, .default_text = "15000",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "A stream without an event for this time gets a comment (`: ping`), so that proxies "
+             "and clients do not close it. The first comment sends the status 200: later errors "
+             "are events. 0 = no comments."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,

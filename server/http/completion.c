@@ -568,6 +568,15 @@ void completion_close(struct completion *c)
     free(c);
 }
 
+void completion_ping(struct completion *c)
+{
+    if (c->finished)
+        return;
+    c->begun = true;
+    text_adds(&c->out, ": ping\n\n");
+    c->changed(c->self);
+}
+
 bool completion_is_stream(const struct completion *c)
 {
     return c->request.stream;

@@ -49,9 +49,12 @@ void completion_close(struct completion *c);
  * `changed`. */
 void completion_turn(struct completion *c);
 
+/* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */
+void completion_ping(struct completion *c);
+
 bool completion_is_stream(const struct completion *c);
-/* True when the HTTP status is known: for a stream at the first token, the end or an error;
- * otherwise at the end or an error. */
+/* True when the HTTP status is known: for a stream at the first token or comment, the end or an
+ * error; otherwise at the end or an error. */
 bool completion_begun(const struct completion *c);
 /* The error that occurred before anything was sent; NULL = status 200. */
 const struct api_error *completion_error(const struct completion *c);

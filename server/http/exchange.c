@@ -81,15 +81,22 @@ static void exchange_forget_changed(struct exchange *x)
     x->is_changed = false;
 }
 
+/* Cancels the completion, if there is one, and frees what was not read of it. */
+static void drop_completion(struct exchange *x)
+{
+    exchange_unwatch(x);
+    exchange_forget_changed(x);
+    http_stream_end(x);
+    completion_close(x->completion);
+    x->completion = NULL;
+    http_unread_drop(x);
+}
+
 /* See the header. */
 void http_exchange_gone(struct exchange *x)
 {
     x->gone = true;
-    exchange_unwatch(x);
-    exchange_forget_changed(x);
-    completion_close(x->completion);
-    x->completion = NULL;
-    http_unread_drop(x);
+    drop_completion(x);
     http_exchange_resume(x);
 }
 
@@ -136,6 +143,8 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
         return http_answer_error(x, &error);
     h->open_answers++;
     x->answers = true;
+    if (completion_is_stream(x->completion))
+        http_stream_begin(x);
     if (completion_begun(x->completion))
         return http_answer_begun(x);
     exchange_watch(x);
@@ -272,11 +281,7 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     if (x == NULL)
         return;
     *state = NULL;
-    exchange_unwatch(x);
-    exchange_forget_changed(x);
-    completion_close(x->completion);
-    x->completion = NULL;
-    http_unread_drop(x);
+    drop_completion(x);
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)
         http_client_request_set(x->client, NULL);

@@ -21,6 +21,8 @@ struct http {
     struct completion_server completions; /* Its model is the one that clients are told about. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_answers;    /* Completions whose clients have not yet got everything. */
+    /* All streams, linked by newer and older: the one that was written to longest ago is first. */
+    struct exchange *quietest, *loudest;
     struct http_clients *clients;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
@@ -59,6 +61,9 @@ struct exchange {
     bool gone;       /* The client has gone, or is too slow. */
     bool is_changed; /* In the list http->changed. */
     struct exchange *next_changed;
+    bool streams; /* In the list of streams of struct http. */
+    struct exchange *older, *newer;
+    int64_t wrote_us;            /* When the last event of the stream was written. */
     char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
     unsigned code;
     char request_id[132];
@@ -93,6 +98,13 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
+/* Keep the order of streams: the stream begins, has an event, ends (also if it has not begun). */
+void http_stream_begin(struct exchange *exchange);
+void http_stream_wrote(struct exchange *exchange);
+void http_stream_end(struct exchange *exchange);
+/* Writes a comment to each stream that has had no event for http/ping_ms. Returns the milliseconds
+ * until the next call; -1 = none. */
+int http_pings_write(struct http *h);
 /* Counts the unread bytes of an exchange again. */
 void http_unread_count(struct exchange *exchange);
 /* Frees what is unread. The exchange's completion is closed. */

@@ -28,7 +28,7 @@ atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6;
-atomic_bool fake_ready = true;
+atomic_bool fake_ready = true, fake_hold_fails;
 atomic_uint fake_http_codes[600];
 
 struct gateway *fake_gateway(void)
@@ -153,7 +153,8 @@ static void step(struct gateway_request *r)
         end(r, GATEWAY_REFUSED, "the queue is full", 7);
     } else if (script == 'R') {
         end(r, GATEWAY_REFUSED, "larger than any machine", 0);
-    } else if (script == 'x' || (script == 'f' && r->sent == 2)) {
+    } else if (script == 'x' || (script == 'h' && fake_hold_fails) ||
+               (script == 'f' && r->sent == 2)) {
         end(r, GATEWAY_FAILED, "machine \"token-0\" is lost", 0);
     } else if (script == 'e') {
         bool last = r->sent + 1 >= r->submit.prompt_count;
@@ -181,7 +182,7 @@ void fake_gateway_turn(void)
 bool fake_gateway_busy(void)
 {
     for (struct gateway_request *r = the_gateway.requests; r != NULL; r = r->next)
-        if (r->prompt[0] != 'h')
+        if (r->prompt[0] != 'h' || fake_hold_fails)
             return true;
     return false;
 }

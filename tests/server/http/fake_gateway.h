@@ -7,7 +7,7 @@
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
  *   's'  answers with one 'a' per turn until it is released
- *   'h'  never answers
+ *   'h'  never answers; fails before the first token while fake_hold_fails is set
  *   'f'  fails after two tokens
  *   'x'  fails before the first token
  *   'r'  is refused: the queue is full
@@ -33,6 +33,7 @@ extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request
 extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
+extern atomic_bool fake_hold_fails;
 extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 

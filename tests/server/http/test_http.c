@@ -293,6 +293,47 @@ static void check_keys(void)
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
 }
 
+/* A stream that waits for its first token gets comments; a failure is then an event. */
+static void check_pings(void)
+{
+    static const char body[] = "{\"prompt\": \"h\", \"stream\": true}";
+    static const char whole[] = "{\"prompt\": \"h\"}";
+    char got[4096];
+    size_t bytes = 0;
+    int fd = dial(), other = dial();
+    unsigned before = fake_submitted;
+    put_request(fd, "POST", "/v1/completions", "", body);
+    put_request(other, "POST", "/v1/completions", "", whole);
+    wait_for(&fake_submitted, before + 2, "both are waiting");
+    for (uint32_t pings = 1; pings <= 3; pings++) {
+        const char *at = got;
+        clock_advance(15000000);
+        for (uint32_t seen = 0; seen < pings;) {
+            ssize_t more = recv(fd, got + bytes, sizeof(got) - 1 - bytes, 0);
+            CHECK(more > 0);
+            bytes += (size_t)more;
+            got[bytes] = 0;
+            for (at = got, seen = 0; (at = strstr(at, ": ping\n\n")) != NULL; at++)
+                seen++;
+            CHECK(seen <= pings);
+        }
+    }
+    CHECK(strncmp(got, "HTTP/1.1 200", 12) == 0 && strstr(got, "data:") == NULL);
+    fake_hold_fails = true;
+    wait_for(&fake_open, 0, "both have failed");
+    while (strstr(got, "[DONE]") == NULL) {
+        ssize_t more = recv(fd, got + bytes, sizeof(got) - 1 - bytes, 0);
+        CHECKF(more > 0, "%s", got);
+        bytes += (size_t)more;
+        got[bytes] = 0;
+    }
+    CHECKF(strstr(got, "data: {\"error\":") != NULL, "%s", got);
+    CHECK(get(other) == 503); /* without a stream there is still a status */
+    fake_hold_fails = false;
+    close(fd);
+    close(other);
+}
+
 static void check_connections(void)
 {
     /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
@@ -366,6 +407,8 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
+    config.http.ping_ms = 15000;
+    check_pings();
     CHECK(fake_http_codes[429] == 1);
     keys_use(key_file);
     check_keys();
