@@ -138,9 +138,10 @@ void log_line(enum log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    int head =
-        snprintf(line, sizeof(line), "%02d:%02d:%02d.%03d %-5s %s: ", utc.tm_hour, utc.tm_min,
-                 utc.tm_sec, (int)(now.tv_nsec / 1000000), names[level], process);
+    int head = snprintf(line, sizeof(line),
+                        "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: ", utc.tm_year + 1900,
+                        utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
+                        (int)(now.tv_nsec / 1000000), names[level], process);
     size_t length = (size_t)head;
     length += text_escape(text, line + length, LINE_BYTES - length);
 

@@ -1,7 +1,7 @@
-/* log: writes one line per event to stderr: time, level, process, then lower-case words, name then
- * value (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call
- * it, on any thread; the folders below return a status instead. It writes no files and rotates
- * nothing.
+/* log: writes one line per event to stderr: UTC date and time, level, process, then lower-case
+ * words, name then value (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/
+ * and server/ call it, on any thread; the folders below return a status instead. It writes no files
+ * and rotates nothing.
  *
  * A line is written as a whole or not at all, and never waits: a line that stderr does not take at
  * once is lost, and the next one that it takes says how many were. One cause (one format string)

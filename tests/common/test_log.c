@@ -58,6 +58,13 @@ static void test_full(int reader, int writer)
     CHECKF(strstr(seen, want) != NULL, "%s: want %s", seen, want);
     log_error("it still reads");
     read_seen(reader);
+    int year = 0, month = 0, day = 0, second = 0;
+    char zone = 0, level[8] = "";
+    CHECKF(sscanf(seen, "%4d-%2d-%2dT%*2d:%*2d:%2d.%*3d%c %7s test: it", &year, &month, &day,
+                  &second, &zone, level) == 6,
+           "%s", seen);
+    CHECK(year >= 1970 && month >= 1 && month <= 12 && day >= 1 && zone == 'Z' &&
+          strcmp(level, "error") == 0);
     CHECK(strstr(seen, "it still reads\n") != NULL);
 }
 
