@@ -21,7 +21,7 @@
 /* How a product of E4M3 matrices is scaled. */
 enum cuda_f8_form {
     CUDA_F8_NONE,  /* Not an E4M3 product. */
-    CUDA_F8_PLAIN, /* Not scaled by cuBLASLt, but by a kernel of ours. */
+    CUDA_F8_PLAIN, /* Scaled by a kernel after cuBLASLt's product. */
     CUDA_F8_ROWS,  /* One scale per row of W and per row of activations. */
     /* One scale per 128 × 128 block of W and per 128 columns of a row of activations. */
     CUDA_F8_BLOCKS,
@@ -111,8 +111,8 @@ struct compute_rope_table {
 
 /* backend.cu */
 
-/* Every function of struct compute_ops calls it first: sets the thread's CUDA device. Returns false
- * if the device has failed. */
+/* Sets the thread's CUDA device; every function of struct compute_ops that uses the device calls it
+ * first. Returns false if the device has failed. */
 bool cuda_enter(struct compute *c);
 /* Returns false, and marks the device as failed for good, if `result` is an error. `what` is for
  * the error's text. */
@@ -213,8 +213,8 @@ uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_ste
                                uint32_t rows_max);
 bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out);
-/* Return the batch, or `count` numbers, in device memory: the step's copy if the step has these
- * very arrays. NULL: the device has failed. */
+/* Return the batch, or `count` numbers, in device memory: the step's copy if the arrays are those
+ * of the step. NULL: the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);
