@@ -1,9 +1,10 @@
-/* serve_internal: private to the files of `cleave serve`. serve.c: start and loop. serve_files.c:
- * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
- * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
- * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
- * orderly end. Everything runs on the main thread, which is the gateway's loop thread. These files
- * route no requests (server/gateway/) and answer no clients (server/http/). */
+/* serve_internal: the structs and functions that the files of `cleave serve` share. serve.c: start
+ * and loop. serve_files.c: files that the config names. serve_model.c: the model file.
+ * serve_reload.c: reads these files again. serve_update.c: replaces one model by another.
+ * serve_machines.c: adds and removes machines. serve_members.c: adds and removes the machines that
+ * etcd reports. serve_admin.c: /admin. serve_stop.c: the orderly end. Everything runs on the main
+ * thread, which is the gateway's loop thread. These files route no requests (server/gateway/) and
+ * answer no clients (server/http/). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -44,10 +45,10 @@ struct serve_version {
 
 /* State of the version `other`. */
 enum serve_update {
-    SERVE_UPDATE_NONE,     /* no other version */
-    SERVE_UPDATE_STARTING, /* its machines start; it will replace the current version */
-    SERVE_UPDATE_DRAINING, /* it was the current version; its requests run to their end */
-    SERVE_UPDATE_ENDING,   /* it has no requests; its machines end */
+    SERVE_UPDATE_NONE,     /* There is no other version. */
+    SERVE_UPDATE_STARTING, /* Its machines start; it will replace the current version. */
+    SERVE_UPDATE_DRAINING, /* It was the current version; its requests run to their end. */
+    SERVE_UPDATE_ENDING,   /* It has no requests; its machines end. */
 };
 
 struct serve {
@@ -92,11 +93,11 @@ struct serve {
     /* etcd's members were reported again for the present update: a machine that did not fit the old
      * model may fit the new one. */
     bool members_checked_again;
-    int64_t servable_us; /* Since when both phases can be served; -1 = not yet. */
-    bool announced;
-    int64_t drain_us; /* Time until which requests may finish; -1 = not draining. */
-    int64_t stop_us;  /* When the machines are killed; -1 = not stopping. */
-    bool failed;      /* The exit status will be 1. */
+    int64_t servable_us; /* When both phases could first be served; -1 = not yet. */
+    bool announced;      /* The line that says that the server is ready was printed. */
+    int64_t drain_us;    /* Time until which requests may finish; -1 = not draining. */
+    int64_t stop_us;     /* When the machines are killed; -1 = not stopping. */
+    bool failed;         /* The exit status will be 1. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
     bool hurry;
 };
@@ -143,9 +144,9 @@ void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine with a new name, and starts it (a local one, with that version's model) or
- * connects to it. Returns NULL with ST_NO_RESOURCE in *error if there are LIMIT_MACHINES, including
- * those that are leaving. */
+/* Adds a machine with a new name. A local machine is started, with that version's model; the
+ * gateway connects to a remote one. Returns NULL with a text in *error if there are LIMIT_MACHINES,
+ * including those that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
 /* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
@@ -173,10 +174,10 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
 
 /* What a reload means for the model. */
 enum serve_update_plan {
-    SERVE_PLAN_NONE,  /* the model stays */
-    SERVE_PLAN_KEEP,  /* an update to the named model is in progress: the machines stay */
-    SERVE_PLAN_BEGIN, /* begin an update to another model, which is in *version_out */
-    SERVE_PLAN_BACK,  /* go back to the model before, which is still open */
+    SERVE_PLAN_NONE,  /* The model stays. */
+    SERVE_PLAN_KEEP,  /* An update to the named model is in progress: the machines stay. */
+    SERVE_PLAN_BEGIN, /* Begin an update to another model, which is in *version_out. */
+    SERVE_PLAN_BACK,  /* Go back to the earlier model, which is still open. */
 };
 
 /* Finds out what a new config means for the model. It gives the local machines in *next the names

@@ -46,7 +46,7 @@ struct compute {
     /* Length without the part that is known only after weights are settled. */
     size_t description_used;
 
-    std::atomic<bool> failed; /* The device has failed for good; nothing is queued any more. */
+    std::atomic<bool> failed; /* The device has failed for good; nothing is queued after that. */
     std::mutex failing;       /* Protects `why`. */
     struct error why;
 

@@ -2,8 +2,8 @@
  * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is
  * compared with all of them in constant time. Without a file there are no limits and every client
  * may do everything (HTTP then listens on loopback). server/http/ checks and charges keys,
- * server/serve*.c replace them, and server/metrics/ reads the counters, all on the gateway's loop
- * thread. It keeps no requests, only counts, and knows nothing of machines. */
+ * server/serve*.c replace them, and serve_admin.c and server/metrics/ read the counters, all on the
+ * gateway's loop thread. It keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 

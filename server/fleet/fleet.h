@@ -100,7 +100,7 @@ struct fleet_machine {
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
     struct gateway_version *version; /* Version of its latest connection, or of the next one. */
-    enum pool home;       /* As the config, the scheduler or another gateway said last. */
+    enum pool home;       /* Home pool; the config, the scheduler or another gateway set it last. */
     uint64_t home_serial; /* Serial of `home`; 0 = from the config. */
     enum pool pool;       /* Current pool. */
     uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */

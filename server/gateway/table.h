@@ -52,7 +52,7 @@ struct gateway_request {
     uint32_t base;        /* `delivered` when this generation began: its index 0. */
     uint32_t scored_next; /* Next prompt position whose score is wanted. */
     uint32_t losses;      /* Consecutive losses since a token was delivered. */
-    uint32_t suspicion;   /* Sum of GATEWAY_SUSPECT_* of these losses. */
+    uint32_t suspicion;   /* Sum over these losses of SUSPICION_* (requests.c). */
     uint32_t preemptions; /* How often a machine preempted it. */
     /* Machine that had its KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
@@ -60,7 +60,7 @@ struct gateway_request {
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
 
-    /* [GATEWAY_EARLY_MAX]: tokens that overtook the first one; allocated at need. */
+    /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
     struct message_token *early;
     uint32_t early_count;
 

@@ -1,6 +1,6 @@
-/* metrics_internal: private to metrics.c (input), render.c (the page), and
- * versions.c, stages.c and others.c (parts of the page). No other file includes it. Everything runs
- * on the gateway's loop thread. */
+/* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
+ * versions.c, stages.c and others.c (parts of the page) share. No other file includes it; callers
+ * use metrics.h. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
