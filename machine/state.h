@@ -19,8 +19,8 @@
 /* Demand that one gateway has sent since it connected, or that all have sent since the machine
  * started. */
 struct machine_demand {
-    uint64_t prompt_tokens;
-    uint64_t answers;
+    uint64_t prompt_tokens; /* Tokens of all PREFILLs. */
+    uint64_t answers;       /* Number of all RESERVEs. */
 };
 
 /* A gateway that is connected to the machine. */
@@ -36,8 +36,8 @@ struct machine_prefixes; /* See prefixes.c. */
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
 struct machine_batch {
-    struct sched_batch items;
-    struct engine_job job;
+    struct sched_batch items;           /* The scheduler's batch: its prompt chunks and decodes. */
+    struct engine_job job;              /* The job for the executor; uses the arrays below. */
     int64_t at_us;                      /* When the batch was started. */
     bool prompts;                       /* The batch contains prompts. */
     uint32_t *token_ids;                /* [rows_max] */

@@ -60,10 +60,10 @@ struct serve {
     /* As read from the file. Values that a reload cannot change stay as at the start. */
     struct config *from_file;
     struct serve_version current; /* Version of new requests. */
-    struct serve_version other;
-    enum serve_update update;
-    int64_t update_us;       /* STARTING, DRAINING: time limit of the state. */
-    int64_t update_ready_us; /* STARTING: since when everything is ready; -1 = it is not. */
+    struct serve_version other;   /* The new version, or the one before; number 0 = none. */
+    enum serve_update update;     /* State of `other`. */
+    int64_t update_us;            /* STARTING, DRAINING: time limit of the state. */
+    int64_t update_ready_us;      /* STARTING: since when everything is ready; -1 = it is not. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[384]; /* How the latest update ended, or why the present one fails. */
@@ -71,16 +71,16 @@ struct serve {
     uint32_t version_last; /* The highest version number so far. */
     bool is_loopback;      /* config_is_loopback of the config at the start. */
     int64_t started_us;
-    char bound[LIMIT_ADDRESS_BYTES];
-    bool tls;
-    int64_t certificate_expires; /* Seconds since 1970; when the certificate expires. */
+    char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
+    bool tls;                        /* HTTP is served over TLS. */
+    int64_t certificate_expires;     /* Seconds since 1970; when the certificate expires. */
     bool has_cluster_key;
     uint8_t cluster_key[TRANSPORT_KEY_BYTES];
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
-    int signals;
-    int epoll;
+    int signals;             /* signalfd for the signals of serve_signals_turn. */
+    int epoll;               /* Holds the descriptors that the loop waits for. */
     struct model_file *file; /* Open during the start only. */
     struct api_keys *keys;
     struct metrics *metrics;

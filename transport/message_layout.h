@@ -34,22 +34,23 @@ enum message_rule_kind {
     RULE_STRUCT,  /* A nested struct, described by `inner`. */
 };
 
+/* The rule for one field of a struct; `kind` says which members are used. */
 struct message_rule {
-    const char *field;
+    const char *field; /* Its name, for error texts. */
     enum message_rule_kind kind;
-    uint16_t offset; /* In the struct. */
-    uint16_t bytes;
-    uint16_t other;
-    int64_t low;
+    uint16_t offset; /* Offset of the field in the struct. */
+    uint16_t bytes;  /* Size of the field. */
+    uint16_t other;  /* Offset of another field, which limits this one. */
+    int64_t low;     /* Lowest and highest value. */
     int64_t high;
     const struct message_layout *inner;
 };
 
 struct message_array {
-    const char *field;
-    uint16_t pointer; /* Offset of the pointer to the elements. */
-    uint16_t count;   /* Offset of the number of elements, a uint32_t. */
-    uint16_t element_bytes;
+    const char *field;                    /* Name of the pointer, for error texts. */
+    uint16_t pointer;                     /* Offset of the pointer to the elements. */
+    uint16_t count;                       /* Offset of the number of elements, a uint32_t. */
+    uint16_t element_bytes;               /* Size of an element. */
     const struct message_layout *element; /* Rules of each element; NULL = none. */
 };
 

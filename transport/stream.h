@@ -26,9 +26,12 @@ struct stream_frame {
 struct stream {
     int fd; /* -1 = none. */
     bool failed;
+    /* Buffer of received bytes; those from in_head to in_tail are not taken yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    uint8_t *out; /* With TLS, these bytes are encrypted. */
+    /* Buffer of bytes to send; those from out_head to out_tail wait. With TLS they are encrypted.
+     */
+    uint8_t *out;
     size_t out_head, out_tail, out_capacity;
     struct tls *tls; /* NULL = not encrypted. */
     bool tls_seen;   /* The first bytes of the other side were TLS. */

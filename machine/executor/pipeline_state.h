@@ -29,38 +29,38 @@ enum stage_process_state {
 struct stage_process {     /* A stage process, as the head sees it. */
     struct peer_user user; /* The `user` of its connection. */
     enum stage_process_state state;
-    uint32_t index;
-    char name[LIMIT_NAME_BYTES];
-    char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* Set from PROCESS_CONNECTING on. */
-    struct child_process child;  /* pid 0 = not started by this process. */
-    struct child_line line;
-    int64_t retry_at_us;
-    int64_t retry_us;
-    char retry_reason[256]; /* Latest logged reason why it cannot be reached. */
-    struct message_process load;
-    bool group_made; /* Rank 0: it has made its group. */
-    bool group_sent; /* Rank 0: the group was sent to all ranks. */
-    struct stage_group group;
+    uint32_t index;                    /* Index in the plan. */
+    char name[LIMIT_NAME_BYTES];       /* stage_name. */
+    char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_APART on. */
+    struct transport_peer *peer;       /* Set from PROCESS_CONNECTING on. */
+    struct child_process child;        /* pid 0 = not started by this process. */
+    struct child_line line;            /* The ready line of the child, as far as it was read. */
+    int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
+    int64_t retry_us;                  /* Pause after the next failed attempt. */
+    char retry_reason[256];            /* Latest logged reason why it cannot be reached. */
+    struct message_process load;       /* Its latest LOAD. */
+    bool group_made;                   /* Rank 0: it has made its group. */
+    bool group_sent;                   /* Rank 0: the group was sent to all ranks. */
+    struct stage_group group;          /* Rank 0: the group. */
 };
 
 /* A batch on its way through the stages. */
 struct batch {
-    uint64_t serial;     /* 0 = the batch slot is free. */
-    uint64_t unfinished; /* Bit i: stage process i must still report DONE. */
-    uint32_t result_count;
+    uint64_t serial;              /* Serial of its JOB; 0 = the batch slot is free. */
+    uint64_t unfinished;          /* Bit i: stage process i must still report DONE. */
+    uint32_t result_count;        /* Results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
 /* The part of a request slot's block table that the stages know. */
 struct table {
-    kv_owner_id owner;
-    uint32_t known_blocks;
+    kv_owner_id owner;     /* The request that has the slot. */
+    uint32_t known_blocks; /* Number of first blocks whose ids were sent. */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct flight {
-    uint64_t cookie;
+    uint64_t cookie;  /* Number of the request (prompt_push.cookie). */
     uint32_t flushed; /* Number of stage processes that have reported FLUSHED. */
     /* Number of stage processes that will report; 0 = pipeline_target_flush was not called yet. */
     uint32_t reports_wanted;

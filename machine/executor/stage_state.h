@@ -21,13 +21,13 @@ struct stage_slot {
     uint64_t order;   /* Order of arrival of its job. */
     uint64_t arrived; /* Serial of the job whose activations have arrived. */
     uint8_t *data;    /* Bytes of the JOB message, which `job` points into. */
-    size_t capacity;
+    size_t capacity;  /* Size of `data`. */
     struct stage_job job;
-    struct engine_job engine_job;
-    struct compute_sequence *sequences;
-    struct engine_sample *samples;
-    struct engine_score *scores;
-    struct sampled *score_results;
+    struct engine_job engine_job;       /* The job for the engine; uses the arrays below. */
+    struct compute_sequence *sequences; /* [sequences_max] */
+    struct engine_sample *samples;      /* [sequences_max] */
+    struct engine_score *scores;        /* [sequences_max] */
+    struct sampled *score_results;      /* [rows_max] */
 };
 
 /* State of the group in which a rank computes. */
@@ -68,13 +68,13 @@ struct stage {
     int fd;
 
     struct transport_peer *head; /* NULL = none. */
-    bool opened; /* The head has sent OPEN, which agrees with this process's config. */
-    bool ready_sent;
+    bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
+    bool ready_sent; /* The head knows that this process is ready. */
     enum stage_group_state group;
-    uint32_t next_count;
+    uint32_t next_count; /* Entries of `next` in use. */
     struct stage_next next[LIMIT_STAGES];
-    uint32_t target_serials[LIMIT_MACHINES];
-    struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
+    struct doomed doomed;                    /* Peers to disconnect at the end of the iteration. */
 
     uint64_t jobs;            /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */
@@ -86,8 +86,8 @@ struct stage {
     /* The running job's layers before this one are pushed (layer-wise pushes). */
     uint32_t pushed_layers;
     struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
-    struct sampled *results;        /* [sequences_max + rows_max] */
-    struct message_buffer out;
+    struct sampled *results;        /* [sequences_max + rows_max]: results of a DONE. */
+    struct message_buffer out;      /* Encoding buffer for the message being sent. */
 
     int64_t now_us;     /* Current time, read at the start of each round of an iteration. */
     uint32_t events;    /* Events in this round. */

@@ -32,6 +32,7 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
+/* Most fields have the value of the body's field of that name, or its default (docs/api.md). */
 struct api_request {
     enum api_kind kind;
     const char *model; /* NULL = not given. */
@@ -49,8 +50,8 @@ struct api_request {
     uint32_t n;
     bool echo;
     bool stream;
-    bool include_usage;
-    bool continuous_usage;
+    bool include_usage;    /* stream_options: the stream ends with the usage. */
+    bool continuous_usage; /* stream_options: each event has the usage so far. */
     bool add_special_tokens;
     bool skip_special_tokens;
     bool return_token_ids;
