@@ -36,8 +36,8 @@ struct compute_ops {
      * NULL = host memory. The returned functions are called on the event loop's thread and stay
      * valid until c is closed. */
     const struct device_memory *(*device_memory)(struct compute *c);
-    /* Allocates fp32 device memory, 64-byte aligned and zeroed. Of a large allocation, only touched
-     * pages take memory. */
+    /* Allocates fp32 device memory, 64-byte aligned and zeroed. On the host, pages take no memory
+     * until they are written. */
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
     /* Copy between memory of memory_take and host memory, in the order of what is queued. They
@@ -58,8 +58,7 @@ struct compute_ops {
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
-     * Requires cols to be a multiple of the type's block. Several threads of the backend take part.
-     */
+     * Requires cols to be a multiple of the type's block. Threads of the backend may take part. */
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);

@@ -33,7 +33,7 @@ struct device_options {
     const struct model_file *file; /* Read during the call. */
     /* Creates the KV region of these layers and returns it in *kv_out: device memory from `memory`,
      * or host memory if `memory` is NULL. For a CPU it is called before the backend starts threads;
-     * for other devices after the backend is open. */
+     * for a GPU after the backend is open. */
     enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
                           struct error *error);
     void *self;
