@@ -8,8 +8,8 @@
  * It knows token ids only, no text and no HTTP. It does not choose machines: the gateway does.
  *
  * One event loop thread makes every call: that of process.c, or of a test. One iteration of the
- * loop (machine_turn) never waits. Transport, compute and clock can be replaced, so a test can run
- * several machines in one thread. */
+ * loop (machine_turn) does what can be done without waiting. Transport, compute and clock can be
+ * replaced, so a test can run several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 

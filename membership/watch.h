@@ -15,12 +15,13 @@ struct watch;
 
 /* Functions of the caller. Only watch_turn calls them. */
 struct watch_events {
-    /* A machine has registered, or its entry has changed. Also called for each entry after
+    /* A machine has registered, or its entry has changed. Also called for each usable entry after
      * watch_again. */
     void (*joined)(void *self, const struct member *member);
     /* The machine's entry is gone or can no longer be used. */
     void (*left)(void *self, const char *name);
-    /* A new or changed entry cannot be used. The text contains key and value. */
+    /* An entry cannot be used. Called when the entry is new or has changed, and after watch_again.
+     * The text contains key and value. */
     void (*bad)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` says where; false: `text` says why it does not.
      * Called when `connected` has changed, or the reason has. */

@@ -41,7 +41,7 @@ void prompt_links_close(struct prompt_links *links);
  * gateway's index, below 32. A new address replaces the old one, unless the link is up and another
  * gateway wants it. An empty address means that the gateway no longer has the machine; the
  * connection ends if no other gateway wants it. A link that is up is reported. A link that is down
- * is tried again at once, and the result is reported. Returns ST_NO_RESOURCE if there are already
+ * is tried again soon, and the result is reported. Returns ST_NO_RESOURCE if there are already
  * LIMIT_MACHINES links, ST_INVALID if the machine has no name. */
 enum status prompt_links_want(struct prompt_links *links, uint32_t gateway,
                               const struct message_peer *peer, int64_t now_us);

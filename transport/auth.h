@@ -12,8 +12,8 @@
  * everything that follows is encrypted and comes from the process that gave the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
- * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder include
- * it. The transport's one thread calls it. */
+ * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
+ * include it. The transport's one thread calls it. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 

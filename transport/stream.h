@@ -1,8 +1,8 @@
 /* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
  * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know
  * what frames mean, and never waits: the caller watches the socket (for EPOLLOUT while
- * stream_wants_write). Only files of this folder include it. The transport's one thread calls it.
- */
+ * stream_wants_write). Only files of this folder and tests include it. The transport's one thread
+ * calls it. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
