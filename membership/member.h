@@ -30,8 +30,8 @@ void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]
 
 /* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_write(const struct member *member);
-/* Reads the value of the machine `name`. Returns ST_INVALID if it cannot be used; the error says
- * what is wrong with the value, and does not name the key. */
+/* Reads the value of the machine `name`. Returns ST_INVALID if name or value cannot be used; the
+ * error names the member and what was wanted, but not the key. */
 enum status member_read(const char *name, const char *value, struct member *out,
                         struct error *error);
 

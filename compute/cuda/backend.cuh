@@ -123,16 +123,17 @@ void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format
 /* Allocates device memory, zeroed on request. NULL = no memory is left (which is not a failure of
  * the device). */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
-void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued. */
+void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for queued operations. */
 /* Makes *memory at least `bytes` large. If the memory has to move, the new memory is zeroed,
- * recordings are forgotten, and the function waits for what is queued. */
+ * recordings are forgotten, and the function waits for all queued operations. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
-/* Copies from host memory, in the order of what is queued; returns when the copy is done. */
+/* Copies from host memory, after all operations that were queued before; returns when the copy is
+ * done. */
 void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 
-uint64_t cuda_now_ns(void);
+uint64_t cuda_now_ns(void); /* Monotonic time of the host. */
 
 /* operations.cu: the functions that are not in backend.cu, and sampling. */
 void cuda_operations_set(struct compute_ops *ops);
@@ -192,7 +193,7 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
-/* Decides which of the unsettled matrices keep a bf16 copy. Waits for what is queued. */
+/* Decides which of the unsettled matrices keep a bf16 copy. Waits for queued operations. */
 void cuda_matrices_settle(struct compute *c);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,

@@ -48,7 +48,7 @@ struct executor_ops {
     enum status (*failure)(const struct executor *e, struct error *error);
     const char *(*describe)(const struct executor *e); /* For the log: "cpu, 4 threads". */
 
-    /* False while the executor cannot start a batch, whatever the scheduler has. */
+    /* False while the executor can start no batch. */
     bool (*can_start)(const struct executor *e);
     void (*start)(struct executor *e, const struct executor_batch *batch);
 

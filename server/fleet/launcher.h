@@ -40,7 +40,8 @@ struct launcher_options {
     /* [TRANSPORT_KEY_BYTES], not owned; given to each machine; NULL = none. */
     const uint8_t *cluster_key;
     struct launcher_events events;
-    /* Changes a copy of our config into the machine's; NULL = the machine gets our config. */
+    /* Changes a copy of `config` into the config that the machine gets; NULL = it gets the copy as
+     * it is. */
     void (*prepare)(void *self, const struct fleet_machine *machine, struct config *config);
     void *self;
 };
