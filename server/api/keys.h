@@ -85,7 +85,7 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
 void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
 void api_keys_end(struct api_keys *keys, uint32_t key);
-/* Gives back the tokens that the key was charged for a prompt that the cluster refused. */
+/* Gives back the tokens that the key was charged for a prompt that is not computed. */
 void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif
