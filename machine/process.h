@@ -1,8 +1,9 @@
 /* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
- * stage process of one. main.c calls it on the main thread, which becomes the event loop thread. It
- * opens the machine or the stage, listens, registers in etcd (member.h), reports the address to the
- * parent process (the ready line), and runs the event loop until a signal or an error ends it. It
- * parses no options, and starts no stage processes (the head's executor does). */
+ * stage process of one. machine/main.c calls it on the main thread, which becomes the event loop
+ * thread. It opens the machine or the stage, listens, registers a machine in etcd (member.h), and
+ * reports the address to the parent process (the ready line). Then it runs the event loop until a
+ * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. It parses no options,
+ * and starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -25,10 +26,10 @@ struct machine_process {
     const char *log_level;
 };
 
-/* Opens process->turns if this process takes turns on the cores. */
+/* Opens process->turns if this process takes turns on the cores. The caller closes them. */
 enum status machine_process_turns(struct machine_process *process, struct error *error);
-/* Run the machine or the stage process. They return when the process is to end; an error is the
- * process's last line. */
+/* Run the machine or the stage process, and return when the process is to end; main.c prints the
+ * error. A rank that has a group (stage_in_group) does not return: the process exits. */
 enum status machine_process_run_machine(const struct machine_process *process, struct error *error);
 enum status machine_process_run_stage(const struct machine_process *process, struct error *error);
 

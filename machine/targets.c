@@ -73,7 +73,6 @@ void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32
     m->executor->ops->target_flush(m->executor, own_path, target, path, cookie, requested);
 }
 
-/* Sends a writer the addresses of this machine's layers. */
 void machine_layout_send(struct machine *m, struct transport_peer *writer)
 {
     struct message message = {.kind = MESSAGE_STAGES};

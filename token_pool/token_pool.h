@@ -76,7 +76,7 @@ void token_pool_cancel(struct token_pool *pool, const struct message_request *re
 bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
                        uint64_t first, uint64_t count);
 /* False if the request awaits, or has in quarantine, KV of another machine than that of `process`
- * (see token_pool_writer_up). A request that the pool does not know is nobody's: true. */
+ * (see token_pool_writer_up). True if the pool does not know the request. */
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *request,
                            const char *process);
 /* Handle messages of a prompt machine, or calls of this machine's own prompt pool. */
@@ -108,7 +108,7 @@ void token_pool_grant(struct token_pool *pool, int64_t now_us);
  * (sched_memory_deadlock_victim). prompt_holders = number of prompts that hold blocks of this
  * machine. Call it after all batches that can begin have begun. */
 void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders, int64_t now_us);
-/* Handles leases that have ended. Returns when to call next; INT64_MAX = never. */
+/* Handles leases that have ended. Returns the time of the next call; INT64_MAX = none. */
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 struct token_blocks {
@@ -142,8 +142,8 @@ void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_
  * and log-probabilities; the pool sets the other fields. */
 void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
                          int64_t now_us);
-/* Sends the tokens of the decode step, one message to each gateway. Separate from
- * token_pool_row_done, so that the next batch can start before. */
+/* Sends the tokens of the decode step, one message to each gateway. It is not part of
+ * token_pool_row_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the requests of all gateways except `gateway`. */

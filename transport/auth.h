@@ -5,16 +5,15 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities. It
- * is valid for one connection and one side only, so it can be neither replayed nor reflected. It
- * proves which process is there, name and role. The frames travel inside TLS (tls.h), and a proof also
- * covers a value that only the two ends of this TLS session know. So a proof cannot be passed on to
- * another connection, and everything that follows is encrypted and comes from the process that gave
- * the proof.
+ * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities
+ * (name and role). It is valid for one connection and one side only, so it can be neither replayed
+ * nor reflected. The frames travel inside TLS (tls.h), and a proof also covers a value that only
+ * the two ends of this TLS session know. So a proof cannot be passed on to another connection, and
+ * everything that follows is encrypted and comes from the process that gave the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
- * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder include
- * it. The transport's one thread calls it. */
+ * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
+ * include it. The transport's one thread calls it. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 

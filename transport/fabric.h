@@ -57,9 +57,10 @@ struct fabric_address {
     size_t handle_bytes; /* Up to DEVICE_HANDLE_BYTES_MAX; 0 = no handle. */
 };
 
+/* What a writer reports about a flushed epoch. */
 struct fabric_mark {
     uint32_t epoch;
-    uint32_t count;
+    uint32_t count; /* Number of messages of the epoch. */
 };
 
 struct fabric_options {

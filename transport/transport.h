@@ -1,17 +1,17 @@
 /* transport: connections between the processes of a cluster, and one-sided writes of KV into a
  * peer's memory.
  *
- * Each pair of processes has one connection. Control messages travel in order on a TCP socket. The
- * socket also carries the hand-shake, and shows at once when a process has died. KV travels over
- * UCX (shared memory, InfiniBand), whose endpoint is made from the worker address in the hand-shake,
- * from device to device if both are in one host, or else over further TCP sockets. With a key, TCP
- * sockets carry TLS. docs/transport.md explains why there are two channels. A transport without a region (the gateway's) opens no UCX at all.
+ * Each connection has a TCP socket, on which control messages travel in order. The socket also
+ * carries the hand-shake, and shows at once when a process has died. KV travels over UCX (shared
+ * memory, InfiniBand), from device to device if both devices are in one host, or else over further
+ * TCP sockets. With a key, TCP sockets carry TLS. docs/transport.md explains why there are two
+ * channels. A transport without a region (the gateway's) does not open UCX.
  *
- * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines, and
- * server/gateway/connections.c for the gateway. One event loop thread owns a transport and makes
- * every call. Callbacks run only inside
- * transport_progress. The transport does not know requests: messages are bytes (message.h gives
- * them meaning), and KV is an offset and a size in a region. */
+ * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
+ * server/gateway/connections.c for the gateway; `cleave profile` and `cleave doctor` measure with
+ * it. One event loop thread owns a transport and makes every call. Callbacks run only inside
+ * transport_progress. The transport does not interpret messages (message.h does), and decides about
+ * no request: a write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 

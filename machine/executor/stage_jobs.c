@@ -399,7 +399,7 @@ static void activations_write(struct stage *s, const struct stage_slot *slot,
                               const struct stage_next *next)
 {
     if (!next->up)
-        return; /* the head has been told */
+        return; /* next_down has reported it to the head */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
     uint64_t offset = end - (s->slot_count - index) * s->slot_bytes;

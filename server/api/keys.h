@@ -2,8 +2,8 @@
  * come from a file that an operator writes. Only their SHA-256 is kept, and a client's key is
  * compared with all of them in constant time. Without a file there are no limits and every client
  * may do everything (HTTP then listens on loopback). server/http/ checks and charges keys,
- * server/serve*.c replace them, and server/metrics/ reads the counters, all on the gateway's loop
- * thread. It keeps no requests, only counts, and knows nothing of machines. */
+ * server/serve*.c replace them, and serve_admin.c and server/metrics/ read the counters, all on the
+ * gateway's loop thread. It keeps counts, but no requests, and knows no machines. */
 #ifndef SERVER_API_KEYS_H
 #define SERVER_API_KEYS_H
 
@@ -85,7 +85,7 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
 void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
 void api_keys_end(struct api_keys *keys, uint32_t key);
-/* Gives the key back what it was charged for a prompt that the cluster refused. */
+/* Gives back the tokens that the key was charged for a prompt that is not computed. */
 void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif

@@ -1,10 +1,10 @@
 /* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
  * struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
  * server/http/exchange.c calls api_request_parse; server/http/completion.c owns the result. No
- * state: any thread. A fuzz test covers it. Null and unknown fields are accepted, and fields that cleave
- * knows but does not implement are refused (server/api/known_fields.h). The struct has
- * copies of what is needed: the JSON tree, which can take 70 times the memory of the body, is freed
- * at the end of the call. */
+ * state: any thread. A fuzz test covers it. Null and unknown fields are accepted; fields that
+ * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
+ * copies of all that is needed: the JSON tree, which can take 70 times the memory of the body, is
+ * freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -32,6 +32,7 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
+/* Most fields have the value of the body's field of that name, or its default (docs/api.md). */
 struct api_request {
     enum api_kind kind;
     const char *model; /* NULL = not given. */
@@ -49,8 +50,8 @@ struct api_request {
     uint32_t n;
     bool echo;
     bool stream;
-    bool include_usage;
-    bool continuous_usage;
+    bool include_usage;    /* stream_options: the stream ends with the usage. */
+    bool continuous_usage; /* stream_options: each event has the usage so far. */
     bool add_special_tokens;
     bool skip_special_tokens;
     bool return_token_ids;

@@ -5,9 +5,8 @@
  *
  * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
  * port in use). It is not started again, so that its own message stays the last one on the screen.
- * A machine that served is started again with back-off, for ever: the cause (lack of memory, an
- * operator's kill) may pass, and a cluster that gave up its last machine would need its operator.
- */
+ * A machine that served is started again with back-off, without limit: the cause (lack of memory, a
+ * kill by an operator) may end, and a cluster without machines would need an operator. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -41,7 +40,8 @@ struct launcher_options {
     /* [TRANSPORT_KEY_BYTES], not owned; given to each machine; NULL = none. */
     const uint8_t *cluster_key;
     struct launcher_events events;
-    /* Changes a copy of our config into the machine's; NULL = the machine gets our config. */
+    /* Changes a copy of `config` into the config that the machine gets; NULL = it gets the copy as
+     * it is. */
     void (*prepare)(void *self, const struct fleet_machine *machine, struct config *config);
     void *self;
 };
@@ -63,9 +63,9 @@ void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
  * called when it has ended. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
-/* Asks all machines to end (SIGTERM); none is started after that. */
+/* Asks all machines to end (SIGTERM); no machine is started after that. */
 void launcher_stop(struct launcher *l);
-/* Kills all machines that still run (SIGKILL); none is started after that. */
+/* Kills all machines that still run (SIGKILL); no machine is started after that. */
 void launcher_kill(struct launcher *l);
 uint32_t launcher_running(const struct launcher *l); /* Running processes. */
 

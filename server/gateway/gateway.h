@@ -42,13 +42,13 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
-/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which
- * gets its model from us; 0 = the model that the machine reports decides. */
+/* Takes over a machine that was added to the fleet. `version` is the model version of a local
+ * machine; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
-/* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
- * connects, and connects again with back-off whenever the connection is lost. "" = no address for
- * now (the machine's process died): the connection is dropped, and nothing is tried until the next
+/* Sets a machine's address, when a local machine is ready or a remote one was named. The gateway
+ * connects, and connects again with back-off whenever the connection is lost. "" = no address (the
+ * machine's process died): the connection is dropped, and no further attempt is made until the next
  * call. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
@@ -59,8 +59,8 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
 
-/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain.
- */
+/* Changes the machine's phase, and reports to the scheduler when the machine begins or stops to
+ * drain. */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
 /* True when no request has work on the machine. */
@@ -88,7 +88,7 @@ struct gateway_model {
  * GATEWAY_VERSIONS are open already. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* True if a pair of the version's machines could serve, each in its own phase. */
+/* True if the version has machines for both phases that could serve a request together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Gives this version to new requests. */
 void gateway_version_use(struct gateway *g, uint32_t version);
@@ -101,7 +101,7 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
  * machines that are still connected are dropped; they are accepted again when they have another
  * model. */
 void gateway_version_close(struct gateway *g, uint32_t version);
-/* As gateway_health_text, for one version and without the notes. */
+/* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
 
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has

@@ -1,7 +1,7 @@
 /* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
  * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the JSON body. It does not know HTTP, and chooses no machines: exchange.c and
- * http.c ask what is ready and send it. They make every call, on the gateway's loop thread. */
+ * SSE events or the JSON body. It does not know HTTP, and chooses no machines. answer.c, exchange.c
+ * and http.c take the output and send it; they make every call, on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
