@@ -9,13 +9,12 @@
 #include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
+#include "transport/names.h"
 #include "transport/stream.h"
 #include "transport/transport_internal.h"
 
-#include <netdb.h>
-
 enum peer_state {
-    PEER_CONNECTING, /* The socket is not connected yet, or not yet opened. */
+    PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
     PEER_UP,
     PEER_DEAD, /* In the graveyard until no caller can hold the pointer. */
@@ -55,8 +54,11 @@ struct peer {
     struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
     bool accepted;
     struct stream stream;
-    uint32_t watched;                     /* The epoll events that the socket is watched for. */
-    struct addrinfo *addresses, *address; /* The addresses to try; the one being tried. */
+    uint32_t watched;               /* The epoll events that the socket is watched for. */
+    bool resolving;                 /* `host` is being looked up. */
+    struct address host;            /* Where to connect to. */
+    struct address_found addresses; /* The addresses to try … */
+    uint32_t address;               /* … and the index of the one being tried. */
     int64_t begun_us, heard_us, sent_us;
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
@@ -86,6 +88,7 @@ struct ucx {
     uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
     int64_t turn_end_us;       /* When progress returns. */
     struct fabric *fabric;     /* NULL = no region. */
+    struct names *names;
     struct peer *peers, *graveyard;
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
@@ -101,6 +104,8 @@ void ucx_more(struct ucx *ucx);
 /* Begins to connect. Returns NULL for an unusable address or without memory; later failures are
  * reported as peer_down. */
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
+/* Connects if the addresses of the peer's host are known now. */
+void peer_resolve(struct peer *peer);
 /* Takes over an accepted socket and begins its greeting. */
 void peer_accept(struct ucx *ucx, int fd);
 /* Ends the connection without a callback. The peer's memory stays valid until the next progress. */

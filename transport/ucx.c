@@ -52,7 +52,8 @@ static enum status descriptors_open(struct ucx *ucx)
     ucx->more_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (ucx->epoll_fd < 0 || ucx->timer_fd < 0 || ucx->more_fd < 0 ||
         watch(ucx, ucx->timer_fd, &ucx->timer_fd) != ST_OK ||
-        watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK)
+        watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK ||
+        watch(ucx, names_fd(ucx->names), &ucx->names) != ST_OK)
         return ST_IO;
     if (ucx->fabric == NULL)
         return ST_OK;
@@ -114,6 +115,9 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         status = fabric_open(&fabric, &ucx->fabric, error);
     if (status != ST_OK)
         goto undo_alloc;
+    status = names_open(address_resolve, &ucx->names, error);
+    if (status != ST_OK)
+        goto undo_fabric;
     status = descriptors_open(ucx);
     if (status != ST_OK) {
         error_set(error, status, "transport: descriptors: %s", strerror(errno));
@@ -125,6 +129,8 @@ static enum status ucx_open(const struct transport_options *options, void **impl
 
 undo_descriptors:
     descriptors_close(ucx);
+    names_close(ucx->names);
+undo_fabric:
     fabric_close(ucx->fabric);
 undo_alloc:
     tls_keys_close(ucx->tls_keys);
@@ -150,6 +156,7 @@ static void ucx_close(void *impl)
         peer_end(ucx->peers);
     graveyard_clear(ucx);
     descriptors_close(ucx);
+    names_close(ucx->names);
     fabric_close(ucx->fabric);
     tls_keys_close(ucx->tls_keys);
     secret_wipe(ucx->key, sizeof(ucx->key));
@@ -319,6 +326,15 @@ static void accept_some(struct ucx *ucx)
     timer_set(ucx, true);
 }
 
+/* A look-up has ended. */
+static void names_turn(struct ucx *ucx)
+{
+    eventfd_t ignored;
+    (void)eventfd_read(names_fd(ucx->names), &ignored);
+    for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
+        peer_resolve(peer);
+}
+
 static bool sockets_turn(struct ucx *ucx)
 {
     struct epoll_event events[EVENTS];
@@ -338,6 +354,8 @@ static bool sockets_turn(struct ucx *ucx)
             ucx->tick = read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->tick;
         else if (what == &ucx->more_fd)
             ucx->more = read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->more;
+        else if (what == &ucx->names)
+            names_turn(ucx);
         else if (what == &ucx->device_fd)
             did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else

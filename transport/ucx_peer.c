@@ -58,8 +58,6 @@ void peer_end(struct peer *peer)
     fabric_link_close(peer->link);
     fabric_inbox_close(peer->inbox);
     free(peer->hello);
-    if (peer->addresses != NULL)
-        freeaddrinfo(peer->addresses);
     struct peer **at = &ucx->peers;
     while (*at != peer)
         at = &(*at)->next;
@@ -108,15 +106,17 @@ static enum status socket_watch(struct peer *peer, int fd)
 /* Tries the peer's next address. error_number says why the previous one failed. */
 static void connect_next(struct peer *peer, int error_number)
 {
-    for (; peer->address != NULL; peer->address = peer->address->ai_next) {
+    for (; peer->address < peer->addresses.count; peer->address++) {
+        const struct sockaddr *to =
+            (const struct sockaddr *)&peer->addresses.list[peer->address].address;
         stream_done(&peer->stream);
-        int fd = socket(peer->address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) {
             error_number = errno;
             continue;
         }
         if (socket_watch(peer, fd) != ST_OK ||
-            (connect(fd, peer->address->ai_addr, peer->address->ai_addrlen) != 0 &&
+            (connect(fd, to, peer->addresses.list[peer->address].bytes) != 0 &&
              errno != EINPROGRESS)) {
             error_number = errno;
             continue;
@@ -126,6 +126,24 @@ static void connect_next(struct peer *peer, int error_number)
     struct error error;
     error_set(&error, ST_UNREACHABLE, "cannot connect: %s", strerror(error_number));
     peer_fail(peer, ST_UNREACHABLE, &error);
+}
+
+/* After a quarter of the time to connect, the last good answer has to do. */
+void peer_resolve(struct peer *peer)
+{
+    const struct ucx *ucx = peer->ucx;
+    struct error error = {{0}};
+    if (!peer->resolving || peer->failing != ST_OK)
+        return;
+    bool late = ucx->now_us - peer->begun_us > (int64_t)ucx->options.connect_ms * 250;
+    enum status status = names_find(ucx->names, &peer->host, late, &peer->addresses, &error);
+    if (status == ST_IN_PROGRESS)
+        return;
+    peer->resolving = false;
+    if (status == ST_OK)
+        connect_next(peer, EADDRNOTAVAIL);
+    else
+        peer_fail(peer, ST_UNREACHABLE, &error);
 }
 
 struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct error *error)
@@ -139,13 +157,9 @@ struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct 
         return NULL;
     }
     memcpy(peer->base.address, text, strnlen(text, LIMIT_ADDRESS_BYTES - 1));
-    struct error why;
-    if (address_resolve(&address, false, &peer->addresses, &why) != ST_OK) {
-        peer_fail(peer, ST_UNREACHABLE, &why);
-        return peer;
-    }
-    peer->address = peer->addresses;
-    connect_next(peer, EADDRNOTAVAIL);
+    peer->host = address;
+    peer->resolving = true;
+    peer_resolve(peer);
     return peer;
 }
 
@@ -156,7 +170,7 @@ static void connected(struct peer *peer)
     if (getsockopt(peer->stream.fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0)
         error_number = errno;
     if (error_number != 0) {
-        peer->address = peer->address->ai_next;
+        peer->address++;
         connect_next(peer, error_number);
         return;
     }
@@ -418,9 +432,12 @@ void peer_tick(struct peer *peer)
     struct error error;
     if (peer->failing != ST_OK)
         return;
+    peer_resolve(peer);
     if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
         error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
-                  peer->state == PEER_CONNECTING ? "connection" : "hand-shake",
+                  peer->resolving                  ? "address of the host"
+                  : peer->state == PEER_CONNECTING ? "connection"
+                                                   : "hand-shake",
                   options->connect_ms);
         peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);

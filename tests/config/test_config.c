@@ -307,11 +307,12 @@ static const struct {
      "cleave.json:2: /machines/token-0/address = \"h:1\": other computers reach it: want "
      "cluster/key_file, or cluster/allow_insecure: true"},
     {"{\"cluster\": {\"membership\": \"etcd\"}}", "cleave.json:1: /cluster/etcd_endpoints = \"\": "
-                                                  "want up to 8 addresses, http://HOST:PORT, with "
-                                                  "commas between"},
+                                                  "want up to 8 addresses, http://HOST:PORT or "
+                                                  "https://HOST:PORT, separated by commas"},
     {"{\"cluster\": {\"membership\": \"etcd\",\n\"etcd_endpoints\": \"http://a:1, b:2\"}}",
      "cleave.json:2: /cluster/etcd_endpoints = \"http://a:1, b:2\": want up to 8 addresses, "
-     "http://HOST:PORT, with commas between"},
+     "http://HOST:PORT or "
+     "https://HOST:PORT, separated by commas"},
 };
 
 static void test_openness(void)

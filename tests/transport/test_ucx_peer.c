@@ -277,7 +277,7 @@ static void test_device_ends(bool stuck)
 {
     struct rig rig;
     if (stuck)
-        silence_ms = 400;
+        silence_ms = 3000; /* also of the connection, which must not be over first */
     rig_open(&rig, stuck ? 0 : 30000);
     silence_ms = 20000;
     net_pair_connect(rig.sides, rig.address);
@@ -293,7 +293,7 @@ static void test_device_ends(bool stuck)
     printf("%s device: down after %d ms: %s\n", stuck ? "stuck" : "failed",
            (int)(net_now_ms() - begin_ms), rig.sides[0].text);
     CHECK(rig.sides[0].why == ST_IO && rig.sides[0].failed_flushes == 1);
-    CHECKF(strstr(rig.sides[0].text, stuck ? "fake: a copy of KV is not done after 400 ms"
+    CHECKF(strstr(rig.sides[0].text, stuck ? "fake: a copy of KV is not done after 3000 ms"
                                            : "fake: an illegal memory access") != NULL,
            "%s", rig.sides[0].text);
     if (stuck) {
