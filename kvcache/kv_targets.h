@@ -53,7 +53,7 @@ bool kv_targets_up(const struct kv_targets *t, uint32_t target, uint32_t path);
 
 /* KV of one request that goes to a target. */
 struct kv_push {
-    struct transport_request request; /* For the target's check of each write; id 0 = not named. */
+    struct transport_request request; /* For the target's check of each write. */
     uint32_t target;
     uint32_t path; /* The request's path through the target's stages. */
     /* Our block source[i] is written to the target's block blocks[i], for every i in [first, first

@@ -114,7 +114,7 @@ static struct bed bed_open(const struct rules *rules)
                    .growth_reserve_percent = rules->reserve_percent,
                    .preemptions_max = rules->preemptions_max},
         .vocab = 1000,
-        .calls = {on_send, on_send_tokens, on_local_writes},
+        .calls = {on_send, on_send_tokens, on_local_writes, NULL},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
     bed.gateways[0] = (struct transport_peer *)&marks[0];
