@@ -50,16 +50,15 @@ static void write_now(struct net_side *side, uint8_t value)
 
 static void obey(struct net_side *side, char command)
 {
-    int flushes = side->flushes;
-    if (command == 'w') { /* a write that arrives */
+    if (command == 'w') {
         write_now(side, 1);
-        NET_WAIT(side, 1, side->flushes > flushes);
     } else if (command == 's') { /* stopped in a write */
         raise(SIGSTOP);
         write_now(side, LATE);
-    } else if (command == 'e') {
+    } else if (command == 'e') { /* the end: it does not connect again */
         transport_disconnect(side->t, side->peer);
         side->peer = NULL;
+        side->downs = -1;
     }
 }
 
@@ -69,19 +68,19 @@ static void writer_run(const char *address, int commands)
     struct net_side side;
     struct transport_peer *peer;
     struct error error;
+    int connects = 0; /* One more than connections that have ended. */
     net_open(&side, options_of("p0"));
-    CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
     for (;;) {
         struct pollfd polls[2] = {{.fd = transport_fd(side.t), .events = POLLIN},
                                   {.fd = side.peer != NULL ? commands : -1, .events = POLLIN}};
         char command;
-        int downs = side.downs;
-        poll(polls, 2, -1);
-        transport_progress(side.t);
-        if (side.downs > downs && side.downs < 4) {
+        if (side.downs == connects) {
+            connects++;
             side.flushed_cookie = 0;
             CHECK(transport_connect(side.t, address, NULL, &peer, &error) == ST_OK);
         }
+        poll(polls, 2, -1);
+        transport_progress(side.t);
         if (polls[1].revents == 0 || side.peer == NULL)
             continue;
         if (read(commands, &command, 1) != 1)
