@@ -162,7 +162,12 @@ void fabric_link_close(struct fabric_link *link, int fd)
     while (*at != link)
         at = &(*at)->next;
     *at = link->next;
-    link->fd = fabric_link_peer_close(link, fd) ? -1 : fd;
+    if (fabric_link_peer_close(link, fd))
+        fd = -1;
+    if (link->put)
+        link->fd = fd;
+    else
+        fabric_writes_end(fd); /* The receiver takes no messages after the end. */
     fabric_link_unstage(link);
     fabric_link_data_close(link);
     if (link->ep == NULL) {
