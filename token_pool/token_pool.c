@@ -227,16 +227,31 @@ static bool writer_is_linked(const struct token_pool *pool, const struct token_r
     return request->local || pool->writers_unknown;
 }
 
-/* True if writes of the request's prompt machine may still land over a link that has ended. A message
- * of that machine says nothing about them: a process of the machine may be stopped. */
-static bool writes_linger(const struct token_pool *pool, const struct token_request *request,
-                          uint64_t latest)
+/* The latest open link of the prompt machine's head; NULL = none. */
+static const struct token_writer *head_link(const struct token_pool *pool, const char *machine)
 {
+    const struct token_writer *latest = NULL;
+    for (uint32_t i = 0; i < pool->writer_count; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->link.process == 0 && !writer->ended && strcmp(writer->name, machine) == 0 &&
+            (latest == NULL || writer->since > latest->since))
+            latest = writer;
+    }
+    return latest;
+}
+
+/* True if the prompt machine knows whether its processes still write over links that began up to
+ * `latest`. It does not if one of these links has ended, or if its head has connected again since:
+ * then one of its processes may be stopped in a write. */
+static bool writer_knows(const struct token_pool *pool, const struct token_request *request,
+                         uint64_t latest)
+{
+    const struct token_writer *head = head_link(pool, request->prompt_machine);
     for (uint32_t i = 0; i < pool->writer_count; i++)
         if (pool->writers[i].ended && pool->writers[i].since <= latest &&
             is_process_of(pool->writers[i].name, request->prompt_machine))
-            return true;
-    return false;
+            return false;
+    return request->local || (head != NULL && head->since <= latest);
 }
 
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *name,
@@ -314,12 +329,12 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
 }
 
-/* The prompt machine says that it no longer writes KV of the request. Over a link that has ended, a
- * process of the machine may still do so. */
+/* The prompt machine says that it no longer writes KV of the request. */
 static void writer_stopped(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
-    if (!writes_linger(pool, request, quarantined ? request->quarantined_at : pool->links_ever))
+    uint64_t latest = quarantined ? request->quarantined_at : pool->links_ever;
+    if (writer_knows(pool, request, latest) || !writer_is_linked(pool, request, latest))
         token_request_forget(pool, request);
     else if (!quarantined)
         token_request_quarantine(pool, request, now_us);
@@ -438,27 +453,14 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
         writer_remove(pool, writer, now_us);
 }
 
-/* The latest open connection of the prompt machine to this process; NULL = none. */
-static struct transport_peer *writer_peer(const struct token_pool *pool, const char *name)
-{
-    const struct token_writer *latest = NULL;
-    for (uint32_t i = 0; i < pool->writer_count; i++) {
-        const struct token_writer *writer = &pool->writers[i];
-        if (writer->peer != NULL && strcmp(writer->name, name) == 0 &&
-            (latest == NULL || writer->since > latest->since))
-            latest = writer;
-    }
-    return latest != NULL ? latest->peer : NULL;
-}
-
 /* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
-    struct transport_peer *peer = writer_peer(pool, request->prompt_machine);
+    const struct token_writer *head = head_link(pool, request->prompt_machine);
     const struct message message = {.kind = MESSAGE_CANCEL,
                                     .cancel = {.request = request->attempt}};
-    if (peer != NULL)
-        pool->options.calls.send(pool->options.self, peer, &message);
+    if (head != NULL && head->peer != NULL)
+        pool->options.calls.send(pool->options.self, head->peer, &message);
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)

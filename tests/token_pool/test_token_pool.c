@@ -152,6 +152,18 @@ static void check_lingering(void)
         CHECK(held(&bed) == 0);
         bed.now_us += 2000000;
     }
+    /* The head has connected again. It does not know whether its process still writes. */
+    token_pool_writer_up(bed.pool, link_at(0, 30), "p0", NULL);
+    token_pool_writer_up(bed.pool, link_at(1, 30), "p0/0", NULL);
+    reserve(&bed, 1);
+    token_pool_writer_down(bed.pool, link_at(0, 30), false, "gone", bed.now_us);
+    token_pool_writer_up(bed.pool, link_at(0, 31), "p0", NULL);
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
+    token_pool_writer_down(bed.pool, link_at(1, 30), false, "gone", bed.now_us);
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(held(&bed) == 0);
+    token_pool_writer_down(bed.pool, link_at(0, 31), false, "gone", bed.now_us);
     /* A request is reserved while an old connection lingers: KV_ABORTED does not free its blocks. */
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     token_pool_writer_down(bed.pool, link_at(0, 1), true, "silent", bed.now_us);
@@ -189,6 +201,7 @@ static void check_stages(void)
     const struct message_request name = {.id = 1, .generation = 1};
     const struct message_reserve message = reserve_of(1, 20, 20);
     bed.pool->options.calls.await = on_await;
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     token_pool_writer_up(bed.pool, link_at(1, 1), "p0/0", NULL);
     for (int end = 0; end < 4; end++) {
         uint32_t sent = sent_count;
