@@ -131,9 +131,6 @@ bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_add
 /* ST_OK, or the error that UCX or the device has reported on the link, with a text. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
-/* Bytes of the link's writes that UCX has been given and has not finished. */
-uint64_t fabric_link_under_way(const struct fabric_link *link);
-
 /* ---- links over data connections ---- */
 
 /* True if UCX does not reach the peer: the caller sends the link's writes over connections of its

@@ -205,7 +205,7 @@ struct fabric_link {
     char note[160];
     struct fabric_op *ops;
     struct data_queue queue;    /* Writes that wait for a data connection, or for the window. */
-    uint64_t under_way_bytes;   /* See fabric_link_under_way. */
+    uint64_t under_way_bytes;   /* Bytes that UCX has been given and has not finished. */
     uint32_t epoch_writes;      /* Messages since the last flush. */
     struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;

@@ -372,11 +372,6 @@ static void write_message(struct fabric_link *link, const struct data_write *wri
                                  write->memory, write->bytes, &param));
 }
 
-uint64_t fabric_link_under_way(const struct fabric_link *link)
-{
-    return link->under_way_bytes;
-}
-
 static bool window_open(const struct fabric_link *link, size_t bytes)
 {
     return link->under_way_bytes == 0 ||
