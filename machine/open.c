@@ -49,7 +49,8 @@ static enum status open_executor(struct machine *m, struct error *error)
                   .layers = machine_batch_layers,
                   .flushed = machine_target_flushed,
                   .target = machine_target_link,
-                  .writer = machine_target_writer},
+                  .writer = machine_target_writer,
+                  .awaited = machine_target_awaited},
         .self = m,
     };
     return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
@@ -102,7 +103,7 @@ static enum status open_pools(struct machine *m)
         .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
         .vocab = m->shape.hyper.vocab,
         .paths = &m->token_paths,
-        .calls = machine_token_calls(),
+        .calls = machine_token_calls(m),
         .self = m};
     enum status status = prompt_links_open(&links, &m->links);
     if (status == ST_OK)

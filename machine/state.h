@@ -130,7 +130,7 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
-struct token_pool_calls machine_token_calls(void);
+struct token_pool_calls machine_token_calls(const struct machine *m);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
@@ -144,7 +144,11 @@ void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
-void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text);
+void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
+/* The stage processes know of a request that awaits KV. */
+void machine_target_awaited(void *self, uint64_t cookie);
+/* token_pool_calls.await of a machine with stages. */
+void machine_target_await(void *self, const struct token_await *await, bool ends);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);

@@ -121,6 +121,7 @@ struct prompt_push {
     uint32_t path;             /* Path through the target's stages. */
     const kv_block_id *blocks; /* The target's block for the prompt's block i is blocks[i]. */
     uint64_t cookie;           /* To be passed to prompt_pool_flushed. */
+    struct message_request request;
     /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
     bool layerwise;
     bool last; /* The last push of the prompt: the stages flush after it. */

@@ -1,6 +1,6 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake) and ucx_data.c (data
- * connections). Only these files include it. The one thread that owns the transport runs all of it.
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_linger.c (its end) and
+ * ucx_data.c (data connections). Only these files include it. The one thread that owns the transport runs all of it.
  * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
@@ -17,6 +17,9 @@ enum peer_state {
     PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
     PEER_UP,
+    /* The connection has ended here, but its peer may still write into our memory: the socket stays
+     * until the other side closes it (see ucx_linger.c). */
+    PEER_LINGERING,
     PEER_DEAD, /* In the graveyard until no caller can hold the pointer. */
 };
 
@@ -78,6 +81,9 @@ struct peer {
     /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
     enum status failing;
     struct error why;
+    bool writes_directly; /* See fabric_writes_directly. */
+    bool same_host;
+    bool writes_awaited; /* The caller awaits writes_ended. */
 };
 
 struct ucx {
@@ -89,7 +95,9 @@ struct ucx {
     int64_t turn_end_us;       /* When progress returns. */
     struct fabric *fabric;     /* NULL = no region. */
     struct names *names;
-    struct peer *peers, *graveyard;
+    struct peer *peers, *lingering, *graveyard;
+    uint32_t lingering_count;
+    uint64_t connections;       /* Number of the latest connection. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool more; /* more_fd is readable. */
@@ -100,6 +108,21 @@ struct ucx {
 
 /* Makes transport_fd readable because there is work that no other descriptor reports. */
 void ucx_more(struct ucx *ucx);
+
+/* ---- ucx_linger.c ---- */
+
+/* True if no further connections may linger. */
+bool linger_full(const struct ucx *ucx);
+/* See transport_writes_await. */
+bool linger_await(struct peer *peer);
+/* Ends the socket and the link of a peer that ends. The peer's state is then PEER_LINGERING or
+ * PEER_DEAD. */
+void linger_begin(struct peer *peer);
+/* Handles an event of the socket of a peer that lingers. */
+void linger_ready(struct peer *peer);
+void linger_close(struct ucx *ucx); /* The transport closes. */
+
+/* ---- ucx_peer.c ---- */
 
 /* Begins to connect. Returns NULL for an unusable address or without memory; later failures are
  * reported as peer_down. */

@@ -132,6 +132,16 @@ const char *transport_peer_note(const struct transport_peer *peer)
     return peer->note;
 }
 
+uint64_t transport_peer_number(const struct transport_peer *peer)
+{
+    return peer->number;
+}
+
+bool transport_writes_await(struct transport *t, struct transport_peer *peer)
+{
+    return t->ops->writes_await(t->impl, peer);
+}
+
 void *transport_peer_user(const struct transport_peer *peer)
 {
     return peer->user;

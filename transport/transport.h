@@ -61,7 +61,8 @@ struct transport_region_info {
 struct transport;
 struct transport_peer;
 
-/* The request that a write belongs to, so that the receiver can check it; id 0 = not named. */
+/* The request that a write of KV belongs to, so that the receiver can check it; id 0 = none: the
+ * write is no KV. */
 struct transport_request {
     uint64_t id;
     uint32_t generation;
@@ -80,11 +81,14 @@ struct transport_events {
     /* Every write to `peer` issued before transport_flush(…, cookie) is in the peer's memory
      * (ST_OK), or it is unknown whether it is (any other status; then peer_down follows). */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
-    /* Whether a write of a peer into our region is still wanted; called for writes that travel as
-     * messages and name their request. A write that is not wanted is dropped, and its flush
-     * succeeds. NULL = every write inside the region is wanted. */
-    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
-                         uint64_t bytes);
+    /* Whether a write of a peer into our region is wanted; called for writes that travel as
+     * messages. A write that is not wanted is dropped, and its flush succeeds. NULL = every write
+     * inside the region is wanted. */
+    bool (*write_wanted)(void *self, const struct transport_peer *peer,
+                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
+    /* No write over the connection with this number can land any more. Called only after
+     * transport_writes_await has returned true for it. */
+    void (*writes_ended)(void *self, uint64_t number);
 };
 
 struct transport_options {
@@ -106,7 +110,8 @@ struct transport_options {
     bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
     /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Bytes sent over all data connections to a peer that it has not received; 0 = 8 MiB. */
+    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for a
+     * peer and not finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
@@ -159,6 +164,7 @@ struct transport_ops {
     void (*progress)(void *impl);
     void (*expect)(void *impl, uint64_t metadata_hash);
     void (*memory)(void *impl, struct transport_memory *out);
+    bool (*writes_await)(void *impl, struct transport_peer *peer);
 };
 
 extern const struct transport_ops transport_ucx;
@@ -199,6 +205,14 @@ const char *transport_peer_path(const struct transport_peer *peer);
 /* Why writes to the device of a peer on this host do not go device to device although both sides
  * share their memory; empty = they do, or there is no such device. */
 const char *transport_peer_note(const struct transport_peer *peer);
+/* Number of the connection, from 1; no other connection of the transport has it. */
+uint64_t transport_peer_number(const struct transport_peer *peer);
+/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the peer
+ * may still land after the connection has ended: the peer writes into our memory itself (shared
+ * memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called when its
+ * process has given up its writes and closed the connection, or has died. After a failure of the
+ * network within one host, that may be never. */
+bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 

@@ -105,6 +105,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         .copy_ms = ucx->options.silence_ms,
         .share = ucx->has_key,
         .encrypted = ucx->has_key,
+        .window_bytes = ucx->options.data_window_bytes,
         .write_wanted = options->events.write_wanted,
         .self = options->self,
         .ucx_tls = options->ucx_tls,
@@ -154,6 +155,7 @@ static void ucx_close(void *impl)
     assert(!ucx->in_progress);
     while (ucx->peers != NULL)
         peer_end(ucx->peers);
+    linger_close(ucx);
     graveyard_clear(ucx);
     descriptors_close(ucx);
     names_close(ucx->names);
@@ -280,6 +282,12 @@ static void ucx_memory(void *impl, struct transport_memory *out)
         fabric_memory_state(ucx->fabric, out);
 }
 
+static bool ucx_writes_await(void *impl, struct transport_peer *base)
+{
+    (void)impl;
+    return linger_await((struct peer *)base);
+}
+
 static int ucx_fd(void *impl)
 {
     return ((struct ucx *)impl)->epoll_fd;
@@ -374,9 +382,9 @@ static bool settle_turn(struct ucx *ucx)
         struct peer *next = peer->next;
         if (peer_settle(peer)) {
             did = true;
-            next = peer->state == PEER_DEAD ? ucx->peers : peer->next;
+            next = peer->state >= PEER_LINGERING ? ucx->peers : peer->next;
         }
-        if (peer->failing != ST_OK && peer->state != PEER_DEAD) {
+        if (peer->failing != ST_OK && peer->state < PEER_LINGERING) {
             peer_finish(peer);
             did = true;
             next = ucx->peers;
@@ -454,4 +462,5 @@ const struct transport_ops transport_ucx = {
     .progress = ucx_progress,
     .expect = ucx_expect,
     .memory = ucx_memory,
+    .writes_await = ucx_writes_await,
 };

@@ -72,7 +72,7 @@ static void hello_send(struct peer *peer)
                    .layer_stride_bytes = ucx->options.layer_stride_bytes},
     };
     if (ucx->fabric != NULL) {
-        if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
+        if (fabric_inbox_open(ucx->fabric, &peer->base, &peer->inbox) != ST_OK) {
             error_set(&error, ST_NO_MEMORY, "out of memory");
             peer_fail(peer, ST_NO_MEMORY, &error);
             return;
@@ -269,11 +269,18 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
         peer_refuse(peer, ST_MISMATCH, &error);
         return;
     }
+    if (peer->accepted && linger_full(ucx) && theirs->identity.role == TRANSPORT_MACHINE) {
+        refuse_text(peer, ST_NO_RESOURCE,
+                    "too many earlier connections have not been closed by their machines");
+        return;
+    }
     if (peer->accepted) {
         hello_send(peer);
         ucx->accepted_greeting--;
     }
     peer->state = PEER_UP;
+    peer->writes_directly = ucx->fabric != NULL && theirs->identity.role == TRANSPORT_MACHINE &&
+                            fabric_writes_directly(ucx->fabric, &theirs->address, &peer->same_host);
     bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
     /* A gateway, which writes nothing, needs the region's size. */
     peer->base.region = theirs->region;

@@ -16,7 +16,7 @@
 
 void peer_fail(struct peer *peer, enum status why, const struct error *error)
 {
-    if (peer->failing != ST_OK || peer->state == PEER_DEAD)
+    if (peer->failing != ST_OK || peer->state >= PEER_LINGERING)
         return;
     peer->failing = why;
     error_set(&peer->why, why, "%s", error->text);
@@ -34,6 +34,7 @@ static struct peer *peer_add(struct ucx *ucx, void *user)
         return NULL;
     peer->ucx = ucx;
     peer->base.user = user;
+    peer->base.number = ++ucx->connections;
     stream_init(&peer->stream, -1);
     peer->begun_us = ucx->now_us;
     peer->next = ucx->peers;
@@ -44,7 +45,7 @@ static struct peer *peer_add(struct ucx *ucx, void *user)
 void peer_end(struct peer *peer)
 {
     struct ucx *ucx = peer->ucx;
-    assert(peer->state != PEER_DEAD);
+    assert(peer->state < PEER_LINGERING);
     if (peer->accepted && peer->state == PEER_GREETING)
         ucx->accepted_greeting--;
     struct error ignored;
@@ -54,16 +55,15 @@ void peer_end(struct peer *peer)
     peer->state = PEER_DEAD;
     data_detach(peer);
     fabric_link_settle(peer->link); /* Before the other side learns of the end. */
-    stream_done(&peer->stream);
-    fabric_link_close(peer->link);
     fabric_inbox_close(peer->inbox);
+    peer->inbox = NULL;
     free(peer->hello);
+    peer->hello = NULL;
     struct peer **at = &ucx->peers;
     while (*at != peer)
         at = &(*at)->next;
     *at = peer->next;
-    peer->next = ucx->graveyard;
-    ucx->graveyard = peer;
+    linger_begin(peer);
 }
 
 /* EPOLLOUT if the peer is connecting or has queued frames. */
@@ -302,7 +302,7 @@ static void peer_receive(struct peer *peer)
         const uint8_t *payload;
         while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
             frame(peer, head.kind, payload, head.bytes);
-            if (peer->state == PEER_DEAD)
+            if (peer->state >= PEER_LINGERING)
                 return;
         }
         if (peer->failing != ST_OK)
@@ -313,6 +313,10 @@ static void peer_receive(struct peer *peer)
 void peer_ready(struct peer *peer, uint32_t epoll_events)
 {
     struct error error;
+    if (peer->state == PEER_LINGERING) {
+        linger_ready(peer);
+        return;
+    }
     if (peer->state == PEER_DEAD || peer->failing != ST_OK)
         return;
     if (peer->state == PEER_CONNECTING) {
@@ -381,7 +385,7 @@ bool peer_settle(struct peer *peer)
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);
-        if (peer->state == PEER_DEAD)
+        if (peer->state >= PEER_LINGERING)
             return true;
     }
     uint32_t words[2] = {0};
@@ -413,7 +417,7 @@ void peer_finish(struct peer *peer)
            fabric_link_flushed(peer->link, true, &cookie))
         options->events.flushed(options->self, &peer->base, cookie, peer->failing);
     /* The callback has disconnected the peer. */
-    if (peer->state == PEER_DEAD)
+    if (peer->state >= PEER_LINGERING)
         return;
     fabric_inbox_settle(peer->inbox); /* After peer_down, no write of the peer may land. */
     enum status why = peer->failing;
@@ -421,7 +425,7 @@ void peer_finish(struct peer *peer)
     if (peer->state != PEER_UP)
         peer->base.region = (struct transport_region_info){0};
     options->events.peer_down(options->self, &peer->base, why, text.text);
-    if (peer->state != PEER_DEAD)
+    if (peer->state < PEER_LINGERING)
         peer_end(peer);
 }
 

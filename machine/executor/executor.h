@@ -13,6 +13,7 @@
 #include "machine/executor/engine.h"
 #include "machine/executor/shape.h"
 #include "prompt_pool/prompt_pool.h"
+#include "transport/stage_message.h"
 
 struct executor;
 
@@ -72,6 +73,11 @@ struct executor_ops {
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
+    /* Lets the processes of the path check what is written into them: a request awaits KV of another
+     * machine, or no longer. In the first case executor_calls.awaited follows. NULL = the caller
+     * checks writes itself. */
+    void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
+
     /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
      * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
@@ -111,7 +117,8 @@ struct executor_calls {
     void (*target)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
-    void (*writer)(void *self, uint32_t stage, const char *name, bool up, const char *text);
+    void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);
+    void (*awaited)(void *self, uint64_t cookie); /* See executor_ops.await. */
 };
 
 struct executor_options {

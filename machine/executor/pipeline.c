@@ -409,8 +409,10 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
         pipeline_flushed(p, &message.flushed);
         return;
     case STAGE_WRITER:
-        p->options.calls.writer(p->options.self, process->index, message.writer.name,
-                                message.writer.up, message.writer.text);
+        p->options.calls.writer(p->options.self, process->index, &message.writer);
+        return;
+    case STAGE_AWAITED:
+        pipeline_awaited(p, &message.awaited);
         return;
     case STAGE_LOAD:
         process->load = message.load;
@@ -446,6 +448,7 @@ static const struct executor_ops pipeline_ops = {
     .target_set = pipeline_target_set,
     .target_drop = pipeline_target_drop,
     .target_flush = pipeline_target_flush,
+    .await = pipeline_await,
     .peer_up = pipeline_peer_up,
     .peer_down = pipeline_peer_down,
     .peer_message = pipeline_peer_message,

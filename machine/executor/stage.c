@@ -117,6 +117,8 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     status = kv_targets_open(&targets, &s->targets);
     if (status == ST_OK)
         status = stage_jobs_open(s);
+    if (status == ST_OK)
+        status = stage_writers_open(s);
     if (status != ST_OK)
         return error_set(error, status, "stage %s: %s", s->name, status_name(status));
     return open_loop(s, error);
@@ -161,6 +163,7 @@ void stage_close(struct stage *s)
         return;
     device_stop(&s->device);
     stage_jobs_close(s);
+    stage_writers_close(s);
     kv_targets_close(s->targets);
     transport_close(s->transport); /* its region may be in device memory */
     device_close(&s->device);

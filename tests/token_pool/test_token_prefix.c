@@ -253,7 +253,7 @@ static void open_all(uint32_t preemptions_max)
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p0", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "p0", NULL);
 }
 
 static void close_all(void)

@@ -82,7 +82,7 @@ static inline struct transport_options net_options(const char *name, uint64_t re
                      .block_tokens = 16,
                      .block_bytes = 12288,
                      .kv_dtype = "i16"},
-        .events = {net_up, net_down, net_message, net_flushed, NULL},
+        .events = {net_up, net_down, net_message, net_flushed, NULL, NULL},
         .region_bytes = region_bytes,
         .block_count = (uint32_t)(region_bytes / 12288),
         .layer_stride_bytes = 4096,

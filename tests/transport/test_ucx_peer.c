@@ -244,7 +244,7 @@ static void test_tampered(void)
         bool straight = strcmp(fabric_link_path(link), "fake ipc") == 0;
         CHECKF(straight == (how == 0), "tampered with in way %d: %s", how, fabric_link_path(link));
         CHECK(straight || strncmp(fabric_link_path(link), "ucx am over ", 12) == 0);
-        fabric_link_close(link);
+        fabric_link_close(link, -1);
         for (int i = 0; i < 20; i++) { /* UCX does not like to be closed while it greets */
             (void)fabric_progress(fabrics[0]);
             (void)fabric_progress(fabrics[1]);
