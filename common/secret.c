@@ -129,27 +129,3 @@ undo_fd:
     close(fd);
     return status;
 }
-
-#define KEY_FILE_BYTES_MIN 32
-#define KEY_FILE_BYTES_MAX 4096
-
-enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    enum status status = secret_file_read(path, KEY_FILE_BYTES_MAX, &text, &bytes, error);
-    if (status != ST_OK)
-        return status;
-    size_t used = bytes;
-    while (used > 0 && strchr(" \t\r\n", text[used - 1]) != NULL)
-        used--;
-    if (used < KEY_FILE_BYTES_MIN)
-        status = error_set(error, ST_INVALID,
-                           "%s: %zu bytes: want a key of at least %d (openssl rand -hex 32 > %s)",
-                           path, used, KEY_FILE_BYTES_MIN, path);
-    else
-        secret_hash(text, used, out);
-    secret_wipe(text, bytes);
-    free(text);
-    return status;
-}

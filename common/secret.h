@@ -49,8 +49,4 @@ void secret_core_dumps_stop(void);
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 
-/* Reads a key file of at least 32 bytes (trailing white space does not count). The key is the
- * SHA-256 of the content. */
-enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error);
-
 #endif

@@ -16,7 +16,7 @@ static const char *member_refusal(const struct serve *s, const struct member *me
     for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         locals |= m->config.local;
-    if (!loopback && !s->has_cluster_key && !s->config->cluster.allow_insecure)
+    if (!loopback && s->cluster_keys.count == 0 && !s->config->cluster.allow_insecure)
         return "other computers reach it: want cluster/key_file, or cluster/allow_insecure: true";
     if (!loopback && s->is_loopback && locals)
         return "the local machines listen on loopback: it cannot reach them";

@@ -5,7 +5,7 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities
+ * A proof is an HMAC-SHA-256 under the key of the TLS hand-shake over the direction, both nonces and both identities
  * (name and role). It is valid for one connection and one side only, so it can be neither replayed
  * nor reflected. The frames travel inside TLS (tls.h), and a proof also covers a value that only
  * the two ends of this TLS session know. So a proof cannot be passed on to another connection, and
@@ -36,13 +36,19 @@ struct auth_exchange {
     uint8_t channel[TLS_CHANNEL_BYTES]; /* See tls_channel. Both sides have the same value. */
 };
 
-enum auth_direction { AUTH_BY_CONNECTING = 1, AUTH_BY_ACCEPTING = 2 };
+/* Which side proves; RENEWED: on a connection that is up, another key (ucx_key.c). */
+enum auth_direction {
+    AUTH_BY_CONNECTING = 1,
+    AUTH_BY_ACCEPTING = 2,
+    AUTH_RENEWED_BY_CONNECTING = 3,
+    AUTH_RENEWED_BY_ACCEPTING = 4,
+};
 
 /* Fills `side` with our identity and a fresh nonce. */
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity);
 
 /* Computes the proof of the side `by`. Requires both sides of `exchange`. */
-void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchange *exchange,
+void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
                 enum auth_direction by, uint8_t out[SECRET_HASH_BYTES]);
 
 /* The payloads of the three frames. Encoders return the size. Decoders return ST_INVALID with a

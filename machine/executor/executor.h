@@ -72,6 +72,10 @@ struct executor_ops {
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
+    /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
+     * executor without stage processes. */
+    void (*keys_set)(struct executor *e, const struct secret_keys *keys);
+
     /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
      * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
@@ -122,9 +126,9 @@ struct executor_options {
     const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
     struct turns *turns;                /* Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
-    const uint8_t *cluster_key; /* Read during the call; NULL = none. */
-    int turns_fd;               /* Descriptor of the turns' shared memory; -1 = none. */
-    const char *log_level;      /* Not owned; NULL = the default. */
+    const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
+    int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
+    const char *log_level;                  /* Not owned; NULL = the default. */
     struct executor_calls calls;
     void *self; /* First argument of the calls. */
 };

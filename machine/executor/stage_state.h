@@ -8,6 +8,7 @@
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
 #include "machine/executor/stage.h"
+#include "machine/refusals.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
@@ -75,6 +76,7 @@ struct stage {
     struct stage_next next[LIMIT_STAGES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     struct doomed doomed;                    /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
 
     uint64_t jobs;            /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */
