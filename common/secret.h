@@ -42,10 +42,13 @@ void secret_wipe(void *data, size_t bytes);
  * it would contain keys and prompts. Processes that it starts inherit this. */
 void secret_core_dumps_stop(void);
 
-/* Reads a small file with secret content: a regular file that belongs to this user or to root, and
- * that neither its group nor others may access. *text_out is allocated with malloc and
- * NUL-terminated; call secret_wipe before free. Errors name the path, and the mode that is
- * wrong. */
+/* Opens a small file with secret content: a regular file that belongs to this user or to root, and
+ * that neither its group nor others may access. The caller closes *fd_out. Errors name the path,
+ * and the mode that is wrong. */
+enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
+
+/* Reads such a file. *text_out is allocated with malloc and
+ * NUL-terminated; call secret_wipe before free. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 

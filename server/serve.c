@@ -66,6 +66,7 @@ static void on_machine_prepare(void *self, const struct fleet_machine *machine,
     const struct serve *s = self;
     bool other = s->other.number > 0 && machine->fixed_version == s->other.number;
     serve_model_put(other ? &s->other.config : &s->current.config, config);
+    serve_members_prepare(s, config);
 }
 
 /* ---- starting ---- */

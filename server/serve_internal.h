@@ -163,6 +163,8 @@ void serve_machines_turn(struct serve *s);
 
 /* Starts to find machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
+/* Makes the names of etcd's files valid for a local machine, in its config. */
+void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
 int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
 
