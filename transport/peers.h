@@ -153,8 +153,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
 /* Returns the key that the peer has proved; NULL = the key is gone. */
 const struct secret_key *peer_key(const struct peer *peer);
-/* A peer is up, or the keys have changed: sends a proof of the first key if the connection has
- * another one. */
+/* A peer has come up, or the keys have changed: sends a proof of the first key if the connection has
+ * another one, which the peer must answer in time if that other key is gone. */
 void peer_key_renew(struct peer *peer);
 /* Handles KEY and KEY_REPLY of a peer that is up. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);

@@ -50,6 +50,8 @@ void peer_key_renew(struct peer *peer)
     if (!peer->ucx->has_key || peer->state != PEER_UP || peer->failing != ST_OK ||
         memcmp(peer->key_id, first->id, sizeof(first->id)) == 0)
         return;
+    if (peer_key(peer) == NULL)
+        peer->key_by_us = peer->ucx->now_us + (int64_t)peer->ucx->options.connect_ms * 1000;
     key_send(peer, FRAME_KEY, first);
 }
 
@@ -100,11 +102,8 @@ enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct
     ucx->tls_keys = tls_keys;
     ucx->keys = *keys;
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next) {
-        if (peer->state != PEER_UP)
-            continue; /* Its proof is checked with the keys of that time. */
-        bool gone = peer_key(peer) == NULL;
-        peer->key_by_us = gone ? ucx->now_us + (int64_t)ucx->options.connect_ms * 1000 : 0;
-        peer_key_renew(peer);
+        peer->key_by_us = 0;
+        peer_key_renew(peer); /* Does nothing for a peer that is not up yet. */
     }
     ucx_more(ucx);
     return ST_OK;

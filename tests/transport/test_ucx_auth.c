@@ -375,6 +375,21 @@ static void test_false_renewals(void)
     CHECKF(strstr(side.text, "it does not prove a key that is still in use") != NULL, "%s",
            side.text);
     stream_done(&raw);
+    /* Key a is gone between its proof and the hello. */
+    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
+                                 .identity = net_options("p0", 0).identity};
+    static uint8_t hello[HANDSHAKE_BYTES_MAX];
+    begin_as(&side, "p0", &first);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, wire.proof);
+    put_frame(AUTH_PROOF, wire.proof, sizeof(wire.proof));
+    for (int i = 0; i < 5; i++)
+        net_turn(&side, 1, 5);
+    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
+    CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
+    put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    NET_WAIT(&side, 1, side.downs == 8);
+    CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
+    stream_done(&raw);
     transport_close(side.t);
     tls_keys_close(raw_keys);
     raw_keys = NULL;
