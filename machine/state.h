@@ -8,8 +8,8 @@
 #define MACHINE_STATE_H
 
 #include "machine/executor/executor.h"
+#include "machine/executor/refusals.h"
 #include "machine/machine.h"
-#include "machine/refusals.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
 #include "token_pool/token_pool.h"

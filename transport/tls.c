@@ -33,7 +33,6 @@ struct tls_keys {
     uint32_t users; /* The owner, and sessions in their hand-shake. */
     uint32_t count;
     struct tls_psk psks[SECRET_KEYS_MAX];
-    uint64_t rekey_bytes, rekey_records; /* See tls_keys_limit. */
     gnutls_psk_client_credentials_t client;
     gnutls_psk_server_credentials_t server;
     gnutls_priority_t priority;
@@ -43,7 +42,6 @@ struct tls {
     gnutls_session_t session;
     struct tls_options options; /* keys: NULL after the hand-shake. */
     uint8_t key_id[SECRET_KEY_ID_BYTES];
-    uint64_t rekey_bytes, rekey_records;
     uint64_t key_bytes, key_records; /* Sent under the current key. */
     uint64_t taken_bytes;            /* Received encrypted bytes. */
 };
@@ -100,10 +98,8 @@ enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
     struct tls_keys *keys = calloc(1, sizeof(*keys));
     if (keys == NULL)
         return error_set(error, ST_NO_MEMORY, "TLS: out of memory");
-    *keys = (struct tls_keys){.users = 1,
-                              .count = from->count,
-                              .rekey_bytes = REKEY_BYTES,
-                              .rekey_records = REKEY_RECORDS};
+    keys->users = 1;
+    keys->count = from->count;
     for (uint32_t i = 0; i < from->count; i++)
         psk_make(&from->keys[i], &keys->psks[i]);
     const gnutls_datum_t psk = {keys->psks[0].bytes, sizeof(keys->psks[0].bytes)};
@@ -136,12 +132,6 @@ void tls_keys_close(struct tls_keys *keys)
         gnutls_priority_deinit(keys->priority);
     secret_wipe(keys, sizeof(*keys));
     free(keys);
-}
-
-void tls_keys_limit(struct tls_keys *keys, uint64_t bytes, uint64_t records)
-{
-    keys->rekey_bytes = bytes;
-    keys->rekey_records = records;
 }
 
 static ssize_t on_push(gnutls_transport_ptr_t self, const void *data, size_t bytes)
@@ -194,8 +184,10 @@ enum status tls_open(const struct tls_options *options, struct tls **out)
         return ST_NO_MEMORY;
     tls->options = *options;
     tls->options.keys->users++;
-    tls->rekey_bytes = options->keys->rekey_bytes;
-    tls->rekey_records = options->keys->rekey_records;
+    if (options->rekey_bytes == 0)
+        tls->options.rekey_bytes = REKEY_BYTES;
+    if (options->rekey_records == 0)
+        tls->options.rekey_records = REKEY_RECORDS;
     if (!options->accepting)
         memcpy(tls->key_id, options->keys->psks[0].id, sizeof(tls->key_id));
     if (gnutls_init(&tls->session, flags) != 0) {
@@ -262,7 +254,8 @@ const uint8_t *tls_key_id(const struct tls *tls)
 /* Changes the key that this side encrypts with, if the key has been used enough. */
 static enum status rekey(struct tls *tls, struct error *error)
 {
-    if (tls->key_bytes <= tls->rekey_bytes && tls->key_records <= tls->rekey_records)
+    if (tls->key_bytes <= tls->options.rekey_bytes &&
+        tls->key_records <= tls->options.rekey_records)
         return ST_OK;
     int code = gnutls_session_key_update(tls->session, 0);
     tls->key_bytes = tls->key_records = 0;

@@ -29,9 +29,6 @@ enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
                           struct error *error);
 /* Gives up the caller's use. Sessions whose hand-shake is not done keep the keys. NULL is fine. */
 void tls_keys_close(struct tls_keys *keys);
-/* For tests: sessions that begin after this call change their key when more than so many bytes or
- * records were sent. GnuTLS refuses a ninth change within a second. */
-void tls_keys_limit(struct tls_keys *keys, uint64_t bytes, uint64_t records);
 
 /* Encrypted bytes to send; the callee copies them. Returns false if there is no memory. */
 typedef bool (*tls_send_call)(void *self, const void *data, size_t bytes);
@@ -44,6 +41,9 @@ struct tls_options {
     tls_send_call send;
     tls_take_call take;
     void *self; /* First argument of both calls. */
+    /* The session changes the key that it encrypts with when more than so many bytes or records were
+     * sent; 0 = 64 GiB, 2^23. GnuTLS refuses a ninth change of the other side within a second. */
+    uint64_t rekey_bytes, rekey_records;
 };
 
 enum status tls_open(const struct tls_options *options, struct tls **out);

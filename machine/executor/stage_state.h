@@ -7,8 +7,8 @@
 
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
+#include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
-#include "machine/refusals.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"

@@ -48,7 +48,8 @@ static size_t on_take(void *self, void *data, size_t capacity)
 }
 
 /* Opens both ends; the first one connects. */
-static void ends_open(struct end *ends, struct tls_keys *connecting, struct tls_keys *accepting)
+static void ends_open(struct end *ends, struct tls_keys *connecting, struct tls_keys *accepting,
+                      uint64_t rekey_bytes, uint64_t rekey_records)
 {
     memset(ends, 0, 2 * sizeof(*ends));
     for (int i = 0; i < 2; i++) {
@@ -56,7 +57,9 @@ static void ends_open(struct end *ends, struct tls_keys *connecting, struct tls_
                                             .accepting = i == 1,
                                             .send = on_send,
                                             .take = on_take,
-                                            .self = &ends[i]};
+                                            .self = &ends[i],
+                                            .rekey_bytes = rekey_bytes,
+                                            .rekey_records = rekey_records};
         ends[i].other = &ends[1 - i];
         ends[i].in = malloc(PIPE_BYTES);
         CHECK(ends[i].in != NULL && tls_open(&options, &ends[i].tls) == ST_OK);
@@ -129,7 +132,7 @@ static void test_keys(void)
         struct tls_keys *keys[2] = {keys_of(cases[i].connecting), keys_of(cases[i].accepting)};
         uint8_t channels[2][TLS_CHANNEL_BYTES], first[SECRET_HASH_BYTES];
         struct secret_keys want;
-        ends_open(ends, keys[0], keys[1]);
+        ends_open(ends, keys[0], keys[1], 0, 0);
         for (int k = 0; k < 2; k++) /* The sessions keep them. */
             tls_keys_close(keys[k]);
         enum status status = shake_hands(ends);
@@ -153,8 +156,7 @@ static uint32_t send_under_limit(uint64_t bytes_max, uint64_t records_max, size_
     static uint8_t data[PIPE_BYTES / 2];
     struct end ends[2];
     struct tls_keys *keys = keys_of("a");
-    tls_keys_limit(keys, bytes_max, records_max);
-    ends_open(ends, keys, keys);
+    ends_open(ends, keys, keys, bytes_max, records_max);
     tls_keys_close(keys);
     CHECK(shake_hands(ends) == ST_OK);
     for (int i = 0; i < 2 * count; i++) {
@@ -169,11 +171,11 @@ static uint32_t send_under_limit(uint64_t bytes_max, uint64_t records_max, size_
 
 static void test_rekey(void)
 {
-    CHECK(send_under_limit(UINT64_MAX, UINT64_MAX, 100000, 10) == 0);
+    CHECK(send_under_limit(0, 0, 100000, 10) == 0);
     /* Seven records of 16 KiB, the last one shorter: a change before the third write and so on. */
-    uint32_t updates = send_under_limit(199999, UINT64_MAX, 100000, 9);
+    uint32_t updates = send_under_limit(199999, 0, 100000, 9);
     CHECKF(updates == 4, "%u changes of the key by bytes", updates);
-    updates = send_under_limit(UINT64_MAX, 49, 100, 201); /* Each write is one record. */
+    updates = send_under_limit(0, 49, 100, 201); /* Each write is one record. */
     CHECKF(updates == 4, "%u changes of the key by records", updates);
 }
 

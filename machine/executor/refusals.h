@@ -1,8 +1,8 @@
 /* refusals: logs peers that were refused. A peer tries again every few seconds, for days, so a line
  * that differs only in the peer's port from a line of the last ten minutes is left out. A machine
  * and a stage process have one each; their event loop threads call it. */
-#ifndef MACHINE_REFUSALS_H
-#define MACHINE_REFUSALS_H
+#ifndef MACHINE_EXECUTOR_REFUSALS_H
+#define MACHINE_EXECUTOR_REFUSALS_H
 
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
 /* refusals: see the header. */
-#include "machine/refusals.h"
+#include "machine/executor/refusals.h"
 
 #include "common/log.h"
 
