@@ -1,7 +1,8 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_key.c (another cluster
- * key for connections that are up) and ucx_data.c (data connections). Only these files include it. The one thread that owns the transport runs all of it.
- * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_key.c (another
+ * cluster key for connections that are up) and ucx_data.c (data connections). Only these files
+ * include it. The one thread that owns the transport runs all of it. It moves no KV itself
+ * (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -56,7 +57,7 @@ struct peer {
     enum greeting_step step;
     struct auth_exchange auth;           /* With a key: what both sides have said of themselves. */
     uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
-    int64_t key_by_us; /* That key is gone, and by this time the peer proves another one; 0 = no. */
+    int64_t key_by_us; /* When the peer must have proved a present key; 0 = no limit. */
     bool accepted;
     struct stream stream;
     uint32_t watched;                     /* The epoll events that the socket is watched for. */
@@ -153,8 +154,8 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
 /* Returns the key that the peer has proved; NULL = the key is gone. */
 const struct secret_key *peer_key(const struct peer *peer);
-/* A peer has come up, or the keys have changed: sends a proof of the first key if the connection has
- * another one, which the peer must answer in time if that other key is gone. */
+/* A peer has come up, or the keys have changed: if the key that the peer has proved last is not the
+ * first one, sends a proof of the first key. If that key is gone, sets key_by_us. */
 void peer_key_renew(struct peer *peer);
 /* Handles KEY and KEY_REPLY of a peer that is up. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);

@@ -1,9 +1,9 @@
 /* tls: TLS 1.3 for connections between the processes of a cluster, over GnuTLS. Both sides prove
  * a cluster key (a pre-shared key is derived from it) in the TLS hand-shake, with a fresh
  * Diffie-Hellman exchange, so recorded traffic stays secret even if the key leaks later. There are
- * no certificates, no tickets and no early data. The connecting side uses its first key and names
- * it by its id; the accepting side takes the key of that id. Long before the limits of AES-GCM, each
- * side changes the key that it encrypts with.
+ * no certificates, no tickets and no early data. The connecting side uses its first key and sends
+ * the key's id; the accepting side takes the key of that id. Long before the limits of AES-GCM,
+ * each side changes the key that it encrypts with.
  *
  * A session only turns bytes into other bytes: it owns no socket and never waits. The caller
  * (stream.c) carries the encrypted bytes. Only files of this folder include it. The transport's one
@@ -41,8 +41,8 @@ struct tls_options {
     tls_send_call send;
     tls_take_call take;
     void *self; /* First argument of both calls. */
-    /* The session changes the key that it encrypts with when more than so many bytes or records were
-     * sent; 0 = 64 GiB, 2^23. GnuTLS refuses a ninth change of the other side within a second. */
+    /* The session changes the key that it encrypts with after more than this number of bytes or
+     * records; 0 = 64 GiB, 2^23. GnuTLS refuses a ninth change by the other side in a second. */
     uint64_t rekey_bytes, rekey_records;
 };
 

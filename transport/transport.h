@@ -191,9 +191,10 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 /* Sets the metadata_hash of our identity for connections that begin after this call. */
 void transport_expect(struct transport *t, uint64_t metadata_hash);
 
-/* Replaces the cluster's keys. Connections stay up: on each whose key is not the first one, both
- * sides prove the first one to each other if both have it. A connection whose key is gone and whose
- * peer does not prove another one within connect_ms goes down. Requires that the transport was opened with keys. On an error nothing has changed. */
+/* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
+ * is not the first one, both sides prove the first key to each other. A connection whose key is
+ * gone goes down if its peer has not proved another key within connect_ms. Requires that the
+ * transport was opened with keys. On an error nothing has changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
