@@ -91,6 +91,11 @@ struct config {
         char etcd_endpoints[512];
         char etcd_prefix[129];
         uint32_t etcd_lease_s;
+        char etcd_user[LIMIT_USER_BYTES]; /* Empty = etcd asks for no user. */
+        char etcd_password_file[LIMIT_PATH_BYTES];
+        char etcd_ca_file[LIMIT_PATH_BYTES];          /* Empty = the CAs of the system. */
+        char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
+        char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
     } cluster;
     struct {

@@ -113,8 +113,10 @@ const struct config_key config_keys[] = {
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
-             "machines prove to each other and encrypt their connections with. Empty: if all "
+     .help = "File with the cluster key (32 bytes or more, mode 0600), or with up to 4 of them, "
+             "one per line, while it is changed (operation.md). Gateways and machines prove it to "
+             "each other and encrypt their connections with it. It is read again by a reload, and "
+             "by a machine at SIGHUP; another path needs a restart. Empty: if all "
              "machines are local, the gateway makes a key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
@@ -135,6 +137,21 @@ const struct config_key config_keys[] = {
     {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
      .default_text = "10",
      .help = "A machine's entry in etcd ends if it is not renewed for this many seconds."},
+    {"cluster/etcd_user", CONFIG_STRING, FIELD(cluster.etcd_user), 0, LIMIT_USER_BYTES - 1,
+     .default_text = "", .help = "User name for etcd. Empty: etcd has no users."},
+    {"cluster/etcd_password_file", CONFIG_STRING, FIELD(cluster.etcd_password_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "",
+     .help = "File with that user's password in its first line, mode 0600."},
+    {"cluster/etcd_ca_file", CONFIG_STRING, FIELD(cluster.etcd_ca_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "Certificates of the CAs that may have signed etcd's certificate, in PEM. Empty: "
+             "those of the system."},
+    {"cluster/etcd_certificate_file", CONFIG_STRING, FIELD(cluster.etcd_certificate_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "",
+     .help = "Client certificate for etcd, in PEM. Empty: none."},
+    {"cluster/etcd_key_file", CONFIG_STRING, FIELD(cluster.etcd_key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "Private key of the client certificate, in PEM, mode 0600, without a password."},
 
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
      .help = "true: a process that crashes may write a core dump, within the limit that it was "

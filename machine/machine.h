@@ -32,8 +32,8 @@ struct machine_options {
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* Backend; NULL = as the entry's device says. */
     const struct clock *clock;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
-    struct turns *turns;        /* Turns on the host's cores. Not owned; NULL = none. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
+    struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
     /* For the stage processes that the machine starts: the descriptor of the turns' shared memory;
      * -1 = none. */
     int turns_fd;
@@ -63,6 +63,11 @@ int machine_turn(struct machine *m);
  */
 bool machine_ready(const struct machine *m);
 enum status machine_lost(const struct machine *m, struct error *error);
+
+/* Replaces the cluster keys of the machine and of the stage processes that it has started; see
+ * transport_keys_set. */
+enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
+                             struct error *error);
 
 /* Refuses new requests and cancels the present ones. machine_stopped becomes true when no batch is
  * in flight and no prompt's KV is on its way; the machine waits at most 1 s for this KV. A SHUTDOWN

@@ -49,7 +49,7 @@ enum status machine_member_open(const struct config *config, const struct machin
     snprintf(self.name, sizeof(self.name), "%s", name);
     snprintf(self.address, sizeof(self.address), "%s", told);
     const struct registration_options options = {
-        .endpoints = config->cluster.etcd_endpoints,
+        .config = config,
         .prefix = config->cluster.etcd_prefix,
         .lease_s = config->cluster.etcd_lease_s,
         .clock = m->options.clock,

@@ -165,9 +165,8 @@ static void target_message(struct machine *m, struct transport_peer *peer,
 
 static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    (void)m;
     (void)peer;
-    log_info("a peer was refused: %s", text);
+    refusals_log(&m->refusals, text, m->now_us);
 }
 
 static void gateway_down(struct machine *m, struct transport_peer *peer, const char *text)

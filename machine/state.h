@@ -8,6 +8,7 @@
 #define MACHINE_STATE_H
 
 #include "machine/executor/executor.h"
+#include "machine/executor/refusals.h"
 #include "machine/machine.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
@@ -85,6 +86,7 @@ struct machine {
     enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
     struct message_buffer out; /* Encoding buffer for the message being sent. */
 
     int64_t now_us;         /* Current time, read at the start of each round of an iteration. */

@@ -74,8 +74,7 @@ struct serve {
     char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                        /* HTTP is served over TLS. */
     int64_t certificate_expires;     /* Seconds since 1970; when the certificate expires. */
-    bool has_cluster_key;
-    uint8_t cluster_key[TRANSPORT_KEY_BYTES];
+    struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
@@ -121,9 +120,12 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
 void serve_admin_socket_remove(struct serve *s);
-/* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
+/* Finds the cluster keys: from cluster/key_file; else, if only this host can reach the machines, a
  * random key that no other process knows; else none. */
-enum status serve_cluster_key_find(struct serve *s, struct error *error);
+enum status serve_cluster_keys_find(struct serve *s, struct error *error);
+/* Reads cluster/key_file again. count 0 = the config names no file, or the keys are as before. */
+enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
+                                    struct error *error);
 
 /* --- serve_model.c --- */
 
@@ -161,6 +163,8 @@ void serve_machines_turn(struct serve *s);
 
 /* Starts to find machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
+/* Makes the names of etcd's files valid for a local machine, in its config. */
+void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
 int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
 

@@ -1,7 +1,9 @@
-/* serve_reload: reads the config file, the API keys and the certificate again. First everything is
+/* serve_reload: reads the config file, the API keys, the certificate and the cluster keys again. First everything is
  * read and checked, then everything is changed, so an error changes nothing. Values that cannot
  * change while serving stay, and the answer names them. */
 #include "server/serve_internal.h"
+
+#include "common/secret.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,6 +16,7 @@ struct reload {
     struct api_key_set *keys;
     struct http_certificate *certificate;
     struct event_log *events;
+    struct secret_keys cluster_keys; /* count 0 = as before. */
     enum serve_update_plan plan;
     struct serve_version version; /* Version to begin (SERVE_PLAN_BEGIN). */
     struct config *read;          /* `next` as it was read. */
@@ -82,6 +85,8 @@ static enum status reload_read(struct reload *r, struct error *error)
     if (status == ST_OK)
         status = serve_certificate_read(r->next, &r->certificate, error);
     if (status == ST_OK)
+        status = serve_cluster_keys_read(s, &r->cluster_keys, error);
+    if (status == ST_OK)
         status = serve_events_open(r->next, &r->events, error);
     return status;
 }
@@ -127,6 +132,24 @@ static void keys_change(struct reload *r)
         line_add(&r->changed, "server/api_keys_file: read again");
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
+}
+
+/* The machines that this process has started get the keys from it. */
+static void cluster_keys_change(struct reload *r)
+{
+    char ids[SECRET_KEYS_TEXT_BYTES];
+    struct serve *s = r->s;
+    struct error error;
+    if (r->cluster_keys.count == 0)
+        return;
+    if (gateway_cluster_keys_set(s->gateway, &r->cluster_keys, &error) != ST_OK) {
+        log_error("cluster/key_file: not read again: %s", error.text);
+        return;
+    }
+    s->cluster_keys = r->cluster_keys;
+    launcher_keys_send(s->launcher);
+    secret_keys_text(&s->cluster_keys, ids);
+    line_add(&r->changed, "cluster/key_file: keys %s", ids);
 }
 
 /* Opens the event log again even if its name is the same, because it may have been moved
@@ -224,6 +247,7 @@ static void reload_apply(struct reload *r)
     model_change(r);
     certificate_change(r);
     keys_change(r);
+    cluster_keys_change(r);
     config_diff(s->from_file, r->next, on_change, r);
     config_adopt(s->from_file, r->next);
     config_adopt(s->config, r->next);
@@ -274,6 +298,7 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     api_key_set_free(r.keys);
     http_certificate_free(r.certificate);
     event_log_close(r.events);
+    secret_wipe(&r.cluster_keys, sizeof(r.cluster_keys));
     serve_version_done(&r.version);
     free(r.read);
     free(r.next);

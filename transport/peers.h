@@ -1,7 +1,8 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_linger.c (its end) and
- * ucx_data.c (data connections). Only these files include it. The one thread that owns the transport runs all of it.
- * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_linger.c (its end),
+ * ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data connections).
+ * Only these files include it. The one thread that owns the transport runs all of it. It moves no
+ * KV itself (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -37,6 +38,8 @@ enum frame_kind {
     FRAME_DATA,        /* See ucx_data.c for the frames of data connections. */
     FRAME_WRITE,
     FRAME_TAKEN,
+    FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
+    FRAME_KEY_REPLY, /* As FRAME_KEY: the receiver of FRAME_KEY proves the same key. */
 };
 
 /* The frame that is awaited while PEER_GREETING. */
@@ -54,7 +57,9 @@ struct peer {
     struct peer *next;
     enum peer_state state;
     enum greeting_step step;
-    struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
+    struct auth_exchange auth;           /* With a key: what both sides have said of themselves. */
+    uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
+    int64_t key_by_us; /* When the peer must have proved a present key; 0 = no limit. */
     bool accepted;
     struct stream stream;
     uint32_t watched;               /* The epoll events that the socket is watched for. */
@@ -89,7 +94,7 @@ struct peer {
 struct ucx {
     struct transport_options options;
     bool has_key;
-    uint8_t key[TRANSPORT_KEY_BYTES];
+    struct secret_keys keys;
     struct tls_keys *tls_keys; /* NULL = no key. */
     uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
     int64_t turn_end_us;       /* When progress returns. */
@@ -162,12 +167,28 @@ void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, siz
 size_t peer_greet_bytes_max(const struct peer *peer);
 /* Refuses a peer that began TLS with a process that has no key. */
 void peer_greet_foreign(struct peer *peer);
+/* Text for both logs when a peer has another key. */
+#define PEER_KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
 /* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
 /* Sends REFUSE with the reason, and marks the peer as failing. */
 void peer_refuse(struct peer *peer, enum status why, const struct error *error);
 /* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
+
+/* ---- ucx_key.c ---- */
+
+/* Replaces the cluster keys; see transport_keys_set. */
+enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
+/* Returns the key that the peer has proved; NULL = the key is gone. */
+const struct secret_key *peer_key(const struct peer *peer);
+/* A peer has come up, or the keys have changed: if the key that the peer has proved last is not the
+ * first one, sends a proof of the first key. If that key is gone, sets key_by_us. */
+void peer_key_renew(struct peer *peer);
+/* Handles KEY and KEY_REPLY of a peer that is up. */
+void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+/* Fails a peer that has not proved a present key in time. */
+void peer_key_tick(struct peer *peer);
 
 /* ---- ucx_data.c ---- */
 

@@ -55,6 +55,12 @@ void transport_expect(struct transport *t, uint64_t metadata_hash)
     t->ops->expect(t->impl, metadata_hash);
 }
 
+enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
+                               struct error *error)
+{
+    return t->ops->keys_set(t->impl, keys, error);
+}
+
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes)
 {

@@ -18,6 +18,7 @@
 #include "common/counters.h"
 #include "common/device_memory.h"
 #include "common/limits.h"
+#include "common/secret_keys.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -27,7 +28,6 @@
 /* Raise the first number when the form of a message changes. A new counter raises the version by
  * itself: version 11 sent 38 counters. */
 #define TRANSPORT_PROTOCOL_VERSION (12 + COUNTERS_SENT - 38)
-#define TRANSPORT_KEY_BYTES        32
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -116,10 +116,10 @@ struct transport_options {
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
-    /* The cluster's key, TRANSPORT_KEY_BYTES, copied. Each side proves that it has the key before
-     * anything else is read, and sockets are encrypted. NULL = no key and no encryption: peers that
-     * have a key are refused, and no peer may open a device's memory. */
-    const uint8_t *key;
+    /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
+     * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
+     * refused, and no peer may open a device's memory. */
+    const struct secret_keys *keys;
 };
 
 /* Where our region is, and how writes get into and out of it. */
@@ -165,6 +165,7 @@ struct transport_ops {
     void (*expect)(void *impl, uint64_t metadata_hash);
     void (*memory)(void *impl, struct transport_memory *out);
     bool (*writes_await)(void *impl, struct transport_peer *peer);
+    enum status (*keys_set)(void *impl, const struct secret_keys *keys, struct error *error);
 };
 
 extern const struct transport_ops transport_ucx;
@@ -195,6 +196,13 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
 /* Sets the metadata_hash of our identity for connections that begin after this call. */
 void transport_expect(struct transport *t, uint64_t metadata_hash);
+
+/* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
+ * is not the first one, both sides prove the first key to each other. A connection whose key is
+ * gone goes down if its peer has not proved another key within connect_ms. Requires that the
+ * transport was opened with keys. On an error nothing has changed. */
+enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
+                               struct error *error);
 
 /* Of a peer that is not up yet, identity and region are zero. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);

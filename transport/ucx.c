@@ -89,14 +89,14 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.data_connections = 2;
     if (options->data_window_bytes == 0)
         ucx->options.data_window_bytes = (uint64_t)8 << 20;
-    ucx->has_key = options->key != NULL;
+    ucx->has_key = options->keys != NULL;
     if (ucx->has_key)
-        memcpy(ucx->key, options->key, sizeof(ucx->key));
-    ucx->options.key = NULL; /* The caller may free its key after this call. */
+        ucx->keys = *options->keys;
+    ucx->options.keys = NULL; /* The caller may free its keys after this call. */
     ucx->now_us = now_us();
     enum status status = ST_OK;
     if (ucx->has_key)
-        status = tls_keys_open(ucx->key, &ucx->tls_keys, error);
+        status = tls_keys_open(&ucx->keys, &ucx->tls_keys, error);
     if (status != ST_OK)
         goto undo_alloc;
     const struct fabric_options fabric = {
@@ -135,7 +135,7 @@ undo_fabric:
     fabric_close(ucx->fabric);
 undo_alloc:
     tls_keys_close(ucx->tls_keys);
-    secret_wipe(ucx->key, sizeof(ucx->key));
+    secret_wipe(&ucx->keys, sizeof(ucx->keys));
     free(ucx);
     return status;
 }
@@ -161,7 +161,7 @@ static void ucx_close(void *impl)
     names_close(ucx->names);
     fabric_close(ucx->fabric);
     tls_keys_close(ucx->tls_keys);
-    secret_wipe(ucx->key, sizeof(ucx->key));
+    secret_wipe(&ucx->keys, sizeof(ucx->keys));
     free(ucx);
 }
 
@@ -447,6 +447,13 @@ static void ucx_expect(void *impl, uint64_t metadata_hash)
     ucx->options.identity.metadata_hash = metadata_hash;
 }
 
+static enum status ucx_keys_change(void *impl, const struct secret_keys *keys, struct error *error)
+{
+    struct ucx *ucx = impl;
+    ucx->now_us = now_us();
+    return ucx_keys_set(ucx, keys, error);
+}
+
 const struct transport_ops transport_ucx = {
     .name = "ucx",
     .open = ucx_open,
@@ -463,4 +470,5 @@ const struct transport_ops transport_ucx = {
     .expect = ucx_expect,
     .memory = ucx_memory,
     .writes_await = ucx_writes_await,
+    .keys_set = ucx_keys_change,
 };

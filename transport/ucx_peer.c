@@ -237,6 +237,8 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     struct error error;
     if (peer->state != PEER_UP)
         peer_greet_frame(peer, kind, data, bytes);
+    else if ((kind == FRAME_KEY || kind == FRAME_KEY_REPLY) && peer->ucx->has_key)
+        peer_key_frame(peer, kind, data, bytes);
     else if (peer->control != NULL)
         data_frame(peer, kind, data, bytes);
     else if (kind == FRAME_REFUSE)
@@ -446,6 +448,7 @@ void peer_tick(struct peer *peer)
         peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }
+    peer_key_tick(peer);
     /* The control connection notices the peer's silence. */
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control != NULL)
         return;

@@ -77,6 +77,9 @@ struct executor_ops {
      * machine, or no longer. In the first case executor_calls.awaited follows. NULL = the caller
      * checks writes itself. */
     void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
+    /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
+     * executor without stage processes. */
+    void (*keys_set)(struct executor *e, const struct secret_keys *keys);
 
     /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
      * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
@@ -129,9 +132,9 @@ struct executor_options {
     const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
     struct turns *turns;                /* Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
-    const uint8_t *cluster_key; /* Read during the call; NULL = none. */
-    int turns_fd;               /* Descriptor of the turns' shared memory; -1 = none. */
-    const char *log_level;      /* Not owned; NULL = the default. */
+    const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
+    int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
+    const char *log_level;                  /* Not owned; NULL = the default. */
     struct executor_calls calls;
     void *self; /* First argument of the calls. */
 };

@@ -87,8 +87,7 @@ struct pipeline {
     struct transport *transport;
     char text[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
-    uint8_t key[TRANSPORT_KEY_BYTES];
-    bool has_key;
+    struct secret_keys keys; /* count 0 = no key. */
     int epoll;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
     bool lost;            /* The machine cannot continue (pipeline_fail). */

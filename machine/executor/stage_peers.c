@@ -109,9 +109,8 @@ static void previous_down(struct stage *s, struct transport_peer *peer, const ch
 
 static void refused_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    (void)s;
     (void)peer;
-    log_info("a peer was refused: %s", text);
+    refusals_log(&s->refusals, text, s->now_us);
 }
 
 static void target_up(struct stage *s, struct transport_peer *peer)

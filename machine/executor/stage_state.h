@@ -7,6 +7,7 @@
 
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
+#include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
@@ -94,6 +95,7 @@ struct stage {
     /* [block_count]: 1 + the table of the request that awaits KV in the block; 0 = none. */
     uint16_t *block_tables;
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
 
     uint64_t jobs;            /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */

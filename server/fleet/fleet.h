@@ -58,6 +58,7 @@ struct fleet_process {
     pid_t pid;    /* 0 = no process. */
     int pidfd;    /* -1 = no process. */
     int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
+    int keys_fd;  /* For child_keys_send; -1 = no keys, or no process. */
     struct child_line line;
     bool was_ready;     /* This process or an earlier one was ready. */
     int64_t started_us; /* When the process was started. */

@@ -34,13 +34,17 @@ struct gateway_options {
     uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
     uint32_t context_tokens; /* The model's context; it is served as version 1. */
     struct metrics *metrics;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
+
+/* See transport_keys_set. Requires that the gateway was opened with keys. */
+enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
+                                     struct error *error);
 
 /* Takes over a machine that was added to the fleet. `version` is the model version of a local
  * machine; 0 = the model that the machine reports decides. */

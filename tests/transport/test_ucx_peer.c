@@ -17,7 +17,7 @@
 #define REGION ((uint64_t)4 << 20)
 #define BLOCK  ((uint64_t)4096)
 
-static const uint8_t key[TRANSPORT_KEY_BYTES] = {9, 8, 7};
+static const uint8_t key[SECRET_HASH_BYTES] = {9, 8, 7};
 static uint64_t seed;
 
 struct rig {
@@ -32,7 +32,9 @@ static uint32_t silence_ms = 20000;
 static struct transport_options side_options(const char *name, struct fake_memory *device)
 {
     struct transport_options options = net_options(name, REGION);
-    options.key = key;
+    static struct secret_keys keys;
+    secret_keys_set(&keys, key);
+    options.keys = &keys;
     options.heartbeat_ms = 50;
     options.silence_ms = silence_ms;
     options.device = fake_memory_device(device);
@@ -49,7 +51,7 @@ static void rig_open_with(struct rig *rig, struct fake_memory_options first,
     struct transport_options options[2] = {side_options("p0", rig->devices[0]),
                                            side_options("t0", rig->devices[1])};
     for (int i = 0; i < 2 && !with_key; i++)
-        options[i].key = NULL;
+        options[i].keys = NULL;
     net_pair_open(rig->sides, options[0], options[1], rig->address);
 }
 

@@ -39,7 +39,13 @@ static struct relay {
     bool damage; /* Change a byte of the next data that pass. */
 } relay;
 
-static const uint8_t key[TRANSPORT_KEY_BYTES] = "the key of this cluster, 32 byte";
+static const struct secret_keys *keys(void)
+{
+    static const uint8_t key[SECRET_HASH_BYTES] = "the key of this cluster, 32 byte";
+    static struct secret_keys keys;
+    secret_keys_set(&keys, key);
+    return &keys;
+}
 
 static int socket_to(uint16_t port)
 {
@@ -161,7 +167,7 @@ static void pair_open(struct net_side *sides, bool with_key, char address[LIMIT_
     struct transport_options options[2] = {net_options(NAME, REGION), net_options("t0", REGION)};
     for (int i = 0; i < 2; i++) {
         options[i].ucx_tls = "none";
-        options[i].key = with_key ? key : NULL;
+        options[i].keys = with_key ? keys() : NULL;
     }
     net_pair_open(sides, options[0], options[1], direct);
     relay_open(direct, address);
@@ -265,7 +271,7 @@ static void test_wanted(const char *tls)
     for (int i = 0; i < 2; i++) {
         options[i].ucx_tls = tls;
         options[i].one_host = true;
-        options[i].key = key;
+        options[i].keys = keys();
         options[i].events.write_wanted = odd_only;
     }
     net_pair_open(sides, options[0], options[1], address);

@@ -135,7 +135,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
         .layer_stride_bytes = region_bytes,
         .ucx_tls = tls,
         .one_host = config_address_is_loopback(address),
-        .key = options->key,
+        .keys = options->keys,
     };
     snprintf(transport.identity.name, sizeof(transport.identity.name), "%.*s", LIMIT_NAME_BYTES - 1,
              options->host);
