@@ -6,7 +6,8 @@
  * A line is written as a whole or not at all, and never waits: a line that stderr does not take at
  * once is lost, and the next one that it takes says how many were. One cause (one format string)
  * writes at most 1,000 lines at once and 100 a second on average; the next line of that cause says
- * how many were not logged. Control characters are written as \xNN. */
+ * how many were not logged. Lines of log_audit have no such limit. Control characters are written
+ * as \xNN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -27,6 +28,10 @@ void log_open(const char *process_name, enum log_level least);
 /* Writes one line, unless the level is too low, stderr does not take the line at once, or the
  * line's cause is over its limit. Never blocks, and never fails for the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes one line at the level "info". Neither the lowest level nor the limit of a cause withholds
+ * it, so call it only for acts of administrators, which strangers cannot repeat. */
+void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

@@ -23,6 +23,7 @@
 
 struct entry {
     bool present;     /* In the key file that is in use. */
+    bool revoked;     /* See api_keys_revoked. */
     uint32_t holders; /* Requests that have shown the key. */
     uint8_t hash[SECRET_HASH_BYTES];
     struct api_key_rules rules;
@@ -274,12 +275,13 @@ void api_keys_close(struct api_keys *keys)
     free(keys);
 }
 
-static struct entry *entry_named(struct api_keys *keys, const char *name)
+/* Returns the place of the key with this name; PLACES = none. */
+static uint32_t place_of(const struct api_keys *keys, const char *name)
 {
-    for (uint32_t i = 0; i < PLACES; i++)
-        if (strcmp(keys->entries[i].rules.name, name) == 0)
-            return &keys->entries[i];
-    return NULL;
+    uint32_t place = 0;
+    while (place < PLACES && strcmp(keys->entries[place].rules.name, name) != 0)
+        place++;
+    return place;
 }
 
 static bool unused(const struct entry *e)
@@ -293,22 +295,54 @@ static void entry_set(struct entry *e, const struct api_key_set *set, uint32_t i
     if (e->rules.tokens_per_minute != rules->tokens_per_minute)
         e->tokens = (double)rules->tokens_per_minute;
     e->present = true;
+    e->revoked = e->revoked && !secret_equal(e->hash, set->keys[index].hash, sizeof(e->hash));
     e->rules = *rules;
     memcpy(e->hash, set->keys[index].hash, sizeof(e->hash));
+}
+
+static bool rules_equal(const struct api_key_rules *a, const struct api_key_rules *b)
+{
+    return strcmp(a->cache_group, b->cache_group) == 0 && a->weight == b->weight &&
+           a->requests_max == b->requests_max && a->tokens_per_minute == b->tokens_per_minute &&
+           a->priority_best == b->priority_best && a->admin == b->admin && a->metrics == b->metrics;
+}
+
+void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
+                      void (*change)(void *self, const char *name, const char *how), void *self)
+{
+    bool kept[PLACES] = {false};
+    for (uint32_t i = 0; set != NULL && i < set->count; i++) {
+        const struct api_key_rules *rules = &set->keys[i].rules;
+        uint32_t place = place_of(keys, rules->name);
+        const struct entry *e = place < PLACES ? &keys->entries[place] : NULL;
+        if (e == NULL || !e->present) {
+            change(self, rules->name, "added");
+            continue;
+        }
+        kept[place] = true;
+        if (!secret_equal(e->hash, set->keys[i].hash, sizeof(e->hash)) ||
+            !rules_equal(&e->rules, rules))
+            change(self, rules->name, "changed");
+    }
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (keys->entries[i].present && !kept[i])
+            change(self, keys->entries[i].rules.name, "removed");
 }
 
 /* Known names keep their indices; they are placed first, so that no new key takes one of them. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
 {
     bool placed[LIMIT_API_KEYS] = {false};
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < PLACES; i++) {
+        keys->entries[i].revoked = keys->entries[i].present && set != NULL;
         keys->entries[i].present = false;
+    }
     keys->wanted = set != NULL;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        struct entry *e = entry_named(keys, set->keys[i].rules.name);
-        placed[i] = e != NULL;
-        if (e != NULL)
-            entry_set(e, set, i);
+        uint32_t place = place_of(keys, set->keys[i].rules.name);
+        placed[i] = place < PLACES;
+        if (placed[i])
+            entry_set(&keys->entries[place], set, i);
     }
     uint32_t at = 0;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
@@ -408,9 +442,9 @@ void api_keys_release(struct api_keys *keys, uint32_t key)
     e->holders--;
 }
 
-bool api_keys_present(const struct api_keys *keys, uint32_t key)
+bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
 {
-    return key >= PLACES || keys->entries[key].present;
+    return key < PLACES && keys->entries[key].revoked;
 }
 
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,

@@ -271,6 +271,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     if (c->finished)
         return;
     api_error_set(&c->error, status, NULL, "%s", text);
+    c->error.code = status == 401 ? "invalid_api_key" : NULL;
     c->error.retry_after_s = retry_after_s;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         choice_settle(&c->choices[i]);
@@ -279,6 +280,14 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     }
     c->open_choices = 0;
     complete(c);
+}
+
+void completion_revoke(struct completion *c)
+{
+    if (c->finished)
+        return;
+    completion_fail(c, 401, API_KEY_REVOKED_TEXT, 0);
+    c->changed(c->self);
 }
 
 static void on_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)

@@ -45,6 +45,9 @@ bool completion_open(struct completion_server *server, struct api_request *reque
  * fine. */
 void completion_close(struct completion *c);
 
+/* Ends the completion with an error: its API key was revoked. Calls `changed`. */
+void completion_revoke(struct completion *c);
+
 /* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
  * `changed`. */
 void completion_turn(struct completion *c);

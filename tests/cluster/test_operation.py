@@ -81,6 +81,7 @@ def check_graceful_stop():
         assert cluster.process.wait(300) == 0
         said = cluster.logged()
         assert "refuses new requests, 1 are running" in said and "died" not in said, said
+        assert cluster.audited() == [("stop", "", f"uid {os.getuid()} pid {os.getpid()}", 200)], cluster.audited()
 
 
 def check_hasty_stop():
@@ -125,6 +126,10 @@ def check_reload():
         cluster.process.send_signal(signal.SIGHUP)
         wait_until(lambda: up(cluster).get("token-1") == "token", "token-1 serves", cluster=cluster)
         assert "reload: scheduler/queue_requests_max: 7, was 1024" in cluster.logged()
+        who = (f"uid {os.getuid()} pid {os.getpid()}", 200)
+        assert sorted(cluster.audited()) == sorted([
+            ("config changed", "scheduler/queue_requests_max", *who), ("config changed", "slo/ttft_ms", *who),
+            ("machine added", "token-1", *who), ("reload", "", *who)]), cluster.audited()
         reload(["prompt-0"], ["token-0", "token-1"], http={"listen": "127.0.0.1:1"}, threads=2,
                kv={**cluster.config["kv"], "block_tokens": 32})
         said = admin(cluster, "POST", "/admin/reload")
@@ -148,6 +153,8 @@ def check_reload():
         reload(["token-1"], ["prompt-0"])
         said = admin(cluster, "POST", "/admin/reload")
         assert "machines/prompt-0: pool token, was prompt" in said["changed"], said
+        assert {("machine moved to another pool", name, "loopback client", 200) for name in ("prompt-0", "token-1")} <= set(
+            cluster.audited())
         cluster.release()
         stream.expect(want)
         wait_until(lambda: cluster.request("GET", "/health")[0] == 200, "serves again", cluster=cluster)
@@ -173,6 +180,8 @@ def check_bad_files(cluster):
         assert part in said["error"]["message"], said
     cluster.process.send_signal(signal.SIGHUP)
     wait_until(lambda: cluster.logged().count("reload: nothing is changed") == 6, "the log says so", cluster=cluster)
+    wait_until(lambda: cluster.audited()[-1][0::3] == ("reload", 400), "the audit log says so", cluster=cluster)
+    assert cluster.audited().count(("POST /admin/reload", "", "loopback client", 400)) == 5
     assert up(cluster) == before and cluster.process.poll() is None
     assert cluster.request("GET", "/v1/models")[0] == 200  # no key is needed
 

@@ -169,6 +169,58 @@ static void check_again(struct api_keys *keys)
     CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
 }
 
+static char changes[256];
+
+static void on_change(void *self, const char *name, const char *how)
+{
+    (void)self;
+    size_t used = strlen(changes);
+    snprintf(changes + used, sizeof(changes) - used, "%s %s,", name, how);
+}
+
+/* Applies a key file, and checks which keys it says have changed. */
+static void apply_diff(struct api_keys *keys, const char *text, const char *want)
+{
+    struct api_key_set *set;
+    struct error error;
+    file_write(text, 0600);
+    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+    changes[0] = 0;
+    api_key_set_diff(keys, set, on_change, NULL);
+    CHECKF(strcmp(changes, want) == 0, "%s, want %s", changes, want);
+    api_keys_apply(keys, set);
+}
+
+#define A "{\"name\": \"a\", \"key\": \"" SECRET_A "\"}"
+#define B "{\"name\": \"b\", \"key\": \"" SECRET_B "\"}"
+
+static void check_revoked(struct api_keys *keys)
+{
+    apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b added,");
+    uint32_t a = find(keys, "Bearer " SECRET_A);
+    uint32_t b = find(keys, "Bearer " SECRET_B);
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    CHECK(!api_keys_revoked(keys, API_KEY_NONE));
+    apply_diff(keys, "{\"keys\": [" B ", " A "]}", "");
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    apply_diff(keys,
+               "{\"keys\": [" A ", {\"name\": \"b\", \"key\": \"" SECRET_B
+               "\", \"metrics\": true}]}",
+               "b changed,");
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    api_keys_hold(keys, a);
+    apply_diff(keys, "{\"keys\": [{\"name\": \"b\", \"key\": \"sk-other-0123456789\"}]}",
+               "b changed,a removed,");
+    CHECK(api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
+    /* It returns while an old request still holds its index: the new requests are not revoked. */
+    apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b changed,");
+    CHECK(!api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
+    api_keys_release(keys, a);
+    /* Without keys every client may use the API. */
+    api_keys_apply(keys, NULL);
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+}
+
 int main(void)
 {
     struct api_keys *keys;
@@ -179,6 +231,7 @@ int main(void)
     check_finding(keys);
     check_limits(keys);
     check_again(keys);
+    check_revoked(keys);
     api_keys_close(keys);
     unlink(path);
     printf("keys are read, found and limited as documented\n");
