@@ -167,10 +167,18 @@ struct specials {
 
 bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
 void specials_close(struct specials *s);
-/* Finds the next special token at or after `at`: the leftmost, and of those the longest. False:
- * there is none, and *start_out is `bytes`. */
+/* The parts of a text in which only user-defined tokens are recognised; specials_next drops those
+ * that it has passed. */
+struct plain_ranges {
+    const struct tokenizer_range *next;
+    size_t count;
+};
+
+/* Finds the next special token at or after `at`: the leftmost, and of those the longest. `at` never
+ * decreases between calls with one *plain. False: there is none, and *start_out is `bytes`. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
-                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out);
+                   struct plain_ranges *plain, size_t *start_out, size_t *end_out,
+                   uint32_t *id_out);
 
 /* ---- merging ---- */
 

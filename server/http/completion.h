@@ -8,6 +8,7 @@
 #include "common/secret.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "server/api/encode.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
 #include "server/api/served_model.h"
@@ -29,6 +30,10 @@ struct completion_server {
 
 /* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
+
+/* How the texts of requests for a model are encoded, by the config. */
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model);
 
 struct completion;
 

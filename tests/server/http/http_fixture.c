@@ -81,6 +81,8 @@ void server_config_default(void)
     config.http.body_bytes_max = 100000;
     config.http.bodies_bytes_max = 1 << 20;
     snprintf(config.server.prefix_cache_scope, sizeof(config.server.prefix_cache_scope), "key");
+    snprintf(config.server.control_tokens_in_text, sizeof(config.server.control_tokens_in_text),
+             "prompts");
     config.http.answers_bytes_max = 64 << 20;
     config.http.connections_max = 1000;
     config.http.connections_per_address_max = 1000;
