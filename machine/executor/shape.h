@@ -9,6 +9,7 @@
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
+#include "common/digest.h"
 #include "kvcache/kv_transfer.h"
 #include "machine/executor/stage_plan.h"
 #include "transport/message.h"
@@ -17,7 +18,7 @@
 struct machine_shape {
     struct model_hyper hyper;
     uint64_t metadata_hash;
-    uint64_t model_hash;
+    struct digest model_hash;
     uint32_t context_tokens;
     enum compute_kv_dtype kv_dtype;
     struct kv_arena arena; /* Arena of all layers and heads. */

@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PIECE_BYTES ((size_t)64 << 10)
+#define PIECE_BYTES   ((size_t)64 << 10)
+#define DIGEST_PIECES 16
 
 /* Loads the pages with one call instead of one page fault per 16 pages; the kernel reads ahead
  * sequentially. If the call fails (kernels before 5.14), page faults load them. */
@@ -66,4 +67,18 @@ uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, 
     for (size_t i = 0; i < pieces; i++)
         seed = content_hash(seed, data + i * step, PIECE_BYTES);
     return seed;
+}
+
+void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
+                        bool mapped)
+{
+    uint64_t fast = content_hash_sampled(0, data, bytes, bytes_max, mapped);
+    digest_add(digest, &fast, sizeof(fast));
+    if (bytes <= DIGEST_PIECES * PIECE_BYTES) {
+        digest_add(digest, data, bytes);
+        return;
+    }
+    size_t step = (bytes - PIECE_BYTES) / (DIGEST_PIECES - 1);
+    for (size_t i = 0; i < DIGEST_PIECES; i++)
+        digest_add(digest, data + i * step, PIECE_BYTES);
 }

@@ -33,9 +33,9 @@ struct gateway_version {
     uint32_t number; /* From 1; 0 = this entry is free. */
     struct sched_cluster *scheduler;
     uint64_t metadata_hash;
-    uint64_t model_hash;     /* As its machines report; 0 = none has connected yet. */
-    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
-    struct config_kv kv;     /* KV settings of its machines. */
+    struct digest model_hash; /* As its machines report; none = none has connected yet. */
+    uint32_t context_tokens;  /* The model's context, or the config's limit if that is less. */
+    struct config_kv kv;      /* KV settings of its machines. */
 };
 
 struct gateway {

@@ -1,5 +1,6 @@
 /* Goal: control tokens are recognised outside the ranges of a text that are declared as plain, and
- * nowhere else. Method: random texts with random ranges, against a plain search. */
+ * nowhere else; a vocabulary whose texts were chosen so that their hashes are equal is refused
+ * soon. Method: random texts with random ranges, against a plain search; such a vocabulary. */
 #include "common/random.h"
 #include "model/text/tokenizer.h"
 #include "tests/check.h"
@@ -108,10 +109,58 @@ static void test_plain_ranges(uint64_t seed)
     tokenizer_close(t);
 }
 
+/* The tables hash a text in words of 8 bytes: (h ^ word) * odd, then h ^= h >> 32. To change the top
+ * bit of a word, and bits 63 and 31 of the next one, changes the hash of no text. So 11 pairs of
+ * words make 2048 texts with one hash. */
+static void test_equal_hashes(void)
+{
+    enum { PAIRS = 11, CHOSEN = 1 << PAIRS, BYTES = 16 * PAIRS };
+    static char texts[CHOSEN][BYTES + 1];
+    static const char *pointers[CHOSEN];
+    static int32_t types[CHOSEN];
+    struct model_file *g = NULL;
+    struct tokenizer *t = NULL;
+    struct error error = {""};
+    size_t bytes;
+    for (unsigned i = 0; i < CHOSEN; i++) {
+        memset(texts[i], 'a', BYTES);
+        for (unsigned pair = 0; pair < PAIRS; pair++) {
+            char *at = texts[i] + 16 * pair;
+            char top = (char)(i >> pair & 1 ? 0x80 : 0);
+            at[7] ^= top;
+            at[8 + 7] ^= top;
+            at[8 + 3] ^= top;
+        }
+        pointers[i] = texts[i];
+        types[i] = 1;
+    }
+    for (unsigned count = 16; count <= CHOSEN; count *= 128) {
+        struct gguf_writer *w = gguf_writer_open(3, 0);
+        gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+        gguf_writer_string(w, "tokenizer.ggml.pre", "gpt-2");
+        gguf_writer_string_array(w, "tokenizer.ggml.tokens", pointers, count);
+        gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, count);
+        gguf_writer_string_array(w, "tokenizer.ggml.merges", NULL, 0);
+        uint8_t *file = gguf_writer_finish(w, &bytes);
+        CHECKF(model_file_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK, "%s",
+               error.text);
+        enum status status = tokenizer_open(g, &t, &error);
+        CHECKF(status == (count == CHOSEN ? ST_INVALID : ST_OK), "%u: %s", count, error.text);
+        if (status == ST_OK)
+            tokenizer_close(t);
+        else
+            CHECKF(strstr(error.text, "token 1024: too many others have the same hash") != NULL,
+                   "%s", error.text);
+        model_file_close(g);
+        free(file);
+    }
+}
+
 int main(void)
 {
 
     test_plain_ranges(test_seed());
+    test_equal_hashes();
     printf("%d texts as a plain search finds them\n", ROUNDS);
     return 0;
 }
