@@ -25,7 +25,7 @@ static void populate(const uint8_t *data, size_t bytes)
 #define LANES           8
 #define LANE_MULTIPLIER 0x9e3779b97f4a7c15u
 
-uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
+static uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
 {
     uint64_t lanes[LANES];
     uint64_t words[LANES];
@@ -51,8 +51,10 @@ uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
     return hash;
 }
 
-uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, size_t bytes_max,
-                              bool mapped)
+/* Hash of tensor data: all of it if `bytes` is at most bytes_max, otherwise 64 KiB pieces at equal
+ * distances, bytes_max in all. */
+static uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes,
+                                     size_t bytes_max, bool mapped)
 {
     if (bytes <= bytes_max) {
         if (mapped && bytes > 0)
