@@ -337,7 +337,8 @@ struct message_others {
     uint32_t decodes;              /* Answers reserved or running. */
     bool mixed;                    /* Another gateway has this machine in its mixed pool. */
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
-    uint8_t padding[2];
+    uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
+    uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts`. */
     uint64_t kv_tokens;     /* KV tokens of `prompts` and `decodes`. */
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */

@@ -63,6 +63,10 @@ void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set
  * api_keys_revoked). Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
+/* Sets this gateway's part of each key's limits: `gateways` gateways divide them evenly; the first
+ * ones by rank (0, 1, …) get one more of what is left over. Initially 1 gateway. */
+void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank);
+
 /* True if keys are configured. */
 bool api_keys_wanted(const struct api_keys *keys);
 
@@ -84,7 +88,8 @@ bool api_keys_revoked(const struct api_keys *keys, uint32_t key);
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
-/* Begins `answers` answers to prompts of prompt_tokens tokens in all. Returns false with a 429 in
+/* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share of
+ * the limits. Returns false with a 429 in
  * *error; only the refusal is counted then. Tokens are charged as they are generated: an answer may
  * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
  * it always succeeds. */
