@@ -84,22 +84,23 @@ static struct text_slot slot_of(const char *text, size_t bytes, uint64_t hash)
 static struct text_slot *text_slot(const struct texts *t, const char *text, size_t bytes,
                                    uint64_t hash, const struct text_slot *want)
 {
-    size_t at = hash & t->mask;
-    for (uint32_t steps = 0; steps < TABLE_STEPS_MAX; steps++, at = (at + 1) & t->mask) {
+    size_t last = (hash + TABLE_STEPS_MAX - 1) & t->mask;
+    for (size_t at = hash & t->mask;; at = (at + 1) & t->mask) {
         struct text_slot *slot = &t->slots[at];
         if (slot->id == 0)
             return slot;
-        if (slot->words[0] != want->words[0] || slot->words[1] != want->words[1] ||
-            slot->words[2] != want->words[2])
-            continue;
-        size_t found_bytes;
-        if (want->bytes != 255)
-            return slot;
-        const char *found = texts_at(t, slot->id - 1, &found_bytes);
-        if (found_bytes == bytes && memcmp(found, text, bytes) == 0)
-            return slot;
+        if (slot->words[0] == want->words[0] && slot->words[1] == want->words[1] &&
+            slot->words[2] == want->words[2]) {
+            size_t found_bytes;
+            if (want->bytes != 255)
+                return slot;
+            const char *found = texts_at(t, slot->id - 1, &found_bytes);
+            if (found_bytes == bytes && memcmp(found, text, bytes) == 0)
+                return slot;
+        }
+        if (at == last)
+            return NULL;
     }
-    return NULL;
 }
 
 void texts_prefetch(const struct texts *t, const char *text, size_t bytes)
