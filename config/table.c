@@ -83,6 +83,12 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
+     .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "In which texts of clients a control token such as <|im_start|> acts as one. prompts: "
+             "in prompts of completions; in chat messages it is ordinary text. allow: in both. "
+             "as_text: in none."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "

@@ -183,9 +183,9 @@ bool machine_kv_check(const struct machine *m, struct error *error)
     return kv_pool_check(m->kv, error) && (m->prefix == NULL || kv_prefix_check(m->prefix, error));
 }
 
-uint64_t machine_model_hash(const struct machine *m)
+const struct digest *machine_model_hash(const struct machine *m)
 {
-    return m->shape.model_hash;
+    return &m->shape.model_hash;
 }
 
 uint64_t machine_metadata_hash(const struct machine *m)

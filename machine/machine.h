@@ -14,6 +14,7 @@
 #define MACHINE_MACHINE_H
 
 #include "common/clock.h"
+#include "common/digest.h"
 #include "common/status.h"
 #include "compute/compute.h"
 #include "config/config.h"
@@ -80,7 +81,7 @@ bool machine_stopped(const struct machine *m);
 bool machine_kv_check(const struct machine *m, struct error *error);
 /* The hashes that member.c registers in etcd. */
 uint64_t machine_metadata_hash(const struct machine *m);
-uint64_t machine_model_hash(const struct machine *m);
+const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`; `cleave machine --help` lists its options. Returns the exit
  * status. */

@@ -35,7 +35,7 @@ enum status machine_member_open(const struct config *config, const struct machin
     const struct config_machine *entry = &config->machines[config_machine_find(config, name)];
     struct member self = {.pool = entry->pool,
                           .metadata_hash = machine_metadata_hash(m),
-                          .model_hash = machine_model_hash(m)};
+                          .model_hash = *machine_model_hash(m)};
     const char *told = is_wildcard(address) ? entry->address : address;
     if (told[0] == 0 || is_wildcard(told))
         return error_set(error, ST_INVALID,

@@ -173,6 +173,8 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
 {
     log_info("gateway %s is gone: %s", name_of(peer), text);
     machine_gateway_remove(m, peer);
+    m->changed = true; /* the other gateways learn of it now */
+    m->stats_at_us = m->now_us;
     prompt_pool_gateway_gone(m->prompts, peer);
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }

@@ -171,8 +171,10 @@ int serve_members_turn(struct serve *s); /* Returns the ms until the next call; 
 /* --- serve_reload.c --- */
 
 /* Reads and checks everything again, then applies the changes. On an error nothing has changed.
- * *answer receives a JSON object. */
-enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
+ * *answer receives a JSON object. The audit log names `actor` for each key and machine that was
+ * added, removed or changed, and for a model update. */
+enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
+                         struct error *error);
 
 /* --- serve_update.c --- */
 
@@ -210,6 +212,8 @@ void serve_update_state(const struct serve *s, struct text *out);
 
 /* The actions of /admin. */
 struct http_admin serve_admin(struct serve *s);
+/* Returns the HTTP status that answers an act of an administrator. */
+unsigned serve_admin_status(enum status status);
 
 /* --- serve_stop.c --- */
 

@@ -17,6 +17,7 @@
 
 #include "common/counters.h"
 #include "common/device_memory.h"
+#include "common/digest.h"
 #include "common/limits.h"
 #include "common/secret_keys.h"
 #include "common/status.h"
@@ -26,8 +27,8 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 11 sent 38 counters. */
-#define TRANSPORT_PROTOCOL_VERSION (12 + COUNTERS_SENT - 38)
+ * itself: version 13 sent 38 counters. */
+#define TRANSPORT_PROTOCOL_VERSION (13 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -42,7 +43,7 @@ struct transport_identity {
     /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two models and
      * compares by itself. */
     uint64_t metadata_hash;
-    uint64_t model_hash; /* Hash of the metadata and the weights; 0 for a gateway. */
+    struct digest model_hash; /* Of the metadata and the weights; none for a gateway. */
     uint32_t layer_count;
     uint32_t block_tokens;
     /* Size of one layer of a block with all KV heads, even if the process holds only some. */

@@ -49,9 +49,9 @@ const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t inde
 /* NULL = no tensor has this name. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 
-/* Hashes and size as in model_file.h. */
-uint64_t folder_hash(const struct folder *f);
-uint64_t folder_metadata_hash(const struct folder *f);
+/* Digests and size as in model_file.h. */
+const struct digest *folder_digest(struct folder *f);
+const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f);
 
 #endif

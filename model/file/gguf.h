@@ -8,6 +8,7 @@
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "model/file/mapped.h"
 
@@ -25,13 +26,9 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* Hash of the metadata, the tensor table and the tensor data, of which parts are left out if it is
- * larger than 1 GiB. It is computed on first use. Machines compare it to tell whether they have the
- * same weights. */
-uint64_t gguf_hash(struct gguf *g);
-/* Hash of the metadata and the tensor table only; the tensor data is not read. The gateway uses it.
- */
-uint64_t gguf_metadata_hash(const struct gguf *g);
+/* Digests as in model_file.h; computed on first use, and owned by `g`. */
+const struct digest *gguf_digest(struct gguf *g);
+const struct digest *gguf_metadata_digest(struct gguf *g);
 
 /* Typed look-ups. ST_NOT_FOUND: the key is absent, nothing is written. ST_INVALID: its type does
  * not fit; the error names the key and the types. Integers convert between widths if the value

@@ -6,6 +6,7 @@
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "model/file/mapped.h"
 #include "model/file/roles.h"
@@ -27,11 +28,13 @@ enum status model_file_open_parts(const char *name, const struct folder_part *pa
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
 
-/* Hash of the metadata, the tensor tables and the tensor data (sampled beyond 1 GiB). It is
- * computed on first use. Two machines with equal hashes have the same weights. */
-uint64_t model_file_hash(struct model_file *file);
-/* Hash of the metadata and the tensor tables only. The gateway uses it, since it does not read
- * weights. */
+/* SHA-256 of the metadata, the tensor tables, parts of the tensor data, and a fast hash of all
+ * tensor data (of 1 GiB at most; see content_digest_add). It is computed on first use. Machines
+ * compare it to tell whether they have the same weights: an accidental difference is found
+ * anywhere, one that somebody has made to deceive is found in what SHA-256 covers. */
+const struct digest *model_file_digest(struct model_file *file);
+/* The first 64 bits of a SHA-256 of the metadata and the tensor tables. The gateway uses it, since
+ * it does not read weights. */
 uint64_t model_file_metadata_hash(const struct model_file *file);
 /* Total bytes of the files that hold weights. */
 uint64_t model_file_bytes(const struct model_file *file);

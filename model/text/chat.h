@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "model/file/model_file.h"
+#include "model/text/tokenizer.h"
 
 #include <stddef.h>
 
@@ -25,10 +26,20 @@ enum status chat_template_open(struct model_file *file, struct chat_template **o
                                struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
 
+/* A prompt as text. All zeros = none. */
+struct chat_text {
+    char *text; /* NUL-terminated. */
+    size_t bytes;
+    /* Where the contents of the messages are. The rest was written by the template. */
+    struct tokenizer_range *contents;
+    size_t content_count;
+};
+
 /* Renders the messages, followed by the generation prompt. BOS is not included (tokenizer_encode
- * adds it). The caller frees *text_out. ST_INVALID: an unknown role, or roles that do not alternate
- * where the family demands it; the error names the message's index. */
+ * adds it). The caller calls chat_text_done. ST_INVALID: an unknown role, or roles that do not
+ * alternate where the family demands it; the error names the message's index. */
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, char **text_out, size_t *bytes_out, struct error *error);
+                        size_t count, struct chat_text *out, struct error *error);
+void chat_text_done(struct chat_text *text);
 
 #endif

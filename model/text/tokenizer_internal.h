@@ -52,8 +52,13 @@ void texts_close(struct texts *t);
  * texts_end. The sum of all sizes must stay within texts_open's bytes_max. */
 char *texts_begin(struct texts *t);
 void texts_end(struct texts *t, size_t bytes);
-/* Adds text `id` to the index, unless an equal text is there: the first one added stays. */
-void texts_index(struct texts *t, uint32_t id);
+/* The tables of texts and merges are at most half full, so even with a million entries a look-up
+ * takes less than a hundred steps. Only texts that were chosen for it take more. */
+#define TABLE_STEPS_MAX 1024
+
+/* Adds text `id` to the index, unless an equal text is there: the first one added stays. False: its
+ * look-up would take more than TABLE_STEPS_MAX steps. */
+bool texts_index(struct texts *t, uint32_t id);
 /* Prefetches the memory that indexing or finding this text will read. Opening a vocabulary is
  * mostly waiting for memory. */
 void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
@@ -89,8 +94,9 @@ struct merges {
 /* Requires at most MERGE_RANK_MAX merges, of ids up to MERGE_ID_MAX. False: no memory. */
 bool merges_open(struct merges *m, uint32_t capacity);
 void merges_close(struct merges *m);
-/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. */
-void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. False:
+ * its look-up would take more than TABLE_STEPS_MAX steps. */
+bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 
 static inline uint64_t merges_hash(uint64_t pair)
 {
@@ -167,10 +173,18 @@ struct specials {
 
 bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
 void specials_close(struct specials *s);
-/* Finds the next special token at or after `at`: the leftmost, and of those the longest. False:
- * there is none, and *start_out is `bytes`. */
+/* The parts of a text in which only user-defined tokens are recognised; specials_next drops those
+ * that it has passed. */
+struct plain_ranges {
+    const struct tokenizer_range *next;
+    size_t count;
+};
+
+/* Finds the next special token at or after `at`: the leftmost, and of those the longest. `at` never
+ * decreases between calls with one *plain. False: there is none, and *start_out is `bytes`. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
-                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out);
+                   struct plain_ranges *plain, size_t *start_out, size_t *end_out,
+                   uint32_t *id_out);
 
 /* ---- merging ---- */
 

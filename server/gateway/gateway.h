@@ -108,6 +108,18 @@ void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
 
+/* This gateway's share of what all gateways on the same machines may do together. */
+struct gateway_share {
+    uint32_t gateways; /* ≥ 1, this one included. */
+    uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
+};
+
+/* Returns the share, from what the machines report. It is smaller at once when another gateway
+ * connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway that has
+ * lost its connections may still have requests, and may return. */
+#define GATEWAY_SHARE_HOLD_US 5000000
+struct gateway_share gateway_share(struct gateway *g);
+
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */
 void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);

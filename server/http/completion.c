@@ -17,20 +17,13 @@
 
 /* --- opening: prompts --- */
 
-static bool encode_prompt(struct completion *c, const char *text, size_t bytes, bool add_bos,
-                          struct token_prompt *out, struct api_error *error)
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model)
 {
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
-    struct error why = {0};
-    size_t capacity = 0, count = 0;
-    enum status status = tokenizer_encode(c->model->tokenizer, text, bytes, &options, &out->ids,
-                                          &capacity, &count, &why);
-    if (status == ST_INVALID)
-        return api_error_set(error, 400, "prompt", "%s", why.text);
-    if (status != ST_OK)
-        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
-    out->count = (uint32_t)count;
-    return true;
+    return (struct api_encode){
+        .tokenizer = model->tokenizer,
+        .chat = model->chat,
+        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text)};
 }
 
 static bool check_ids(struct completion *c, const struct api_prompt *given, struct api_error *error)
@@ -42,19 +35,6 @@ static bool check_ids(struct completion *c, const struct api_prompt *given, stru
                                  "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
                                  given->ids[i], vocab - 1);
     return true;
-}
-
-static bool chat_prompt(struct completion *c, struct api_error *error)
-{
-    struct error why = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    if (chat_render(c->model->chat, c->request.messages, c->request.message_count, &text, &bytes,
-                    &why) != ST_OK)
-        return api_error_set(error, 400, "messages", "%s", why.text);
-    bool good = encode_prompt(c, text, bytes, true, &c->prompts[0], error);
-    free(text);
-    return good;
 }
 
 /* Replaces an empty prompt by the model's start token, as other servers do. */
@@ -76,15 +56,22 @@ static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct
 
 static bool prepare_prompts(struct completion *c, struct api_error *error)
 {
-    if (c->request.kind == API_CHAT)
-        return chat_prompt(c, error);
+    struct api_encode encode = completion_encode(c->server, c->model);
+    size_t count = 0;
+    if (c->request.kind == API_CHAT) {
+        bool good = api_encode_chat(&encode, c->request.messages, c->request.message_count,
+                                    &c->prompts[0].ids, &count, error);
+        c->prompts[0].count = (uint32_t)count;
+        return good;
+    }
     for (uint32_t i = 0; i < c->prompt_count; i++) {
         struct api_prompt *given = &c->request.prompts[i];
         struct token_prompt *prompt = &c->prompts[i];
         if (given->text != NULL) {
-            if (!encode_prompt(c, given->text, given->bytes, c->request.add_special_tokens, prompt,
-                               error))
+            if (!api_encode_prompt(&encode, given->text, given->bytes,
+                                   c->request.add_special_tokens, &prompt->ids, &count, error))
                 return false;
+            prompt->count = (uint32_t)count;
         } else {
             if (!check_ids(c, given, error))
                 return false;
@@ -289,6 +276,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     if (c->finished)
         return;
     api_error_set(&c->error, status, NULL, "%s", text);
+    c->error.code = status == 401 ? "invalid_api_key" : NULL;
     c->error.retry_after_s = retry_after_s;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         choice_settle(&c->choices[i]);
@@ -297,6 +285,14 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     }
     c->open_choices = 0;
     complete(c);
+}
+
+void completion_revoke(struct completion *c)
+{
+    if (c->finished)
+        return;
+    completion_fail(c, 401, API_KEY_REVOKED_TEXT, 0);
+    c->changed(c->self);
 }
 
 static void on_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)

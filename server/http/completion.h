@@ -8,6 +8,7 @@
 #include "common/secret.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "server/api/encode.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
 #include "server/api/served_model.h"
@@ -30,6 +31,10 @@ struct completion_server {
 /* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
+/* How the texts of requests for a model are encoded, by the config. */
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model);
+
 struct completion;
 
 /* Opens a completion. Takes over `request` (and empties it) on success; if there was no memory for
@@ -44,6 +49,9 @@ bool completion_open(struct completion_server *server, struct api_request *reque
 /* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
  * fine. */
 void completion_close(struct completion *c);
+
+/* Ends the completion with an error: its API key was revoked. Calls `changed`. */
+void completion_revoke(struct completion *c);
 
 /* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
  * `changed`. */

@@ -205,10 +205,16 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
+    x->next = h->exchanges;
+    if (x->next != NULL)
+        x->next->previous = x;
+    h->exchanges = x;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
     bool good = http_headers_check(x, url, method, &error);
+    if (!http_audit_open(x, url, method))
+        good = api_error_set(&error, 503, NULL, "out of memory");
     http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
     if (good)
         return MHD_YES;
@@ -281,6 +287,10 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     if (x == NULL)
         return;
     *state = NULL;
+    http_audit_write(x, 0);
+    *(x->previous != NULL ? &x->previous->next : &h->exchanges) = x->next;
+    if (x->next != NULL)
+        x->next->previous = x->previous;
     drop_completion(x);
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)

@@ -235,6 +235,17 @@ void http_model_use(struct http *h, struct served_model *model)
     h->completions.model = model;
 }
 
+void http_keys_changed(struct http *h)
+{
+    for (struct exchange *x = h->exchanges; x != NULL; x = x->next) {
+        if (x->key_revoked || !api_keys_revoked(h->options.keys, x->key))
+            continue;
+        x->key_revoked = true;
+        if (x->completion != NULL)
+            completion_revoke(x->completion);
+    }
+}
+
 void http_quiesce(struct http *h)
 {
     struct MHD_Daemon *daemons[] = {h->daemon, h->admin_daemon};

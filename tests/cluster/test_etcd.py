@@ -261,7 +261,7 @@ class Compacted(http.server.BaseHTTPRequestHandler):
                 time.sleep(3)  # the gateway reads the list again each time that the watch fails
         else:
             Compacted.lists += 1
-            value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 16}
+            value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 64}
             kvs = [{"key": b64(PREFIX + "m0"), "value": b64(json.dumps(value)), "mod_revision": "7"}]
             line = {"header": {"revision": "5"}, **({"kvs": kvs} if Compacted.lists > 1 else {})}
         garbled = isinstance(line, str)

@@ -77,7 +77,7 @@ static inline struct transport_options net_options(const char *name, uint64_t re
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = 0x12,
-                     .model_hash = 0x1234,
+                     .model_hash = {{0x12, 0x34}},
                      .layer_count = 30,
                      .block_tokens = 16,
                      .block_bytes = 12288,
