@@ -241,17 +241,19 @@ static const struct token_writer *head_link(const struct token_pool *pool, const
 }
 
 /* True if the prompt machine knows whether its processes still write over links that began up to
- * `latest`. It does not if one of these links has ended, or if its head has connected again since:
- * then one of its processes may be stopped in a write. */
+ * `latest`. It does not know it of a link that has ended, and of a link that is older than that of its
+ * head, which has connected again since: one of its processes may be stopped in a write. */
 static bool writer_knows(const struct token_pool *pool, const struct token_request *request,
                          uint64_t latest)
 {
     const struct token_writer *head = head_link(pool, request->prompt_machine);
-    for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].ended && pool->writers[i].since <= latest &&
-            is_process_of(pool->writers[i].name, request->prompt_machine))
+    for (uint32_t i = 0; i < pool->writer_count && !request->local; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->since <= latest && is_process_of(writer->name, request->prompt_machine) &&
+            (writer->ended || head == NULL || writer->since < head->since))
             return false;
-    return request->local || (head != NULL && head->since <= latest);
+    }
+    return request->local || !pool->writers_unknown;
 }
 
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *name,
@@ -334,7 +336,7 @@ static void writer_stopped(struct token_pool *pool, struct token_request *reques
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
     uint64_t latest = quarantined ? request->quarantined_at : pool->links_ever;
-    if (writer_knows(pool, request, latest) || !writer_is_linked(pool, request, latest))
+    if (writer_knows(pool, request, latest))
         token_request_forget(pool, request);
     else if (!quarantined)
         token_request_quarantine(pool, request, now_us);

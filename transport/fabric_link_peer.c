@@ -23,8 +23,8 @@
  *   copying. The same holds for a writer that is stopped or cut off, before it is considered
  *   silent; a writer that continues goes on writing until it reads its socket. Puts have both
  *   problems too, with the same solution: the process that was written to keeps such blocks in
- *   quarantine until the writer says that it has stopped, or for a second after the writer is gone
- *   (token_pool.c).
+ *   quarantine until the writer says that it has stopped, or for a second after the writer's end of
+ *   the connection is closed (ucx_linger.c, token_pool.c), which happens when its copies are done.
  * - The memory of a peer that dies stays allocated until we close it: the driver counts the
  *   processes that have it open. So no other process gets that memory, and our device does not
  *   fail. We close it as soon as the copies to it are done, because the peer's successor may need
