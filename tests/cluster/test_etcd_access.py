@@ -102,6 +102,17 @@ def check_refused_logins(config):
             assert len(said) == 1 and says in said[0], said
 
 
+def check_local(config, etcd):
+    """A machine that its gateway starts, with files that the config names relative to itself."""
+    named = {name: f"file-{name}" for name in config["cluster"] if name.endswith("_file")}
+    files = {named[name]: open(config["cluster"][name]).read() for name in named}
+    with Cluster({**config, "pools": {"mixed": ["m5"]}, "machines": {"m5": {"local": True}},
+                  "cluster": {**config["cluster"], **named}}, files=files) as gateway:
+        wait_names(etcd, ["m5"])
+        wait_machines([gateway], ["m5"])
+    assert etcd.names() == []
+
+
 def check_served(folder, config, etcd, want):
     password = config["cluster"]["etcd_password_file"]
     machines, machine_config = [], {**config, "pools": {}}
@@ -220,6 +231,7 @@ def main():
         try:
             check_refused_files({**config, "pools": {}})
             check_refused_logins({**config, "pools": {}})
+            check_local(config, etcd)
             check_served(folder, config, etcd, want)
         finally:
             etcd.kill()
