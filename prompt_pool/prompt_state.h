@@ -90,6 +90,9 @@ struct prompt_request {
     uint64_t pushed_bytes;
 };
 
+/* Withdrawn requests that are remembered: as many as a token machine asks about at a time. */
+#define PROMPT_WITHDRAWN_MAX 1024
+
 struct prompt_pool {
     struct prompt_pool_options options;
     struct sched_slots *slots;
@@ -105,6 +108,9 @@ struct prompt_pool {
     uint32_t computed_count;
     sched_slot computed[LIMIT_BATCH_SEQUENCES];
     struct message_stats stats;
+    uint32_t
+        withdrawn_count; /* Requests withdrawn so far; number n is at n % PROMPT_WITHDRAWN_MAX. */
+    struct message_request withdrawn[PROMPT_WITHDRAWN_MAX];
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
 
