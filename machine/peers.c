@@ -143,9 +143,7 @@ static void link_cancel(struct machine *m, struct transport_peer *peer,
                         const struct message_request *request)
 {
     const struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = *request};
-    if (prompt_pool_has(m->prompts, request))
-        prompt_pool_cancel(m->prompts, request); /* sends KV_ABORTED when its writes have landed */
-    else
+    if (!prompt_pool_withdraw(m->prompts, request))
         machine_send(m, peer, &aborted);
 }
 

@@ -265,11 +265,35 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
     return ST_OK;
 }
 
+bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request)
+{
+    if (prompt_pool_has(pool, request)) {
+        prompt_pool_cancel(pool, request);
+        return true;
+    }
+    pool->withdrawn[pool->withdrawn_count++ % PROMPT_WITHDRAWN_MAX] = *request;
+    return false;
+}
+
+static bool is_withdrawn(const struct prompt_pool *pool, const struct message_request *request)
+{
+    for (uint32_t i = 0; i < pool->withdrawn_count && i < PROMPT_WITHDRAWN_MAX; i++)
+        if (pool->withdrawn[i].id == request->id &&
+            pool->withdrawn[i].generation == request->generation)
+            return true;
+    return false;
+}
+
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us)
 {
     struct destination destination;
     struct error error;
+    if (is_withdrawn(pool, &prefill->request)) {
+        send_failed(pool, gateway, &prefill->request, ST_CANCELLED,
+                    "its token machine has given it up");
+        return;
+    }
     if (prompt_pool_has(pool, &prefill->request)) {
         send_failed(pool, gateway, &prefill->request, ST_INVALID,
                     "PREFILL for a request that is already open");

@@ -374,6 +374,10 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
     if (request != NULL &&
         (request->state == TOKEN_QUARANTINED || request->state == TOKEN_RESERVED))
         writer_stopped(pool, request, now_us);
+    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX && request == NULL; i++)
+        if (pool->untold[i].request.id == name->id &&
+            pool->untold[i].request.generation == name->generation)
+            pool->untold[i].prompt_machine[0] = 0;
 }
 
 static struct token_writer *writer_add(struct token_pool *pool)
@@ -412,6 +416,49 @@ static void writer_remove(struct token_pool *pool, struct token_writer *writer, 
     }
 }
 
+static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
+                        const struct message_request *request)
+{
+    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = *request}};
+    pool->options.calls.send(pool->options.self, peer, &message);
+}
+
+/* The prompt machine has connected again. It is told of requests that have ended, because PREFILL of
+ * one may still be on its way to it. */
+static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
+{
+    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX; i++)
+        if (strcmp(pool->untold[i].prompt_machine, machine) == 0)
+            cancel_send(pool, peer, &pool->untold[i].request);
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
+        const struct token_request *request = &pool->requests[i];
+        if (request->state == TOKEN_QUARANTINED && strcmp(request->prompt_machine, machine) == 0)
+            cancel_send(pool, peer, &request->attempt);
+    }
+}
+
+static bool head_was_linked(const struct token_pool *pool, const char *machine, uint64_t latest)
+{
+    for (uint32_t i = 0; i < pool->writer_count; i++)
+        if (pool->writers[i].link.process == 0 && pool->writers[i].since <= latest &&
+            strcmp(pool->writers[i].name, machine) == 0)
+            return true;
+    return false;
+}
+
+/* A process has connected to write for a head that was connected before the quarantine began, and that
+ * may not know of the quarantine: it may write over this link, too. */
+static void quarantines_extend(struct token_pool *pool, const char *process, uint64_t since)
+{
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
+        struct token_request *request = &pool->requests[i];
+        if (request->state == TOKEN_QUARANTINED && !request->local &&
+            is_process_of(process, request->prompt_machine) &&
+            head_was_linked(pool, request->prompt_machine, request->quarantined_at))
+            request->quarantined_at = since;
+    }
+}
+
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer)
 {
@@ -423,6 +470,10 @@ void token_pool_writer_up(struct token_pool *pool, struct token_link link, const
     }
     *writer = (struct token_writer){.link = link, .peer = peer, .since = since};
     snprintf(writer->name, sizeof(writer->name), "%s", name);
+    if (link.process == 0 && peer != NULL && strchr(name, '/') == NULL)
+        writer_tell(pool, name, peer);
+    else
+        quarantines_extend(pool, name, since);
 }
 
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
@@ -459,10 +510,17 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
     const struct token_writer *head = head_link(pool, request->prompt_machine);
-    const struct message message = {.kind = MESSAGE_CANCEL,
-                                    .cancel = {.request = request->attempt}};
     if (head != NULL && head->peer != NULL)
-        pool->options.calls.send(pool->options.self, head->peer, &message);
+        cancel_send(pool, head->peer, &request->attempt);
+}
+
+/* Forgets a request whose prompt machine has not said that it stopped. */
+static void forget_untold(struct token_pool *pool, struct token_request *request)
+{
+    struct token_untold *untold = &pool->untold[pool->untold_count++ % TOKEN_UNTOLD_MAX];
+    untold->request = request->attempt;
+    memcpy(untold->prompt_machine, request->prompt_machine, sizeof(untold->prompt_machine));
+    token_request_forget(pool, request);
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
@@ -471,7 +529,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     bool linked =
         writer_is_linked(pool, request, quarantined ? request->quarantined_at : pool->links_ever);
     if (quarantined && !linked) {
-        token_request_forget(pool, request);
+        forget_untold(pool, request);
         return;
     }
     /* A writer with a link may still write, even after a stop of hours: its blocks stay in
@@ -492,7 +550,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     if (linked)
         token_request_quarantine(pool, request, now_us);
     else
-        token_request_forget(pool, request);
+        forget_untold(pool, request);
 }
 
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)

@@ -114,7 +114,8 @@ struct token_link {
 };
 
 /* The connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer: the
- * connection, NULL = another process has it. */
+ * connection, NULL = another process has it. The machine is sent CANCEL for requests that have ended
+ * since it was connected: send it nothing that lets it write before this call. */
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
 /* The connection has ended: reservations that await KV of that machine fail and are quarantined.

@@ -57,8 +57,8 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
-    /* TOKEN_QUARANTINED: links_ever when the quarantine began. Over later links no process writes
-     * into the blocks. */
+    /* TOKEN_QUARANTINED: links_ever when the quarantine began, or the latest link that was made for a
+     * head that was connected then. Over later links no process writes into the blocks. */
     uint64_t quarantined_at;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
@@ -81,6 +81,15 @@ struct token_writer {
     bool ended;                  /* The connection has ended, its writes have not. */
 };
 
+/* A request whose blocks are free although its prompt machine has not said that it stopped: its
+ * connections had ended. When it connects again it is told, before it can write, because a PREFILL
+ * may still be on its way to it. */
+struct token_untold {
+    struct message_request request;
+    char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
+};
+#define TOKEN_UNTOLD_MAX 1024
+
 struct token_pool {
     struct token_pool_options options;
     struct sched_slots *slots;
@@ -94,6 +103,9 @@ struct token_pool {
     uint64_t links_ever; /* Number of links that have begun. */
     /* A writer could not be recorded for lack of memory: no quarantine ends by time any more. */
     bool writers_unknown;
+    uint32_t
+        untold_count; /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
+    struct token_untold untold[TOKEN_UNTOLD_MAX];
     uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */

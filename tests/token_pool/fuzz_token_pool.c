@@ -7,8 +7,9 @@
  * over which connections each of its processes may still write, whether a process is stopped, and
  * which messages wait for it. p0 is one process, p1 and p2 have two. They keep the promises that the
  * real ones make: a process writes for a request from PREFILL on, until its flush or the end of its
- * connection, and a machine handles what its gateway has sent before it connects again. After each
- * event everything that a process may write is compared with the pool. */
+ * connection, and a machine handles the CANCELs that it gets when it connects before any PREFILL.
+ * PREFILL may arrive as late as the input wants. After each event everything that a process may write
+ * is compared with the pool. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "token_pool/token_state.h"
@@ -25,6 +26,7 @@
 #define JOBS         24
 #define LINKS        12 /* Of one process: those that it, or the pool, has not given up. */
 #define EVENTS_MAX   600
+#define ASKED_MAX    (4 * TOKEN_UNTOLD_MAX)
 
 /* A request as the gateway and its prompt machine see it. */
 struct job {
@@ -33,6 +35,7 @@ struct job {
     uint32_t prompt_tokens;
     bool prefilled;          /* The gateway has sent PREFILL. */
     bool known;              /* The machine has it: it has not ended there. */
+    bool withdrawn;          /* The machine has told the pool that it will not write for it. */
     bool stopping;           /* It was cancelled, and its writes have not ended. */
     bool writing[PROCESSES]; /* The process may write, over `over`. */
     uint64_t over[PROCESSES];
@@ -65,7 +68,7 @@ struct machine {
     uint32_t letter_count;
     struct letter letters[4 * JOBS];
     uint32_t asked_count; /* CANCEL of the token machine. */
-    struct message_request asked[JOBS];
+    struct message_request asked[ASKED_MAX];
 };
 
 static struct kv_pool *kv;
@@ -120,8 +123,10 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     struct job *job;
     if (message->kind == MESSAGE_CANCEL) {
         for (uint32_t i = 0; i < MACHINES; i++)
-            if (peer == (struct transport_peer *)&head_marks[i] && machines[i].asked_count < JOBS)
+            if (peer == (struct transport_peer *)&head_marks[i]) {
+                CHECK(machines[i].asked_count < ASKED_MAX);
                 machines[i].asked[machines[i].asked_count++] = message->cancel.request;
+            }
         return;
     }
     CHECK(peer == (struct transport_peer *)&gateway_mark);
@@ -319,7 +324,7 @@ static void letter_take(uint32_t machine)
     struct job *job = &jobs[letter.job];
     if (job->name.id != letter.name.id || job->name.generation != letter.name.generation)
         return;
-    if (letter.kind == LETTER_PREFILL && target_up(machine)) {
+    if (letter.kind == LETTER_PREFILL && target_up(machine) && !job->withdrawn) {
         job->known = true;
         for (uint32_t i = 0; i < m->process_count; i++) {
             /* A head with a stage process writes nothing itself. */
@@ -339,9 +344,13 @@ static void asked_take(uint32_t machine)
     const struct message_request name = m->asked[--m->asked_count];
     struct job *job = job_of(&name);
     struct link_end *link = open_link(&m->processes[0]);
-    if (job != NULL && job->known)
+    if (job != NULL && job->known) {
         job->stopping = true;
-    else if (link != NULL && link->up)
+        return;
+    }
+    if (job != NULL)
+        job->withdrawn = true;
+    if (link != NULL && link->up)
         token_pool_kv_aborted(pool, &name, now_us);
 }
 
@@ -351,10 +360,9 @@ static void connect_process(uint32_t machine, uint32_t process)
     struct process *p = &m->processes[process];
     if (process >= m->process_count || p->stopped || open_link(p) != NULL)
         return;
-    if (m->processes[0].stopped)
+    /* A head tells its processes to connect when it is connected itself. */
+    if (m->processes[0].stopped || (process > 0 && open_link(&m->processes[0]) == NULL))
         return;
-    while (m->letter_count > 0)
-        letter_take(machine);
     for (uint32_t i = 0; i < LINKS; i++) {
         if (p->links[i].number != 0)
             continue;
@@ -362,6 +370,8 @@ static void connect_process(uint32_t machine, uint32_t process)
         token_pool_writer_up(pool, link_at(machine, process, next_link),
                              process_names[machine][process],
                              process == 0 ? (struct transport_peer *)&head_marks[machine] : NULL);
+        while (process == 0 && m->asked_count > 0) /* They arrive before it knows the layers. */
+            asked_take(machine);
         return;
     }
 }
