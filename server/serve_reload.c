@@ -120,6 +120,7 @@ static void certificate_change(struct reload *r)
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
         line_add(&r->changed, "server/tls_certificate_file: read again");
+        audit_write(r->actor, "TLS certificate read again", "", 200);
         return;
     }
     line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
@@ -157,12 +158,14 @@ static void cluster_keys_change(struct reload *r)
         return;
     if (gateway_cluster_keys_set(s->gateway, &r->cluster_keys, &error) != ST_OK) {
         log_error("cluster/key_file: not read again: %s", error.text);
+        audit_write(r->actor, "cluster keys changed", "", 500);
         return;
     }
     s->cluster_keys = r->cluster_keys;
     launcher_keys_send(s->launcher);
     secret_keys_text(&s->cluster_keys, ids);
     line_add(&r->changed, "cluster/key_file: keys %s", ids);
+    audit_write(r->actor, "cluster keys changed", ids, 200);
 }
 
 /* Opens the event log again even if its name is the same, because it may have been moved

@@ -1,9 +1,9 @@
 /* audit: the log lines that say which administrator did what. Each is `audit: ` and a JSON object:
  *
- *   {"time":"2026-03-01T12:00:00.000Z","act":"POST /admin/drain/","target":"token-0",
- *    "who":"key operator","from":"127.0.0.1:41234","status":200}
+ *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
+ *    "from":"127.0.0.1:41234"}
  *
- * (in one line). server/http/ writes a line for each request to /admin, and server/serve*.c write
+ * (in one line; the log adds the time). server/http/ writes a line for each request to /admin, and server/serve*.c write
  * lines for signals and for what a reload changes. Lines of administrators have no rate limit; those
  * of strangers have the limit of one cause (common/log.h). Secrets are never part of a line: keys
  * are named by their names. No state: any thread may call the functions. */

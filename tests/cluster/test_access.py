@@ -153,7 +153,8 @@ def check_reload(cluster, cert):
     assert "this API key was removed or replaced" in str(stream.end().error), stream.error
     cluster.release()
     who = ("key root", 200)
-    assert cluster.audited()[-2:] == [("API key removed", "user", *who), ("POST /admin/reload", "", *who)], cluster.audited()
+    assert cluster.audited()[-3:] == [("TLS certificate read again", "", *who), ("API key removed", "user", *who),
+                                      ("POST /admin/reload", "", *who)], cluster.audited()
     try:
         cluster.request("GET", "/health")
         raise AssertionError("the old certificate is still shown")

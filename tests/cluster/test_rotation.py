@@ -77,6 +77,7 @@ def give(gateway, processes, keys, gateway_first):
         gateway.write("cluster.key", file_of(keys))
         reply = json.loads(gateway.request("POST", "/admin/reload")[2])
         assert f"cluster/key_file: keys {ids(keys)}" in reply["changed"], reply
+        assert gateway.audited()[-2] == ("cluster keys changed", ids(keys), "loopback client", 200), gateway.audited()
         wait_until(lambda: re.search(rf"p1: cluster keys: {ids(keys)}\n", gateway.logged()), "p1 has the keys", cluster=gateway)
 
     if gateway_first:
