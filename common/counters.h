@@ -123,6 +123,8 @@
     X(PROMPT_TOKENS, COUNTER, REQUESTS, "vllm:prompt_tokens_total",                                \
       "Tokens of prompts, computed or cached.")                                                    \
     X(GENERATED_TOKENS, COUNTER, REQUESTS, "vllm:generation_tokens_total", "Generated tokens.")    \
+    X(UNKNOWN_FIELDS, COUNTER, REQUESTS, "cleave_unknown_fields_total",                            \
+      "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
       "Requests in the gateway's queue, without a machine yet.")                                   \
     X(REQUESTS_REFUSED, COUNTER, ROUTING, "cleave_requests_refused_total",                         \

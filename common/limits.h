@@ -6,6 +6,7 @@
 
 #define LIMIT_NAME_BYTES    32   /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES 128  /* "host:port" with its NUL. */
+#define LIMIT_USER_BYTES    128  /* A user's name in etcd with its NUL. */
 #define LIMIT_PATH_BYTES    1024 /* A file path with its NUL. */
 /* Machines of a cluster. The gateway's memory for links grows with the square of this number. */
 #define LIMIT_MACHINES         256

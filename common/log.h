@@ -1,4 +1,4 @@
-/* log: writes one line per event to stderr: time of day (UTC), level, process, text (`request 42
+/* log: writes one line per event to stderr: date and time (UTC), level, process, text (`request 42
  * machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it, on any thread;
  * the other folders return a status instead. It opens no log files and rotates nothing.
  *
@@ -6,7 +6,7 @@
  * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
  * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
  * on average. Further lines are not logged, and the next line within the budget reports their
- * number. A line is cut after about 1,000 bytes. Control characters are written as \xNN. */
+ * number. Lines of log_audit have no budget. A line is cut after about 1,000 bytes. Control characters are written as \xNN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -27,6 +27,10 @@ void log_open(const char *process_name, enum log_level least);
 /* Writes one line, unless its level is too low, stderr does not take it at once, or the budget of
  * its format string is used up. Errors are not reported to the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes one line at the level "info". Neither the lowest level nor the limit of a cause withholds
+ * it, so call it only for acts of administrators, which strangers cannot repeat. */
+void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

@@ -29,9 +29,7 @@ struct sampling {
     uint32_t output_tokens_max;
     /* Tokens in `ends` are not sampled before the answer has this number of tokens. */
     uint32_t output_tokens_min;
-    uint32_t end_count; /* Number of tokens in `ends`. */
-    bool ignore_end;    /* Tokens in `ends` do not end the answer. */
-    uint8_t padding[7];
+    uint32_t end_count;               /* Number of tokens in `ends`. */
     uint32_t ends[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };
 

@@ -44,16 +44,15 @@ void secret_wipe(void *data, size_t bytes);
  * writes no core files then, but may pass core dumps to a program (core(5)). */
 void secret_core_dumps_stop(void);
 
-/* Reads a file with secret content. It must be a regular file of at most bytes_max bytes that
+/* Opens a file with secret content. It must be a regular file of at most bytes_max bytes that
  * belongs to this user or to root and that neither its group nor others may access. The caller
- * frees *text_out, which is NUL-terminated, and calls secret_wipe before. Errors name the path:
- * ST_NOT_FOUND, ST_IO, ST_NO_MEMORY, ST_TOO_LARGE, and ST_INVALID for a wrong owner, mode or type.
- */
+ * closes *fd_out. Errors name the path: ST_NOT_FOUND, ST_IO, ST_TOO_LARGE, and ST_INVALID for a
+ * wrong owner, mode or type. */
+enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
+
+/* Reads such a file. The caller frees *text_out, which is NUL-terminated, and calls secret_wipe
+ * before. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
-
-/* Reads a key file of 32 to 4096 bytes by secret_file_read, and stores the SHA-256 of its content
- * as the key. White space at the end is ignored. */
-enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error);
 
 #endif

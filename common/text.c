@@ -102,6 +102,24 @@ size_t text_utf8_check(const char *data, size_t bytes)
     return at;
 }
 
+/* Returns how many bytes at the start of data, which begins with no whole character, one U+FFFD
+ * stands for: the begin of a character that is cut off, or one byte. Unicode recommends it (3.9,
+ * "maximal subpart"); Python does the same. */
+static size_t cut_length(const char *data, size_t bytes)
+{
+    static const char ends[] = "\x80\x80\x80";
+    for (size_t length = bytes < 3 ? bytes : 3; length > 1; length--) {
+        char whole[6];
+        memcpy(whole, data, length);
+        for (size_t missing = 1; missing + length <= 4; missing++) {
+            memcpy(whole + length, ends, missing);
+            if (character_length(whole, length + missing) == length + missing)
+                return length;
+        }
+    }
+    return 1;
+}
+
 static void json_escaped_add(struct text *text, const char *data, size_t bytes)
 {
     size_t plain = 0; /* data[plain..at) needs no escape */
@@ -114,9 +132,10 @@ static void json_escaped_add(struct text *text, const char *data, size_t bytes)
             continue;
         }
         text_add(text, data + plain, at - plain);
-        if (length == 0)
+        if (length == 0) {
             text_adds(text, "\xef\xbf\xbd");
-        else if (c == '"' || c == '\\')
+            length = cut_length(data + at, bytes - at);
+        } else if (c == '"' || c == '\\')
             text_addf(text, "\\%c", c);
         else if (c == '\n')
             text_adds(text, "\\n");
@@ -126,7 +145,7 @@ static void json_escaped_add(struct text *text, const char *data, size_t bytes)
             text_adds(text, "\\r");
         else
             text_addf(text, "\\u%04x", c);
-        at += length > 0 ? length : 1;
+        at += length;
         plain = at;
     }
     text_add(text, data + plain, at - plain);

@@ -1,6 +1,6 @@
 /* batch: the rows that a device computes together, and the sequences that the rows belong to.
- * machine/executor/ fills a batch in, the forward pass (model/forward/) hands it to the backend,
- * and the backend only reads it. Data only: no functions, no threads. A batch contains no
+ * machine/ and `cleave profile` fill in a batch, the forward pass (model/forward/) hands it to the
+ * backend, and the backend only reads it. Data only: no functions, no threads. A batch contains no
  * activations, and does not know requests. */
 #ifndef COMPUTE_BATCH_H
 #define COMPUTE_BATCH_H

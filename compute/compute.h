@@ -41,7 +41,8 @@ struct compute_options {
     bool exact;
     uint32_t device;       /* Number of the GPU; only for `cuda`. */
     bool bf16_activations; /* Use bfloat16 activations also with E4M3 weights; only for `cuda`. */
-    /* Simulated time of each layer of a batch, and of each row of it; only for `wait`. */
+    /* Simulated time that a layer takes for any batch, and the time that each row of the batch adds
+     * to it; only for `wait`. */
     int64_t wait_layer_ns;
     int64_t wait_row_ns;
 };
@@ -53,8 +54,8 @@ static inline uint32_t compute_lanes_count(const struct compute_ops *ops, const 
 }
 
 extern const struct compute_ops compute_cpu; /* The CPUs of this host. */
-/* A device that computes nothing: each layer of a batch is a wait, so that pipelines of more
- * devices than this host has can be shown. docs/profile.md says what it stands for. */
+/* A device that computes nothing: each layer of a batch is a wait. It simulates pipelines of more
+ * devices than this host has (docs/profile.md). */
 extern const struct compute_ops compute_wait;
 
 /* Interprets a device name of a config: "cpu"; "cuda:N", GPU number N of the host (plugin.h; "cuda"

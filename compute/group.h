@@ -17,7 +17,7 @@
 struct compute;
 
 struct compute_group_ops {
-    /* Makes the id of a new group. Only rank 0 calls it, and sends id_out to the other ranks. */
+    /* Makes the id of a new group. Only rank 0 calls it; the caller sends id_out to all ranks. */
     enum status (*make)(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                         struct error *error);
     /* Joins the group; called once per device. Blocks until all ranks have joined. Fails if a rank

@@ -12,8 +12,8 @@
 
 /* How K and V are stored. The integer forms (I16, I8) store the K, and the V, of one token and one
  * head as 14-bit or 8-bit integers (|x| ≤ 8191 or 127) with one bfloat16 scale. For the K and V of
- * real models, I16 loses as little as F16, in 2 % more memory; attention is then integer dot
- * products, two multiplications per lane, with exact sums. */
+ * real models, I16 loses as little as F16, in 2 % more memory. Attention then multiplies integers,
+ * two per lane and instruction, and its sums are exact. */
 enum compute_kv_dtype {
     COMPUTE_KV_F16,
     COMPUTE_KV_F32,

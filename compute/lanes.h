@@ -1,10 +1,11 @@
-/* lanes: an optional ability of a backend. Normally the device's threads share the weights of each
- * product. With lanes they share the rows of the batch instead: a lane is one thread acting as a
- * device of its own for its rows, and it waits for the others only between calls of `run`. Every
- * lane then reads all weights, and no result travels between cores. The numbers are the same.
+/* lanes: an optional ability of a backend. Normally the device's threads divide the weights of each
+ * product among them. With lanes they divide the rows of the batch: a lane is a device of one
+ * thread that computes its rows, and lanes wait for each other only at the end of `run`. Every lane
+ * then reads all weights, and no result travels between cores. The results have the same bits.
  *
- * Only the CPU backend has it. The forward pass and the engine call pick and run on the engine
- * thread; run calls its steps on the worker threads. A lane opens no weights. */
+ * Only the CPU backend has it. The forward pass calls pick, and the forward pass and the engine
+ * call run, on the engine thread; run calls its steps on the worker threads. A lane opens no
+ * weights. */
 #ifndef COMPUTE_LANES_H
 #define COMPUTE_LANES_H
 

@@ -13,15 +13,15 @@
 struct compute_matrix;
 /* Activations in the form that this backend's matrices read: quantised to 8 bits per block of 32
  * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise; several forms at
- * once if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul reads
- * them. The capacity is fixed when they are opened. */
+ * once if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul and
+ * matmul_add read them. The capacity is fixed when they are opened. */
 struct compute_activations;
-struct compute_rope_table; /* Tables of cos and sin by position; each position is computed once. */
+struct compute_rope_table; /* Tables of cos and sin for each position. */
 
 /* Forms that activations must have to be multiplied with given matrices: the OR of matrix_needs()
- * of all of them. COMPUTE_REFINED may be added if norm or silu_mul write the activations: blocks
- * with an outlier then keep about 16 bits, in two planes of 8 bits, for about 5 % more arithmetic.
- * Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
+ * of all of them. COMPUTE_REFINED may be added if norm, silu_mul or gelu_mul write the activations:
+ * blocks with an outlier then keep about 16 bits, in two planes of 8 bits. Without
+ * COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,

@@ -36,12 +36,12 @@ struct compute_ops {
      * NULL = host memory. The returned functions are called on the event loop's thread and stay
      * valid until c is closed. */
     const struct device_memory *(*device_memory)(struct compute *c);
-    /* Allocates fp32 device memory, 64-byte aligned and zeroed. Of a large allocation, only touched
-     * pages take memory. */
+    /* Allocates fp32 device memory, 64-byte aligned and zeroed. On the host, pages take no memory
+     * until they are written. */
     enum status (*memory_take)(struct compute *c, size_t floats, float **out);
     void (*memory_free)(struct compute *c, float *memory);
-    /* Copy between memory of memory_take and host memory, in the order of what is queued. They
-     * return when the copy is done. */
+    /* Copy between memory of memory_take and host memory, after all operations that were queued
+     * before. They return when the copy is done. */
     void (*memory_write)(struct compute *c, void *to, const void *from, size_t bytes);
     void (*memory_read)(struct compute *c, void *to, const void *from, size_t bytes);
 
@@ -52,14 +52,13 @@ struct compute_ops {
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
     void (*wait)(struct compute *c);
-    /* Returns ST_OK, or what has gone wrong with the device since it was opened. After an error,
-     * everything computed since the failure is invalid, no mark is reported any more, and the
-     * device never computes again. A check after `wait` covers everything that was queued. */
+    /* Returns ST_OK, or an error if the device has failed since it was opened. After an error, all
+     * results since the failure are invalid, no further mark is reported, and the device never
+     * computes again. A check after `wait` covers everything that was queued. */
     enum status (*check)(struct compute *c, struct error *error);
 
     /* Repacks `source` for the device; `source` and its data are read during the call only.
-     * Requires cols to be a multiple of the type's block. Several threads of the backend take part.
-     */
+     * Requires cols to be a multiple of the type's block. Threads of the backend may take part. */
     enum status (*matrix_open)(struct compute *c, const struct compute_source *source,
                                struct compute_matrix **out);
     void (*matrix_close)(struct compute *c, struct compute_matrix *m);
@@ -75,8 +74,8 @@ struct compute_ops {
     enum status (*rope_open)(struct compute *c, const struct compute_rope *rope,
                              struct compute_rope_table **out);
     void (*rope_close)(struct compute *c, struct compute_rope_table *table);
-    /* Checks whether `attention` supports these heads and blocks. ST_UNSUPPORTED names what is not
-     * supported. kv->base is not used. */
+    /* Checks whether `attention` supports these heads and blocks. Returns ST_UNSUPPORTED with the
+     * unsupported size. kv->base is not used. */
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
 

@@ -4,8 +4,8 @@
  * closed. Only compute/device.c opens plugins, on the thread that opens the device; the plugin
  * itself (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
  *
- * The library is searched for in this order: the file that the environment variable
- * CLEAVE_CUDA_PLUGIN names; beside the executable; <prefix>/lib/cleave. */
+ * If the environment variable CLEAVE_CUDA_PLUGIN is set, the library is the file that it names.
+ * Otherwise it is libcleave-cuda.so beside the executable, else in <prefix>/lib/cleave. */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 
@@ -33,9 +33,9 @@ struct compute_plugin {
     const struct compute_ops *ops;
 };
 
-/* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: built for another release, or a
- * function of its tables is missing. ST_UNSUPPORTED: it cannot be loaded, since a library that it
- * needs is missing. *ops_out stays valid until the process ends. Any thread. */
+/* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: it is no plugin, was built from
+ * other headers, or lacks a function. ST_UNSUPPORTED: it cannot be loaded, for example because a
+ * library that it needs is missing. *ops_out stays valid until the process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
 /* True if no function of `ops`, and of each ability that `ops` has, is NULL. */

@@ -92,7 +92,7 @@ struct types_super {
 void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
                         struct types_super *out);
 
-/* Returns what is subtracted from a quant of this type. */
+/* Returns the number that is subtracted from each quant of this type (struct types_group). */
 uint32_t types_offset(enum compute_type type);
 
 /* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */

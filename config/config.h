@@ -72,10 +72,12 @@ struct config {
         uint32_t connections_per_address_max;
         uint32_t headers_ms;
         uint32_t bytes_per_second_min;
+        uint32_t ping_ms;
     } http;
     struct {
-        bool allow_insecure;        /* Other hosts may use HTTP without API keys or TLS. */
-        char prefix_cache_scope[8]; /* "all", "key" or "group". */
+        bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
+        char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
         char api_keys_file[LIMIT_PATH_BYTES];        /* Empty = no API keys are required. */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
         char tls_key_file[LIMIT_PATH_BYTES];
@@ -90,6 +92,11 @@ struct config {
         char etcd_endpoints[512];
         char etcd_prefix[129];
         uint32_t etcd_lease_s;
+        char etcd_user[LIMIT_USER_BYTES]; /* Empty = etcd asks for no user. */
+        char etcd_password_file[LIMIT_PATH_BYTES];
+        char etcd_ca_file[LIMIT_PATH_BYTES];          /* Empty = the CAs of the system. */
+        char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
+        char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
     } cluster;
     struct {

@@ -1,13 +1,14 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve`
  * (server/fleet/launcher.c) and the local stage processes of a machine
  * (machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
- * The child gets its config in a memory file and the cluster's key in a pipe. On another pipe the
- * child reports the address at which it listens ("ready ADDRESS"). This part does not watch,
- * restart or stop the process: the caller does, with the pidfd. It does not tie the child's life to
- * the parent's: the child does (common/parent.h). */
+ * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys can
+ * follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"). This
+ * part does not watch, restart or stop the process: the caller does, with the pidfd. It does not
+ * tie the child's life to the parent's: the child does (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
+#include "common/secret_keys.h"
 #include "common/status.h"
 #include "config/config.h"
 
@@ -20,8 +21,7 @@ struct child_spec {
     const char *program; /* Path of cleave; NULL = this executable. */
     const char *machine; /* Name of the machine in the config. */
     const struct config *config;
-    const uint8_t *key; /* The cluster's key; NULL = none. */
-    size_t key_bytes;
+    const struct secret_keys *keys;             /* The cluster's keys; NULL = none. */
     int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
     const char *log_level;                      /* NULL = the child's default. */
     const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; NULL = no more. */
@@ -32,12 +32,19 @@ struct child_process {
     pid_t pid;
     int pidfd;    /* Readable when the process has ended. */
     int ready_fd; /* Non-blocking reading end of the pipe on which the child reports its address. */
+    int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
 
 /* Starts the process in a process group of its own. Returns ST_IO with the machine and what failed.
  */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
+
+/* Gives new cluster keys to the child, which takes them in its event loop. Does not wait. */
+enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
+/* For the child: waits for its first keys (`wait`), or takes those that have arrived since.
+ * ST_IN_PROGRESS = no keys have arrived, ST_UNREACHABLE = the parent has closed the pipe. */
+enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* The part of the child's line "ready ADDRESS\n" that has been received so far. */
 struct child_line {

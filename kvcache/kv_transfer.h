@@ -54,6 +54,11 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 
+/* Computes the blocks [*first_out, *first_out + *count_out) that bytes [offset, offset + bytes) of
+ * the region belong to. Returns false if they are not in one layer. Any values are fine. */
+bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
+                     uint64_t *first_out, uint64_t *count_out);
+
 /* Computes the writes of one layer: block source_blocks[i] to block target_blocks[i], for every i
  * in [first, first + count), with the heads that both arenas have. Requires that both arenas have
  * the layer and heads of equal size. Writes that are contiguous in both arenas are merged. runs_out

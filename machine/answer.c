@@ -51,7 +51,7 @@ void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32
     *out = (struct message_token){.index = index, .id = sampled->id, .finish = FINISH_NONE};
     if (sampling->logprobs >= 0)
         logprobs_copy(sampled, out);
-    if (!sampling->ignore_end && is_end(sampling, sampled->id))
+    if (is_end(sampling, sampled->id))
         out->finish = FINISH_STOP;
     else if (index + 1 >= output_limit)
         out->finish = FINISH_LENGTH;

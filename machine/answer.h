@@ -1,7 +1,7 @@
-/* answer: converts a request's sampling rules (message.h) into what the sampler takes, and a
- * sampled token into a message. batch.c calls it on the machine's event loop thread, for the
- * requests of both pools (prompt_pool, token_pool). No state. It neither samples (the engine does)
- * nor sends. */
+/* answer: converts a request's sampling rules (common/sampling.h) into the sampler's input, and a
+ * sampled token into a message. machine/batch.c calls it on the machine's event loop thread, for
+ * prompts and for decodes. It keeps no state. It does not sample (the engine does), and it sends
+ * nothing. */
 #ifndef MACHINE_ANSWER_H
 #define MACHINE_ANSWER_H
 
@@ -14,12 +14,12 @@
 void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t index, uint32_t row,
                    uint32_t position, struct engine_sample *out);
 
-/* Fills the token's id, log-probabilities and finish reason. output_limit = most tokens of the
- * answer. The caller fills in request, generation and times. */
+/* Fills *out for the answer's token `index`: index, id, log-probabilities and finish reason; all
+ * other fields are 0. output_limit = most tokens of the answer. */
 void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
                   const struct sampled *sampled, struct message_token *out);
 
-/* Fills the score (log-probabilities) of prompt token `index`. */
+/* Fills *out for the score (log-probabilities) of prompt token `index`. The caller sets its id. */
 void answer_score(uint32_t index, const struct sampled *sampled, struct message_token *out);
 
 #endif

@@ -101,10 +101,21 @@ static const char *leader_name(const struct machine *m)
     return least;
 }
 
+/* Returns the number of connected gateways with a lower name. */
+static uint8_t rank_of(const struct machine *m, const struct machine_gateway *gateway)
+{
+    uint8_t rank = 0;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL && strcmp(name_of(&m->gateways[i]), name_of(gateway)) < 0)
+            rank++;
+    return rank;
+}
+
 static void others_sum(const struct machine *m, const struct machine_gateway *gateway,
                        struct message_others *out)
 {
     *out = (struct message_others){.gateways = m->gateway_count,
+                                   .rank = rank_of(m, gateway),
                                    .home = (uint8_t)m->home_pool,
                                    .home_serial = m->home_serial,
                                    .prompt_tokens_taken =

@@ -153,6 +153,14 @@ void machine_stop(struct machine *m)
     prompt_pool_gateway_gone(m->prompts, NULL);
 }
 
+enum status machine_keys_set(struct machine *m, const struct secret_keys *keys, struct error *error)
+{
+    enum status status = transport_keys_set(m->transport, keys, error);
+    if (status == ST_OK && m->executor->ops->keys_set != NULL)
+        m->executor->ops->keys_set(m->executor, keys);
+    return status;
+}
+
 bool machine_stopped(const struct machine *m)
 {
     if (!m->stopping || machine_batch_in_flight(m))
@@ -175,9 +183,9 @@ bool machine_kv_check(const struct machine *m, struct error *error)
     return kv_pool_check(m->kv, error) && (m->prefix == NULL || kv_prefix_check(m->prefix, error));
 }
 
-uint64_t machine_model_hash(const struct machine *m)
+const struct digest *machine_model_hash(const struct machine *m)
 {
-    return m->shape.model_hash;
+    return &m->shape.model_hash;
 }
 
 uint64_t machine_metadata_hash(const struct machine *m)

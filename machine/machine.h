@@ -1,19 +1,20 @@
 /* machine: one machine of a cluster. It owns the model, the engine thread (or the stage processes),
  * the connections, the KV memory with its bookkeeping, the machine's scheduler, and the two request
- * tables (prompt_pool, token_pool), and connects them: messages go to a request table, batches go
- * from the scheduler through the engine back to the request tables. It computes prompts and decodes
- * as the requests ask; a ROLE message changes only how much memory is kept for prompts.
+ * tables (prompt_pool, token_pool). It connects them: requests go from messages to a request table,
+ * batches go from the scheduler through the engine back to the request tables. A machine computes
+ * prompts and decodes in any pool; its pool (message ROLE) changes how much memory it keeps for
+ * prompts.
  *
  * It knows token ids only, no text and no HTTP. It does not choose machines: the gateway does.
  *
- * One event loop thread makes every call: that of process.c, or of a test. An iteration
- * (machine_turn) does everything that can be done without waiting; between iterations only the
- * engine and the transport's helper threads run. Transport, compute and clock can be replaced, so a
- * test can run several machines in one thread. */
+ * One event loop thread makes every call: that of process.c, or of a test. One iteration of the
+ * loop (machine_turn) does what can be done without waiting. Transport, compute and clock can be
+ * replaced, so a test can run several machines in one thread. */
 #ifndef MACHINE_MACHINE_H
 #define MACHINE_MACHINE_H
 
 #include "common/clock.h"
+#include "common/digest.h"
 #include "common/status.h"
 #include "compute/compute.h"
 #include "config/config.h"
@@ -30,14 +31,14 @@ struct machine_options {
     const struct config *config; /* Not owned; must outlive the machine. */
     const char *name;            /* Name of an entry of the config. */
     const struct transport_ops *transport;
-    const struct compute_ops *compute; /* NULL = as the entry's device says. */
+    const struct compute_ops *compute; /* Backend; NULL = as the entry's device says. */
     const struct clock *clock;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
-    struct turns *turns;        /* Not owned; NULL = none. */
-    /* For the stage processes that the machine starts: the descriptor of the turns' shared memory
-     * (-1 = none), and their --log-level. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
+    struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
+    /* For the stage processes that the machine starts: the descriptor of the turns' shared memory;
+     * -1 = none. */
     int turns_fd;
-    const char *log_level; /* Not owned; NULL = the default. */
+    const char *log_level; /* Their --log-level. Not owned; NULL = the default. */
 };
 
 /* Reads the model, allocates all memory, and starts the engine or the stage processes. An error
@@ -51,29 +52,36 @@ void machine_close(struct machine *m);
 enum status machine_listen(struct machine *m, const char *address,
                            char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
-/* Descriptor that becomes readable when machine_turn has something to do. Call machine_turn then,
- * and when the time that it returned is over (milliseconds; -1 = no limit). */
+/* Descriptor that becomes readable when machine_turn has something to do. */
 int machine_fd(const struct machine *m);
+/* Runs one iteration. Returns the milliseconds after which the caller calls it again even if the
+ * descriptor is not readable; -1 = no limit. */
 int machine_turn(struct machine *m);
 
-/* For a machine with stages: machine_ready is true when all stages work (call machine_turn
- * meanwhile), and machine_lost returns an error that names the stage process that is gone, without
- * which the machine cannot continue. A machine without stages is always ready and never lost. */
+/* For a machine with stages: machine_ready is true when all stage processes work; until then the
+ * caller calls machine_turn. machine_lost returns an error when the machine cannot continue, for
+ * example because a stage process is gone. A machine without stages is always ready and never lost.
+ */
 bool machine_ready(const struct machine *m);
 enum status machine_lost(const struct machine *m, struct error *error);
 
-/* Refuses new requests and cancels the present ones. machine_stopped becomes true when nothing is
- * running; transfers in progress are waited for at most 1 s. A SHUTDOWN message does the same. */
+/* Replaces the cluster keys of the machine and of the stage processes that it has started; see
+ * transport_keys_set. */
+enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
+                             struct error *error);
+
+/* Refuses new requests and cancels the present ones. machine_stopped becomes true when no batch is
+ * in flight and no prompt's KV is on its way; the machine waits at most 1 s for this KV. A SHUTDOWN
+ * message does the same. */
 void machine_stop(struct machine *m);
 bool machine_stopped(const struct machine *m);
 
-/* process.c calls machine_kv_check at the end; member.c registers the two hashes. */
-
-/* Returns false, with an error that says why, if the books of the block pool or of the prefix cache
- * contradict themselves. */
+/* Checks the bookkeeping of the block pool and of the prefix cache. Returns false, with the
+ * contradiction in *error, if it is wrong. */
 bool machine_kv_check(const struct machine *m, struct error *error);
+/* The hashes that member.c registers in etcd. */
 uint64_t machine_metadata_hash(const struct machine *m);
-uint64_t machine_model_hash(const struct machine *m);
+const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`; `cleave machine --help` lists its options. Returns the exit
  * status. */

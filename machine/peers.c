@@ -17,12 +17,17 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
+static struct token_link link_of(const struct transport_peer *peer)
+{
+    return (struct token_link){.number = transport_peer_number(peer)};
+}
+
 /* A peer has connected to this machine: a machine that writes KV, or a gateway. */
 static void new_up(struct machine *m, struct transport_peer *peer)
 {
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         transport_peer_set_user(peer, &writer_user);
-        token_pool_writer_up(m->tokens, name_of(peer), 0, peer);
+        token_pool_writer_up(m->tokens, link_of(peer), name_of(peer), peer);
         machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
@@ -160,23 +165,38 @@ static void target_message(struct machine *m, struct transport_peer *peer,
 
 static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    (void)m;
     (void)peer;
-    log_info("a peer was refused: %s", text);
+    refusals_log(&m->refusals, text, m->now_us);
 }
 
 static void gateway_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
     log_info("gateway %s is gone: %s", name_of(peer), text);
     machine_gateway_remove(m, peer);
+    m->changed = true; /* the other gateways learn of it now */
+    m->stats_at_us = m->now_us;
     prompt_pool_gateway_gone(m->prompts, peer);
     token_pool_gateway_gone(m->tokens, peer, m->now_us);
 }
 
 static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
+    bool writes_on = transport_writes_await(m->transport, peer);
     log_info("machine %s is gone: %s", name_of(peer), text);
-    token_pool_writer_down(m->tokens, name_of(peer), 0, peer, text, m->now_us);
+    if (writes_on)
+        log_warn("machine %s may still write, until its process has closed connection %llu or has "
+                 "ended: the KV blocks that it knows stay in quarantine",
+                 name_of(peer), (unsigned long long)transport_peer_number(peer));
+    token_pool_writer_down(m->tokens, link_of(peer), writes_on, text, m->now_us);
+}
+
+static void on_writes_ended(void *self, uint64_t number)
+{
+    struct machine *m = self;
+    m->events++;
+    m->changed = true;
+    log_info("no write arrives over connection %llu any more", (unsigned long long)number);
+    token_pool_writes_ended(m->tokens, (struct token_link){.number = number}, m->now_us);
 }
 
 static void link_up(struct machine *m, struct transport_peer *peer)
@@ -272,21 +292,17 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         doomed_add(&m->doomed, peer, error.text);
 }
 
-/* A write of KV is wanted while its request awaits it, and only into blocks of this request. A
- * write after a cancel may arrive when its blocks belong to another request. */
-static bool on_write(void *self, const struct transport_request *request, uint64_t offset,
-                     uint64_t bytes)
+/* A write of KV is wanted while its request awaits it, only into blocks of this request, and only
+ * from the machine that computes its prompt. A write after a cancel may arrive when its blocks belong
+ * to another request. */
+static bool on_write(void *self, const struct transport_peer *peer,
+                     const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {
     const struct machine *m = self;
-    const struct kv_arena *arena = &m->arena;
     const struct message_request name = {.id = request->id, .generation = request->generation};
-    uint64_t in_layer = offset % arena->layer_stride_bytes;
-    if (offset / arena->layer_stride_bytes >= arena->layer_count || bytes == 0 ||
-        bytes > arena->layer_stride_bytes - in_layer)
-        return false;
-    uint64_t first = in_layer / arena->block_bytes;
-    uint64_t last = (in_layer + bytes - 1) / arena->block_bytes;
-    bool wanted = token_pool_awaits(m->tokens, &name, first, last - first + 1);
+    uint64_t first, count;
+    bool wanted = kv_arena_blocks(&m->arena, offset, bytes, &first, &count) &&
+                  token_pool_awaits(m->tokens, &name, name_of(peer), first, count);
     if (!wanted)
         log_debug("drops a late write of %llu bytes of request %llx.%u", (unsigned long long)bytes,
                   (unsigned long long)request->id, request->generation);
@@ -299,7 +315,8 @@ struct transport_events machine_transport_events(void)
                                      .peer_down = on_down,
                                      .message = on_message,
                                      .flushed = on_flushed,
-                                     .write_wanted = on_write};
+                                     .write_wanted = on_write,
+                                     .writes_ended = on_writes_ended};
 }
 
 static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,
@@ -371,8 +388,11 @@ static bool local_writes(void *self, const struct message_request *request)
     return prompt_pool_has(m->prompts, request);
 }
 
-struct token_pool_calls machine_token_calls(void)
+struct token_pool_calls machine_token_calls(const struct machine *m)
 {
-    return (struct token_pool_calls){
-        .send = machine_send, .send_tokens = send_tokens, .local_writes = local_writes};
+    return (struct token_pool_calls){.send = machine_send,
+                                     .send_tokens = send_tokens,
+                                     .local_writes = local_writes,
+                                     .await = m->executor->ops->await != NULL ? machine_target_await
+                                                                              : NULL};
 }

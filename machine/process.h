@@ -1,34 +1,37 @@
 /* machine_process: a process of `cleave machine` after its command line is read: a machine, or a
- * stage process of one. main.c calls it on the main thread, which becomes the event loop thread. It
- * opens the machine or the stage, listens, registers in etcd (member.h), reports the address to the
- * parent process (the ready line), and runs the event loop until a signal or an error ends it. It
- * parses no options, and starts no stage processes (the head's executor does). */
+ * stage process of one. machine/main.c calls it on the main thread, which becomes the event loop
+ * thread. It opens the machine or the stage, listens, registers a machine in etcd (member.h), and
+ * reports the address to the parent process (the ready line). Then it runs the event loop until a
+ * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. SIGHUP makes it read
+ * the cluster keys again. It parses no options,
+ * and starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
 #include "common/status.h"
 #include "config/config.h"
 #include "host/turns.h"
+#include "machine/keys.h"
 
 struct machine_process {
     const struct config *config;
     const struct config_machine *entry;
     int stage;                         /* Index of the stage process; -1 = the machine itself. */
     char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
-    const uint8_t *key;                /* Cluster key; NULL = none. */
+    struct machine_keys *keys;         /* Not owned. */
     /* Descriptor for the ready line; -1 = none (no parent process waits for it). */
     int ready_fd;
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
-    int signals;         /* signalfd for the signals that end the process. */
+    int signals;         /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */
     const char *log_level;
 };
 
-/* Opens process->turns if this process takes turns on the cores. */
+/* Opens process->turns if this process takes turns on the cores. The caller closes them. */
 enum status machine_process_turns(struct machine_process *process, struct error *error);
-/* Run the machine or the stage process. They return when the process is to end; an error is the
- * process's last line. */
+/* Run the machine or the stage process, and return when the process is to end; main.c prints the
+ * error. A rank that has a group (stage_in_group) does not return: the process exits. */
 enum status machine_process_run_machine(const struct machine_process *process, struct error *error);
 enum status machine_process_run_stage(const struct machine_process *process, struct error *error);
 

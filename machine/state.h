@@ -1,45 +1,46 @@
-/* machine_state: private to the files of a machine. machine.c: event loop and end. open.c:
- * construction. peers.c: connections and messages. gateways.c: several gateways. prefixes.c:
- * reports of the prefix cache. targets.c: KV to other machines. batch.c: from the scheduler through
- * the executor to the request tables. member.c reads `stopping`. Tests include it too. Everything
- * runs on the machine's event loop thread, without locks. */
+/* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
+ * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
+ * gateways. prefixes.c: reports of the prefix cache. targets.c: KV to other machines. batch.c: from
+ * the scheduler through the executor to the request tables. member.c reads `stopping` and the
+ * clock. Tests include it too. Everything runs on the machine's event loop thread, without locks.
+ * Callers outside machine/ use machine.h. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
 #include "machine/executor/executor.h"
+#include "machine/executor/refusals.h"
 #include "machine/machine.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
 #include "token_pool/token_pool.h"
 #include "transport/doomed.h"
 
-/* Gateways connected at a time. One is usual; two or three so that one may fail. */
-#define MACHINE_GATEWAYS_MAX 8
+#define MACHINE_GATEWAYS_MAX 8 /* Gateways that may be connected at the same time. */
 
-/* Demand that gateways sent, counted since the gateway or the machine started. */
+/* Demand that one gateway has sent since it connected, or that all have sent since the machine
+ * started. */
 struct machine_demand {
-    uint64_t prompt_tokens;
-    uint64_t answers;
+    uint64_t prompt_tokens; /* Tokens of all PREFILLs. */
+    uint64_t answers;       /* Number of all RESERVEs. */
 };
 
 /* A gateway that is connected to the machine. */
 struct machine_gateway {
     struct transport_peer *peer; /* NULL = this entry is free. */
-    enum pool role;              /* The current pool that it sent last. */
+    enum pool role;              /* The current pool that it sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
-    /* The contents of the prefix cache were sent to it, except for the latest changes. */
-    bool prefixes_sent;
+    bool prefixes_sent;                /* It knows the prefix cache as it was at the last report. */
 };
 
 struct machine_prefixes; /* See prefixes.c. */
 
 /* A batch in flight: the executor's input, and the item that each result belongs to. */
 struct machine_batch {
-    struct sched_batch items;
-    struct engine_job job;
-    int64_t at_us;                      /* Time at which the batch was started. */
-    bool prompts;                       /* The batch has prompts. */
+    struct sched_batch items;           /* The scheduler's batch: its prompt chunks and decodes. */
+    struct engine_job job;              /* The job for the executor; uses the arrays below. */
+    int64_t at_us;                      /* When the batch was started. */
+    bool prompts;                       /* The batch contains prompts. */
     uint32_t *token_ids;                /* [rows_max] */
     struct compute_sequence *sequences; /* [sequences_max] */
     /* [sequences_max]; sample i belongs to item sample_items[i]. */
@@ -49,7 +50,7 @@ struct machine_batch {
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
-    uint32_t *output_limits;
+    uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
     uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
@@ -75,41 +76,38 @@ struct machine {
     struct token_pool *tokens;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
-    struct sched_batch next;       /* A new batch until its batch slot is known. */
+    struct sched_batch next; /* The scheduler's next batch, before it is copied to `batches`. */
     /* epoll descriptor over those of the transport and of the executor. */
     int fd;
 
     uint32_t gateway_count;
     struct machine_gateway gateways[MACHINE_GATEWAYS_MAX];
     struct machine_demand demand;
-    /* Home pool: as configured, until a gateway has sent one; home_serial orders what gateways
-     * send. */
-    enum pool home_pool;
-    uint64_t home_serial;
-    struct doomed doomed;      /* Peers to disconnect at the end of the iteration. */
+    enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
+    uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
+    struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
     struct message_buffer out; /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;  /* Current time, read at the start of each round of an iteration. */
-    uint32_t events; /* Events in this round of the iteration. */
-    /* Messages or writes were queued since the transport's last progress. */
-    bool unsent;
+    int64_t now_us;         /* Current time, read at the start of each round of an iteration. */
+    uint32_t events;        /* Events of connections, transfers and stages in this round. */
+    bool unsent;            /* Messages or writes were queued in this round. */
     bool changed;           /* Statistics may have changed since they were sent last. */
     int64_t stats_at_us;    /* Earliest time to send statistics. */
-    int64_t executor_at_us; /* Time of the executor's next call. */
+    int64_t executor_at_us; /* When to call the executor again; INT64_MAX = no limit. */
     bool stopping;
-    int64_t stop_by_us;         /* While stopping: time after which no transfer is waited for. */
+    int64_t stop_by_us;         /* While stopping: when the machine stops waiting for transfers. */
     struct message_stats stats; /* Counters of batches, their rows and their time. */
 };
 
-/* open.c */
+/* batch.c; open.c calls these functions. */
 enum status machine_batch_open(struct machine *m);
-/* Requires that no batch is in flight. Call before the scheduler is closed. */
+/* Frees the memory of the batches. Requires that no batch is in flight. */
 void machine_batch_close(struct machine *m);
 /* Ends all batches in flight without results. Requires that the executor has stopped. */
 void machine_batch_abandon(struct machine *m);
 
-/* prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache.
- */
+/* prefixes.c: reports of the prefix cache to gateways. Open requires an empty prefix cache. */
 enum status machine_prefixes_open(struct machine *m);
 void machine_prefixes_close(struct machine *m);
 void machine_prefixes_report(struct machine *m);
@@ -120,26 +118,26 @@ struct transport_peer *machine_gateway_named(struct machine *m, const char *name
 /* Returns false if all entries are taken. */
 bool machine_gateway_add(struct machine *m, struct transport_peer *peer);
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
+/* The next three functions require that the gateway was added. */
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
-/* Counts prompt tokens and answers that the gateway sent. */
+/* Adds prompt tokens and answers to the demand of the gateway and of the machine. */
 void machine_gateway_demand_add(struct machine *m, const struct transport_peer *peer,
                                 uint32_t prompt_tokens, uint32_t answers);
-/* Sends STATS to all gateways, and OTHERS to each one for which the other gateways' load has
- * changed. */
+/* Sends STATS, and LOADS if there are stages, to all gateways. Sends OTHERS to each gateway whose
+ * OTHERS has changed. */
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
 /* peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
-struct token_pool_calls machine_token_calls(void);
+struct token_pool_calls machine_token_calls(const struct machine *m);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
-/* Disconnects the peers that broke the rules in this iteration. Never called from inside a callback
- * of the transport. */
+/* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
 
-/* targets.c */
+/* targets.c: calls between prompt_links, the request tables and the executor. */
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
@@ -147,17 +145,22 @@ void machine_target_prepare(void *self, uint32_t target, const struct message_pe
 void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
-/* A writer has connected to one of our stage processes, or is gone. */
-void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text);
+/* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
+void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
+/* The stage processes know of a request that awaits KV. */
+void machine_target_awaited(void *self, uint64_t cookie);
+/* token_pool_calls.await of a machine with stages. */
+void machine_target_await(void *self, const struct token_await *await, bool ends);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);
+/* Sends a machine that writes KV the addresses of this machine's layers (STAGES). */
 void machine_layout_send(struct machine *m, struct transport_peer *writer);
 
-/* batch.c: starts the batches that the executor can take. */
+/* batch.c. Starts the batches that the executor can take. */
 void machine_batch_start(struct machine *m);
 bool machine_batch_in_flight(const struct machine *m);
-/* Calls of the executor: a batch is finished; layers of the running batch are computed. */
+/* The executor calls these two: a batch is finished; layers of the running batch are computed. */
 void machine_batch_done(void *self, uint32_t slot);
 void machine_batch_layers(void *self, uint32_t layers);
 

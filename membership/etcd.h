@@ -1,13 +1,16 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. registration.c (in a machine) and watch.c (in the gateway) are the only callers; the
- * event loop thread of the process makes every call. It never blocks and never logs. It does not
- * repeat a failed call (its callers do), and it does not know what the keys mean. */
+ * endpoint. With a user, the first call waits for a login, and calls carry its token; a call whose
+ * token etcd no longer takes is repeated once, after another login. registration.c (in a machine)
+ * and watch.c (in the gateway) make every call, on the event loop thread of the process. It never
+ * blocks and never logs. It does not repeat other failed calls (its callers do), and it does not
+ * know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "config/config.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -16,8 +19,8 @@
 
 #define ETCD_ENDPOINTS_MAX 8
 
-struct etcd;      /* A client, with its endpoints and its calls under way. */
-struct etcd_call; /* One call under way. */
+struct etcd;      /* A client, with its endpoints and its calls in flight. */
+struct etcd_call; /* One call in flight. */
 
 /* Called when a call has ended; no further callback follows. `reply` is the first JSON value of the
  * answer, valid during the callback; NULL = the call failed, and `why` names the endpoint and the
@@ -26,17 +29,17 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* Opens a client. `endpoints` is "http://HOST:PORT" or "https://HOST:PORT", or up to
- * ETCD_ENDPOINTS_MAX of them separated by commas. The clock must outlive the client. The error
- * names what is wrong with the endpoints, or with libcurl. */
-enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
+/* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the user
+ * and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot be
+ * loaded, if a file cannot be used, without an endpoint, or without memory. */
+enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
 void etcd_close(struct etcd *e);
 
-/* POSTs `body`, whose reference it takes over, to the current endpoint. `line` is called for each
- * line of an answer that is a stream; NULL = the answer is no stream, and must arrive within 5 s.
- * Returns NULL if there is no memory. Callbacks are called by etcd_turn. */
+/* POSTs `body`, whose reference it takes over, to the current endpoint. `path` is a literal.
+ * `line` is called for each line of an answer that is a stream; NULL = the answer is not a stream, and must arrive within
+ * 5 s. Returns NULL if there is no memory. etcd_turn calls the callbacks. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
@@ -54,7 +57,7 @@ const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next cal
 
 /* Returns a JSON string (a new reference) with `text` in base64; NULL = no memory. */
 json_t *etcd_bytes(const char *text, size_t bytes);
-/* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not such a
+/* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not a base64
  * text, or no memory. */
 char *etcd_text(const json_t *value);
 /* Reads a 64-bit number, which etcd writes as a text; 0 if it is missing. */

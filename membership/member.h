@@ -1,12 +1,12 @@
 /* member: a machine's entry in etcd as a struct, and its text. The key is PREFIX + "machines/" +
- * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 hexadecimal
- * digits each; gateways compare metadata_hash, machines also model_hash). Further members of the
- * object are ignored, so that later releases can add some. registration.c writes entries, and
- * watch.c reads them. Pure functions, no I/O: any thread. It does not check that a machine listens
- * at the address. */
+ * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 and 64
+ * hexadecimal digits). Other members of the object are ignored, so that later releases can add some.
+ * registration.c and watch.c call the functions, which do no I/O and keep no state: any thread. It
+ * does not check that a machine listens at the address. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
+#include "common/digest.h"
 #include "common/limits.h"
 #include "common/status.h"
 #include "config/config.h"
@@ -19,19 +19,20 @@ struct member {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where the machine listens. */
     enum pool pool;
-    uint64_t metadata_hash; /* Hash of the model file's metadata. */
-    uint64_t model_hash;    /* Hash of metadata and weights. */
+    uint64_t metadata_hash;   /* Hash of the model file's metadata. */
+    struct digest model_hash; /* Of metadata and weights. */
 };
 
 #define MEMBER_KEY_BYTES 320 /* A key with its NUL. */
 
-/* Writes "PREFIXmachines/NAME"; name "" = the common prefix of all machines. */
+/* Writes "PREFIXmachines/NAME", with at most 256 bytes of the prefix; name "" = the common prefix
+ * of all machines. */
 void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]);
 
 /* Returns the value's text, which the caller frees; NULL = no memory. */
 char *member_write(const struct member *member);
-/* Reads the value of the machine `name`. Returns ST_INVALID if it cannot be used; the error says
- * what is wrong with the value, and does not name the key. */
+/* Reads the value of the machine `name`. Returns ST_INVALID if name or value cannot be used; the
+ * error names the member and what was wanted, but not the key. */
 enum status member_read(const char *name, const char *value, struct member *out,
                         struct error *error);
 

@@ -1,9 +1,9 @@
 /* registration: a machine's own entry in etcd. The entry has a lease that is kept alive while the
- * process lives; when the process dies, the entry disappears with the lease. If another machine has
- * the name, registration waits until that machine's entry is gone. machine/member.c makes every
- * call, on the machine's event loop thread. Registration repeats failed calls without limit, except
- * the removal of the entry, which it tries once. It never blocks, never logs, and does not read the
- * entries of other machines (see watch.h). */
+ * process lives; when the process dies, the entry disappears with the lease. If a machine with the
+ * same name is registered at another address, registration waits until that entry is gone.
+ * machine/member.c makes every call, on the machine's event loop thread. Registration repeats
+ * failed calls without limit, except the removal of the entry, which it tries once. It never
+ * blocks, never logs, and does not read entries under other names (see watch.h). */
 #ifndef MEMBERSHIP_REGISTRATION_H
 #define MEMBERSHIP_REGISTRATION_H
 
@@ -15,10 +15,10 @@
 struct registration;
 
 struct registration_options {
-    const char *endpoints; /* See etcd_open. Read during registration_open only. */
-    const char *prefix;    /* Before every key; see member_key. */
-    uint32_t lease_s;      /* Time after which the entry of a dead process disappears. */
-    const struct clock *clock;
+    const struct config *config; /* For etcd_open. Read during registration_open only. */
+    const char *prefix;          /* See member_key. Read during registration_open only. */
+    uint32_t lease_s;            /* Time after which the entry of a dead process disappears. */
+    const struct clock *clock;   /* Must outlive the registration. */
     const struct member *member; /* Copied. */
     /* registered = true: the entry exists, and `text` says where; false: `text` says why the entry
      * does not exist. Called by registration_turn when `registered` or `text` has changed. */
@@ -29,7 +29,7 @@ struct registration_options {
 /* Begins to register; registration_turn does the work. Errors: see etcd_open. */
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
-/* NULL is fine. Unless registration_leave has finished, the entry stays until its lease ends. */
+/* NULL is fine. Before registration_left is true, the entry stays until its lease ends. */
 void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */
@@ -41,7 +41,7 @@ int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; nothing is registered after that. */
 void registration_leave(struct registration *r);
-/* True if the removal is done, or etcd has not answered in time. */
+/* True after registration_leave, if the removal is done, has failed, or was not needed. */
 bool registration_left(const struct registration *r);
 
 #endif

@@ -1,8 +1,8 @@
-/* watch: the machines that are registered in etcd, for a gateway: first all of them, then each
- * change. While etcd does not answer, the known machines stay, because etcd's silence says nothing
- * about them. server/serve_members.c makes every call, on the gateway's event loop thread. Watch
- * repeats failed calls without limit. It never blocks, never logs, writes nothing to etcd (see
- * registration.h), and does not connect to the machines. */
+/* watch: reports to a gateway the machines that are registered in etcd: first all of them, then
+ * each change. While etcd does not answer, no machine is reported as gone.
+ * server/serve_members.c makes every call, on the gateway's event loop thread. Watch repeats failed
+ * calls without limit, and ignores entries beyond the first 4096. It never blocks, never logs,
+ * writes nothing to etcd (see registration.h), and does not connect to the machines. */
 #ifndef MEMBERSHIP_WATCH_H
 #define MEMBERSHIP_WATCH_H
 
@@ -13,13 +13,15 @@
 
 struct watch;
 
-/* What the caller is informed of. Called by watch_turn only. */
+/* Functions of the caller. Only watch_turn calls them. */
 struct watch_events {
-    /* A machine has registered, or registered again, perhaps with another address. */
+    /* A machine has registered, or its entry has changed. Also called for each usable entry after
+     * watch_again. */
     void (*joined)(void *self, const struct member *member);
-    /* The machine's entry is gone: it left, or its lease has ended. */
+    /* The machine's entry is gone or can no longer be used. */
     void (*left)(void *self, const char *name);
-    /* An entry cannot be used. Reported once per change, with key and value in the text. */
+    /* An entry cannot be used. Called when the entry is new or has changed, and after watch_again.
+     * The text contains key and value. */
     void (*bad)(void *self, const char *text);
     /* connected = true: etcd answers, and `text` says where; false: `text` says why it does not.
      * Called when `connected` has changed, or the reason has. */
@@ -27,9 +29,9 @@ struct watch_events {
 };
 
 struct watch_options {
-    const char *endpoints; /* See etcd_open. */
-    const char *prefix;    /* Before every key; see member_key. */
-    const struct clock *clock;
+    const struct config *config; /* For etcd_open. Read during watch_open only. */
+    const char *prefix;          /* See member_key. */
+    const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
     void *self; /* Argument of all events. */
 };

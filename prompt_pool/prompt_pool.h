@@ -3,8 +3,8 @@
  * Then its first token goes to the gateway, and KV_READY to the token machine.
  *
  * It owns its requests and the blocks that it takes for them. It does not decide about batches
- * (sched_machine does) and does not compute (the caller's engine does): it describes each chunk to
- * the caller, which is machine/, and gets the results. One event loop thread makes every call. It
+ * (sched_machine does) and does not compute (the executor does): it describes each chunk to its
+ * caller, machine/, and gets the results. The machine's event loop thread makes every call. It
  * never logs and never waits. */
 #ifndef PROMPT_POOL_PROMPT_POOL_H
 #define PROMPT_POOL_PROMPT_POOL_H
@@ -65,11 +65,12 @@ struct prompt_pool_options {
     struct kv_arena arena; /* Layout of this machine's region. */
     uint32_t blocks_max;   /* Most blocks of one prompt. */
     struct prompt_links *links;
-    sched_slot first_slot;
-    uint32_t slot_count;
-    uint32_t vocab;
-    uint32_t context_tokens;
-    uint8_t kv_path; /* enum message_kv_path for requests with KV_PATH_AUTO. */
+    sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
+    uint32_t slot_count;     /* Most requests in the pool. */
+    uint32_t vocab;          /* Size of the vocabulary. */
+    uint32_t context_tokens; /* Most tokens of a request's context. */
+    uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */
+    /* If kv_path is KV_PATH_AUTO too: prompts of at least this length are sent layer-wise. */
     uint32_t layerwise_threshold_tokens;
     struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     /* The machine's stages push KV, as the chunks of a batch say (struct prompt_push). Else the
@@ -87,7 +88,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
-/* True while the pool may still write KV of this request. */
+/* True while the request is in the pool: its KV may still be written. */
 bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
 /* Number of requests that hold blocks of their own, not the token pool's. */
@@ -95,7 +96,8 @@ uint32_t prompt_pool_holders(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_peer *gateway);
-/* Fails the transfers to a token machine whose connection has ended. */
+/* The connection to a token machine has ended: fails its requests, except those whose answer ended
+ * with the first token; these are completed. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
 /* Call it when everything written for the request with this cookie has arrived, or has failed. */
@@ -105,8 +107,8 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
 /* Call them before and after sched_machine_batch_next of the path. prompt_pool_prefixes_enter looks
  * up the prefixes of the prompts that may be in the next batch (of at most batch_tokens prompt
  * tokens), and reports to the scheduler how many tokens are left to compute.
- * prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the batch: a
- * waiting prompt holds no memory. */
+ * prompt_pool_prefixes_leave releases the prefixes of the prompts that are not in the batch, so
+ * that a waiting prompt holds no blocks. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
@@ -119,9 +121,10 @@ struct prompt_push {
     uint32_t path;             /* Path through the target's stages. */
     const kv_block_id *blocks; /* The target's block for the prompt's block i is blocks[i]. */
     uint64_t cookie;           /* To be passed to prompt_pool_flushed. */
+    struct message_request request;
     /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
     bool layerwise;
-    bool last; /* The last push of the prompt: the stages flush without being asked. */
+    bool last; /* The last push of the prompt: the stages flush after it. */
 };
 
 /* One prompt item of a batch, as the engine needs it. Pointers are valid until
@@ -146,14 +149,14 @@ struct prompt_chunk {
  * blocks. */
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out);
-/* Pushes layers [0, layers) of the running batch for layer-wise requests. Requires that these
- * layers are computed. */
+/* Pushes the layers before `layers` that are not pushed yet, for the layer-wise requests of the
+ * running batch. Requires that these layers are computed. */
 void prompt_pool_layers_done(struct prompt_pool *pool, uint32_t layers, int64_t now_us);
-/* Take the results of a batch. Call them after sched_machine_batch_done: first, for each chunk with
- * a score_count above 0, prompt_pool_scored for each score in order, then prompt_pool_scores_end;
- * after that prompt_pool_chunk_done for every chunk of the batch. `token` has id, finish and
- * log-probabilities; the pool sets the other fields. For prompt_pool_chunk_done, token is NULL
- * unless chunk->sample. */
+/* Take the results of a batch. The caller calls sched_machine_batch_done first. Then, for each
+ * chunk with a score_count above 0, it calls prompt_pool_scored for each score in order, and
+ * prompt_pool_scores_end. After that it calls prompt_pool_chunk_done for every chunk of the batch.
+ * `token` has index, id, finish and log-probabilities; the pool sets the other fields. For
+ * prompt_pool_chunk_done, `token` is NULL unless chunk->sample. */
 void prompt_pool_scored(struct prompt_pool *pool, sched_slot slot, struct message_token *token);
 void prompt_pool_scores_end(struct prompt_pool *pool, sched_slot slot);
 void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_item *item,

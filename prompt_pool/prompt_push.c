@@ -52,6 +52,7 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
         .path = request->target_path,
         .blocks = request->target_blocks,
         .cookie = request->owner,
+        .request = request->attempt,
         .layerwise = request->layerwise,
         .last = last,
     };

@@ -33,7 +33,7 @@ enum prompt_request_state {
     PROMPT_COMPUTING, /* A chunk is in a batch, or the request is between two chunks. */
     /* The last chunk is done. The request is in `computed` until prompt_pool_results_send. */
     PROMPT_COMPUTED,
-    PROMPT_FLUSHING,         /* All KV is written; a flush is pending. */
+    PROMPT_FLUSHING,         /* All writes of its KV are issued; a flush is pending. */
     PROMPT_STOPPED_IN_BATCH, /* Stopped, but a batch in flight contains a chunk. */
     PROMPT_STOPPED_FLUSHING, /* Stopped and in no batch; a flush is pending. */
     PROMPT_STATE_COUNT
@@ -48,9 +48,9 @@ struct prompt_request {
     struct transport_peer *target;
     uint32_t target_number; /* Number of the target in prompt_links. */
     uint32_t target_path;   /* Path through the target's stages. */
-    uint32_t path;          /* Path through our stages. */
+    uint32_t path;          /* Path through this machine's stages. */
     struct sampling sampling;
-    uint32_t output_limit;
+    uint32_t output_limit; /* Most tokens of the answer. */
     /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
      * the token pool knows how the prompt ended. */
     bool local;
@@ -58,8 +58,8 @@ struct prompt_request {
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
-    bool stages_flush;   /* The last chunk has begun, so the stages flush without being asked. */
-    enum status write_status;
+    bool stages_flush;   /* The stages have got the prompt's last push, and flush after it. */
+    enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
     uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks. */
     uint32_t prompt_count;
@@ -96,14 +96,13 @@ struct prompt_pool {
     struct message_buffer tokens; /* Tokens of one request, until they are sent. */
     uint32_t token_count;         /* Number of tokens in `tokens`. */
     uint64_t serial;              /* Number of requests admitted so far. */
-    uint32_t holders;             /* Requests that have taken blocks. */
+    uint32_t holders;             /* Requests that have taken own_blocks. */
     uint32_t pinned_count;        /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
-    uint32_t running_count; /* Prompt items of the running batch. */
+    uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
     sched_slot running[LIMIT_BATCH_SEQUENCES];
-    /* Prompts whose last chunk is done, until prompt_pool_results_send. SCHED_NO_SLOT = stopped. */
-    uint32_t computed_count;
-    sched_slot computed[LIMIT_BATCH_SEQUENCES];
+    uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
+    sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -130,8 +129,10 @@ static inline bool prompt_request_is_stopped(const struct prompt_request *reques
     return request->state >= PROMPT_STOPPED_IN_BATCH;
 }
 
-/* prompt_pool.c Changes the state. Asserts that the transition is legal: every caller has checked
- * the state, so no message of a peer can cause an illegal one. */
+/* ---- prompt_pool.c ---- */
+
+/* Changes the state. Asserts that the transition is legal: every caller has checked the state, so
+ * no message of a peer can cause an illegal transition. */
 void prompt_request_state_set(struct prompt_request *request, enum prompt_request_state to);
 /* Reports FAILED to the gateway (once) and stops the request. */
 void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *request,
@@ -143,7 +144,9 @@ void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *reques
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
 
-/* prompt_prefix.c Returns the number of prompt tokens left to compute. */
+/* ---- prompt_prefix.c ---- */
+
+/* Returns the number of prompt tokens after the cached blocks. */
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request);
 /* The prompt starts: adds its length and its cached tokens to the counters. */
@@ -153,15 +156,18 @@ void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 /* Frees the request's own blocks and its chain in the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
 
-/* prompt_push.c Writes layers [push_layer, layer_end) of the blocks [push_first, push_end). */
+/* ---- prompt_push.c ---- */
+
+/* Writes layers [push_layer, layer_end) of the blocks [push_first, push_end). */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
-/* Stores what the machine's stages push for the chunk that begins, and counts it as written. */
+/* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes
+ * as pushed. */
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
                       int64_t now_us, struct prompt_push *out);
 /* Begins a flush of the request's writes. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
-/* Tells the token machine, or the token pool of this machine, that no more writes follow. */
+/* Sends KV_ABORTED to the token machine, or calls local_aborted: no more writes follow. */
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request);
 
 #endif

@@ -39,6 +39,10 @@ for ((run = 1; run <= runs; run++)); do
         meson test -C "$dir" --no-rebuild --num-processes "${CLEAVE_TEST_PROCESSES:-$(($(nproc) + 1))}" \
             --timeout-multiplier 20 --logbase repeat --no-suite long --no-suite "$without" "${wrapper[@]}" "${options[@]}" \
             </dev/null >"$work/$dir.$run" 2>&1 || true
+        compgen -G "$dir/meson-logs/repeat*.json" >/dev/null || {
+            tail -n 20 "$work/$dir.$run" >&2
+            fail "meson has not run the tests of $dir"
+        }
         python3 - "$dir" "$run" "$work/failures" <<'PYTHON'
 import glob, json, sys
 build, run, failures = sys.argv[1:]

@@ -11,13 +11,13 @@
 #include <stdbool.h>
 
 /* argv[0] is the subcommand's name. Returns the exit status: 0 after SIGTERM or SIGINT
- * (serve_stop.c), 1 when it could not start, 2 for wrong options. */
+ * (serve_stop.c), 1 if it could not start or had to stop, 2 for wrong options. */
 int serve_main(int argc, char **argv);
 
 struct serve_options {
     struct config *config; /* The effective config; owned by the caller. */
-    bool check_only;
-    bool quiet;
+    bool check_only;       /* --check: print what the config means, and end. */
+    bool quiet;            /* --quiet: print only the line that says that the server is ready. */
     enum log_level log_level;
     const char *log_level_name; /* As given; NULL = not given. */
 };

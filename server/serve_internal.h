@@ -1,9 +1,10 @@
-/* serve_internal: private to the files of `cleave serve`. serve.c: start and loop. serve_files.c:
- * files that the config names. serve_model.c: the model file. serve_reload.c: reads all of them
- * again. serve_update.c: replaces one model by another. serve_machines.c: adds and removes
- * machines. serve_members.c: does so as etcd reports. serve_admin.c: /admin. serve_stop.c: the
- * orderly end. Everything runs on the main thread, which is the gateway's loop thread. These files
- * route no requests (server/gateway/) and answer no clients (server/http/). */
+/* serve_internal: the structs and functions that the files of `cleave serve` share. serve.c: start
+ * and loop. serve_files.c: files that the config names. serve_model.c: the model file.
+ * serve_reload.c: reads these files again. serve_update.c: replaces one model by another.
+ * serve_machines.c: adds and removes machines. serve_members.c: adds and removes the machines that
+ * etcd reports. serve_admin.c: /admin. serve_stop.c: the orderly end. Everything runs on the main
+ * thread, which is the gateway's loop thread. These files route no requests (server/gateway/) and
+ * answer no clients (server/http/). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -44,10 +45,10 @@ struct serve_version {
 
 /* State of the version `other`. */
 enum serve_update {
-    SERVE_UPDATE_NONE,     /* no other version */
-    SERVE_UPDATE_STARTING, /* its machines start; it will replace the current version */
-    SERVE_UPDATE_DRAINING, /* it was the current version; its requests run to their end */
-    SERVE_UPDATE_ENDING,   /* it has no requests; its machines end */
+    SERVE_UPDATE_NONE,     /* There is no other version. */
+    SERVE_UPDATE_STARTING, /* Its machines start; it will replace the current version. */
+    SERVE_UPDATE_DRAINING, /* It was the current version; its requests run to their end. */
+    SERVE_UPDATE_ENDING,   /* It has no requests; its machines end. */
 };
 
 struct serve {
@@ -59,10 +60,10 @@ struct serve {
     /* As read from the file. Values that a reload cannot change stay as at the start. */
     struct config *from_file;
     struct serve_version current; /* Version of new requests. */
-    struct serve_version other;
-    enum serve_update update;
-    int64_t update_us;       /* STARTING, DRAINING: time limit of the state. */
-    int64_t update_ready_us; /* STARTING: since when everything is ready; -1 = it is not. */
+    struct serve_version other;   /* The new version, or the one before; number 0 = none. */
+    enum serve_update update;     /* State of `other`. */
+    int64_t update_us;            /* STARTING, DRAINING: time limit of the state. */
+    int64_t update_ready_us;      /* STARTING: since when everything is ready; -1 = it is not. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[384]; /* How the latest update ended, or why the present one fails. */
@@ -70,16 +71,15 @@ struct serve {
     uint32_t version_last; /* The highest version number so far. */
     bool is_loopback;      /* config_is_loopback of the config at the start. */
     int64_t started_us;
-    char bound[LIMIT_ADDRESS_BYTES];
-    bool tls;
-    int64_t certificate_expires; /* Seconds since 1970; when the certificate expires. */
-    bool has_cluster_key;
-    uint8_t cluster_key[TRANSPORT_KEY_BYTES];
+    char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
+    bool tls;                        /* HTTP is served over TLS. */
+    int64_t certificate_expires;     /* Seconds since 1970; when the certificate expires. */
+    struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
-    int signals;
-    int epoll;
+    int signals;             /* signalfd for the signals of serve_signals_turn. */
+    int epoll;               /* Holds the descriptors that the loop waits for. */
     struct model_file *file; /* Open during the start only. */
     struct api_keys *keys;
     struct metrics *metrics;
@@ -92,11 +92,11 @@ struct serve {
     /* etcd's members were reported again for the present update: a machine that did not fit the old
      * model may fit the new one. */
     bool members_checked_again;
-    int64_t servable_us; /* Since when both phases can be served; -1 = not yet. */
-    bool announced;
-    int64_t drain_us; /* Time until which requests may finish; -1 = not draining. */
-    int64_t stop_us;  /* When the machines are killed; -1 = not stopping. */
-    bool failed;      /* The exit status will be 1. */
+    int64_t servable_us; /* When both phases could first be served; -1 = not yet. */
+    bool announced;      /* The line that says that the server is ready was printed. */
+    int64_t drain_us;    /* Time until which requests may finish; -1 = not draining. */
+    int64_t stop_us;     /* When the machines are killed; -1 = not stopping. */
+    bool failed;         /* The exit status will be 1. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
     bool hurry;
 };
@@ -120,9 +120,12 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
 void serve_admin_socket_remove(struct serve *s);
-/* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
+/* Finds the cluster keys: from cluster/key_file; else, if only this host can reach the machines, a
  * random key that no other process knows; else none. */
-enum status serve_cluster_key_find(struct serve *s, struct error *error);
+enum status serve_cluster_keys_find(struct serve *s, struct error *error);
+/* Reads cluster/key_file again. count 0 = the config names no file, or the keys are as before. */
+enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
+                                    struct error *error);
 
 /* --- serve_model.c --- */
 
@@ -143,9 +146,9 @@ void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine with a new name, and starts it (a local one, with that version's model) or
- * connects to it. Returns NULL with ST_NO_RESOURCE in *error if there are LIMIT_MACHINES, including
- * those that are leaving. */
+/* Adds a machine with a new name. A local machine is started, with that version's model; the
+ * gateway connects to a remote one. Returns NULL with a text in *error if there are LIMIT_MACHINES,
+ * including those that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
 /* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
@@ -160,23 +163,27 @@ void serve_machines_turn(struct serve *s);
 
 /* Starts to find machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
+/* Makes the names of etcd's files valid for a local machine, in its config. */
+void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
 int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
 
 /* --- serve_reload.c --- */
 
 /* Reads and checks everything again, then applies the changes. On an error nothing has changed.
- * *answer receives a JSON object. */
-enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
+ * *answer receives a JSON object. The audit log names `actor` for each key and machine that was
+ * added, removed or changed, and for a model update. */
+enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
+                         struct error *error);
 
 /* --- serve_update.c --- */
 
 /* What a reload means for the model. */
 enum serve_update_plan {
-    SERVE_PLAN_NONE,  /* the model stays */
-    SERVE_PLAN_KEEP,  /* an update to the named model is in progress: the machines stay */
-    SERVE_PLAN_BEGIN, /* begin an update to another model, which is in *version_out */
-    SERVE_PLAN_BACK,  /* go back to the model before, which is still open */
+    SERVE_PLAN_NONE,  /* The model stays. */
+    SERVE_PLAN_KEEP,  /* An update to the named model is in progress: the machines stay. */
+    SERVE_PLAN_BEGIN, /* Begin an update to another model, which is in *version_out. */
+    SERVE_PLAN_BACK,  /* Go back to the earlier model, which is still open. */
 };
 
 /* Finds out what a new config means for the model. It gives the local machines in *next the names
@@ -205,6 +212,8 @@ void serve_update_state(const struct serve *s, struct text *out);
 
 /* The actions of /admin. */
 struct http_admin serve_admin(struct serve *s);
+/* Returns the HTTP status that answers an act of an administrator. */
+unsigned serve_admin_status(enum status status);
 
 /* --- serve_stop.c --- */
 

@@ -2,7 +2,7 @@
  * identifies the process and says how its KV is laid out and how to write to it. The first fields
  * (magic, version, name) are the same in every version, so that two versions can recognize each
  * other. This part encodes, decodes and compares; it does no I/O, and is fuzzed. Only files of this
- * folder include it. The transport's one thread calls it. */
+ * folder and tests include it. The transport's one thread calls it. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 

@@ -19,7 +19,7 @@ static const struct message_rule rank_rules[] = {
 };
 static const struct message_layout rank_layout = {RULES(rank_rules)};
 
-static_assert(sizeof(struct sampling) == 112, "no hidden padding");
+static_assert(sizeof(struct sampling) == 104, "no hidden padding");
 static const struct message_rule sampling_rules[] = {
     RANGE(sampling, temperature, 0, 1000000),
     RANGE(sampling, top_p, 0, 1),
@@ -28,8 +28,6 @@ static const struct message_rule sampling_rules[] = {
     RANGE(sampling, output_tokens_max, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(sampling, output_tokens_min, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
-    BOOL(sampling, ignore_end),
-    PADDING(sampling, padding),
     COUNTED(sampling, ends, end_count),
 };
 static const struct message_layout sampling_layout = {RULES(sampling_rules)};

@@ -55,7 +55,7 @@ enum message_kind {
     MESSAGE_PEER, /* Keep a connection to this machine; empty address = the machine was removed. */
     MESSAGE_LINK, /* The connection to another machine is up or down. */
     MESSAGE_SHUTDOWN,
-    MESSAGE_ROLE,   /* The work that will arrive, which decides how much memory each phase gets. */
+    MESSAGE_ROLE,   /* The machine's pools, which decide how much memory it keeps for prompts. */
     MESSAGE_OTHERS, /* What other gateways have on this machine. */
     /* The request lost its memory on this machine. It is resumed there or elsewhere. */
     MESSAGE_PREEMPTED,
@@ -105,7 +105,7 @@ enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 struct message_token {
     uint64_t request;
     uint32_t generation;
-    /* Position in the answer, from 0. The gateway accepts only the next position. */
+    /* Position in the answer, from 0. The gateway delivers tokens in this order, each once. */
     uint32_t index;
     uint32_t id;
     /* wait_us, run_us and cached_tokens are sent with a machine's first token, else 0.
@@ -206,8 +206,8 @@ struct message_kv_ready {
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
  * once, unless a prompt machine may write to them: then the blocks are quarantined until its
  * KV_ABORTED or KV_READY arrives or its connections have ended. A prompt machine stops; it sends
- * KV_ABORTED to the token machine unless it has sent KV_READY. A token machine that waits for either
- * sends CANCEL itself, once a minute, in case the prompt machine never got PREFILL. */
+ * KV_ABORTED to the token machine unless it has sent KV_READY. A token machine that waits for one
+ * of the two sends CANCEL itself, once a minute, in case the prompt machine never got PREFILL. */
 struct message_cancel {
     struct message_request request;
     bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
@@ -261,7 +261,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
     message_staged_add(&to->staged, &from->staged);
 }
 
-/* Sent as often as STATS, and at once to a gateway that connects. */
+/* Sent after STATS if prefixes have changed, and at once to a gateway that connects. */
 struct message_prefixes {
     uint32_t count; /* At most LIMIT_PREFIXES. */
     bool all;       /* Forget everything reported before this message. */
@@ -278,7 +278,8 @@ struct message_peer {
 };
 
 /* The pools of a machine. Any machine does any work that arrives; a machine that is in the mixed
- * pool now keeps a part of its memory for prompts that are decoded elsewhere (machine/state.h). */
+ * pool now keeps a part of its memory for prompts that are decoded elsewhere
+ * (token_pool_mixed_set). */
 struct message_role {
     /* Number of the last change of the home pool that the gateway knows of; 0 = none, the config
      * file decides. */
@@ -334,12 +335,13 @@ struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* The connected gateway with the lowest name. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
-    uint32_t decodes;              /* Answers reserved or running. */
+    uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
     bool mixed;                    /* Another gateway has this machine in its mixed pool. */
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
-    uint8_t padding[2];
-    uint64_t prompt_tokens; /* Tokens of `prompts`. */
-    uint64_t kv_tokens;     /* KV tokens of `prompts` and `decodes`. */
+    uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
+    uint8_t padding[1];
+    uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
+    uint64_t kv_tokens;     /* KV tokens of all requests, also those whose prompt is computed. */
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
     uint64_t prompt_tokens_taken; /* Prompt tokens of all PREFILLs of other gateways. */

@@ -1,5 +1,6 @@
 /* message_layout: describes the structs of messages by tables, and encodes, decodes and checks all
- * messages by these tables. For message.c, stage_message.c and their tests only.
+ * messages by these tables. message.c, stage_message.c and tests call the functions; other files
+ * use message.h and stage_message.h.
  *
  * A message is a struct wire_header, then its struct as it is in memory up to the first pointer,
  * then its arrays in the order of the table. Arrays with 64-bit members come first, so that a
@@ -9,7 +10,7 @@
  * texts, padding, nested structs with rules. A field without a rule is sent and received as it is.
  * A bool without a rule would let a peer send a byte that is neither true nor false.
  *
- * No state: any thread may call these functions. */
+ * No state: any thread may call these functions. They send and receive nothing. */
 #ifndef TRANSPORT_MESSAGE_LAYOUT_H
 #define TRANSPORT_MESSAGE_LAYOUT_H
 
@@ -33,26 +34,28 @@ enum message_rule_kind {
     RULE_STRUCT,  /* A nested struct, described by `inner`. */
 };
 
+/* The rule for one field of a struct; `kind` says which members are used. */
 struct message_rule {
-    const char *field;
+    const char *field; /* Its name, for error texts. */
     enum message_rule_kind kind;
-    uint16_t offset; /* In the struct. */
-    uint16_t bytes;
-    uint16_t other;
-    int64_t low;
+    uint16_t offset; /* Offset of the field in the struct. */
+    uint16_t bytes;  /* Size of the field. */
+    uint16_t other;  /* Offset of another field, which limits this one. */
+    int64_t low;     /* Lowest and highest value. */
     int64_t high;
     const struct message_layout *inner;
 };
 
 struct message_array {
-    const char *field;
-    uint16_t pointer; /* Offset of the pointer to the elements. */
-    uint16_t count;   /* Offset of the number of elements, a uint32_t. */
-    uint16_t element_bytes;
+    const char *field;                    /* Name of the pointer, for error texts. */
+    uint16_t pointer;                     /* Offset of the pointer to the elements. */
+    uint16_t count;                       /* Offset of the number of elements, a uint32_t. */
+    uint16_t element_bytes;               /* Size of an element. */
     const struct message_layout *element; /* Rules of each element; NULL = none. */
 };
 
-/* Checks a message, or the rest of it. The error names the message and the field. */
+/* The message that is being checked or read: the part that is not read yet, and its place for error
+ * texts. */
 struct message_reader {
     const uint8_t *at; /* Bytes that are not read yet. */
     const uint8_t *end;

@@ -1,7 +1,8 @@
 /* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
- * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know what frames mean, and never waits: the caller watches the
- * socket (for EPOLLOUT while stream_wants_write). Only files of this folder include it. The
- * transport's one thread calls it. */
+ * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know
+ * what frames mean, and never waits: the caller watches the socket (for EPOLLOUT while
+ * stream_wants_write). Only files of this folder and tests include it. The transport's one thread
+ * calls it. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -25,9 +26,13 @@ struct stream_frame {
 struct stream {
     int fd; /* -1 = none. */
     bool failed;
+    bool closed; /* The other side has closed or reset the connection. */
+    /* Buffer of received bytes; those from in_head to in_tail are not taken yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    uint8_t *out; /* With TLS, these bytes are encrypted. */
+    /* Buffer of bytes to send; those from out_head to out_tail wait. With TLS they are encrypted.
+     */
+    uint8_t *out;
     size_t out_head, out_tail, out_capacity;
     struct tls *tls; /* NULL = not encrypted. */
     bool tls_seen;   /* The first bytes of the other side were TLS. */
@@ -39,6 +44,8 @@ struct stream {
 void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
 /* Closes the socket and frees the buffers. May be called again. */
 void stream_done(struct stream *stream);
+/* Frees everything except the socket, which the caller takes over. Returns -1 if there is none. */
+int stream_release(struct stream *stream);
 
 /* Begins TLS, before anything is sent or received. */
 enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting);

@@ -1,7 +1,7 @@
-/* transport_internal: what transport.c shares with the implementations behind transport_ops (UCX,
- * the fabric and loopback): the objects behind the opaque types of transport.h, and the comparison
- * of identities. Only files of this folder include it. Everything runs on the one thread that owns
- * the transport. It contains no connection, protocol or memory of an implementation. */
+/* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
+ * identities. transport.c and the implementations of transport_ops (ucx.c; in tests, loopback)
+ * share them. Only files of this folder and tests include it. Everything runs on the one thread
+ * that owns the transport. It contains no connection, protocol or memory of an implementation. */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -20,6 +20,7 @@ struct transport_peer {
     char path[64];  /* See transport_peer_path. */
     char note[160]; /* See transport_peer_note. */
     void *user;
+    uint64_t number; /* See transport_peer_number. */
 };
 
 /* Compares two identities. Returns ST_OK, or ST_MISMATCH with a text that names the field and both

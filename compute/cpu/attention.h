@@ -14,8 +14,8 @@
  *
  * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V it
  * has 16 dimensions of o. So every lane computes one output, as one sequential chain. A query is
- * one head of one row. A tile is a few queries times a few vectors, so that what is loaded of K or
- * V serves several heads of the KV head and several rows of a prompt. */
+ * one head of one row. A tile is a few queries times a few vectors, so that several heads of the KV
+ * head and several rows of a prompt use each loaded vector of K or V. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
@@ -23,7 +23,7 @@
 #include "compute/cpu/rows.h"
 
 /* Decode reads the cache once, from memory. It prefetches blocks this many tokens ahead into the L2
- * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace what is in
+ * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace data in
  * use.) */
 #define AHEAD_TOKENS 128
 

@@ -36,8 +36,8 @@ struct cpu_split {
 struct cpu_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
-    uintptr_t end;  /* Where the weights of the share end. */
-    uintptr_t next; /* Where the weights of the thread's share of the next product begin. */
+    uintptr_t end;  /* End address of the share's weights. */
+    uintptr_t next; /* Start address of the weights of the thread's share of the next product. */
 };
 
 /* A device, or one of its lanes. */
@@ -184,8 +184,8 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
  * refined activations only as whole rows. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* The same for a whole row. The fp32 form is not written: the caller has computed `values` there.
- */
+/* Calls cpu_activations_quantise for a whole row. The fp32 form is not written: the caller has
+ * computed `values` there. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

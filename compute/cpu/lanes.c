@@ -1,4 +1,4 @@
-/* lanes: each thread as a device of its own (compute.h), and the decision when that is faster.
+/* lanes: each thread as a device of its own (compute/lanes.h), and when that is faster.
  *
  * Cores that share a last-level cache share a batch best by columns of the weights: each reads a
  * part of them. Between cores with different last-level caches, every cache line that one core

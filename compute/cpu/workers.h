@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #define WORKERS_THREADS_MAX 64
-#define WORKERS_ITEMS_MAX   (65535u * WORKERS_THREADS_MAX) /* Items of one run. */
+#define WORKERS_ITEMS_MAX   (65535u * WORKERS_THREADS_MAX) /* Most items of any run. */
 
 struct workers;
 

@@ -1,6 +1,6 @@
 /* backend: opening and closing of the CUDA backend, errors and memory. An error of the device is
- * permanent: the first error is kept, and after it every operation does nothing until the engine
- * asks (compute_ops.check). */
+ * permanent: the first error is kept, after it every operation does nothing, and compute_ops.check
+ * returns the error. */
 #include "compute/cuda/backend.cuh"
 
 extern "C" {

@@ -21,7 +21,7 @@
 /* How a product of E4M3 matrices is scaled. */
 enum cuda_f8_form {
     CUDA_F8_NONE,  /* Not an E4M3 product. */
-    CUDA_F8_PLAIN, /* Not scaled by cuBLASLt, but by a kernel of ours. */
+    CUDA_F8_PLAIN, /* Scaled by a kernel after cuBLASLt's product. */
     CUDA_F8_ROWS,  /* One scale per row of W and per row of activations. */
     /* One scale per 128 × 128 block of W and per 128 columns of a row of activations. */
     CUDA_F8_BLOCKS,
@@ -46,7 +46,7 @@ struct compute {
     /* Length without the part that is known only after weights are settled. */
     size_t description_used;
 
-    std::atomic<bool> failed; /* The device has failed for good; nothing is queued any more. */
+    std::atomic<bool> failed; /* The device has failed for good; nothing is queued after that. */
     std::mutex failing;       /* Protects `why`. */
     struct error why;
 
@@ -111,8 +111,8 @@ struct compute_rope_table {
 
 /* backend.cu */
 
-/* Every function of struct compute_ops calls it first: sets the thread's CUDA device. Returns false
- * if the device has failed. */
+/* Sets the thread's CUDA device; every function of struct compute_ops that uses the device calls it
+ * first. Returns false if the device has failed. */
 bool cuda_enter(struct compute *c);
 /* Returns false, and marks the device as failed for good, if `result` is an error. `what` is for
  * the error's text. */
@@ -123,16 +123,17 @@ void cuda_fail(struct compute *c, const char *format, ...) __attribute__((format
 /* Allocates device memory, zeroed on request. NULL = no memory is left (which is not a failure of
  * the device). */
 void *cuda_take(struct compute *c, size_t bytes, bool zeroed);
-void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for what is queued. */
+void cuda_give(struct compute *c, void *memory); /* NULL is fine; waits for queued operations. */
 /* Makes *memory at least `bytes` large. If the memory has to move, the new memory is zeroed,
- * recordings are forgotten, and the function waits for what is queued. */
+ * recordings are forgotten, and the function waits for all queued operations. */
 bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t bytes,
                const char *what);
 
-/* Copies from host memory, in the order of what is queued; returns when the copy is done. */
+/* Copies from host memory, after all operations that were queued before; returns when the copy is
+ * done. */
 void cuda_write(struct compute *c, void *to, const void *from, size_t bytes);
 
-uint64_t cuda_now_ns(void);
+uint64_t cuda_now_ns(void); /* Monotonic time of the host. */
 
 /* operations.cu: the functions that are not in backend.cu, and sampling. */
 void cuda_operations_set(struct compute_ops *ops);
@@ -192,7 +193,7 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
 void cuda_matrix_close(struct compute *c, struct compute_matrix *m);
 unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
-/* Decides which of the unsettled matrices keep a bf16 copy. Waits for what is queued. */
+/* Decides which of the unsettled matrices keep a bf16 copy. Waits for queued operations. */
 void cuda_matrices_settle(struct compute *c);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
@@ -213,8 +214,8 @@ uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_ste
                                uint32_t rows_max);
 bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out);
-/* Return the batch, or `count` numbers, in device memory: the step's copy if the step has these
- * very arrays. NULL: the device has failed. */
+/* Return the batch, or `count` numbers, in device memory: the step's copy if the arrays are those
+ * of the step. NULL: the device has failed. */
 const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct compute_batch *batch,
                                              uint32_t block_tokens);
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count);

@@ -1,5 +1,5 @@
 /* rope_store: rotates q and k in place (RoPE), and writes K and V of each row into the paged cache,
- * in all four forms of compute.h. References: rows_rope, rows_store (compute/cpu/rows.h) and
+ * in all four forms of compute/kv.h. References: rows_rope, rows_store (compute/cpu/rows.h) and
  * store_fixed (compute/cpu/store_fixed.h). The bits are the same, because each product is rounded
  * at the same place.
  *

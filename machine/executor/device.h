@@ -1,7 +1,7 @@
-/* device: the computing part of one process: the backend, the weights of some layers, the engine
- * thread. A machine without stages has one device for all layers; each stage process has one for
- * its layers. local.c and stage.c call it on the event loop thread of their process. It starts no
- * jobs (engine.h), and the caller owns the memory of the KV region. */
+/* device: the computing part of one process: it owns the backend, the weights of some layers, and
+ * the engine with its thread. A machine without stages has one device for all layers; each stage
+ * process has one for its layers. local.c and stage*.c use it on the event loop thread of their
+ * process. It starts no jobs (they call engine.h), and the caller owns the KV region. */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 
@@ -17,38 +17,38 @@ struct device {
 };
 
 struct device_options {
-    /* For example "machine t0": begins errors about the device. */
-    const char *who;
+    const char *who; /* The process, for log lines and errors: "machine t0". */
     /* Config entry of the machine that this device belongs to. */
     const struct config_machine *entry;
-    const char *name;              /* "cpu" */
+    const char *name;              /* Device of the config: "cpu". */
     const struct compute_ops *ops; /* Backend; NULL = selected by `name`. */
     bool fallback;                 /* Use the CPU if the GPU is not available. */
     uint32_t threads;
     const struct machine_shape *shape; /* Read during the call. */
     /* Arena of this device's layers and heads; read during the call. */
     const struct kv_arena *arena;
-    uint32_t rank; /* Rank, < ranks. */
+    uint32_t rank; /* Index of this rank; 0 without ranks. */
     /* Ranks that share these layers; 0 = this device has the whole layers. */
     uint32_t ranks;
     const struct model_file *file; /* Read during the call. */
     /* Creates the KV region of these layers and returns it in *kv_out: device memory from `memory`,
-     * or host memory if `memory` is NULL. For host memory it is called before any thread is
-     * started; for device memory, after the device is open. */
+     * or host memory if `memory` is NULL. For a CPU it is called before the backend starts threads;
+     * for a GPU after the backend is open. */
     enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
                           struct error *error);
     void *self;
-    bool prefault;       /* Touch the KV memory early instead of at first use. */
-    struct turns *turns; /* Turns on the host's cores; NULL = none. */
+    bool prefault;       /* Touch a KV region in host memory early instead of at first use. */
+    struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
 
-/* Opens the backend, the model and the engine. Requires an empty *out. The caller calls
- * device_close also after an error. The error text names the device. */
+/* Opens the backend, the model and the engine. Requires that all of *out is 0. The caller calls
+ * device_close also after an error. */
 enum status device_open(const struct device_options *options, struct device *out,
                         struct error *error);
-/* Stops all use of the KV region, so that the caller may close it. Waits for the job that runs. */
+/* Stops all use of the KV region, so that the caller may close it: waits for the job that runs,
+ * then closes the engine. */
 void device_stop(struct device *device);
-void device_close(struct device *device); /* Also does device_stop. */
-const char *device_text(const struct device *device);
+void device_close(struct device *device);             /* Also does device_stop. */
+const char *device_text(const struct device *device); /* Description of the device, for logs. */
 
 #endif

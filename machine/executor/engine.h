@@ -1,9 +1,9 @@
-/* engine: the thread that computes: forward pass, vocabulary projection, sampling. One other thread
- * calls every function and hands over one job at a time: the event loop thread of a machine or of a
- * stage process (local.c, stage*.c), or a thread of `cleave profile`. The engine decides
- * nothing and knows no requests: rows, block tables and sampling rules go in, tokens come out. From
- * engine_start until engine_poll reports the end of the job, the engine owns the job and all that
- * it points to; nothing is copied. */
+/* engine: it owns the thread that computes: forward pass, vocabulary projection, sampling. One
+ * other thread makes every call and hands over one job at a time: the event loop thread of a
+ * machine or of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The
+ * engine knows no requests: rows, block tables and sampling rules go in, tokens come out. From
+ * engine_start until engine_poll reports the end of the job, the engine uses the job and all that
+ * it points to; nothing is copied. If the device fails, the engine ends the process. */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 
@@ -24,8 +24,8 @@ struct engine_sample { /* A row from which a token is sampled. */
 struct engine_score { /* Rows whose next token is known; the engine computes its probability. */
     uint32_t first_row;
     uint32_t row_count;
-    const uint32_t *ids; /* The next token of row first_row + i is ids[i]. */
-    int32_t logprobs;
+    const uint32_t *ids;     /* The next token of row first_row + i is ids[i]. */
+    int32_t logprobs;        /* Alternatives to report, as in struct sampling. */
     struct sampled *results; /* [row_count] */
 };
 
@@ -46,7 +46,7 @@ struct engine_job {
 struct engine_options {
     const struct model *model;     /* Not owned; must outlive the engine. */
     const struct compute_ops *ops; /* The model's backend. */
-    struct compute *compute;
+    struct compute *compute;       /* Not owned; must outlive the engine. */
     struct model_kv kv;
     uint32_t rows_max;
     /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
@@ -66,15 +66,16 @@ void engine_close(struct engine *engine); /* NULL is fine. Waits for the job tha
 /* Hands the job to the engine thread and returns at once. Requires that the engine has no job. */
 void engine_start(struct engine *engine, struct engine_job *job);
 
-/* Starts to join the device's group (compute_group_ops.join), instead of a job. engine_poll reports
- * when this is done, and engine_group_joined returns the result. */
+/* Starts to join the device's group (compute_group_ops.join) on the engine thread, and copies `id`.
+ * Requires that the engine has no job. When engine_poll reports `done`, engine_group_joined returns
+ * the result. */
 void engine_group_join(struct engine *engine, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                        uint32_t ranks, uint32_t timeout_ms);
 enum status engine_group_joined(const struct engine *engine, struct error *error);
 
 struct engine_progress {
-    uint32_t layers; /* Layers of the job whose K and V are stored (0 without report_layers). */
-    bool done;       /* The caller owns the job again. */
+    uint32_t layers; /* K and V of the model's layers before this one are stored; 0 = unknown. */
+    bool done;       /* The job, or the joining of the group, has ended. */
 };
 
 /* Descriptor that becomes readable when engine_poll has something to report. */

@@ -1,7 +1,7 @@
-/* executor: what computes a machine's batches, keeps their KV and pushes KV to token machines.
- * There are two: local.c is one engine in the machine's own process; pipeline.c drives
- * stage processes. The rest of the machine (request tables, scheduler, gateways) calls the table of
- * operations and does not know which executor it has.
+/* executor: the interface of the part that computes a machine's batches, keeps their KV and writes
+ * KV to token machines. There are two executors: local.c has one engine in the machine's own
+ * process; pipeline*.c drive stage processes. The callers use the table of operations and do not
+ * know which executor they have.
  *
  * The files of machine/ make every call on the machine's event loop thread. An executor does not
  * decide what a batch contains (scheduler/machine/ does) or which blocks are free (kv_pool does).
@@ -13,11 +13,12 @@
 #include "machine/executor/engine.h"
 #include "machine/executor/shape.h"
 #include "prompt_pool/prompt_pool.h"
+#include "transport/stage_message.h"
 
 struct executor;
 
-/* A batch: the engine's job, and the request of each of its sequences. All of it stays valid until
- * executor_calls.done. */
+/* A batch: the engine's job, and the request of each of its sequences. The struct is read during
+ * `start`; the memory that it points to stays valid until executor_calls.done. */
 struct executor_batch {
     uint32_t slot; /* Batch slot, < stage_plan_slots. */
     uint32_t path;
@@ -32,7 +33,8 @@ struct executor_batch {
 struct executor_ops {
     /* Ends all use of the KV memory by this process. The batches in flight have no results. */
     void (*stop)(struct executor *e);
-    /* Ends the connections that the executor has made. Call it before the transport is closed. */
+    /* Ends the connections that the executor has made, and kills the stage processes that it has
+     * started. Call it before the transport is closed. */
     void (*disconnect)(struct executor *e);
     /* Frees the executor. Call it after the transport is closed: the transport's region can be in
      * the executor's device memory. */
@@ -47,14 +49,14 @@ struct executor_ops {
     enum status (*failure)(const struct executor *e, struct error *error);
     const char *(*describe)(const struct executor *e); /* For the log: "cpu, 4 threads". */
 
-    /* False while the executor cannot start a batch, whatever the scheduler has. */
+    /* False while the executor can start no batch. */
     bool (*can_start)(const struct executor *e);
     void (*start)(struct executor *e, const struct executor_batch *batch);
 
     /* Writes the load of each stage process. Returns their number; 0 = the executor has none. */
     uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGES]);
-    /* Addresses and layers of the processes that hold the KV, for machines that write KV. *out is
-     * valid until `close`. */
+    /* Addresses and layers of the processes that hold the KV, for machines that write KV. Requires
+     * is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
 
     /* As kv_targets_set and kv_targets_drop, for every process that holds KV.
@@ -64,14 +66,23 @@ struct executor_ops {
     void (*target_drop)(struct executor *e, uint32_t target);
     /* As kv_targets_push. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
-    /* Asks for executor_calls.flushed when the KV written for `cookie` to the target has arrived.
-     * own_path: the request's path through this machine. requested: a push of an executor with
-     * pushes_kv was marked as the request's last, so the flush has been requested already. */
+    /* Requests a flush: executor_calls.flushed reports when the KV that was written for `cookie` to
+     * the target has arrived. own_path: the request's path through this machine; path: that through
+     * the target. requested: the executor pushes KV itself, and the request's last push has
+     * requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
-    /* Events of the transport: for the peers that the executor has connected to; peer_flushed for
-     * all peers. peer_message: for peers of kind PEER_STAGE. */
+    /* Lets the processes of the path check what is written into them: a request awaits KV of another
+     * machine, or no longer. In the first case executor_calls.awaited follows. NULL = the caller
+     * checks writes itself. */
+    void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
+    /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
+     * executor without stage processes. */
+    void (*keys_set)(struct executor *e, const struct secret_keys *keys);
+
+    /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
+     * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);
@@ -91,7 +102,8 @@ struct executor {
     bool queues_messages;
 };
 
-struct executor_calls { /* Called from `progress` and from events of the transport. */
+/* Functions that the executor needs from its machine. */
+struct executor_calls {
     /* Opens the machine's transport with a region of region_bytes in the memory of `device` (NULL =
      * host memory). Called once, while the executor is opened. The caller owns the transport. */
     enum status (*transport_open)(void *self, uint64_t region_bytes,
@@ -102,32 +114,35 @@ struct executor_calls { /* Called from `progress` and from events of the transpo
     /* The first `layers` layers of the running batch are computed (engine_job.report_layers).
      * Never called by an executor with pushes_kv. */
     void (*layers)(void *self, uint32_t layers);
+    /* The flush that target_flush has requested for this cookie has ended. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
     void (*target)(void *self, uint32_t target, bool up, const char *text);
-    /* A machine (or a stage process of it) that writes KV has connected to our stage process number
-     * `stage`, or is gone. */
-    void (*writer)(void *self, uint32_t stage, const char *name, bool up, const char *text);
+    /* A process that writes KV, named `name`, has connected to this machine's stage process
+     * `stage`, or its connection has ended. */
+    void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);
+    void (*awaited)(void *self, uint64_t cookie); /* See executor_ops.await. */
 };
 
 struct executor_options {
-    const struct config *config;        /* Not owned. */
-    const struct config_machine *entry; /* Not owned. */
-    const struct machine_shape *shape;  /* Not owned. */
+    const struct config *config;        /* Not owned; must outlive the executor. */
+    const struct config_machine *entry; /* Not owned; must outlive the executor. */
+    const struct machine_shape *shape;  /* Not owned; must outlive the executor. */
     const struct model_file *file;      /* Read during the call. */
     const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
     struct turns *turns;                /* Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
-    const uint8_t *cluster_key; /* Read during the call; NULL = none. */
-    int turns_fd;               /* Descriptor of the turns' shared memory; -1 = none. */
-    const char *log_level;      /* Not owned; NULL = the default. */
+    const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
+    int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
+    const char *log_level;                  /* Not owned; NULL = the default. */
     struct executor_calls calls;
     void *self; /* First argument of the calls. */
 };
 
-/* Open an executor in the machine's process, or one that starts the stage processes of this host
- * and connects to all stage processes of the machine. *out is set also after an error, unless there
- * was no memory for it; the caller then stops, disconnects and closes the executor. */
+/* executor_local_open opens an executor in the machine's process. executor_pipeline_open opens one
+ * that starts the stage processes of this host and connects to all stage processes of the machine.
+ * *out is set also after an error, unless there was no memory for it; the caller then stops,
+ * disconnects and closes the executor. */
 enum status executor_local_open(const struct executor_options *options, struct executor **out,
                                 struct error *error);
 enum status executor_pipeline_open(const struct executor_options *options, struct executor **out,

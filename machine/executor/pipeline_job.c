@@ -100,6 +100,8 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
             return false;
         p->pushes[job->push_count++] = (struct stage_push){
             .cookie = push->cookie,
+            .request = push->request.id,
+            .generation = push->request.generation,
             .target = push->target,
             .serial = p->targets[push->target].serial,
             .sequence = i,

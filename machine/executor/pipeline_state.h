@@ -1,11 +1,10 @@
-/* pipeline_state: private to the files of the pipeline, the executor of a machine with stages
- * (executor.h). The pipeline starts the stage processes of this host, connects to all stage
- * processes, sends batches to them, receives what they sampled, and lets them write KV to other
- * machines. The machine's request tables and scheduler stay in the head; weights, KV cache and
- * compute are in the stage processes (stage.h).
+/* pipeline_state: the structs and functions that the files of the pipeline share. The pipeline is
+ * the executor of a machine with stages (executor.h). It starts the stage processes of this host,
+ * connects to all stage processes, sends batches to them, receives the sampled tokens, and lets
+ * them write KV to other machines. It holds no weights and no KV: the stage processes do (stage.h).
  *
  * If a stage process dies or becomes unreachable, the machine ends (pipeline_fail): its KV is gone,
- * and the gateways resume the requests on other machines. The machine's parent starts it again.
+ * and the gateways resume the requests on other machines.
  *
  * pipeline.c: stage processes from start to end. pipeline_group.c: groups of ranks. pipeline_job.c:
  * batches. pipeline_kv.c: KV on its way to other machines. Everything runs on the head's event loop
@@ -21,51 +20,58 @@
 enum stage_process_state {
     PROCESS_STARTING,   /* Child process whose address is not known yet. */
     PROCESS_APART,      /* Its address is known; not connected. */
-    PROCESS_CONNECTING, /* Connecting. */
-    PROCESS_CONNECTED,  /* Connected; OPEN is sent when the stages after it are connected, too. */
-    PROCESS_OPENING,    /* OPEN was sent. */
+    PROCESS_CONNECTING, /* transport_connect was called. */
+    PROCESS_CONNECTED, /* OPEN is sent when the processes that get its activations are connected. */
+    PROCESS_OPENING,   /* OPEN was sent. */
     PROCESS_READY,
 };
 
 struct stage_process {     /* A stage process, as the head sees it. */
     struct peer_user user; /* The `user` of its connection. */
     enum stage_process_state state;
-    uint32_t index;
-    char name[LIMIT_NAME_BYTES];
-    char address[LIMIT_ADDRESS_BYTES];
-    struct transport_peer *peer; /* Set from PROCESS_CONNECTING on. */
-    struct child_process child;  /* pid 0 = not started by this process. */
-    struct child_line line;
-    int64_t retry_at_us;
-    int64_t retry_us;
-    char retry_reason[256]; /* Latest logged reason why it cannot be reached. */
-    struct message_process load;
-    bool group_made; /* Rank 0: it has made its group. */
-    bool group_sent; /* Rank 0: the group was sent to all ranks. */
-    struct stage_group group;
+    uint32_t index;                    /* Index in the plan. */
+    char name[LIMIT_NAME_BYTES];       /* stage_name. */
+    char address[LIMIT_ADDRESS_BYTES]; /* Where it listens; set from PROCESS_APART on. */
+    struct transport_peer *peer;       /* Set from PROCESS_CONNECTING on. */
+    struct child_process child;        /* pid 0 = not started by this process. */
+    struct child_line line;            /* The ready line of the child, as far as it was read. */
+    int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
+    int64_t retry_us;                  /* Pause after the next failed attempt. */
+    char retry_reason[256];            /* Latest logged reason why it cannot be reached. */
+    struct message_process load;       /* Its latest LOAD. */
+    bool group_made;                   /* Rank 0: it has made its group. */
+    bool group_sent;                   /* Rank 0: the group was sent to all ranks. */
+    struct stage_group group;          /* Rank 0: the group. */
 };
 
 /* A batch on its way through the stages. */
 struct batch {
-    uint64_t serial;     /* 0 = the batch slot is free. */
-    uint64_t unfinished; /* Bit i: stage process i has not reported DONE yet. */
-    uint32_t result_count;
+    uint64_t serial;              /* Serial of its JOB; 0 = the batch slot is free. */
+    uint64_t unfinished;          /* Bit i: stage process i must still report DONE. */
+    uint32_t result_count;        /* Results that the sampling process must send. */
     const struct engine_job *job; /* Receives the results. */
 };
 
 /* The part of a request slot's block table that the stages know. */
 struct table {
-    kv_owner_id owner;
-    uint32_t known_blocks;
+    kv_owner_id owner;     /* The request that has the slot. */
+    uint32_t known_blocks; /* Number of first blocks whose ids were sent. */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct flight {
-    uint64_t cookie;
-    uint32_t flushed; /* Stage processes that have reported FLUSHED. */
-    /* Stage processes that will report; 0 = pipeline_target_flush was not called yet. */
+    uint64_t cookie;  /* Number of the request (prompt_push.cookie). */
+    uint32_t flushed; /* Number of stage processes that have reported FLUSHED. */
+    /* Number of stage processes that will report; 0 = pipeline_target_flush was not called yet. */
     uint32_t reports_wanted;
-    enum status status;
+    enum status status; /* ST_OK, or the latest error of a FLUSHED. */
+};
+
+/* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
+ * LIMIT_MACHINE_REQUESTS. */
+struct awaiting {
+    uint64_t cookie;
+    uint32_t unanswered; /* Stage processes that have not answered. */
 };
 
 /* A token machine that the stage processes connect to, as the head sees it. */
@@ -81,12 +87,11 @@ struct pipeline {
     struct transport *transport;
     char text[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
-    uint8_t key[TRANSPORT_KEY_BYTES];
-    bool has_key;
+    struct secret_keys keys; /* count 0 = no key. */
     int epoll;
-    uint32_t ready_count;
-    bool lost;
-    struct error why;
+    uint32_t ready_count; /* Stage processes in PROCESS_READY. */
+    bool lost;            /* The machine cannot continue (pipeline_fail). */
+    struct error why;     /* The first reason for `lost`. */
     struct message_buffer out;
 
     struct stage_process processes[LIMIT_STAGES];
@@ -98,16 +103,17 @@ struct pipeline {
     uint64_t serial;                               /* Serial of the latest job. */
     struct batch batches[LIMIT_BATCHES_IN_FLIGHT]; /* By batch slot. */
     struct table *tables;                          /* [LIMIT_MACHINE_REQUESTS] */
-    struct stage_sequence *sequences;              /* [sequences_max], as the next three. */
-    struct stage_sample *samples;
-    struct stage_score *scores;
-    struct stage_push *pushes;
-    uint32_t *blocks; /* [block_capacity] */
+    struct stage_sequence *sequences;              /* [sequences_max] */
+    struct stage_sample *samples;                  /* [sequences_max] */
+    struct stage_score *scores;                    /* [sequences_max] */
+    struct stage_push *pushes;                     /* [sequences_max] */
+    uint32_t *blocks;                              /* [block_capacity] */
     uint32_t block_capacity;
     uint32_t *targets_blocks; /* [target_capacity] */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
 
+    struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct target targets[LIMIT_MACHINES];
     struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
     uint32_t landed_count;  /* Flights to report in the next call of `progress`. */
@@ -119,7 +125,7 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c: the machine cannot continue, for this reason. */
+/* pipeline.c. Records that the machine cannot continue, and why; the first reason stays. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void pipeline_send(struct pipeline *p, struct stage_process *process,
@@ -129,7 +135,7 @@ void pipeline_send(struct pipeline *p, struct stage_process *process,
  */
 void pipeline_group_made(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
-/* Sends groups whose ranks have all been opened to their ranks. */
+/* Sends each group that is made to its ranks, once OPEN was sent to all of them. */
 void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */
@@ -150,6 +156,8 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
 void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
                           const struct stage_target_link *link);
 void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
+void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await);
+void pipeline_awaited(struct pipeline *p, const struct stage_awaited *awaited);
 void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
 
 #endif

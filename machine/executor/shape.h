@@ -1,28 +1,29 @@
-/* machine_shape: the sizes that follow from config and model file before any memory is allocated:
- * context, KV blocks, batch sizes, stages. They are the same in a machine's own process and in each
- * of its stage processes. machine/open.c and stage.c read the shape while their process starts.
- * After that it is read-only; other files of machine/ call the functions on the event loop thread.
- * It allocates no KV memory and keeps no state.
+/* machine_shape: the sizes that follow from config and model file, before memory for KV and weights
+ * is allocated: context, KV blocks, batch sizes, stages. They are the same in a machine's own
+ * process and in each of its stage processes. machine/open.c and stage.c read the shape while their
+ * process starts; after that it is read-only. The files of machine/ call the functions on the event
+ * loop thread. It allocates no KV memory and keeps no state.
  *
- * machine_staged and machine_peer_note have nothing to do with sizes: they are here because a
- * machine's own process and its stage processes both need them. */
+ * machine_staged and machine_peer_note do not concern sizes. They are here because a machine's own
+ * process and its stage processes both call them. */
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
+#include "common/digest.h"
 #include "kvcache/kv_transfer.h"
 #include "machine/executor/stage_plan.h"
 #include "transport/message.h"
 #include "transport/transport.h"
 
 struct machine_shape {
-    struct model_hyper hyper;
-    uint64_t metadata_hash;
-    uint64_t model_hash;
-    uint32_t context_tokens;
+    struct model_hyper hyper; /* Hyper-parameters of the model. */
+    uint64_t metadata_hash;   /* Hash of the model file's metadata. */
+    struct digest model_hash; /* Hash of metadata and weights. */
+    uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
-    struct kv_arena arena; /* Arena of all layers and heads. */
-    uint32_t sequences_max;
-    uint32_t rows_max;
+    struct kv_arena arena;  /* Arena of all layers and heads. */
+    uint32_t sequences_max; /* Most sequences of a batch. */
+    uint32_t rows_max;      /* Most rows of a batch. */
     struct stage_plan plan;
 };
 
@@ -36,22 +37,22 @@ enum status machine_shape_read(const struct config *config, const struct config_
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_plan_process *process);
 
-/* Transport options that all processes of the machine share. The caller sets name, events and
- * region. */
+/* Returns the transport options that all processes of the machine share. The caller sets the other
+ * options: name, key, events, self, region and device. */
 struct transport_options machine_shape_transport(const struct config *config,
                                                  const struct machine_shape *shape);
 
-/* ST_NO_MEMORY: the machine's KV memory is larger than the memory of this host. */
+/* Returns ST_NO_MEMORY if the machine's KV memory is larger than the memory of this host. */
 enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
 
-/* Statistics of the copies in and out of a process's region. */
+/* Statistics of the copies between a process's region in device memory and host or peers. */
 struct message_staged machine_staged(struct transport *transport);
 
-/* Logs why KV does not go to a connected peer from device to device, if the transport gives a
- * reason. */
+/* Logs the transport's note about a connected peer, if there is one: why KV does not go to it from
+ * device to device. */
 void machine_peer_note(const struct transport_peer *peer);
 
-/* Blocks of one request of the longest context. */
+/* Returns the number of blocks of a request whose context has context_tokens tokens. */
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape);
 
 #endif

@@ -1,13 +1,13 @@
 /* stage: a stage process: it computes some layers of a machine, or a slice of them (a rank). It
  * owns their weights, their KV cache and an engine. It receives batches (JOB) from the machine's
- * head (executor.h) and activations from the stage before, passes its activations to the stage
- * after or the sampled tokens to the head, and writes the KV of its layers to token machines. It
- * decides nothing: the head decides block ids, batches and their order.
+ * head (pipeline*.c) and activations from the stage before. It passes its activations to the stage
+ * after, or the sampled tokens to the head, and writes the KV of its layers to token machines. It
+ * does not decide what a batch contains or which blocks it uses: the head does.
  *
- * It listens, and works for the head that connects. When the head is gone, it forgets everything
- * except its weights and waits for the next head; a child of the head, and a rank that is in a
- * group, ends instead. One event loop thread makes every call: that of machine/process.c, or of a
- * test. */
+ * It listens, and works for the head that connects. When the connection to the head ends, the stage
+ * forgets everything except its weights and waits for the next head; a child of the head, and a
+ * rank that is in a group, stops instead. One event loop thread makes every call: that of
+ * machine/process.c, or of a test. */
 #ifndef MACHINE_EXECUTOR_STAGE_H
 #define MACHINE_EXECUTOR_STAGE_H
 
@@ -24,28 +24,29 @@ struct stage_options {
     /* Index of the stage process in the machine's plan, with replicas and ranks counted. */
     uint32_t process;
     const struct transport_ops *transport;
-    const struct compute_ops *compute; /* NULL = as the stage's device says. */
+    const struct compute_ops *compute; /* Backend; NULL = as the stage's device says. */
     const struct clock *clock;
-    const uint8_t *cluster_key; /* Copied; NULL = none. */
-    struct turns *turns;        /* Not owned; NULL = none. */
-    bool child;                 /* A child of the head: it ends when the head is gone. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
+    struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
+    bool child; /* A child of the head: it stops when the head is gone. */
 };
 
 /* Loads the weights and allocates all memory. An error names the mistake in one line. */
 enum status stage_open(const struct stage_options *options, struct stage **out,
                        struct error *error);
-void stage_close(struct stage *s); /* NULL is fine */
+void stage_close(struct stage *s); /* NULL is fine. Waits for the job that runs. */
 enum status stage_listen(struct stage *s, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
                          struct error *error);
 
-int stage_fd(const struct stage *s);
-int stage_turn(struct stage *s); /* See machine_turn. */
-/* Begins the end of the stage. The process may end when stage_stopped is true. */
+int stage_fd(const struct stage *s); /* See machine_fd. */
+int stage_turn(struct stage *s);     /* See machine_turn. */
+/* Replaces the cluster keys; see transport_keys_set. */
+enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, struct error *error);
+/* Stops the stage at once: stage_stopped is true after it. */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);
-/* True for a rank that has begun to join its group. Closing its device or waiting for its engine
- * may then take for ever, because other ranks may be gone: the process must end without
- * stage_close. */
+/* True for a rank whose group was made. Closing its device or waiting for its engine may then take
+ * for ever, because other ranks may be gone: the process must end without stage_close. */
 bool stage_in_group(const struct stage *s);
 
 #endif

@@ -1,25 +1,26 @@
 /* stage_costs: the cost of layers on the devices of a machine's stages: from the profile that the
  * config names (cleave profile), or without a profile from the size of their weights. Profiles do
- * not cover ranks: if a machine has ranks, its costs are taken from the weights, and a stage of two
- * ranks counts as twice as fast. stage_plan.c calls it while a process starts. Any thread; no
- * state. It reads the profile's file, measures nothing, and divides no layers (stage_plan.h does).
- */
+ * not contain ranks: the costs of a machine with ranks follow from the size of the weights, and a
+ * stage of two ranks counts as twice as fast. stage_plan.c calls it while a process starts; it
+ * keeps no state. It reads the profile's file, measures nothing, and does not divide the layers
+ * over stages (stage_plan.h does). */
 #ifndef MACHINE_EXECUTOR_STAGE_COSTS_H
 #define MACHINE_EXECUTOR_STAGE_COSTS_H
 
 #include "config/config.h"
 #include "model/forward/model.h"
 
-struct stage_costs {             /* Costs in microseconds, or without a profile in layers. */
-    double layers[LIMIT_LAYERS]; /* On the first stage's device. */
-    double first_extra;          /* Embedding. */
-    double last_extra;           /* Vocabulary, sampling. */
-    double speeds[LIMIT_STAGES]; /* Of each stage of the config, relative to the first. */
-    /* Micro-batch size that computes a prompt fastest; 0 = no profile. */
+/* Costs are in microseconds if they come from a profile; else the cost of one layer is 1. */
+struct stage_costs {
+    double layers[LIMIT_LAYERS]; /* Cost of each layer on the first stage's device. */
+    double first_extra;          /* Cost of the embedding, in the first stage. */
+    double last_extra;           /* Cost of vocabulary and sampling, in the last stage. */
+    double speeds[LIMIT_STAGES]; /* Relative speed of each entry of the config's `stages`. */
+    /* Micro-batch size that computes a prompt fastest; 0 = the costs come from no profile. */
     uint32_t micro_batch_tokens;
 };
 
-/* Other status than ST_OK: the profile cannot be used; the error names the file and the mistake. */
+/* Reads the costs. An error means that the profile cannot be used, and names the file. */
 enum status stage_costs_read(const struct config *config, const struct config_machine *entry,
                              const struct config_stages *stages, const struct model_hyper *hyper,
                              uint64_t metadata_hash, struct stage_costs *out, struct error *error);

@@ -321,7 +321,8 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
-    struct kv_push writes = {.target = push->target,
+    struct kv_push writes = {.request = {.id = push->request, .generation = push->generation},
+                             .target = push->target,
                              .path = push->path,
                              /* Both tables begin at the push's first block. */
                              .source = slot->sequences[push->sequence].blocks + push->first,
@@ -399,7 +400,7 @@ static void activations_write(struct stage *s, const struct stage_slot *slot,
                               const struct stage_next *next)
 {
     if (!next->up)
-        return; /* the head has been told */
+        return; /* next_down has reported it to the head */
     uint32_t index = (uint32_t)(slot - s->slots);
     uint64_t end = transport_peer_region(next->peer)->bytes;
     uint64_t offset = end - (s->slot_count - index) * s->slot_bytes;

@@ -1,8 +1,8 @@
 /* stage_plan: how a machine's layers are divided over stage processes (stages, replicas and ranks):
- * as the config says, else evenly by the layers' costs. The head and each stage process compute the
- * plan from config and model (shape.c, while the process starts), and compare it (message OPEN).
- * After that the plan is read-only: any thread may call the other functions. It starts no processes
- * and knows no addresses. */
+ * as the config says, else evenly by the layers' costs (stage_costs.h). The head and each stage
+ * process compute the plan from config and model while the process starts (shape.c); a stage
+ * process compares its part with the head's (message OPEN). After that the plan is read-only, and
+ * any thread may call the other functions. It starts no processes and makes no connections. */
 #ifndef MACHINE_EXECUTOR_STAGE_PLAN_H
 #define MACHINE_EXECUTOR_STAGE_PLAN_H
 
@@ -11,45 +11,48 @@
 #include "model/forward/shard.h"
 #include "scheduler/paths.h"
 
-struct
-    stage_plan_process { /* One stage process. The ranks of a stage are neighbours in the plan. */
+/* One stage process. The ranks of a stage are neighbours in the plan. */
+struct stage_plan_process {
     struct config_stage config;
     uint32_t stage; /* Index of the stage. */
     uint32_t replica;
-    struct model_shard shard; /* Its slice of the layers: rank and ranks. */
-    uint32_t first_layer;     /* First layer. */
-    uint32_t last_layer;
-    uint64_t paths; /* Bit p: path p goes through it. */
+    struct model_shard shard; /* Its rank, and the slice of the layers that the rank computes. */
+    uint32_t first_layer;
+    uint32_t last_layer; /* The layer after the last one that the process computes. */
+    uint64_t paths;      /* Bit p: path p goes through the process. */
 };
 
 struct stage_plan {
-    uint32_t
-        process_count; /* Stage processes; 0 = no stages, the machine's own process computes. */
-    uint32_t stage_count;
-    uint32_t batches_in_flight;  /* Per path; at most stage_count of them have decodes. */
-    uint32_t micro_batch_tokens; /* Best size by the profile; 0 = no profile. */
+    /* Number of stage processes; 0 = no stages, the machine's own process computes. */
+    uint32_t process_count;
+    uint32_t stage_count;        /* 0 = no stages. */
+    uint32_t batches_in_flight;  /* Most batches in flight on each path. */
+    uint32_t micro_batch_tokens; /* Best size by the profile; 0 = unknown (stage_costs.h). */
     struct stage_plan_process processes[LIMIT_STAGES];
     struct sched_paths paths; /* Without stages: one path. */
 };
 
-/* ST_INVALID, ST_TOO_LARGE: the config does not fit the model; the error names machine and value.
- */
+/* Makes the plan. An error means that the config does not fit the model, or that its profile cannot
+ * be used; the text names the key or the file. */
 enum status stage_plan_make(const struct config *config, const struct config_machine *entry,
                             const struct model_hyper *hyper, uint64_t metadata_hash,
                             struct stage_plan *out, struct error *error);
 
 /* Bit i: stage process i is on the path. */
 uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
-/* True if stage process `from` sends its activations to stage process `to`, on the paths that both
- * share. Activations are whole on every rank, so rank j of a stage gets them from rank j mod T of
- * the stage before, which has T ranks. */
+/* True if stage process `from` sends its activations to stage process `to`, on the paths that go
+ * through both. Every rank has complete activations, so rank j of a stage gets them from rank
+ * j mod T of the stage before, which has T ranks. */
 bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to);
-/* Bit i is set if stage process i sends its activations to no process on this path. Such a process
- * must report DONE, because no later stage's work proves that it is done. The process that samples
- * is among them. */
+/* Bit i is set if stage process i is on the path and sends its activations to no process on it.
+ * Such a process must report DONE, because no later stage's work proves that it is done. The
+ * process that samples is one of these processes. */
 uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path);
+/* True for rank 0 of a replica of the last stage: this process samples the tokens of its batches.
+ */
 bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
-uint32_t stage_plan_slots(const struct stage_plan *plan); /* Batches in flight, over all paths. */
+/* Most batches in flight on all paths together: the number of batch slots. */
+uint32_t stage_plan_slots(const struct stage_plan *plan);
 /* Name of a stage process: "t0/1" for machine t0 and stage process 1. */
 void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES]);
 

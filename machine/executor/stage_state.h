@@ -1,11 +1,13 @@
-/* stage_state: private to the files of a stage process. stage.c: event loop and end. stage_peers.c:
- * connections and messages. stage_group.c: the group of ranks. stage_jobs.c: batches. No other file
- * includes it. Everything runs on the event loop thread of the stage process. */
+/* stage_state: the structs and functions that the files of a stage process share. stage.c: opening,
+ * event loop, end. stage_peers.c: connections and messages. stage_group.c: the group of ranks.
+ * stage_jobs.c: batches. No other file includes it; callers use stage.h. Everything runs on the
+ * event loop thread of the stage process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
+#include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
@@ -13,43 +15,57 @@
 
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
 
-/* A batch in flight. Its activations are in this process's region, at the number of the batch slot.
+/* A batch in flight. Its activations are in this process's region, at the index of its batch slot.
  */
 struct stage_slot {
     enum slot_state state;
     uint64_t order;   /* Order of arrival of its job. */
     uint64_t arrived; /* Serial of the job whose activations have arrived. */
     uint8_t *data;    /* Bytes of the JOB message, which `job` points into. */
-    size_t capacity;
+    size_t capacity;  /* Size of `data`. */
     struct stage_job job;
-    struct engine_job engine_job;
-    struct compute_sequence *sequences;
-    struct engine_sample *samples;
-    struct engine_score *scores;
-    struct sampled *score_results;
+    struct engine_job engine_job;       /* The job for the engine; uses the arrays below. */
+    struct compute_sequence *sequences; /* [sequences_max] */
+    struct engine_sample *samples;      /* [sequences_max] */
+    struct engine_score *scores;        /* [sequences_max] */
+    struct sampled *score_results;      /* [rows_max] */
 };
 
 /* State of the group in which a rank computes. */
 enum stage_group_state {
-    GROUP_NONE,    /* no group yet, or not a rank */
-    GROUP_MADE,    /* rank 0 has made it and sent it to the head */
-    GROUP_JOINING, /* its engine waits for the other ranks */
+    GROUP_NONE,    /* No group yet, or the stage has one rank. */
+    GROUP_MADE,    /* Rank 0 has made the group and sent it to the head. */
+    GROUP_JOINING, /* The engine joins the group, and waits for the other ranks. */
     GROUP_JOINED,
-    GROUP_FAILED,
+    GROUP_FAILED, /* Reported to the head. */
 };
 
-struct stage_next {        /* A process of the next stage. */
+struct stage_next {        /* A process of the next stage that gets this process's activations. */
     struct peer_user user; /* The `user` of its connection. */
-    uint64_t paths;
-    struct transport_peer *peer;
-    bool up;
+    uint64_t paths;        /* Bit p: path p goes through both processes. */
+    struct transport_peer *peer; /* NULL = the connection has ended. */
+    bool up;                     /* Connected. */
 };
 
 /* A request whose KV this process pushes; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
 struct stage_request {
     uint64_t cookie;
     enum status status; /* Status of its writes. */
-    bool flushing;
+    bool flushing;      /* A flush is pending. */
+};
+
+/* A connection of a machine that writes KV: open, or ended while its writes have not. */
+struct stage_writer_link {
+    uint64_t number;
+    char name[LIMIT_NAME_BYTES];
+    struct transport_peer *peer; /* NULL = ended. */
+};
+
+/* A request that awaits KV of `writer`; id 0 = none. */
+struct stage_awaiting {
+    uint64_t id;
+    uint32_t generation;
+    char writer[LIMIT_NAME_BYTES];
 };
 
 struct stage {
@@ -58,43 +74,49 @@ struct stage {
     const struct stage_plan_process *process;
     char name[LIMIT_NAME_BYTES];
     struct machine_shape shape;
-    struct kv_arena arena; /* Arena of this process's layers. */
-    uint32_t slot_count;
-    uint64_t slot_bytes;
+    struct kv_arena arena; /* Arena of this process's layers and heads. */
+    uint32_t slot_count;   /* Number of batch slots. */
+    uint64_t slot_bytes;   /* Bytes of a batch slot's activations in the region. */
     struct transport *transport;
     struct device device;
     struct kv_targets *targets;
     int fd;
 
     struct transport_peer *head; /* NULL = none. */
-    bool opened;                 /* The head has sent OPEN, which agrees with our config. */
-    bool ready_sent;
+    bool opened;     /* The head has sent OPEN, which agrees with this process's config. */
+    bool ready_sent; /* The head knows that this process is ready. */
     enum stage_group_state group;
-    uint32_t next_count;
+    uint32_t next_count; /* Entries of `next` in use. */
     struct stage_next next[LIMIT_STAGES];
-    uint32_t target_serials[LIMIT_MACHINES];
+    uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
+    uint32_t writer_count, writer_capacity;
+    struct stage_writer_link *writers;
+    struct stage_awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
+    /* [block_count]: 1 + the table of the request that awaits KV in the block; 0 = none. */
+    uint16_t *block_tables;
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
 
     uint64_t jobs;            /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */
     /* The slot that the engine computes; NULL = idle. */
     struct stage_slot *running;
-    bool abandoned;                                /* `running` is a job of a head that is gone. */
+    bool abandoned;                                /* The head that sent `running` is gone. */
     uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
     uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
-    /* End of the layers pushed of the running job. */
+    /* The running job's layers before this one are pushed (layer-wise pushes). */
     uint32_t pushed_layers;
     struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
-    struct sampled *results;        /* [sequences_max + rows_max] */
-    struct message_buffer out;
+    struct sampled *results;        /* [sequences_max + rows_max]: results of a DONE. */
+    struct message_buffer out;      /* Encoding buffer for the message being sent. */
 
-    int64_t now_us;
-    uint32_t events;
-    bool unsent;
-    bool changed; /* `load` has changed since it was sent. */
-    int64_t load_at_us;
+    int64_t now_us;     /* Current time, read at the start of each round of an iteration. */
+    uint32_t events;    /* Events in this round. */
+    bool unsent;        /* Messages or writes were queued in this round. */
+    bool changed;       /* `load` has changed since it was sent. */
+    int64_t load_at_us; /* Earliest time to send `load`. */
     struct message_process load;
-    int64_t job_at_us;
+    int64_t job_at_us; /* When `running` was started. */
     bool stopping;
 };
 
@@ -103,24 +125,38 @@ struct transport_events stage_transport_events(void);
 void stage_send(struct stage *s, struct transport_peer *peer, const struct stage_message *message);
 void stage_peers_drop(struct stage *s);
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
-/* Reports to the head, once, when everything works. */
+/* Reports to the head, once for each head, that this process and its connections are ready. */
 void stage_ready_report(struct stage *s);
 
 void stage_state_send(struct stage *s, bool ready, const char *text);
+
+/* stage_writers.c: which peers write KV, and what they may write. */
+enum status stage_writers_open(struct stage *s);
+void stage_writers_close(struct stage *s);
+void stage_writer_up(struct stage *s, struct transport_peer *peer);
+void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
+void stage_writes_ended(struct stage *s, uint64_t number);
+/* The head is gone: its writers are disconnected, and no request awaits KV. */
+void stage_writers_drop(struct stage *s);
+/* A head has opened this process: tells it which earlier writes may still land. */
+void stage_writers_report(struct stage *s);
+enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
+bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
+                        const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */
 /* The head has sent OPEN: rank 0 makes the group. */
 void stage_group_make(struct stage *s);
 void stage_group_take(struct stage *s, const struct stage_group *group);
-void stage_group_progress(struct stage *s); /* The engine has finished joining. */
-/* The head is gone. A group is made once in a process's life, so the process ends. */
+void stage_group_progress(struct stage *s); /* The engine has joined, or has failed to join. */
+/* The head is gone. A process can join one group only, so a process with a group stops. */
 void stage_group_gone(struct stage *s);
 
 /* stage_jobs.c */
 enum status stage_jobs_open(struct stage *s);
 void stage_jobs_close(struct stage *s);
-/* Takes a JOB message (`data`, copied). An error is a mistake of the head. */
+/* Takes a JOB message (`data`, copied). ST_INVALID: a mistake of the head; ST_NO_MEMORY. */
 enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
@@ -128,8 +164,8 @@ void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);
 void stage_jobs_start(struct stage *s);  /* Starts the next batch if the engine is idle. */
 void stage_jobs_forget(struct stage *s); /* The head is gone: forgets all batches and tables. */
-/* A flush is complete: the activations have arrived at the next stage (the cookie holds serial and
- * slot), or a request's KV has arrived. */
+/* A flush has ended: of activations to the next stage (the cookie holds serial and slot), or of a
+ * request's KV. */
 void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
                             enum status status);
 void stage_flushed(void *self, uint64_t cookie, enum status status);

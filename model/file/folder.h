@@ -53,10 +53,11 @@ const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t inde
 /* Returns the tensor with this name; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 
-/* The functions do for a folder what model_file_hash, model_file_metadata_hash and model_file_bytes
- * do (model_file.h). */
-uint64_t folder_hash(const struct folder *f);
-uint64_t folder_metadata_hash(const struct folder *f);
+/* The functions do for a folder what model_file_digest, model_file_metadata_hash and
+ * model_file_bytes do (model_file.h). The folder owns the digests, which are computed at the first
+ * call. */
+const struct digest *folder_digest(struct folder *f);
+const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f);
 
 #endif

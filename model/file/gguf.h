@@ -7,6 +7,7 @@
 #ifndef MODEL_FILE_GGUF_H
 #define MODEL_FILE_GGUF_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "model/file/mapped.h"
 
@@ -24,10 +25,10 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* The functions do for a GGUF file what model_file_hash and model_file_metadata_hash do
- * (model_file.h). */
-uint64_t gguf_hash(struct gguf *g);
-uint64_t gguf_metadata_hash(const struct gguf *g);
+/* The functions do for a GGUF file what model_file_digest and model_file_metadata_hash do
+ * (model_file.h). `g` owns the digests, which are computed at the first call. */
+const struct digest *gguf_digest(struct gguf *g);
+const struct digest *gguf_metadata_digest(struct gguf *g);
 
 /* The functions store the value of a key. They return ST_NOT_FOUND if the file does not have the
  * key, and ST_INVALID, with the key and the types, if its type does not fit. Integers of any width

@@ -54,9 +54,10 @@ struct gguf {
     struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
-    size_t data_start; /* Offset of the tensor data; the end of the file if there is none. */
-    uint64_t hash;     /* Result of gguf_hash. */
-    bool hashed;       /* `hash` is set. */
+    size_t data_start;     /* Offset of the tensor data; the end of the file if there is none. */
+    uint64_t index_key[2]; /* Secret key of both indices. */
+    struct digest metadata_digest; /* All zeros = not computed yet. */
+    struct digest digest;          /* All zeros = not computed yet. */
 };
 
 /* Writes a name for an error text: cut, and with "?" for characters that are not printable. Returns
@@ -78,14 +79,5 @@ const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const c
 /* Stores a value of any integer type. Returns false for other types. An unsigned value above
  * INT64_MAX becomes INT64_MAX, which every caller rejects as too large. */
 bool gguf_key_integer(const struct gguf_key *key, int64_t *out);
-
-/* Returns the hash of a name for struct gguf_index (FNV-1a). */
-static inline uint64_t gguf_name_hash(const char *text, size_t bytes)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ (uint8_t)text[i]) * 0x100000001b3u;
-    return hash ^ hash >> 29;
-}
 
 #endif

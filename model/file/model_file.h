@@ -6,6 +6,7 @@
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "model/file/mapped.h"
 #include "model/file/roles.h"
@@ -27,11 +28,14 @@ enum status model_file_open_parts(const char *name, const struct folder_part *pa
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
 
-/* Returns a hash of the metadata, the tensor tables and the tensor data. Of more than 1 GiB of
- * data, only samples are read. Machines with equal hashes are taken to have the same weights. */
-uint64_t model_file_hash(struct model_file *file);
-/* Returns a hash of the metadata and the tensor tables only. The gateway compares it with that of
- * machines, because it does not read weights. */
+/* Returns a digest of the metadata, the tensor tables and the tensor data; `file` owns it.
+ * content_digest_add (content_hash.h) says how much of the data is read. It is computed at the
+ * first call. Machines with equal digests are taken to have the same weights. The digest finds
+ * every accidental difference in 1 GiB of data, but a deliberate one only in what SHA-256 covers.
+ */
+const struct digest *model_file_digest(struct model_file *file);
+/* Returns the first 64 bits of a SHA-256 of the metadata and the tensor tables. The gateway
+ * compares it with that of machines, because it does not read weights. */
 uint64_t model_file_metadata_hash(const struct model_file *file);
 /* Returns the bytes of the files that have weights. */
 uint64_t model_file_bytes(const struct model_file *file);

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "model/file/model_file.h"
+#include "model/text/tokenizer.h"
 
 #include <stddef.h>
 
@@ -26,11 +27,21 @@ enum status chat_template_open(struct model_file *file, struct chat_template **o
                                struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
 
+/* A prompt as text. All zeros = no prompt. */
+struct chat_text {
+    char *text; /* NUL-terminated. */
+    size_t bytes;
+    /* Where the contents of the messages are. The template wrote the rest. */
+    struct tokenizer_range *contents;
+    size_t content_count;
+};
+
 /* Renders the messages, followed by the beginning of the assistant's reply. BOS at the beginning is
- * not included (tokenizer_encode adds it). The caller frees *text_out. Returns ST_INVALID, with the
- * message's index, for no messages, an unknown role, or roles that do not alternate as the family
- * requires. */
+ * not included (tokenizer_encode adds it). The caller frees *out with chat_text_done. Returns
+ * ST_INVALID, with the message's index, for no messages, an unknown role, or roles that do not
+ * alternate as the family requires. */
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, char **text_out, size_t *bytes_out, struct error *error);
+                        size_t count, struct chat_text *out, struct error *error);
+void chat_text_done(struct chat_text *text);
 
 #endif

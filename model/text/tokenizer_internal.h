@@ -53,8 +53,14 @@ void texts_close(struct texts *t);
  * size to texts_end. */
 char *texts_begin(struct texts *t);
 void texts_end(struct texts *t, size_t bytes);
-/* Adds text `id` to the index, unless the index has an equal text. */
-void texts_index(struct texts *t, uint32_t id);
+/* Most steps of a look-up. The tables of texts and merges are at most half full, so even with a
+ * million entries a look-up takes fewer than a hundred steps, unless the texts were chosen to make
+ * it slow. */
+#define TABLE_STEPS_MAX 1024
+
+/* Adds text `id` to the index, unless the index has an equal text. Returns false if its look-up
+ * would take more than TABLE_STEPS_MAX steps. */
+bool texts_index(struct texts *t, uint32_t id);
 /* Prefetches the slot that texts_index or texts_find will read for this text. */
 void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
 /* Returns the id of the text; TOKENIZER_NO_TOKEN = none. */
@@ -90,9 +96,10 @@ struct merges {
 /* Opens an empty table for `capacity` merges. Returns false if there is no memory. */
 bool merges_open(struct merges *m, uint32_t capacity);
 void merges_close(struct merges *m);
-/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. Requires
- * ids up to MERGE_ID_MAX and ranks up to MERGE_RANK_MAX. */
-void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. Returns
+ * false if its look-up would take more than TABLE_STEPS_MAX steps. Requires ids up to MERGE_ID_MAX
+ * and ranks up to MERGE_RANK_MAX. */
+bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 
 static inline uint64_t merges_hash(uint64_t pair)
 {
@@ -171,10 +178,19 @@ struct specials {
 /* Adds a special token. Returns false if there is no memory. */
 bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
 void specials_close(struct specials *s);
+/* The parts of a text in which only user-defined tokens are recognised, not special tokens.
+ * specials_next removes the parts that it has passed. */
+struct plain_ranges {
+    const struct tokenizer_range *next;
+    size_t count;
+};
+
 /* Finds the next special token at or after `at`: the leftmost, and of several at the same place the
- * longest. Returns false, with *start_out = bytes, if there is none. */
+ * longest. Returns false, with *start_out = bytes, if there is none. `at` must not decrease between
+ * calls with the same *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
-                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out);
+                   struct plain_ranges *plain, size_t *start_out, size_t *end_out,
+                   uint32_t *id_out);
 
 /* ---- merging ---- */
 

@@ -3,6 +3,7 @@
 #include "server/api/request.h"
 
 #include "server/api/fields.h"
+#include "server/api/known_fields.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +85,27 @@ static bool values_check(const char *body, size_t bytes, struct api_error *error
     return true;
 }
 
+/* Refuses a number that ends at `end`: it needs more than 64 bits. The error names the field that
+ * stands before it, if it is a plain name. */
+static void number_refuse(const char *body, size_t end, struct api_error *error)
+{
+    char field[48] = "";
+    size_t at = end, name_end;
+    while (at > 0 && strchr("+-.0123456789eE", body[at - 1]) != NULL)
+        at--;
+    while (at > 0 && strchr(" \t\r\n:", body[at - 1]) != NULL)
+        at--;
+    name_end = at > 0 && body[at - 1] == '"' ? at - 1 : 0;
+    for (at = name_end; at > 0 && body[at - 1] != '"';)
+        at--;
+    if (name_end > 0 && name_end - at < sizeof(field))
+        snprintf(field, sizeof(field), "%.*s", (int)(name_end - at), body + at);
+    api_error_set(error, 400, field[0] != 0 ? field : NULL,
+                  "%s is too large: want a number of at most 64 bits",
+                  field[0] != 0 ? field : "a number of the body");
+    error->code = "invalid_value";
+}
+
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
 {
     json_error_t wrong;
@@ -101,8 +123,11 @@ json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error)
         return NULL;
     json_t *root = json_loadb(body, bytes, JSON_ALLOW_NUL, &wrong);
     if (root == NULL) {
-        api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s", wrong.line,
-                      wrong.column, wrong.text);
+        if (json_error_code(&wrong) == json_error_numeric_overflow)
+            number_refuse(body, (size_t)wrong.position, error);
+        else
+            api_error_set(error, 400, NULL, "the body is not JSON: line %d, column %d: %s",
+                          wrong.line, wrong.column, wrong.text);
         return NULL;
     }
     if (!json_is_object(root)) {
@@ -207,6 +232,23 @@ static bool join_parts(json_t *parts, const char *place, struct api_request *out
     return message->content != NULL || out_of_memory(error);
 }
 
+/* A message with calls of tools would lose them: they are in no template yet. */
+static bool check_no_calls(json_t *message, uint32_t index, struct api_error *error)
+{
+    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        json_t *value = api_field(message, names[i]);
+        if (value == NULL || (json_is_array(value) && json_array_size(value) == 0))
+            continue;
+        char place[64];
+        snprintf(place, sizeof(place), "messages[%u].%s", index, names[i]);
+        api_error_set(error, 400, place, "%s is not supported: this server runs no tools", place);
+        error->code = "unsupported_parameter";
+        return false;
+    }
+    return true;
+}
+
 static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
                           struct api_error *error)
 {
@@ -221,7 +263,8 @@ static bool parse_message(json_t *given, uint32_t index, struct api_request *out
                              "\"assistant\"",
                              place);
     }
-    if (!string_copy(&out->texts, role, &message->role, error))
+    if (!string_copy(&out->texts, role, &message->role, error) ||
+        !check_no_calls(given, index, error))
         return false;
     if (content == NULL && strcmp(message->role, "assistant") == 0) {
         message->content = ""; /* clients send null for an answer without text */
@@ -272,7 +315,7 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
-        !api_field_bool(root, "ignore_eos", &out->sampling.ignore_end, error))
+        !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
         return false;
     out->priority = (int32_t)priority;
     out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
@@ -428,8 +471,10 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->sampling.logprobs = -1;
     out->add_special_tokens = kind == API_COMPLETION;
     out->skip_special_tokens = true;
-    bool good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
-                                 : parse_prompts(root, out, error);
+    bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
+    if (good)
+        good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
+                                : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&

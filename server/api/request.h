@@ -1,9 +1,10 @@
 /* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
  * struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
  * server/http/exchange.c calls api_request_parse; server/http/completion.c owns the result. No
- * state: any thread. A fuzz test covers it. Null and unknown fields are accepted. The struct has
- * copies of what is needed: the JSON tree, which can take 70 times the memory of the body, is freed
- * at the end of the call. */
+ * state: any thread. A fuzz test covers it. Null and unknown fields are accepted; fields that
+ * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
+ * copies of all that is needed: the JSON tree, which can take 70 times the memory of the body, is
+ * freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -12,13 +13,12 @@
 #include "common/secret.h"
 #include "model/text/chat.h"
 #include "server/api/error.h"
+#include "server/api/kind.h"
 #include "server/api/stop_strings.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
-
-enum api_kind { API_COMPLETION, API_CHAT };
 
 struct api_text; /* A block of copied texts. */
 
@@ -32,6 +32,7 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
+/* Most fields have the value of the body's field of that name, or its default (docs/api.md). */
 struct api_request {
     enum api_kind kind;
     const char *model; /* NULL = not given. */
@@ -44,12 +45,13 @@ struct api_request {
     int64_t max_tokens; /* -1 = not given. */
     /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
     struct sampling sampling;
+    bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     bool has_seed;
     uint32_t n;
     bool echo;
     bool stream;
-    bool include_usage;
-    bool continuous_usage;
+    bool include_usage;    /* stream_options: the stream ends with the usage. */
+    bool continuous_usage; /* stream_options: each event has the usage so far. */
     bool add_special_tokens;
     bool skip_special_tokens;
     bool return_token_ids;
@@ -59,6 +61,7 @@ struct api_request {
     enum api_transfer transfer;
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
+    uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
     struct api_text *texts;      /* Copies of the model's name, prompts, roles and contents. */
     struct api_text *stop_texts; /* Copies of the stop strings. */

@@ -1,9 +1,8 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
  * holds back only the bytes that could begin a stop string. server/http/completion.c has one
  * stop_matcher for each choice. No other state: any thread. It does not end requests: its caller
- * does. Input pieces are whole UTF-8
- * characters, and so is the output (a stop string is valid UTF-8, so a held-back tail begins at a
- * character). */
+ * does. Input pieces are whole UTF-8 characters, and so is the output (a stop string is valid
+ * UTF-8, so a held-back tail begins at a character). */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 

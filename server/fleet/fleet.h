@@ -58,12 +58,13 @@ struct fleet_process {
     pid_t pid;    /* 0 = no process. */
     int pidfd;    /* -1 = no process. */
     int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
+    int keys_fd;  /* For child_keys_send; -1 = no keys, or no process. */
     struct child_line line;
-    bool was_ready; /* This process or an earlier one was ready. */
-    int64_t started_us;
-    int64_t kill_us;
-    int64_t restart_us;
-    int64_t backoff_us;
+    bool was_ready;     /* This process or an earlier one was ready. */
+    int64_t started_us; /* When the process was started. */
+    int64_t kill_us;    /* PROCESS_ENDING: when it is killed. */
+    int64_t restart_us; /* PROCESS_DUE: when it is started. */
+    int64_t backoff_us; /* Pause before the start after the next death. */
 };
 
 enum connection_state {
@@ -80,9 +81,9 @@ struct fleet_connection {
     bool broken;
     char address[LIMIT_ADDRESS_BYTES]; /* Empty = none. */
     struct transport_peer *peer;       /* Set while TRYING or UP. */
-    int64_t retry_us;
-    int64_t backoff_us;
-    char why[256]; /* Why the machine is not up. */
+    int64_t retry_us;                  /* CONNECTION_WAITING: time of the next try. */
+    int64_t backoff_us;                /* Pause after the next loss or failed try. */
+    char why[256];                     /* Why the machine is not up. */
     /* The `why` that was logged, so that a machine that stays away is logged once. */
     char complaint[256];
 };
@@ -100,7 +101,7 @@ struct fleet_machine {
     /* Model version of a local machine; 0 = the model that the machine reports decides. */
     uint32_t fixed_version;
     struct gateway_version *version; /* Version of its latest connection, or of the next one. */
-    enum pool home;       /* As the config, the scheduler or another gateway said last. */
+    enum pool home;       /* Home pool; the config, the scheduler or another gateway set it last. */
     uint64_t home_serial; /* Serial of `home`; 0 = from the config. */
     enum pool pool;       /* Current pool. */
     uint64_t kv_tokens;   /* KV tokens, as of its latest connection. */

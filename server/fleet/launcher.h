@@ -5,14 +5,14 @@
  *
  * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
  * port in use). It is not started again, so that its own message stays the last one on the screen.
- * A machine that served is started again with back-off, for ever: the cause (lack of memory, an
- * operator's kill) may pass, and a cluster that gave up its last machine would need its operator.
- */
+ * A machine that served is started again with back-off, without limit: the cause (lack of memory, a
+ * kill by an operator) may end, and a cluster without machines would need an operator. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/secret_keys.h"
 #include "common/status.h"
 #include "config/config.h"
 #include "server/fleet/fleet.h"
@@ -38,10 +38,11 @@ struct launcher_options {
     const struct clock *clock;
     const char *program;   /* NULL = this executable. */
     const char *log_level; /* --log-level of the machines; NULL = their default. */
-    /* [TRANSPORT_KEY_BYTES], not owned; given to each machine; NULL = none. */
-    const uint8_t *cluster_key;
+    /* Not owned; given to each machine, as they are when it starts; NULL = none. */
+    const struct secret_keys *cluster_keys;
     struct launcher_events events;
-    /* Changes a copy of our config into the machine's; NULL = the machine gets our config. */
+    /* Changes a copy of `config` into the config that the machine gets; NULL = it gets the copy as
+     * it is. */
     void (*prepare)(void *self, const struct fleet_machine *machine, struct config *config);
     void *self;
 };
@@ -63,9 +64,12 @@ void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
  * called when it has ended. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
 
-/* Asks all machines to end (SIGTERM); none is started after that. */
+/* Gives the cluster keys, which the owner has changed, to the machines that run. */
+void launcher_keys_send(struct launcher *l);
+
+/* Asks all machines to end (SIGTERM); no machine is started after that. */
 void launcher_stop(struct launcher *l);
-/* Kills all machines that still run (SIGKILL); none is started after that. */
+/* Kills all machines that still run (SIGKILL); no machine is started after that. */
 void launcher_kill(struct launcher *l);
 uint32_t launcher_running(const struct launcher *l); /* Running processes. */
 

@@ -135,7 +135,7 @@ enum status connections_open(const struct connections_options *options, struct c
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
-        .key = options->cluster_key,
+        .keys = options->cluster_keys,
     };
     struct connections *c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -167,6 +167,12 @@ void connections_close(struct connections *c)
 void connections_model_expect(struct connections *c, uint64_t metadata_hash)
 {
     transport_expect(c->transport, metadata_hash);
+}
+
+enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
+                                 struct error *error)
+{
+    return transport_keys_set(c->transport, keys, error);
 }
 
 /* ---- one machine ---- */

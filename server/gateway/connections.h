@@ -1,8 +1,8 @@
 /* gateway_connections: the gateway's connections to the machines, and the messages on them. It
  * connects when an address is known, and again with back-off when a connection is lost, and owns
- * the field `connection` of the fleet's records. It knows nothing of requests and schedulers: it
- * reports to the part above by the calls given at open. The router (gateway.c, machines.c,
- * operate.c, …) and requests.c make every call, on the gateway's loop thread. */
+ * the field `connection` of the fleet's records. It knows no requests and no schedulers: it reports
+ * by the calls given at open (connections_events). The router's files (internal.h) and requests.c
+ * make every call, on the gateway's loop thread. */
 #ifndef SERVER_GATEWAY_CONNECTIONS_H
 #define SERVER_GATEWAY_CONNECTIONS_H
 
@@ -13,11 +13,11 @@
 
 struct connections;
 
-/* connections_receive and connections_turn make these calls; `down` also comes from
- * connections_address_set and connections_drop. */
+/* connections_receive and connections_flush make these calls. connections_turn,
+ * connections_address_set and connections_drop can call `down`. */
 struct connections_events {
-    /* Checks a machine that answers with its right name. Returns false to refuse it, and then writes
-     * the reason to m->connection.why. */
+    /* Checks a machine that has answered with the right name. Returns false to refuse it, and then
+     * writes the reason to m->connection.why. */
     bool (*accept)(void *self, struct fleet_machine *m, const struct transport_identity *identity);
     void (*up)(void *self, struct fleet_machine *m, const struct transport_identity *identity,
                const struct transport_region_info *region);
@@ -34,8 +34,8 @@ struct connections_options {
     const struct transport_ops *transport;
     struct fleet *fleet;
     uint64_t metadata_hash;
-    const char *name;           /* This gateway's name, unique among gateways; copied. */
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+    const char *name; /* This gateway's name, unique among gateways; copied. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct connections_events events;
     void *self;
 };
@@ -47,8 +47,12 @@ void connections_close(struct connections *c); /* NULL is fine. */
 /* Sets the model that machines must have; 0 = any, `accept` decides. */
 void connections_model_expect(struct connections *c, uint64_t metadata_hash);
 
-/* Sets a machine's address and connects to it. "" = no address for now: the connection is dropped,
- * and nothing is tried until the next call. */
+/* See transport_keys_set. */
+enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
+                                 struct error *error);
+
+/* Sets a machine's address and connects to it. "" = no address: the connection is dropped, and no
+ * further attempt is made until the next call. */
 void connections_address_set(struct connections *c, struct fleet_machine *m, const char *address);
 /* Drops the connection, if there is one, with this reason. It is tried again. */
 void connections_drop(struct connections *c, struct fleet_machine *m, const char *why);
@@ -56,7 +60,7 @@ void connections_drop(struct connections *c, struct fleet_machine *m, const char
  * drops the connection. */
 void connections_send(struct connections *c, struct fleet_machine *m,
                       const struct message *message);
-/* Lost connections are not tried again from now on. */
+/* Stops connecting again after a connection is lost. */
 void connections_stop(struct connections *c);
 bool connections_stopping(const struct connections *c);
 

@@ -34,7 +34,7 @@ struct gateway_options {
     uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
     uint32_t context_tokens; /* The model's context; it is served as version 1. */
     struct metrics *metrics;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
@@ -42,13 +42,17 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
 
-/* Takes over a machine that was added to the fleet. `version` is that of a local machine, which
- * gets its model from us; 0 = the model that the machine reports decides. */
+/* See transport_keys_set. Requires that the gateway was opened with keys. */
+enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
+                                     struct error *error);
+
+/* Takes over a machine that was added to the fleet. `version` is the model version of a local
+ * machine; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
-/* Sets a machine's address (a local machine is ready, or a remote one is to be tried). The gateway
- * connects, and connects again with back-off whenever the connection is lost. "" = no address for
- * now (the machine's process died): the connection is dropped, and nothing is tried until the next
+/* Sets a machine's address, when a local machine is ready or a remote one was named. The gateway
+ * connects, and connects again with back-off whenever the connection is lost. "" = no address (the
+ * machine's process died): the connection is dropped, and no further attempt is made until the next
  * call. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
@@ -59,8 +63,8 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
 
-/* Changes the machine's phase, and tells the scheduler when the machine begins or stops to drain.
- */
+/* Changes the machine's phase, and reports to the scheduler when the machine begins or stops to
+ * drain. */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
 /* True when no request has work on the machine. */
@@ -88,7 +92,7 @@ struct gateway_model {
  * GATEWAY_VERSIONS are open already. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* True if a pair of the version's machines could serve, each in its own phase. */
+/* True if the version has machines for both phases that could serve a request together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Gives this version to new requests. */
 void gateway_version_use(struct gateway *g, uint32_t version);
@@ -101,8 +105,20 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
  * machines that are still connected are dropped; they are accepted again when they have another
  * model. */
 void gateway_version_close(struct gateway *g, uint32_t version);
-/* As gateway_health_text, for one version and without the notes. */
+/* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
+
+/* This gateway's share of what all gateways on the same machines may do together. */
+struct gateway_share {
+    uint32_t gateways; /* ≥ 1, this one included. */
+    uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
+};
+
+/* Returns the share, from what the machines report. It is smaller at once when another gateway
+ * connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway that has
+ * lost its connections may still have requests, and may return. */
+#define GATEWAY_SHARE_HOLD_US 5000000
+struct gateway_share gateway_share(struct gateway *g);
 
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */

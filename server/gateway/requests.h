@@ -1,8 +1,9 @@
 /* gateway_requests: the open requests and their life cycle: arrival, RESERVE and PREFILL on the
  * machines that the router names, tokens to the client in order and each once, resumption after a
- * loss, and the end. It asks no scheduler: the router takes arrived requests from here and hears by
- * the calls given at open what happened to them. It chooses no machines and opens no connections.
- * The router makes every call, on the gateway's loop thread.
+ * loss, and the end. The router takes the arrived requests and gives them to the scheduler; it is
+ * informed of their progress by the calls given at open (requests_events). This part calls no
+ * scheduler, chooses no machines and opens no connections. The router makes every call, on the
+ * gateway's loop thread.
  *
  * A client's `ended` is never called from inside these functions except requests_endings_report. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
@@ -68,9 +69,9 @@ void requests_lose(struct requests *q, struct gateway_request *r, bool death);
 void requests_hand_over(struct requests *q, struct gateway_request *r);
 /* Handles a machine's message about requests. Returns false for other kinds of messages. */
 bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message);
-/* Ends the version's requests with GATEWAY_FAILED; with all of them, also those that arrive later.
- */
+/* Ends the version's open requests with GATEWAY_FAILED and this text. */
 void requests_version_stop(struct requests *q, uint32_t version_index, const char *text);
+/* Ends all requests with GATEWAY_FAILED, also those that arrive later. */
 void requests_stop(struct requests *q);
 
 /* Returns the open request in a slot (its number in the schedulers). */

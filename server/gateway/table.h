@@ -34,9 +34,10 @@ struct gateway_request {
     enum gateway_request_state state;
     uint32_t version_index; /* Version, in the router. */
     uint32_t generation;
-    struct request_life life;
-    struct gateway_client client;
-    struct sampling sampling; /* As submitted. */
+    struct request_life life;     /* What an operator sees, and the times. */
+    struct gateway_client client; /* Calls for its tokens and its end. */
+    /* The fields down to `priority` come from struct gateway_submit. */
+    struct sampling sampling;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */
@@ -52,7 +53,7 @@ struct gateway_request {
     uint32_t base;        /* `delivered` when this generation began: its index 0. */
     uint32_t scored_next; /* Next prompt position whose score is wanted. */
     uint32_t losses;      /* Consecutive losses since a token was delivered. */
-    uint32_t suspicion;   /* Sum of GATEWAY_SUSPECT_* of these losses. */
+    uint32_t suspicion;   /* Sum over these losses of SUSPICION_* (requests.c). */
     uint32_t preemptions; /* How often a machine preempted it. */
     /* Machine that had its KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
@@ -60,7 +61,7 @@ struct gateway_request {
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */
 
-    /* [GATEWAY_EARLY_MAX]: tokens that overtook the first one; allocated at need. */
+    /* [EARLY_MAX] (requests.c): tokens that arrived before the first one; NULL = none yet. */
     struct message_token *early;
     uint32_t early_count;
 
@@ -69,8 +70,10 @@ struct gateway_request {
     int64_t last_us;    /* When the latest token was delivered. */
     uint8_t finish;     /* enum message_finish of the latest token. */
 
-    struct gateway_request *before; /* In the list of the requests in the same state. */
+    /* Neighbours in the list of the requests in the same state. */
+    struct gateway_request *before;
     struct gateway_request *after;
+    /* GATEWAY_REQUEST_ENDING: the arguments of the call of `ended`. */
     enum gateway_end end;
     uint32_t retry_after_s;
     char end_text[256];

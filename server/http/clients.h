@@ -5,13 +5,13 @@
  *                   ▲           ▲  └────────┘             │
  *                   └─ headers of the next request ◄──────┘
  *
- * A client that waits for nothing of ours (arriving, receiving, answering, idle) has a time limit.
- * When all places are taken, a new connection takes the place of the one that has been arriving or
- * idle for the longest time. Some places are kept free of work, so that a client that asks
- * for /health always gets in. Clients without an API key also have a limit for each address.
+ * A client has a time limit while the server does no work for it (arriving, receiving, answering,
+ * idle). When all places are taken, a new connection takes the place of the one that has been
+ * arriving or idle for the longest time. Some places are kept free of work, so that requests such
+ * as /health are always answered. Clients without an API key also have a limit for each address.
  *
- * It knows no sockets and no HTTP: the owner passes the time and the address, and closes what it is
- * asked to close. One thread. */
+ * It reads and writes no sockets and knows no HTTP. The files of server/http/ make every call on
+ * the gateway's loop thread, pass the time and the address, and close the connections. */
 #ifndef SERVER_HTTP_CLIENTS_H
 #define SERVER_HTTP_CLIENTS_H
 
@@ -54,8 +54,8 @@ void http_clients_close(struct http_clients *clients); /* NULL is fine. No clien
 void http_clients_limits_set(struct http_clients *clients, uint32_t per_address_max,
                              int64_t arriving_us, uint64_t bytes_per_second_min);
 
-/* Makes room for a new connection from this address, if need be by closing another one. Returns
- * false if there is none that could be closed: the new one must not be accepted. */
+/* Makes room for a new connection from this address, by closing another connection if necessary.
+ * Returns false if no connection can be closed: the new one must not be accepted. */
 bool http_clients_admit(struct http_clients *clients, const struct sockaddr *address);
 /* Adds an accepted connection; its state is ARRIVING. Returns NULL without memory. Connections of
  * this host (loopback, Unix sockets) have no limit for each address. */

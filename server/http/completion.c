@@ -17,20 +17,13 @@
 
 /* --- opening: prompts --- */
 
-static bool encode_prompt(struct completion *c, const char *text, size_t bytes, bool add_bos,
-                          struct token_prompt *out, struct api_error *error)
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model)
 {
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
-    struct error why = {0};
-    size_t capacity = 0, count = 0;
-    enum status status = tokenizer_encode(c->model->tokenizer, text, bytes, &options, &out->ids,
-                                          &capacity, &count, &why);
-    if (status == ST_INVALID)
-        return api_error_set(error, 400, "prompt", "%s", why.text);
-    if (status != ST_OK)
-        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
-    out->count = (uint32_t)count;
-    return true;
+    return (struct api_encode){
+        .tokenizer = model->tokenizer,
+        .chat = model->chat,
+        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text)};
 }
 
 static bool check_ids(struct completion *c, const struct api_prompt *given, struct api_error *error)
@@ -42,19 +35,6 @@ static bool check_ids(struct completion *c, const struct api_prompt *given, stru
                                  "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
                                  given->ids[i], vocab - 1);
     return true;
-}
-
-static bool chat_prompt(struct completion *c, struct api_error *error)
-{
-    struct error why = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    if (chat_render(c->model->chat, c->request.messages, c->request.message_count, &text, &bytes,
-                    &why) != ST_OK)
-        return api_error_set(error, 400, "messages", "%s", why.text);
-    bool good = encode_prompt(c, text, bytes, true, &c->prompts[0], error);
-    free(text);
-    return good;
 }
 
 /* Replaces an empty prompt by the model's start token, as other servers do. */
@@ -76,15 +56,22 @@ static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct
 
 static bool prepare_prompts(struct completion *c, struct api_error *error)
 {
-    if (c->request.kind == API_CHAT)
-        return chat_prompt(c, error);
+    struct api_encode encode = completion_encode(c->server, c->model);
+    size_t count = 0;
+    if (c->request.kind == API_CHAT) {
+        bool good = api_encode_chat(&encode, c->request.messages, c->request.message_count,
+                                    &c->prompts[0].ids, &count, error);
+        c->prompts[0].count = (uint32_t)count;
+        return good;
+    }
     for (uint32_t i = 0; i < c->prompt_count; i++) {
         struct api_prompt *given = &c->request.prompts[i];
         struct token_prompt *prompt = &c->prompts[i];
         if (given->text != NULL) {
-            if (!encode_prompt(c, given->text, given->bytes, c->request.add_special_tokens, prompt,
-                               error))
+            if (!api_encode_prompt(&encode, given->text, given->bytes,
+                                   c->request.add_special_tokens, &prompt->ids, &count, error))
                 return false;
+            prompt->count = (uint32_t)count;
         } else {
             if (!check_ids(c, given, error))
                 return false;
@@ -109,9 +96,10 @@ static bool check_context(struct completion *c, struct api_error *error)
     int64_t least = c->request.max_tokens == 0 ? 0 : 1;
     if (longest + least > context) {
         api_error_set(error, 400, chat ? "messages" : "prompt",
-                      "the prompt has %u tokens, but the context here (the model's, the "
-                      "configured, or what KV memory holds) is %u, the answer included",
-                      longest, context);
+                      "This model's maximum context length is %u tokens here, the answer "
+                      "included (the model's, the configured, or what KV memory holds); the "
+                      "prompt has %u tokens",
+                      context, longest);
         error->code = "context_length_exceeded";
         return false;
     }
@@ -119,13 +107,26 @@ static bool check_context(struct completion *c, struct api_error *error)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
     if (longest + c->request.max_tokens > context) {
         api_error_set(error, 400, "max_tokens",
-                      "the prompt has %u tokens and max_tokens is %lld: together more than the "
-                      "context of %u",
-                      longest, (long long)c->request.max_tokens, context);
+                      "This model's maximum context length is %u tokens here; the prompt has %u "
+                      "tokens and max_tokens is %lld: together more",
+                      context, longest, (long long)c->request.max_tokens);
         error->code = "context_length_exceeded";
         return false;
     }
     return true;
+}
+
+/* Checks that the request's stop_token_ids fit beside the model's own end tokens. */
+static bool check_ends(const struct completion *c, struct api_error *error)
+{
+    uint32_t own[SAMPLING_ENDS_MAX];
+    uint32_t count = c->request.ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, own);
+    if (count + c->request.sampling.end_count <= SAMPLING_ENDS_MAX)
+        return true;
+    return api_error_set(error, 400, "stop_token_ids",
+                         "stop_token_ids has %u ids: want at most %u beside the %u that end this "
+                         "model's answers",
+                         c->request.sampling.end_count, SAMPLING_ENDS_MAX - count, count);
 }
 
 /* --- tokens and ends --- */
@@ -171,7 +172,8 @@ static void choice_end(struct choice *choice)
         complete(c);
 }
 
-/* Adds the bytes of one detokenised piece, up to a stop string. */
+/* Adds the bytes of one detokenised piece, up to a stop string. As in vLLM, the first min_tokens
+ * tokens contain no stop strings. */
 static void choice_add_text(struct choice *choice, const char *piece, size_t bytes)
 {
     struct completion *c = choice->completion;
@@ -182,7 +184,10 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
         room = malloc(choice->stops.held_bytes + bytes);
     if (room == NULL)
         return;
-    bool stopped = stop_matcher_feed(&choice->stops, &c->request.stops, piece, bytes, room, &shown);
+    static const struct stop_strings none = {0};
+    bool early = choice->tokens <= c->request.sampling.output_tokens_min;
+    bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
+                                     bytes, room, &shown);
     text_add(&choice->text, room, shown);
     if (room != small)
         free(room);
@@ -271,6 +276,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     if (c->finished)
         return;
     api_error_set(&c->error, status, NULL, "%s", text);
+    c->error.code = status == 401 ? "invalid_api_key" : NULL;
     c->error.retry_after_s = retry_after_s;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         choice_settle(&c->choices[i]);
@@ -279,6 +285,14 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     }
     c->open_choices = 0;
     complete(c);
+}
+
+void completion_revoke(struct completion *c)
+{
+    if (c->finished)
+        return;
+    completion_fail(c, 401, API_KEY_REVOKED_TEXT, 0);
+    c->changed(c->self);
 }
 
 static void on_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)
@@ -316,8 +330,8 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
     *out = r->sampling;
     out->seed = seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
-    out->end_count = tokenizer_ends(c->model->tokenizer, out->ends);
-    for (uint32_t i = 0; i < r->sampling.end_count && out->end_count < SAMPLING_ENDS_MAX; i++)
+    out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->ends);
+    for (uint32_t i = 0; i < r->sampling.end_count; i++)
         out->ends[out->end_count++] = r->sampling.ends[i];
 }
 
@@ -498,7 +512,7 @@ bool completion_open(struct completion_server *server, struct api_request *reque
         api_error_set(error, 503, NULL, "out of memory");
     good = good && check_priority(c, error) && prepare_prompts(c, error);
     api_request_input_free(&c->request); /* the prompts are tokens now */
-    good = good && check_context(c, error) && submit_choices(c, error);
+    good = good && check_context(c, error) && check_ends(c, error) && submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;
@@ -548,6 +562,15 @@ void completion_close(struct completion *c)
     api_request_done(&c->request);
     served_model_unref(c->model);
     free(c);
+}
+
+void completion_ping(struct completion *c)
+{
+    if (c->finished)
+        return;
+    c->begun = true;
+    text_adds(&c->out, ": ping\n\n");
+    c->changed(c->self);
 }
 
 bool completion_is_stream(const struct completion *c)

@@ -1,13 +1,14 @@
 /* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
  * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the JSON body. It does not know HTTP, and chooses no machines: exchange.c and
- * http.c ask what is ready and send it. They make every call, on the gateway's loop thread. */
+ * SSE events or the JSON body. It does not know HTTP, and chooses no machines. answer.c, exchange.c
+ * and http.c take the output and send it; they make every call, on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
 #include "common/secret.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "server/api/encode.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
 #include "server/api/served_model.h"
@@ -30,6 +31,10 @@ struct completion_server {
 /* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
+/* How the texts of requests for a model are encoded, by the config. */
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model);
+
 struct completion;
 
 /* Opens a completion. Takes over `request` (and empties it) on success; if there was no memory for
@@ -45,13 +50,19 @@ bool completion_open(struct completion_server *server, struct api_request *reque
  * fine. */
 void completion_close(struct completion *c);
 
+/* Ends the completion with an error: its API key was revoked. Calls `changed`. */
+void completion_revoke(struct completion *c);
+
 /* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
  * `changed`. */
 void completion_turn(struct completion *c);
 
+/* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */
+void completion_ping(struct completion *c);
+
 bool completion_is_stream(const struct completion *c);
-/* True when the HTTP status is known: for a stream at the first token, the end or an error;
- * otherwise at the end or an error. */
+/* True when the HTTP status is known: for a stream at the first token or comment, the end or an
+ * error; otherwise at the end or an error. */
 bool completion_begun(const struct completion *c);
 /* The error that occurred before anything was sent; NULL = status 200. */
 const struct api_error *completion_error(const struct completion *c);

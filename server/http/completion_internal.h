@@ -1,5 +1,6 @@
-/* completion_internal: private to completion.c (tokens and ends) and completion_write.c (JSON
- * text). No other file includes it. Everything runs on the gateway's loop thread. */
+/* completion_internal: the structs and functions that completion.c (tokens and ends) and
+ * completion_write.c (JSON text) share. No other file includes it; callers use completion.h.
+ * Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -33,8 +34,8 @@ struct choice {
     /* Content of the next event; without streaming, of the body. */
     struct text text;
     struct text ids; /* "1,2,3" */
-    struct text
-        logprob_tokens; /* Completions: four lists. Chat: logprob_tokens holds the objects. */
+    /* For completions these four texts are lists; for chat, logprob_tokens holds the objects. */
+    struct text logprob_tokens;
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;

@@ -81,15 +81,22 @@ static void exchange_forget_changed(struct exchange *x)
     x->is_changed = false;
 }
 
+/* Cancels the completion, if there is one, and frees what was not read of it. */
+static void drop_completion(struct exchange *x)
+{
+    exchange_unwatch(x);
+    exchange_forget_changed(x);
+    http_stream_end(x);
+    completion_close(x->completion);
+    x->completion = NULL;
+    http_unread_drop(x);
+}
+
 /* See the header. */
 void http_exchange_gone(struct exchange *x)
 {
     x->gone = true;
-    exchange_unwatch(x);
-    exchange_forget_changed(x);
-    completion_close(x->completion);
-    x->completion = NULL;
-    http_unread_drop(x);
+    drop_completion(x);
     http_exchange_resume(x);
 }
 
@@ -120,6 +127,7 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
     }
     if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
         return http_answer_error(x, &error);
+    metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS, request.unknown_fields);
     body_free(x);
     if (request.model != NULL && request.model[0] != 0 &&
         strcmp(request.model, h->completions.model->name) != 0) {
@@ -135,6 +143,8 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
         return http_answer_error(x, &error);
     h->open_answers++;
     x->answers = true;
+    if (completion_is_stream(x->completion))
+        http_stream_begin(x);
     if (completion_begun(x->completion))
         return http_answer_begun(x);
     exchange_watch(x);
@@ -195,10 +205,16 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
+    x->next = h->exchanges;
+    if (x->next != NULL)
+        x->next->previous = x;
+    h->exchanges = x;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
     bool good = http_headers_check(x, url, method, &error);
+    if (!http_audit_open(x, url, method))
+        good = api_error_set(&error, 503, NULL, "out of memory");
     http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
     if (good)
         return MHD_YES;
@@ -271,11 +287,11 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     if (x == NULL)
         return;
     *state = NULL;
-    exchange_unwatch(x);
-    exchange_forget_changed(x);
-    completion_close(x->completion);
-    x->completion = NULL;
-    http_unread_drop(x);
+    http_audit_write(x, 0);
+    *(x->previous != NULL ? &x->previous->next : &h->exchanges) = x->next;
+    if (x->next != NULL)
+        x->next->previous = x->previous;
+    drop_completion(x);
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)
         http_client_request_set(x->client, NULL);

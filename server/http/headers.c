@@ -64,6 +64,13 @@ static bool framing_check(struct exchange *x, struct api_error *error)
 static bool route_check(struct exchange *x, const char *url, const char *method,
                         struct api_error *error)
 {
+    static const char models[] = "/v1/models/";
+    if (x->route == NULL && strncmp(url, models, sizeof(models) - 1) == 0) {
+        api_error_set(error, 404, "model", "there is no model '%.128s' here",
+                      url + sizeof(models) - 1);
+        error->code = "model_not_found";
+        return false;
+    }
     if (x->route == NULL)
         return api_error_set(error, 404, NULL, "there is no %.200s here", url);
     if (!http_route_allows(x->route, method))
@@ -79,6 +86,12 @@ static bool type_check(struct exchange *x, struct api_error *error)
     static const char json[] = "application/json";
     if (x->body_expected == 0)
         return true;
+    const char *coding =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Encoding");
+    if (coding != NULL && strcasecmp(coding, "identity") != 0)
+        return api_error_set(error, 415, NULL,
+                             "Content-Encoding is '%.64s': want a body that is not compressed",
+                             coding);
     const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
     size_t length = type != NULL ? strcspn(type, "; \t") : 0;
     if (length == sizeof(json) - 1 && strncasecmp(type, json, length) == 0)

@@ -235,6 +235,17 @@ void http_model_use(struct http *h, struct served_model *model)
     h->completions.model = model;
 }
 
+void http_keys_changed(struct http *h)
+{
+    for (struct exchange *x = h->exchanges; x != NULL; x = x->next) {
+        if (x->key_revoked || !api_keys_revoked(h->options.keys, x->key))
+            continue;
+        x->key_revoked = true;
+        if (x->completion != NULL)
+            completion_revoke(x->completion);
+    }
+}
+
 void http_quiesce(struct http *h)
 {
     struct MHD_Daemon *daemons[] = {h->daemon, h->admin_daemon};
@@ -270,6 +281,7 @@ static void take_changed(struct http *h)
         x->is_changed = false;
         completion_turn(x->completion);
         http_unread_count(x);
+        http_stream_wrote(x);
         if (completion_is_stream(x->completion))
             http_answer_backlog_check(x);
         if (x->completion != NULL && completion_begun(x->completion))
@@ -307,10 +319,11 @@ int http_turn(struct http *h)
     for (int i = 0; i < count; i++)
         if (events[i].data.ptr != NULL)
             http_exchange_gone(events[i].data.ptr);
+    int ping_ms = http_pings_write(h);
     take_changed(h);
     int timeout_ms = daemon_run(h->daemon);
     if (h->admin_daemon != NULL)
         timeout_ms = sooner(timeout_ms, daemon_run(h->admin_daemon));
-    timeout_ms = sooner(timeout_ms, clients_turn(h));
+    timeout_ms = sooner(sooner(timeout_ms, clients_turn(h)), ping_ms);
     return h->changed != NULL ? 0 : timeout_ms;
 }

@@ -1,10 +1,11 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
- * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c
- * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
+ * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
+ * (audit lines), routes.c (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
  * read the counters of struct http. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
+#include "server/api/audit.h"
 #include "server/http/clients.h"
 #include "server/http/completion.h"
 #include "server/http/http.h"
@@ -19,8 +20,11 @@ struct http {
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that clients are told about. */
+    struct exchange *exchanges;           /* All of them, linked by next. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_answers;    /* Completions whose clients have not yet got everything. */
+    /* All streams, linked by newer and older: the one that was written to longest ago is first. */
+    struct exchange *quietest, *loudest;
     struct http_clients *clients;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
@@ -32,6 +36,7 @@ struct route;
 
 struct exchange {
     struct http *http;
+    struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
     struct http_client *client; /* NULL = there was no memory to count this connection. */
     bool from_socket;           /* It came through http/admin_socket. */
@@ -39,6 +44,9 @@ struct exchange {
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
+    bool key_revoked;          /* The key was removed from the key file, or got another secret. */
+    bool is_administrator;     /* It may use /admin. */
+    struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
     struct text body;          /* Counted in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
     uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
@@ -59,6 +67,9 @@ struct exchange {
     bool gone;       /* The client has gone, or is too slow. */
     bool is_changed; /* In the list http->changed. */
     struct exchange *next_changed;
+    bool streams; /* In the list of streams of struct http. */
+    struct exchange *older, *newer;
+    int64_t wrote_us;            /* When the last event of the stream was written. */
     char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
     unsigned code;
     char request_id[132];
@@ -93,6 +104,13 @@ enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struc
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
+/* Keep the order of streams: the stream begins, has an event, ends (also if it has not begun). */
+void http_stream_begin(struct exchange *exchange);
+void http_stream_wrote(struct exchange *exchange);
+void http_stream_end(struct exchange *exchange);
+/* Writes a comment to each stream that has had no event for http/ping_ms. Returns the milliseconds
+ * until the next call; -1 = none. */
+int http_pings_write(struct http *h);
 /* Counts the unread bytes of an exchange again. */
 void http_unread_count(struct exchange *exchange);
 /* Frees what is unread. The exchange's completion is closed. */
@@ -114,6 +132,18 @@ enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);
 enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 
+/* --- audit.c --- */
+
+/* Prepares the audit line of a request to a path under /admin; does nothing for other paths. Call
+ * it when exchange->route is known. Returns false without memory. */
+bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
+/* Sets what the request is about, if its URL does not say so. */
+void http_audit_target_set(struct exchange *exchange, const char *target);
+/* Finds out which party has sent the request. */
+void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
+/* Writes the line, once. status: 0 = the client has left before it had an answer. */
+void http_audit_write(struct exchange *exchange, unsigned status);
+
 /* --- headers.c --- */
 
 /* Checks everything that the headers of a request show: its framing, access, route, method, type
@@ -131,9 +161,10 @@ bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *err
 /* True if this client may use exchange->route. With API keys it sets exchange->key, except for
  * routes that are open to all. On false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
-/* True if the exchange's key was not removed while the body was arriving. On false, *error is a
- * 401. */
-bool http_access_check_again(const struct exchange *exchange, struct api_error *error);
+/* Checks again when the body has arrived: true if the exchange's key was not revoked and still has
+ * the right. On false, *error is a 401 or 403. */
+bool http_access_check_again(struct exchange *exchange, struct api_error *error);
+bool http_peer_is_loopback(const struct exchange *exchange);
 
 /* Writes what is missing. Only administrators get names and addresses of machines. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);

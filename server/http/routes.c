@@ -89,8 +89,7 @@ static enum MHD_Result answer_tokens(struct exchange *x,
 {
     const struct served_model *model = x->http->completions.model;
     struct api_tokenize with = {
-        .tokenizer = model->tokenizer,
-        .chat = model->chat,
+        .encode = completion_encode(&x->http->completions, model),
         .context_tokens = gateway_context_tokens(x->http->options.gateway, model->version),
     };
     struct text body = {0};

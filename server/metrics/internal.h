@@ -1,6 +1,6 @@
-/* metrics_internal: private to metrics.c (input), render.c (the page), and
- * versions.c, stages.c and others.c (parts of the page). No other file includes it. Everything runs
- * on the gateway's loop thread. */
+/* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
+ * versions.c, stages.c and others.c (parts of the page) share. No other file includes it; callers
+ * use metrics.h. Everything runs on the gateway's loop thread. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -11,13 +11,13 @@
 #define METRICS_HTTP_CODES 600
 
 struct metrics_machine {
-    bool up;
-    bool pool_known;
-    uint32_t pool;
-    uint64_t moves;
-    bool gauges_known; /* `last` belongs to the process that is connected now. */
-    bool counters_known;
-    struct message_stats last;
+    bool up;                      /* The machine is connected. */
+    bool pool_known;              /* `pool` was set. */
+    uint32_t pool;                /* Current pool, as in metrics_machine_pool_set. */
+    uint64_t moves;               /* Changes of `pool`. */
+    bool gauges_known;            /* `last` belongs to the process that is connected now. */
+    bool counters_known;          /* A STATS has arrived. */
+    struct message_stats last;    /* The latest STATS. */
     struct message_stats carried; /* Counters of its earlier processes. */
     uint32_t load_count;          /* 0 = no stages. */
     struct message_load *loads;

@@ -38,7 +38,7 @@ void metrics_http_done(struct metrics *m, unsigned code);
 /* Returns the whole page, NUL-terminated, which the caller frees; NULL = out of memory. */
 char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
-/* ---- called by the gateway ---- */
+/* ---- called by the gateway and server/serve*.c ---- */
 
 /* QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE of a request do not overlap: TTFT = queue +
  * reserve + prompt + network time between them; EXPOSED and FIRST_DECODE lie between the first and
@@ -106,7 +106,7 @@ void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
 void metrics_gateway_name_set(struct metrics *m, const char *name);
-/* Leads until the first call says otherwise. */
+/* Sets whether this gateway leads (server/gateway/internal.h); at first it does. */
 void metrics_leads_set(struct metrics *m, bool leads);
 /* Sets the loads of a machine's stage processes. */
 void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message_loads *loads);

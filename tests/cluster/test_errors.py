@@ -18,7 +18,10 @@ SMALL = {"threads": 1, "kv": {"memory": "32MiB"}, "transport": {"silence_ms": 60
 
 
 def serve_fails(config, *parts, args=(), prefix=()):
-    """`cleave serve` with this config text ends at once with 1 and one line with all `parts`."""
+    """`cleave serve` with this config text ends at once with 1 and one line with all `parts`. Another program may have the
+    default port, so any port will do, unless `args` says otherwise."""
+    if "--listen" not in args:
+        args = ["--listen", "127.0.0.1:0", *args]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         file.write(config if isinstance(config, str) else json.dumps(config))
         file.flush()
@@ -53,13 +56,12 @@ def check_models():
         with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
             file.write(data)
             file.flush()
-            serve_fails({"model": file.name, "http": {"listen": "127.0.0.1:0"}}, os.path.basename(file.name))
+            serve_fails({"model": file.name}, os.path.basename(file.name))
     with tempfile.NamedTemporaryFile(suffix=".gguf") as file:
         key, value = b"general.architecture", b"gemma"
         file.write(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, len(key)) + key + struct.pack("<IQ", 8, len(value)) + value)
         file.flush()
-        serve_fails({"model": file.name, "http": {"listen": "127.0.0.1:0"}}, os.path.basename(file.name), "gemma",
-                    "llama", "qwen2")
+        serve_fails({"model": file.name}, os.path.basename(file.name), "gemma", "llama", "qwen2")
 
 
 def check_few_open_files():

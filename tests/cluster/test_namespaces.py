@@ -161,11 +161,15 @@ class Tap:
         return self
 
     def read(self):
+        """Ends when the tap has ended and all packets that came before are read."""
         while True:
+            ended = self.ended
+            if ended:
+                self.socket.settimeout(0)
             try:
                 frame = self.socket.recv(1 << 18)
-            except TimeoutError:
-                if self.ended:
+            except (BlockingIOError, TimeoutError):
+                if ended:
                     return
                 continue
             if frame[12:14] != b"\x08\x00" or frame[23] != 6:  # IPv4, TCP
@@ -203,8 +207,8 @@ def samples(data, count=400, size=24):
 
 def tapped(config, device, there):
     """What the device carries while two streams of the same prompt and a longer one run, and the prompt's tokens."""
-    addresses = {"p0": "10.77.0.1:7400", "t0": "10.77.0.2:7400"}
-    with hosts(config, addresses, {"p0": None, "t0": there}) as cluster:
+    addresses = {"p0": "10.77.0.2:7400", "t0": "10.77.0.1:7400"}  # so prompts cross the network, too
+    with hosts(config, addresses, {"p0": there, "t0": None}) as cluster:
         ids = cluster.post("/tokenize", {"prompt": PROMPT})["tokens"]
         with Tap(device) as tap:
             other = threading.Thread(daemon=True, target=lambda: cluster.post(

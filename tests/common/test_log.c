@@ -58,6 +58,13 @@ static void test_full(int reader, int writer)
     CHECKF(strstr(seen, want) != NULL, "%s: want %s", seen, want);
     log_error("it still reads");
     read_seen(reader);
+    int year = 0, month = 0, day = 0, second = 0;
+    char zone = 0, level[8] = "";
+    CHECKF(sscanf(seen, "%4d-%2d-%2dT%*2d:%*2d:%2d.%*3d%c %7s test: it", &year, &month, &day,
+                  &second, &zone, level) == 6,
+           "%s", seen);
+    CHECK(year >= 1970 && month >= 1 && month <= 12 && day >= 1 && zone == 'Z' &&
+          strcmp(level, "error") == 0);
     CHECK(strstr(seen, "it still reads\n") != NULL);
 }
 
@@ -119,6 +126,23 @@ static void test_one_cause_is_limited(void)
     close(file);
 }
 
+/* Lines about administrators' acts are all written, at every level. */
+static void test_audit_is_not_limited(void)
+{
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    log_open("test", LOG_ERROR);
+    for (int i = 0; i < FLOOD; i++)
+        log_audit("an administrator did it: %d", i);
+    log_open("test", LOG_INFO);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECK(count("info  test: an administrator did it") == FLOOD);
+    CHECK(strstr(seen, "not logged") == NULL);
+    close(file);
+}
+
 static void test_controls_are_escaped(void)
 {
     int file = memfd_create("log", MFD_CLOEXEC);
@@ -141,6 +165,7 @@ int main(void)
     test_full_pipe();
     test_full_socket();
     test_one_cause_is_limited();
+    test_audit_is_not_limited();
     test_controls_are_escaped();
     return 0;
 }

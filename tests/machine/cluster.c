@@ -541,6 +541,5 @@ const char *cluster_synthetic_model(void)
 
 struct sampling cluster_sampling(uint32_t output_tokens)
 {
-    return (struct sampling){
-        .top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens, .ignore_end = true};
+    return (struct sampling){.top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens};
 }

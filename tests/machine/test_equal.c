@@ -44,7 +44,6 @@ static struct sampling draw_sampling(uint32_t vocab)
     }
     sampling.logprobs = (int32_t)draw(4) - 1;
     if (draw(2) == 0) { /* tokens that may be drawn end it */
-        sampling.ignore_end = false;
         sampling.end_count = 16;
         for (uint32_t i = 0; i < 16; i++)
             sampling.ends[i] = draw(vocab);

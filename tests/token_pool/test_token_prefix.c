@@ -123,8 +123,7 @@ static void reserve(struct talk *talk)
         .sampling = {.top_p = 1,
                      .seed = (uint64_t)(talk - talks), /* so that a row says whose it is */
                      .logprobs = -1,
-                     .output_tokens_max = talk->output_max,
-                     .ignore_end = true},
+                     .output_tokens_max = talk->output_max},
         .prompt_count = talk->told ? talk->count : 0,
         .prompt = talk->tokens,
     };
@@ -254,7 +253,7 @@ static void open_all(uint32_t preemptions_max)
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p0", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "p0", NULL);
 }
 
 static void close_all(void)

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* One phase's plan and what it was made from. The pointers belong to the caller. */
+/* One phase's plan and the inputs of the partitioner. The pointers belong to the caller. */
 struct partition_result {
     const struct profile *profile;
     const struct partition_cluster *cluster;

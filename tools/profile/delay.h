@@ -1,8 +1,8 @@
 /* profile_delay: how long this process's threads were ready to run but did not, because other
- * processes had the cores. The times tell a disturbed measurement from a good one. step.c opens it
- * and asks it on its one thread; the engine's threads call profile_delay_us at a stamp (stamps.c).
- * Linux counts the times (schedstat); this part only reads them. It drops no sample: points.c does.
- */
+ * processes had the cores. By these times points.c recognises disturbed samples, and drops them.
+ * step.c opens the struct and reads it on its one thread; the engine's threads call
+ * profile_delay_us at a stamp (stamps.c). Linux counts the times (schedstat); this part only reads
+ * them, and drops no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 

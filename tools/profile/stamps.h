@@ -28,9 +28,9 @@ struct profile_stamp {
 /* Indices of stamps: the stamp of layer i is PROFILE_STAMP_LAYERS + i. */
 enum { PROFILE_STAMP_START, PROFILE_STAMP_EMBED, PROFILE_STAMP_LAYERS };
 
-/* The timed operations, their stamps, and what was seen while the model was opened. The threads of
- * the engine and of the device write it while a batch runs; step.c reads it when the batch is done.
- */
+/* The timed operations, their stamps, and the sizes of the matrices that were opened. The threads
+ * of the engine and of the device write it while a batch runs; step.c reads it when the batch is
+ * done. */
 struct profile_timed {
     const struct compute_ops *base;                      /* The backend's own operations. */
     struct compute_ops ops;                              /* The timed operations. */

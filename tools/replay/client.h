@@ -85,8 +85,8 @@ enum status replay_client_ask(struct replay_client *client, const char *path, co
 enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
                                int64_t due_us, char *body, size_t body_size);
 
-/* Handles what has arrived. Returns at `until_us` at the latest; it may return earlier, for example
- * when a request has ended or after a signal. */
+/* Handles the bytes that have arrived. Returns at `until_us` at the latest; it may return earlier,
+ * for example when a request has ended or after a signal. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */

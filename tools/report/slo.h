@@ -2,8 +2,8 @@
  * on an idle machine, at P50, P90 and P99 of TTFT, TBT and E2E. The paper's idle machine is a
  * DGX-A100; the caller gives its curve. Formulas: README of the reference results. sim_report.c,
  * reference.c and `cleave plan` (try.c) add the requests of a simulation; each simulation has its
- * own struct, used by one thread at a time. Limits in milliseconds are not here: `cleave replay`
- * has its own (report.h). */
+ * own struct, used by one thread at a time. `cleave replay` compares its slowdowns with slo_limits
+ * (times.c). Limits in milliseconds are not here (tools/replay/report.h). */
 #ifndef TOOLS_REPORT_SLO_H
 #define TOOLS_REPORT_SLO_H
 

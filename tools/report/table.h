@@ -1,7 +1,7 @@
 /* table: a Markdown table with aligned columns, for reading and for pasting into a page. It is
  * filled cell by cell and row by row, beginning with the heads, and printed at the end. `cleave
  * profile` (print.c) and the benchmarks fill their own tables, each on one thread. It has a fixed
- * size: surplus text is cut or dropped. */
+ * size: text that does not fit is cut, cells that do not fit are dropped. */
 #ifndef TOOLS_REPORT_TABLE_H
 #define TOOLS_REPORT_TABLE_H
 
@@ -21,7 +21,7 @@ struct table {
 /* Empties the table. columns: 1 to TABLE_COLUMNS_MAX. */
 void table_init(struct table *table, uint32_t columns);
 
-/* Fills the next cell. A text that is too long is cut; surplus cells are dropped. */
+/* Fills the next cell, with at most TABLE_CELL_BYTES - 1 bytes of the text. */
 void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Prints the table; the first column is left-aligned, the others right-aligned. */

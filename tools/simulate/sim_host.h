@@ -24,8 +24,8 @@ struct sim_host {
     const struct hardware *hardware; /* NULL = the machine comes from a config. */
 };
 
-/* The machines and what they are made from. Machines point into this struct, so it must not be
- * moved. */
+/* The machines, and the hardware, times and splits that they share. Machines point into this
+ * struct, so it must not be moved. */
 struct sim_hosts {
     uint32_t count;
     struct sim_host hosts[SCHED_MACHINES_MAX];

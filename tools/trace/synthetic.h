@@ -3,8 +3,7 @@
  * "NAME:key=value,…":
  *
  *   poisson:rate=5,…             gaps are exponential, 5 requests per second on average
- *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1 requests come in
- *   bursts
+ *   gamma:rate=5,cv=2,…          gaps with coefficient of variation 2; above 1: bursts
  *   onoff:rate=5,on=10,off=20,…  like poisson for 10 s, then nothing for 20 s, repeated
  *
  * Further keys: seconds=N, requests=N or both (the first one that is reached ends the workload);
@@ -32,7 +31,8 @@ enum status trace_synthetic_open(const char *text, uint64_t seed, bool skip,
                                  struct trace_synthetic **synthetic_out, struct error *error);
 void trace_synthetic_close(struct trace_synthetic *synthetic); /* NULL is fine. */
 
-/* Returns the rows of the file that were skipped. *why_out: why the first was; "" = none was. */
+/* Returns the number of rows of the file that were skipped. *why_out: why the first skipped row was
+ * wrong; "" = no row was skipped. */
 uint64_t trace_synthetic_skipped(const struct trace_synthetic *synthetic, const char **why_out);
 
 /* Returns the next request. Ids are 0, 1, …; row_out->line, which files have, is the id + 1.

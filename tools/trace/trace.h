@@ -71,7 +71,8 @@ enum status trace_next(struct trace *trace, struct trace_row *row_out, struct er
 enum trace_format trace_format(const struct trace *trace);
 /* Returns the number of wrong rows that were skipped so far. */
 uint64_t trace_skipped(const struct trace *trace);
-/* Returns why the first row was skipped, valid until the trace is closed; "" = none was. */
+/* Returns why the first skipped row was wrong, valid until the trace is closed; "" = no row was
+ * skipped. */
 const char *trace_first_skipped(const struct trace *trace);
 
 #endif

@@ -1,7 +1,7 @@
 /* trace_window: selects a part of a trace and changes its speed and its lengths. `cleave replay`
  * (replay.c) sends this window and `cleave trace` (main.c) describes it. `cleave trace --write`
- * writes the window as a trace, for example to simulate what was replayed. The caller owns the
- * struct and the trace; one thread at a time may use them. The part reads rows through trace.h and
+ * writes the window as a trace, for example to simulate the replayed part. The caller owns the
+ * struct and the trace; one thread at a time may use them. It reads rows through trace.h, and reads
  * no clock. */
 #ifndef TOOLS_TRACE_WINDOW_H
 #define TOOLS_TRACE_WINDOW_H

@@ -51,6 +51,12 @@ static const struct bad bads[] = {
     {API_COMPLETION, "{\"prompt\": \"a\", \"min_p\": -0.1}", "min_p", "-0.1"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"top_k\": -2}", "top_k", "-2"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"seed\": 1.5}", "seed", "1.5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"seed\" : 18446744073709551616}", "seed",
+     "seed is too large"},
+    {API_COMPLETION, "{\"seed\": -18446744073709551616, \"prompt\": \"a\"}", "seed", "64 bits"},
+    {API_COMPLETION, "{\"prompt\": [1, 18446744073709551616]}", "", "a number of the body"},
+    {API_COMPLETION, "{\"prompt\": 1e999}", "prompt", "too large"},
+    {API_COMPLETION, "18446744073709551616", "", "too large"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": 5}", "stop", "not 5"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": \"\"}", "stop", "0 bytes"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"a\", 1]}", "stop[1]", "not 1"},
@@ -124,8 +130,7 @@ static void check_fields(void)
           request.sampling.output_tokens_min == 2);
     CHECK(request.stops.count == 2 && request.stops.lengths[1] == 2 &&
           request.sampling.end_count == 2);
-    CHECK(request.sampling.ignore_end && request.sampling.logprobs == 20 && request.echo &&
-          request.stream);
+    CHECK(request.ignore_eos && request.sampling.logprobs == 20 && request.echo && request.stream);
     CHECK(request.include_usage && request.continuous_usage && request.return_token_ids);
     CHECK(request.transfer == API_TRANSFER_LAYERWISE);
     api_request_done(&request);

@@ -26,8 +26,9 @@ atomic_uint fake_submitted, fake_open, fake_gone, fake_stopped, fake_weight;
 atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
-atomic_size_t fake_metrics_bytes = 6;
-atomic_bool fake_ready = true;
+atomic_uint fake_end_count, fake_model_ends = 1;
+atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
+atomic_bool fake_ready = true, fake_hold_fails;
 atomic_uint fake_http_codes[600];
 
 struct gateway *fake_gateway(void)
@@ -68,6 +69,7 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
     fake_salt = submit->prefix_salt;
+    fake_end_count = submit->sampling.end_count;
     struct gateway_request *r = calloc(1, sizeof(*r));
     CHECK(r != NULL && submit->prompt_count >= 1 && submit->prompt_count <= 65536);
     r->submit = *submit;
@@ -151,7 +153,8 @@ static void step(struct gateway_request *r)
         end(r, GATEWAY_REFUSED, "the queue is full", 7);
     } else if (script == 'R') {
         end(r, GATEWAY_REFUSED, "larger than any machine", 0);
-    } else if (script == 'x' || (script == 'f' && r->sent == 2)) {
+    } else if (script == 'x' || (script == 'h' && fake_hold_fails) ||
+               (script == 'f' && r->sent == 2)) {
         end(r, GATEWAY_FAILED, "machine \"token-0\" is lost", 0);
     } else if (script == 'e') {
         bool last = r->sent + 1 >= r->submit.prompt_count;
@@ -179,7 +182,7 @@ void fake_gateway_turn(void)
 bool fake_gateway_busy(void)
 {
     for (struct gateway_request *r = the_gateway.requests; r != NULL; r = r->next)
-        if (r->prompt[0] != 'h')
+        if (r->prompt[0] != 'h' || fake_hold_fails)
             return true;
     return false;
 }
@@ -190,6 +193,13 @@ void metrics_http_done(struct metrics *m, unsigned code)
 {
     (void)m;
     fake_http_codes[code < 600 ? code : 0]++;
+}
+
+void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t by)
+{
+    (void)m;
+    (void)counter;
+    (void)by;
 }
 
 char *metrics_render(const struct metrics *m, size_t *bytes_out)
@@ -225,8 +235,9 @@ uint32_t tokenizer_eos(const struct tokenizer *t)
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
 {
     (void)t;
-    ends_out[0] = 256;
-    return 1;
+    for (uint32_t i = 0; i < fake_model_ends; i++)
+        ends_out[i] = 256 + i;
+    return fake_model_ends;
 }
 
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out)
@@ -249,8 +260,11 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              size_t *capacity, size_t *count_out, struct error *error)
 {
     (void)t;
-    (void)options;
     (void)error;
+    size_t control = options->parse_special ? bytes : 0;
+    for (size_t i = 0; i < options->plain_count; i++)
+        control -= options->plain[i].end - options->plain[i].begin;
+    fake_control_bytes = control;
     uint32_t *ids = realloc(*ids_out, (bytes + 1) * sizeof(*ids));
     CHECK(ids != NULL);
     for (size_t i = 0; i < bytes; i++)
@@ -286,14 +300,23 @@ size_t detokenizer_finish(struct detokenizer *d, char out[3])
 }
 
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, char **text_out, size_t *bytes_out, struct error *error)
+                        size_t count, struct chat_text *out, struct error *error)
 {
     (void)c;
+    const struct chat_message *last = &messages[count - 1];
     if (strcmp(messages[0].role, "user") != 0 && strcmp(messages[0].role, "system") != 0)
         return error_set(error, ST_INVALID, "messages[0].role is '%s'", messages[0].role);
-    *text_out = malloc(messages[count - 1].content_bytes + 1);
-    CHECK(*text_out != NULL);
-    memcpy(*text_out, messages[count - 1].content, messages[count - 1].content_bytes);
-    *bytes_out = messages[count - 1].content_bytes;
+    char *text = malloc(last->content_bytes + 1);
+    struct tokenizer_range *contents = malloc(sizeof(*contents));
+    CHECK(text != NULL && contents != NULL);
+    memcpy(text, last->content, last->content_bytes);
+    *contents = (struct tokenizer_range){0, last->content_bytes};
+    *out = (struct chat_text){text, last->content_bytes, contents, 1};
     return ST_OK;
+}
+
+void chat_text_done(struct chat_text *text)
+{
+    free(text->text);
+    free(text->contents);
 }

@@ -16,6 +16,8 @@ static void check_small_endpoints(void)
     expect("\"max_model_len\":60000");
     CHECK(ask("GET", "/v1/models/m", "", "") == 200);
     CHECK(ask("GET", "/v1/models/other", "", "") == 404);
+    expect("there is no model 'other' here\",\"type\":\"not_found_error\",\"param\":\"model\"");
+    expect("\"code\":\"model_not_found\"");
     CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
     CHECK(ask("GET", "/version", "", "") == 200);
     CHECK(ask("GET", "/metrics", "", "") == 200);
@@ -29,6 +31,9 @@ static void check_small_endpoints(void)
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
+    CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);
+    expect("{\"prompt\":\"a\xef\xbf\xbd"
+           "b\xef\xbf\xbd\"}"); /* one for each cut character */
     CHECK(post("/detokenize", "{\"tokens\": [999]}") == 400);
     expect("tokens[0] is 999");
 }
@@ -44,6 +49,7 @@ static void check_errors(void)
     expect("prompt token 0 is 700");
     CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 60000}") == 400);
     expect("context_length_exceeded");
+    expect("This model's maximum context length is 60000 tokens"); /* clients look for it */
     CHECK(post("/v1/completions", "{\"prompt\": \"r\"}") == 429);
     expect("Retry-After: 7");
     CHECK(post("/v1/completions", "{\"prompt\": \"R\"}") == 400);
@@ -55,6 +61,9 @@ static void check_errors(void)
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
     expect("messages[0].role is 'robot'");
+    CHECK(ask("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\": \"a\"}") ==
+          415);
+    expect("Content-Encoding is 'gzip'");
     /* Too large: by its Content-Length before the body, or by what comes in chunks. */
     int fd = dial();
     const char *large = "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
@@ -116,6 +125,31 @@ static void check_stops(void)
     CHECK(count_of("\"finish_reason\":\"stop\"") == 1);
     expect(
         "\"text\":\"lo\",\"logprobs\":null,\"finish_reason\":\"stop\""); /* held back, then shown */
+    /* The first min_tokens tokens contain no stop strings. */
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ehello world\", \"stop\": \"l\", \"min_tokens\": 4}") == 200);
+    expect("\"text\":\"hello wor\"");
+}
+
+static void check_end_tokens(void)
+{
+    const char *both = "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1, 2], "
+                       "\"ignore_eos\": true}";
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1}") == 200);
+    CHECK(fake_end_count == 1);
+    CHECK(post("/v1/completions", both) == 200 && fake_end_count == 2);
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1, \"ignore_eos\": true}") ==
+              200 &&
+          fake_end_count == 0);
+    fake_model_ends = 15;
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1]}") == 200 &&
+          fake_end_count == 16);
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 1, \"stop_token_ids\": [1, 2]}") == 400);
+    expect("stop_token_ids has 2 ids: want at most 1 beside the 15");
+    CHECK(post("/v1/completions", both) == 200 && fake_end_count == 2);
+    fake_model_ends = 1;
 }
 
 static void check_logprobs(void)
@@ -259,6 +293,47 @@ static void check_keys(void)
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
 }
 
+/* A stream that waits for its first token gets comments; a failure is then an event. */
+static void check_pings(void)
+{
+    static const char body[] = "{\"prompt\": \"h\", \"stream\": true}";
+    static const char whole[] = "{\"prompt\": \"h\"}";
+    char got[4096];
+    size_t bytes = 0;
+    int fd = dial(), other = dial();
+    unsigned before = fake_submitted;
+    put_request(fd, "POST", "/v1/completions", "", body);
+    put_request(other, "POST", "/v1/completions", "", whole);
+    wait_for(&fake_submitted, before + 2, "both are waiting");
+    for (uint32_t pings = 1; pings <= 3; pings++) {
+        const char *at = got;
+        clock_advance(15000000);
+        for (uint32_t seen = 0; seen < pings;) {
+            ssize_t more = recv(fd, got + bytes, sizeof(got) - 1 - bytes, 0);
+            CHECK(more > 0);
+            bytes += (size_t)more;
+            got[bytes] = 0;
+            for (at = got, seen = 0; (at = strstr(at, ": ping\n\n")) != NULL; at++)
+                seen++;
+            CHECK(seen <= pings);
+        }
+    }
+    CHECK(strncmp(got, "HTTP/1.1 200", 12) == 0 && strstr(got, "data:") == NULL);
+    fake_hold_fails = true;
+    wait_for(&fake_open, 0, "both have failed");
+    while (strstr(got, "[DONE]") == NULL) {
+        ssize_t more = recv(fd, got + bytes, sizeof(got) - 1 - bytes, 0);
+        CHECKF(more > 0, "%s", got);
+        bytes += (size_t)more;
+        got[bytes] = 0;
+    }
+    CHECKF(strstr(got, "data: {\"error\":") != NULL, "%s", got);
+    CHECK(get(other) == 503); /* without a stream there is still a status */
+    fake_hold_fails = false;
+    close(fd);
+    close(other);
+}
+
 static void check_connections(void)
 {
     /* Keep-alive, a body in single bytes, and two requests at once on one connection. */
@@ -316,6 +391,28 @@ static void check_addresses(void)
     CHECK(address_listen("nowhere", &fd, again, &error) == ST_INVALID);
 }
 
+/* server/control_tokens_in_text: the bytes of prompts and messages in which control tokens act. */
+static void check_control_tokens(void)
+{
+    static const char prompt[] = "{\"prompt\": \"ehi\"}";
+    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}]}";
+    static const struct {
+        const char *value;
+        size_t in_prompt, in_chat;
+    } cases[] = {{"allow", 3, 3}, {"as_text", 0, 0}, {"prompts", 3, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        server_pause();
+        strcpy(config.server.control_tokens_in_text, cases[i].value);
+        server_resume();
+        CHECK(post("/v1/completions", prompt) == 200);
+        CHECK(fake_control_bytes == cases[i].in_prompt);
+        CHECK(post("/v1/chat/completions", chat) == 200);
+        CHECK(fake_control_bytes == cases[i].in_chat);
+        CHECK(post("/tokenize", prompt) == 200 && fake_control_bytes == cases[i].in_prompt);
+        CHECK(post("/tokenize", chat) == 200 && fake_control_bytes == cases[i].in_chat);
+    }
+}
+
 int main(void)
 {
     server_config_default();
@@ -324,13 +421,17 @@ int main(void)
     check_not_ready();
     check_small_endpoints();
     check_errors();
+    check_control_tokens();
     check_whole_answers();
     check_stops();
+    check_end_tokens();
     check_logprobs();
     check_streams();
     check_disconnects();
     check_slow_reader();
     check_connections();
+    config.http.ping_ms = 15000;
+    check_pings();
     CHECK(fake_http_codes[429] == 1);
     keys_use(key_file);
     check_keys();

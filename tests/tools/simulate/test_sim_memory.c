@@ -502,7 +502,7 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
         .vocab = 10,
         .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "p", NULL);
 }
 
 static void run(const struct sim_hosts *hosts, uint64_t number)

@@ -1,7 +1,8 @@
-/* partition_state: what the files of the partitioner (solver/) share; no other file may include it.
- * It owns the numbering of states, the tables over states, and the steps of the search. The thread
- * that calls partition_open or partition_solve calls every function. It does not read profiles or
- * clusters: partition.h has the problem, in plain times and bytes.
+/* partition_state: the structs and functions that the files of the partitioner (solver/) share;
+ * only these files and tests include it. It owns the numbering of states, the tables over states,
+ * and the steps of the search. The thread that calls partition_open or partition_solve calls every
+ * function. It does not read profiles or clusters: partition.h has the problem, in plain times and
+ * bytes.
  *
  * A *state* says which part of the cluster the first stages of a pipeline use: for each kind of
  * host, how many hosts, including the *open* host. The open host is the host of the latest stage if

@@ -10,8 +10,8 @@
  * after each decode step. Everything between machines (pools, routing) is the server's own
  * sched_cluster.
  *
- * Quirks of the reference that no server should have (all in machine.c and batch.c): the queue of
- * tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
+ * Properties of the reference that no server should have (all in machine.c and batch.c): the queue
+ * of tasks is sorted on insertion by a number that changes later. A decode whose prompt runs on the
  * same machine arrives together with that prompt, and cuts runs that it cannot join. The end of a
  * transfer cuts the runs of its source.
  *

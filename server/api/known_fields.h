@@ -1,0 +1,57 @@
+/* api_known_fields: the table of all request fields that cleave or its peers (OpenAI, vLLM,
+ * llama-server) know, and the check that a request asks for nothing that cleave would not do.
+ * request.c of this folder calls the check for every body; it parses no values of fields that
+ * cleave uses. docs/api.md is printed from the table (tests/server/api/test_known_fields.c). No
+ * state: any thread. */
+#ifndef SERVER_API_KNOWN_FIELDS_H
+#define SERVER_API_KNOWN_FIELDS_H
+
+#include "server/api/error.h"
+#include "server/api/kind.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The values of a field that change nothing, so that a server without the field may accept them.
+ * null always belongs to them. */
+enum api_neutral {
+    API_NEUTRAL_ANY, /* The field never changes the answer. */
+    API_NEUTRAL_NULL,
+    API_NEUTRAL_EMPTY, /* "", [] and {} */
+    API_NEUTRAL_FALSE,
+    API_NEUTRAL_TRUE,
+    API_NEUTRAL_ZERO,
+    API_NEUTRAL_ONE,
+    API_NEUTRAL_MINUS_ONE,
+    API_NEUTRAL_NONE,         /* "none" */
+    API_NEUTRAL_NONE_OR_AUTO, /* "none" and "auto" */
+    API_NEUTRAL_MEDIUM,       /* "medium" */
+    API_NEUTRAL_TEXT,         /* {"type": "text"} */
+    API_NEUTRAL_TEXT_LIST,    /* ["text"] */
+};
+
+struct api_known_field {
+    const char *name;
+    uint32_t used; /* Bit k: cleave uses the field in requests of enum api_kind k. */
+    enum api_neutral neutral;
+    /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. */
+    char peers[4];
+    const char *values; /* For docs/api.md; empty if `used` is 0. */
+};
+
+/* The table, ordered by name (strcmp). */
+extern const struct api_known_field api_known_fields[];
+extern const size_t api_known_fields_count;
+
+/* The neutral values for people: "false", "\"none\" or \"auto\"". */
+const char *api_neutral_text(enum api_neutral neutral);
+
+/* Checks every field of a body: one that cleave does not use in requests of this kind must have a
+ * neutral value. Otherwise returns false with a 400 "unsupported_parameter" that names the first
+ * such field. Stores in *unknown how many fields are not in the table; those are accepted. */
+bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
+                            struct api_error *error);
+
+#endif

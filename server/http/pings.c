@@ -1,0 +1,58 @@
+/* http_pings: comments in streams without events, so that proxies and clients do not close a
+ * connection that waits for its first token. Streams are in the order of their last event, so only
+ * the first one is looked at in each turn. */
+#include "server/http/internal.h"
+
+#include "common/clock.h"
+
+static void link_last(struct http *h, struct exchange *x)
+{
+    x->older = h->loudest;
+    x->newer = NULL;
+    *(h->loudest != NULL ? &h->loudest->newer : &h->quietest) = x;
+    h->loudest = x;
+    x->wrote_us = clock_now_us(h->options.clock);
+}
+
+static void unlink_stream(struct http *h, struct exchange *x)
+{
+    *(x->older != NULL ? &x->older->newer : &h->quietest) = x->newer;
+    *(x->newer != NULL ? &x->newer->older : &h->loudest) = x->older;
+}
+
+void http_stream_begin(struct exchange *x)
+{
+    x->streams = true;
+    link_last(x->http, x);
+}
+
+void http_stream_wrote(struct exchange *x)
+{
+    if (!x->streams)
+        return;
+    unlink_stream(x->http, x);
+    link_last(x->http, x);
+}
+
+void http_stream_end(struct exchange *x)
+{
+    if (x->streams)
+        unlink_stream(x->http, x);
+    x->streams = false;
+}
+
+int http_pings_write(struct http *h)
+{
+    const int64_t ping_us = h->options.config->http.ping_ms * 1000ll;
+    const int64_t now_us = clock_now_us(h->options.clock);
+    if (ping_us == 0)
+        return -1;
+    for (; h->quietest != NULL && h->quietest->wrote_us + ping_us <= now_us;) {
+        struct exchange *x = h->quietest;
+        completion_ping(x->completion);
+        http_stream_wrote(x);
+    }
+    if (h->quietest == NULL)
+        return -1;
+    return (int)((h->quietest->wrote_us + ping_us - now_us) / 1000) + 1;
+}

@@ -1,0 +1,182 @@
+/* Goal: a request never asks for something that is silently not done. Method: for each field of the
+ * table that cleave does not use, bodies with null and every neutral value are accepted, and bodies
+ * with other values get a 400 "unsupported_parameter" that names the field; unknown fields are
+ * counted. docs/api.md is compared with the table: `test_known_fields --reference` prints it. */
+#include "server/api/known_fields.h"
+#include "server/api/request.h"
+#include "tests/check.h"
+#include "tests/page.h"
+
+#include <string.h>
+
+static const char *const values[] = {"null",       "\"\"",       "[]",
+                                     "{}",         "false",      "true",
+                                     "0",          "0.0",        "1",
+                                     "1.0",        "-1",         "\"none\"",
+                                     "\"auto\"",   "\"medium\"", "{\"type\": \"text\"}",
+                                     "[\"text\"]", "2",          "\"x\"",
+                                     "[1]",        "{\"a\": 1}", "{\"type\": \"json_object\"}"};
+#define VALUES (sizeof(values) / sizeof(values[0]))
+
+/* The neutral values of each kind, besides null, as positions in `values`. */
+static const char *neutral_of(enum api_neutral neutral)
+{
+    static const char *const lists[] = {
+        [API_NEUTRAL_NULL] = "",
+        [API_NEUTRAL_EMPTY] = "|\"\"|[]|{}|",
+        [API_NEUTRAL_FALSE] = "|false|",
+        [API_NEUTRAL_TRUE] = "|true|",
+        [API_NEUTRAL_ZERO] = "|0|0.0|",
+        [API_NEUTRAL_ONE] = "|1|1.0|",
+        [API_NEUTRAL_MINUS_ONE] = "|-1|",
+        [API_NEUTRAL_NONE] = "|\"none\"|",
+        [API_NEUTRAL_NONE_OR_AUTO] = "|\"none\"|\"auto\"|",
+        [API_NEUTRAL_MEDIUM] = "|\"medium\"|",
+        [API_NEUTRAL_TEXT] = "|{\"type\": \"text\"}|",
+        [API_NEUTRAL_TEXT_LIST] = "|[\"text\"]|",
+    };
+    return neutral == API_NEUTRAL_ANY ? NULL : lists[neutral];
+}
+
+static bool is_neutral(enum api_neutral neutral, const char *value)
+{
+    char entry[64];
+    const char *list = neutral_of(neutral);
+    snprintf(entry, sizeof(entry), "|%s|", value);
+    return list == NULL || strcmp(value, "null") == 0 || strstr(list, entry) != NULL;
+}
+
+static bool parse(enum api_kind kind, const char *fields, struct api_request *request,
+                  struct api_error *error)
+{
+    char body[512];
+    snprintf(body, sizeof(body),
+             kind == API_CHAT ? "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}"
+                              : "{\"prompt\": \"a\", %s}",
+             fields);
+    return api_request_parse(kind, body, strlen(body), request, error);
+}
+
+static uint32_t check_field(const struct api_known_field *field, enum api_kind kind)
+{
+    uint32_t refused = 0;
+    for (size_t i = 0; i < VALUES; i++) {
+        struct api_request request;
+        struct api_error error = {0};
+        char text[160];
+        snprintf(text, sizeof(text), "\"%s\": %s", field->name, values[i]);
+        bool good = parse(kind, text, &request, &error);
+        CHECKF(good == is_neutral(field->neutral, values[i]), "%s: %s", text, error.message);
+        if (good) {
+            CHECK(request.unknown_fields == 0);
+            api_request_done(&request);
+            continue;
+        }
+        refused++;
+        CHECKF(error.status == 400 && strcmp(error.param, field->name) == 0, "%s", text);
+        CHECKF(strcmp(error.code, "unsupported_parameter") == 0, "%s", text);
+        CHECKF(strstr(error.message, api_neutral_text(field->neutral)) != NULL, "%s",
+               error.message);
+    }
+    return refused;
+}
+
+static void check_fields(void)
+{
+    const struct api_known_field *fields = api_known_fields;
+    size_t count = api_known_fields_count;
+    uint32_t refused = 0;
+    for (size_t i = 0; i < count; i++) {
+        CHECKF(i == 0 || strcmp(fields[i - 1].name, fields[i].name) < 0, "%s", fields[i].name);
+        CHECKF(strlen(fields[i].peers) == 3 && strspn(fields[i].peers, "ypin") == 3, "%s",
+               fields[i].name);
+        CHECKF((fields[i].used == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
+        for (int kind = API_COMPLETION; kind <= API_CHAT; kind++)
+            if ((fields[i].used & (1u << kind)) == 0)
+                refused += check_field(&fields[i], (enum api_kind)kind);
+    }
+    CHECK(refused > 500);
+    printf("%zu fields; %u bodies refused\n", count, refused);
+}
+
+static void check_unknown(void)
+{
+    struct api_request request;
+    struct api_error error = {0};
+    CHECK(parse(API_CHAT, "\"x\": [{}], \"\": 1, \"tool\": true", &request, &error));
+    CHECK(request.unknown_fields == 3);
+    api_request_done(&request);
+}
+
+static void check_calls_in_messages(void)
+{
+    static const char *const messages[][2] = {
+        {"{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"a\"}]}", "messages[0].tool_calls"},
+        {"{\"role\": \"assistant\", \"function_call\": {}}", "messages[0].function_call"},
+        {"{\"role\": \"tool\", \"tool_call_id\": \"a\", \"content\": \"1\"}",
+         "messages[0].tool_call_id"},
+    };
+    for (size_t i = 0; i < 3; i++) {
+        struct api_request request;
+        struct api_error error = {0};
+        char body[256];
+        snprintf(body, sizeof(body), "{\"messages\": [%s]}", messages[i][0]);
+        CHECK(!api_request_parse(API_CHAT, body, strlen(body), &request, &error));
+        CHECKF(strcmp(error.param, messages[i][1]) == 0 && error.status == 400, "%s", error.param);
+        CHECK(strcmp(error.code, "unsupported_parameter") == 0);
+    }
+}
+
+static const char *peer_text(char peer)
+{
+    return peer == 'y' ? "yes" : peer == 'p' ? "in part" : peer == 'i' ? "ignored" : "–";
+}
+
+static void row_print(FILE *out, const struct api_known_field *field)
+{
+    fprintf(out, "| `%s` | ", field->name);
+    if (field->used == 0)
+        fprintf(out, "%s%s", field->neutral == API_NEUTRAL_ANY ? "no effect" : "refused, except ",
+                field->neutral == API_NEUTRAL_ANY ? "" : api_neutral_text(field->neutral));
+    else
+        fprintf(out, "%s%s", field->values,
+                field->used == 1u << API_CHAT         ? "; chat only"
+                : field->used == 1u << API_COMPLETION ? "; completions only"
+                                                      : "");
+    for (int i = 0; i < 3; i++)
+        fprintf(out, " | %s", peer_text(field->peers[i]));
+    fprintf(out, " |\n");
+}
+
+static void page_print(FILE *out)
+{
+    const struct api_known_field *fields = api_known_fields;
+    size_t count = api_known_fields_count;
+    fprintf(out,
+            "# Fields of requests\n\n"
+            "All fields of `POST /v1/completions` and `/v1/chat/completions` that cleave, OpenAI, "
+            "vLLM or llama-server know. `null`\nis the same as no field. A field that cleave does "
+            "not implement is accepted only with a value that changes nothing; other\nvalues get a "
+            "400 with the code `unsupported_parameter`. Fields that are not in this table are "
+            "accepted without effect,\nand counted (`cleave_unknown_fields_total`).\n\n"
+            "`build/tests/server/api/test_known_fields --reference` prints this page from "
+            "`server/api/known_fields.c`.\n\n"
+            "| field | cleave | OpenAI | vLLM | llama-server |\n|---|---|---|---|---|\n");
+    for (int used = 1; used >= 0; used--)
+        for (size_t i = 0; i < count; i++)
+            if ((fields[i].used != 0) == used)
+                row_print(out, &fields[i]);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
+        page_print(stdout);
+        return 0;
+    }
+    check_fields();
+    check_unknown();
+    check_calls_in_messages();
+    page_check("docs/api.md", "build/tests/server/api/test_known_fields --reference", page_print);
+    return 0;
+}
