@@ -32,6 +32,7 @@ bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
  * …), which machines need because they have no tokenizer. Returns their number. */
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
 
+/* A part of a text. */
 struct tokenizer_range {
     size_t begin;
     size_t end; /* Offset of the first byte behind the range. */
@@ -39,9 +40,9 @@ struct tokenizer_range {
 
 struct tokenizer_encode_options {
     bool parse_special; /* Recognise special tokens that are spelled out in the text. */
-    bool add_bos;       /* Put BOS first, if the model's file says that the model wants it. */
-    /* Parts of the text in which, and across whose ends, no special token is recognised although
-     * parse_special is true. In ascending order, without overlaps. NULL = none. */
+    bool add_bos;       /* Put BOS first, if the model's prompts begin with BOS. */
+    /* Parts of the text in which no special token is recognised although parse_special is true, and
+     * whose ends no special token may cross. In ascending order, without overlaps. NULL = none. */
     const struct tokenizer_range *plain;
     size_t plain_count;
 };
