@@ -1,5 +1,6 @@
-/* digest: a SHA-256 as a value, such as that of a model's files. model/ computes it; machines and
- * gateways compare it. No state: any thread may call the functions. */
+/* digest: a SHA-256 as a value, such as that of a model's files. model/file/ computes it;
+ * transport/, server/ and membership/ compare it or pass it on. Any thread; no state. It is not for
+ * secrets: digest_equal takes a time that depends on the bytes. It reads no files. */
 #ifndef COMMON_DIGEST_H
 #define COMMON_DIGEST_H
 
@@ -7,13 +8,13 @@
 
 #include <string.h>
 
-/* All zeros = none. */
+/* All zeros = no digest. */
 struct digest {
     uint8_t bytes[SECRET_HASH_BYTES];
 };
 
-#define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1)
-#define DIGEST_SHORT_BYTES 17 /* The first 8 bytes, for messages. */
+#define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
+#define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
 
 static inline bool digest_equal(const struct digest *a, const struct digest *b)
 {
@@ -26,7 +27,7 @@ static inline bool digest_is_none(const struct digest *d)
     return digest_equal(d, &none);
 }
 
-/* Writes hexadecimal digits, as many as `out` holds. Returns `out`. */
+/* Writes the digest in hexadecimal, cut to the capacity of `out`. Returns `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";
@@ -39,7 +40,7 @@ static inline char *digest_write(const struct digest *d, char *out, size_t capac
     return out;
 }
 
-/* Appends a piece of data to a chain: the new digest is SHA-256(old digest, SHA-256(data)). */
+/* Adds a piece of data to *d: the new digest is SHA-256(old digest, SHA-256(data)). */
 static inline void digest_add(struct digest *d, const void *data, size_t bytes)
 {
     uint8_t pair[2 * SECRET_HASH_BYTES];

@@ -6,7 +6,8 @@
  * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
  * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
  * on average. Further lines are not logged, and the next line within the budget reports their
- * number. Lines of log_audit have no budget. A line is cut after about 1,000 bytes. Control characters are written as \xNN. */
+ * number. Lines of log_audit have no budget. A line is cut after about 1,000 bytes. Control
+ * characters are written as \xNN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -28,8 +29,8 @@ void log_open(const char *process_name, enum log_level least);
  * its format string is used up. Errors are not reported to the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes one line at the level "info". Neither the lowest level nor the limit of a cause withholds
- * it, so call it only for acts of administrators, which strangers cannot repeat. */
+/* Writes one line at the level "info", whatever the lowest level is, and without a budget. Only for
+ * acts of administrators, which other clients cannot cause. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)

@@ -1,6 +1,7 @@
-/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), for hash tables whose keys a stranger
- * chooses: without the secret key, no one can make texts whose hashes collide. No state: any thread
- * may call it. It is no digest of files (digest.h). */
+/* siphash: SipHash-2-4 (Aumasson and Bernstein, 2012), for hash tables whose texts come from files
+ * or peers that are not trusted: without the secret key, equal hashes cannot be chosen.
+ * model/file/gguf_parse.c calls it. Any thread; no state. It makes no digests of files (digest.h
+ * does) and no keys. */
 #ifndef COMMON_SIPHASH_H
 #define COMMON_SIPHASH_H
 
@@ -13,6 +14,7 @@ static inline uint64_t siphash_rotate(uint64_t x, unsigned bits)
     return x << bits | x >> (64 - bits);
 }
 
+/* One round on the state `v`. */
 static inline void siphash_round(uint64_t v[4])
 {
     v[0] += v[1];
@@ -27,6 +29,7 @@ static inline void siphash_round(uint64_t v[4])
     v[2] = siphash_rotate(v[2], 32);
 }
 
+/* Adds eight bytes of the data to the state `v`. */
 static inline void siphash_word(uint64_t v[4], uint64_t word)
 {
     v[3] ^= word;
@@ -35,6 +38,7 @@ static inline void siphash_word(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
+/* Returns the hash of the data under a secret key. */
 static inline uint64_t siphash(const uint64_t key[2], const void *data, size_t bytes)
 {
     const uint8_t *at = data;

@@ -34,8 +34,8 @@ void text_addf(struct text *text, const char *format, ...) __attribute__((format
 /* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
  * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
-/* Appends the data as a JSON string, with quotation marks and escapes. Each byte that is not part
- * of valid UTF-8 becomes U+FFFD. */
+/* Appends the data as a JSON string, with quotation marks and escapes. Bytes that are not UTF-8 are
+ * replaced by U+FFFD: one for each character that is cut off, and one for each other byte. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
 /* Returns the offset of the first byte that is not part of valid UTF-8, or `bytes` if all data is

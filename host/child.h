@@ -1,10 +1,10 @@
 /* child: starts `cleave machine` processes: the local machines of `cleave serve`
  * (server/fleet/launcher.c) and the local stage processes of a machine
  * (machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
- * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys can
- * follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"). This
- * part does not watch, restart or stop the process: the caller does, with the pidfd. It does not
- * tie the child's life to the parent's: the child does (common/parent.h). */
+ * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
+ * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS").
+ * This part does not watch, restart or stop the process: the caller does, with the pidfd. It does
+ * not tie the child's life to the parent's: the child does (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
@@ -14,7 +14,7 @@
 
 #include <sys/types.h>
 
-#define CHILD_ARGUMENTS_MAX 4
+#define CHILD_ARGUMENTS_MAX 4 /* Further arguments of a child. */
 
 /* What to start. The pointers need to be valid only during child_start. */
 struct child_spec {
@@ -40,10 +40,11 @@ struct child_process {
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
 
-/* Gives new cluster keys to the child, which takes them in its event loop. Does not wait. */
+/* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
-/* For the child: waits for its first keys (`wait`), or takes those that have arrived since.
- * ST_IN_PROGRESS = no keys have arrived, ST_UNREACHABLE = the parent has closed the pipe. */
+/* For the child, which calls it on its main thread (machine/keys.c): reads keys that the parent has
+ * sent. wait = wait until keys arrive. Returns ST_IN_PROGRESS if none have arrived, ST_UNREACHABLE
+ * if the parent has closed the pipe, ST_IO. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* The part of the child's line "ready ADDRESS\n" that has been received so far. */

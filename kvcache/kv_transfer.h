@@ -54,8 +54,9 @@ static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t la
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 
-/* Computes the blocks [*first_out, *first_out + *count_out) that bytes [offset, offset + bytes) of
- * the region belong to. Returns false if they are not in one layer. Any values are fine. */
+/* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
+ * bytes) of the arena belong. Returns false if they are not in one layer. The offset and the number
+ * of bytes may come from a peer: any values are fine. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);
 

@@ -1,6 +1,7 @@
-/* content_hash: the digest of a model's tensor data. Its fast hash is fast enough to read all weights
- * at start-up, but not cryptographic: it finds accidental differences. It has no state: any thread.
- * Internal to model/. */
+/* content_hash: adds a model's tensor data to the digest of the model's files. gguf.c and folder.c
+ * call it, on the thread that uses the model_file; no state. All of up to 1 GiB of data is read by
+ * a fast hash, which is not cryptographic: it finds accidental differences. It opens and maps no
+ * files. */
 #ifndef MODEL_FILE_CONTENT_HASH_H
 #define MODEL_FILE_CONTENT_HASH_H
 
@@ -13,9 +14,10 @@
 /* Most bytes of tensor data that the digest of a model reads. */
 #define CONTENT_HASH_BYTES_MAX (1024u << 20)
 
-/* Appends tensor data to a digest: a fast hash of all of it (of bytes_max bytes at most, in pieces
- * of 64 KiB at equal distances), and 16 pieces of 64 KiB at equal distances by SHA-256. `mapped`:
- * the data is a file's mapping; its pages are then loaded with one system call. */
+/* Appends tensor data to a digest: a fast hash of all data, or of 64 KiB pieces at equal distances,
+ * bytes_max in all, if there is more; and the SHA-256 of 16 such pieces (of all data, if there is
+ * less). mapped = the data is the mapping of a file, whose pages may be loaded with one system
+ * call. */
 void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
                         bool mapped);
 
