@@ -73,6 +73,7 @@ struct config {
         uint32_t headers_ms;
         uint32_t bytes_per_second_min;
         uint32_t ping_ms;
+        uint32_t text_threads;
     } http;
     struct {
         bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */

@@ -1,18 +1,23 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
  * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
- * (audit lines), routes.c (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
- * read the counters of struct http. Everything runs on the gateway's loop thread. */
+ * (audit lines), text_work.c (work for the text threads), pings.c (comments in streams), routes.c
+ * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
+ * read the counters of struct http. Everything runs on the gateway's loop thread, except the
+ * functions that text_work.c gives to text_jobs.h. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
 #include "server/api/audit.h"
+#include "server/api/tokenize.h"
 #include "server/http/clients.h"
 #include "server/http/completion.h"
 #include "server/http/http.h"
+#include "server/http/text_jobs.h"
 
 #include <microhttpd.h>
 
 struct exchange; /* An HTTP request and its response. */
+struct http_text_work;
 
 struct http {
     struct http_options options;
@@ -26,6 +31,7 @@ struct http {
     /* All streams, linked by newer and older: the one that was written to longest ago is first. */
     struct exchange *quietest, *loudest;
     struct http_clients *clients;
+    struct text_jobs *text_jobs;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
     bool draining;
@@ -53,8 +59,9 @@ struct exchange {
     /* The error that answers this request after the rest of its body, which is not kept; NULL =
      * none. */
     struct api_error *refusal;
-    bool closes;        /* The connection closes after the answer. */
-    int64_t arrived_us; /* When its last byte had arrived. */
+    bool closes;                 /* The connection closes after the answer. */
+    int64_t arrived_us;          /* When its last byte had arrived. */
+    struct http_text_work *work; /* Its body is with the text threads, or has been; NULL = none. */
     struct completion *completion;
     struct text answer;     /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes;  /* Of the answer or the stream; counted in http->unread_bytes. */
@@ -102,6 +109,21 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* text_work.c: gives the body to the text threads, and suspends the connection. */
+struct http_text_kind;
+extern const struct http_text_kind http_text_completion, http_text_chat, http_text_tokenize,
+    http_text_detokenize;
+enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
+void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
+/* Answers, or begins the completion. Requires that the connection was resumed. */
+enum MHD_Result http_text_answer(struct exchange *exchange);
+void http_text_drop(struct exchange *exchange); /* The client has gone. Without work: nothing. */
+/* Submits a completion, whose input it takes over. */
+enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
+                                      struct completion_input *input);
+/* Watch for the end of a suspended connection. */
+void http_exchange_watch(struct exchange *exchange);
+void http_exchange_unwatch(struct exchange *exchange);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Keep the order of streams: the stream begins, has an event, ends (also if it has not begun). */
@@ -121,7 +143,8 @@ void http_answer_backlog_check(struct exchange *exchange);
 void http_answers_check(struct http *h);
 
 /* Parses and starts a completion; suspends the connection until there is something to send. */
-enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
+enum MHD_Result http_answer_completion(struct exchange *exchange,
+                                       const struct http_text_kind *kind);
 
 /* --- admin.c --- */
 

@@ -430,10 +430,7 @@ static void reserve(uint8_t a, uint8_t b)
         .prompt_tokens = job->prompt_tokens,
         .prompt_count = job->prompt_tokens,
         .prompt = prompt,
-        .sampling = {.top_p = 1,
-                     .logprobs = -1,
-                     .output_tokens_max = 1 + b % 19u,
-                     .ignore_end = true},
+        .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1 + b % 19u},
     };
     snprintf(message.prompt_machine, sizeof(message.prompt_machine), "%s",
              machine_names[job->machine]);

@@ -88,6 +88,7 @@ void server_config_default(void)
     config.http.connections_per_address_max = 1000;
     config.http.headers_ms = 30000;
     config.http.bytes_per_second_min = 8192;
+    config.http.text_threads = 2;
 }
 
 void server_start(struct http_options options)
