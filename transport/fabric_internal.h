@@ -123,6 +123,7 @@ struct fabric_staging {
 struct fabric_selection {
     bool named;        /* The caller has named the transports, so they must work. */
     bool none;         /* UCX is not opened. */
+    bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
     char devices[512]; /* UCX_NET_DEVICES; empty = not set. */
 };

@@ -17,6 +17,8 @@
  * LINK_READY only, so neither side gets one before its peer_up. */
 #include "transport/peers.h"
 
+#include "common/clock.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -63,7 +65,8 @@ void prove_begin(struct peer *peer)
     if (peer->accepted)
         return;
     if (writable && peer_link_open(peer, false) == NULL)
-        return; /* The peer is failing. */
+        return;                                     /* The peer is failing. */
+    peer->proving_us = clock_now_us(&clock_system); /* Opening the link may have taken long. */
     if (!writable || !fabric_link_probe(peer->link))
         ready(peer);
 }
