@@ -55,6 +55,11 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
+/* Returns a number of tokens that tokenizer_encode gives at least for the text: the bytes that are
+ * not left out, divided by those of the longest token. A text that is much too long need not be
+ * encoded. */
+size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
+
 /* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out
  * of range. t owns the bytes. */
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out);

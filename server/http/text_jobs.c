@@ -8,36 +8,42 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define QUEUED_MAX 4096
-#define TENANTS    256 /* Tenants whose numbers are equal modulo this share a place. */
+#define TENANTS 512 /* Tenants whose numbers are equal modulo this share a place. */
 
 struct text_jobs {
     pthread_mutex_t lock;
-    pthread_cond_t added; /* A job was added, or the threads shall end. */
+    pthread_cond_t added; /* A job was added or may begin, or the threads shall end. */
     struct text_job *queue, **queue_end;
     uint32_t queued;
     struct text_job *done;
     uint64_t served[TENANTS]; /* Number of the job of the tenant that began last; 0 = none. */
     uint64_t begun;           /* Jobs begun. */
+    uint32_t large_running, large_max;
     bool stopping;
     int fd;
     uint32_t thread_count;
     pthread_t threads[];
 };
 
-/* Takes the first job of the tenant that was served longest ago. Requires the lock. */
+/* Takes the first job that may begin of the tenant that was served longest ago; NULL = none.
+ * Requires the lock. */
 static struct text_job *queue_take(struct text_jobs *jobs)
 {
     struct text_job **best = NULL;
-    for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next)
-        if (best == NULL ||
-            jobs->served[(*at)->tenant % TENANTS] < jobs->served[(*best)->tenant % TENANTS])
+    for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next) {
+        bool begins = !(*at)->large || jobs->large_running < jobs->large_max;
+        if (begins && (best == NULL || jobs->served[(*at)->tenant % TENANTS] <
+                                           jobs->served[(*best)->tenant % TENANTS]))
             best = at;
+    }
+    if (best == NULL)
+        return NULL;
     struct text_job *job = *best;
     *best = job->next;
     if (job->next == NULL)
         jobs->queue_end = best;
     jobs->queued--;
+    jobs->large_running += job->large;
     jobs->served[job->tenant % TENANTS] = ++jobs->begun;
     return job;
 }
@@ -47,14 +53,18 @@ static void *thread_main(void *argument)
     struct text_jobs *jobs = argument;
     pthread_mutex_lock(&jobs->lock);
     while (!jobs->stopping) {
-        if (jobs->queue == NULL) {
+        struct text_job *job = queue_take(jobs);
+        if (job == NULL) {
             pthread_cond_wait(&jobs->added, &jobs->lock);
             continue;
         }
-        struct text_job *job = queue_take(jobs);
         pthread_mutex_unlock(&jobs->lock);
         job->run(job);
         pthread_mutex_lock(&jobs->lock);
+        if (job->large) { /* another thread may wait until a large job may begin */
+            jobs->large_running--;
+            pthread_cond_signal(&jobs->added);
+        }
         job->next = jobs->done;
         jobs->done = job;
         (void)eventfd_write(jobs->fd, 1);
@@ -69,6 +79,7 @@ enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct erro
     if (jobs == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     jobs->queue_end = &jobs->queue;
+    jobs->large_max = threads > 1 ? threads - 1 : 1;
     pthread_mutex_init(&jobs->lock, NULL);
     pthread_cond_init(&jobs->added, NULL);
     int failed = 0;
@@ -123,7 +134,7 @@ int text_jobs_fd(const struct text_jobs *jobs)
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
-    bool fits = jobs->queued < QUEUED_MAX && !jobs->stopping;
+    bool fits = jobs->queued < TEXT_JOBS_QUEUED_MAX && !jobs->stopping;
     if (fits) {
         job->next = NULL;
         *jobs->queue_end = job;
