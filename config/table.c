@@ -47,8 +47,9 @@ const struct config_key config_keys[] = {
      .help = "Largest request body. Larger ones get status 413."},
     {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
      .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
-     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
-             "with Retry-After. One body of http/body_bytes_max always fits."},
+     .help = "Most bytes of all bodies that are being received and read. Beyond it, requests get "
+             "status 503 with Retry-After. One body of http/body_bytes_max always fits. Bodies of "
+             "up to 64 KiB may use a sixteenth more."},
     {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
      .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "

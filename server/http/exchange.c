@@ -230,7 +230,7 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     if (bytes > x->body_bytes_max - x->body.bytes)
         http_body_too_large(x, &error);
     else
-        http_bodies_fit(h, bytes, &error);
+        http_bodies_fit(h, x->body.bytes + bytes, bytes, &error);
     if (error.status != 0) {
         refuse_rest(x, &error);
         return;

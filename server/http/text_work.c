@@ -8,9 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A larger body takes one of the threads for long: 8 MiB take seconds. */
-#define LARGE_BYTES 65536
-
 struct http_text_work {
     struct text_job job;
     struct exchange *exchange;  /* NULL = the client has gone: the result is not wanted. */
@@ -84,7 +81,8 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
         return http_answer_error(x, &error);
     }
     w->key = x->key;
-    w->job = (struct text_job){.run = run, .tenant = x->key, .large = x->body.bytes > LARGE_BYTES};
+    w->job =
+        (struct text_job){.run = run, .tenant = x->key, .large = x->body.bytes > HTTP_LARGE_BYTES};
     w->exchange = x;
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;
