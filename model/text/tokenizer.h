@@ -1,8 +1,9 @@
 /* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE with the
  * pre-tokenizers smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, and
  * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
- * one for each model and calls it on its event loop thread; bench-tokenizer uses it too. After
- * tokenizer_open, any thread may call the functions of a tokenizer. Machines have no tokenizer. It
+ * one for each model, encodes on its text threads and decodes on its event loop thread;
+ * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
+ * tokenizer. Machines have no tokenizer. It
  * does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H

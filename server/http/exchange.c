@@ -1,8 +1,11 @@
 /* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
  *
  *   headers ─► checks (headers.c) ─► body ─► route ─┬─► answered at once
- *                                                   └─► completion ─► suspended ─┐
- *         ┌────────────────────────── resumed when the completion has changed ◄──┘
+ *                                                   └─► text thread (text_work.c), suspended ─┐
+ *         ┌──────────────────────────────────────────────── resumed when the text is read ◄───┘
+ *         ├─► an error, or the answer of /tokenize or /detokenize
+ *         └─► completion ─► suspended ─┐
+ *         ┌────────────────────────────┘ resumed when the completion has changed
  *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
  * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
