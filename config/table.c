@@ -166,6 +166,9 @@ const struct config_key config_keys[] = {
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
      .help = "true: a process that crashes may write a core dump, within the limit that it was "
              "started with. Core dumps contain keys and prompts."},
+    {"cluster/sandbox", CONFIG_BOOL, FIELD(cluster.sandbox), 0, 0, .default_text = "true",
+     .help = "true: gateways and machines give up rights that they do not need (security.md). "
+             "Processes with GPUs, and gateways that start them, keep all."},
 
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
