@@ -239,7 +239,6 @@ static enum status serve_open(struct serve *s, struct error *error)
 {
     char sandbox[SANDBOX_TEXT_BYTES];
     sandbox_gateway_enter(s->config, sandbox);
-    log_info("%s", sandbox);
     enum status status = signals_open(s, error);
     if (status == ST_OK)
         status = files_open(s, error);
@@ -267,6 +266,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     s->file = NULL;
     if (status == ST_OK)
         status = loop_open(s, error);
+    if (status == ST_OK)
+        log_info("%s", sandbox);
     return status;
 }
 

@@ -430,7 +430,9 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
+    server_pause();
     config.http.ping_ms = 15000;
+    server_resume();
     check_pings();
     CHECK(fake_http_codes[429] == 1);
     keys_use(key_file);
