@@ -50,7 +50,7 @@ static void mixed_update(struct machine *m)
     bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         mixed |= m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED;
-    token_pool_mixed_set(m->tokens, mixed);
+    token_pool_mixed_set(m->token_pool, mixed);
 }
 
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
@@ -125,8 +125,8 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
                       m->gateways[i].role == POOL_MIXED;
-    prompt_pool_others(m->prompts, gateway->peer, out);
-    token_pool_others(m->tokens, gateway->peer, out);
+    prompt_pool_others(m->prompt_pool, gateway->peer, out);
+    token_pool_others(m->token_pool, gateway->peer, out);
 }
 
 void machine_gateways_report(struct machine *m, const struct message_stats *stats)

@@ -48,7 +48,7 @@ static enum status open_executor(struct machine *m, struct error *error)
                   .done = machine_batch_done,
                   .layers = machine_batch_layers,
                   .flushed = machine_target_flushed,
-                  .target = machine_target_link,
+                  .target_changed = machine_target_link,
                   .writer = machine_target_writer,
                   .awaited = machine_target_awaited},
         .self = m,
@@ -107,7 +107,7 @@ static enum status open_pools(struct machine *m)
         .self = m};
     enum status status = prompt_links_open(&links, &m->links);
     if (status == ST_OK)
-        status = token_pool_open(&tokens, &m->tokens);
+        status = token_pool_open(&tokens, &m->token_pool);
     if (status != ST_OK)
         return status;
     const struct prompt_pool_options prompts = {
@@ -129,11 +129,11 @@ static enum status open_pools(struct machine *m)
         .calls = machine_prompt_calls(),
         .self = m,
     };
-    status = prompt_pool_open(&prompts, &m->prompts);
+    status = prompt_pool_open(&prompts, &m->prompt_pool);
     if (status != ST_OK)
         return status;
     m->home_pool = m->entry->pool;
-    token_pool_mixed_set(m->tokens, m->home_pool == POOL_MIXED);
+    token_pool_mixed_set(m->token_pool, m->home_pool == POOL_MIXED);
     return machine_batch_open(m);
 }
 
@@ -224,8 +224,8 @@ void machine_close(struct machine *m)
     if (m->executor != NULL)
         m->executor->ops->stop(m->executor);
     machine_batch_abandon(m); /* after this its requests are in no batch */
-    prompt_pool_close(m->prompts);
-    token_pool_close(m->tokens);
+    prompt_pool_close(m->prompt_pool);
+    token_pool_close(m->token_pool);
     leave_gateways(m);
     prompt_links_close(m->links);
     machine_batch_close(m);

@@ -52,7 +52,7 @@ struct machine_batch {
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
-    uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
+    uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
     struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
@@ -72,8 +72,8 @@ struct machine {
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct sched_machine *sched;
     struct prompt_links *links;
-    struct prompt_pool *prompts;
-    struct token_pool *tokens;
+    struct prompt_pool *prompt_pool;
+    struct token_pool *token_pool;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
     struct sched_batch next; /* The scheduler's next batch, before it is copied to `batches`. */

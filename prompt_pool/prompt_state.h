@@ -46,9 +46,9 @@ struct prompt_request {
     struct transport_peer *gateway; /* NULL = its connection has ended. */
     /* The token machine; NULL = none, this machine, or its connection has ended. */
     struct transport_peer *target;
-    uint32_t target_number; /* Number of the target in prompt_links. */
-    uint32_t target_path;   /* Path through the target's stages. */
-    uint32_t path;          /* Path through this machine's stages. */
+    uint32_t target_index; /* Number of the target in prompt_links. */
+    uint32_t target_path;  /* Path through the target's stages. */
+    uint32_t path;         /* Path through this machine's stages. */
     struct sampling sampling;
     uint32_t output_limit; /* Most tokens of the answer. */
     /* The prompt is computed in blocks that the token pool of this machine has reserved. False once

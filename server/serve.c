@@ -383,9 +383,9 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, serve_update_turn(s));
         if (serve_stop_turn(s, &timeout_ms))
             return;
-        if (gateway_pending(s->gateway) || s->hurry)
+        if (gateway_pending(s->gateway) || s->work_pending)
             timeout_ms = 0;
-        s->hurry = false;
+        s->work_pending = false;
         struct epoll_event events[5];
         if (epoll_wait(s->epoll, events, 5, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));

@@ -98,7 +98,7 @@ struct serve {
     int64_t stop_us;     /* When the machines are killed; -1 = not stopping. */
     bool failed;         /* The exit status will be 1. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
-    bool hurry;
+    bool work_pending;
 };
 
 static inline int64_t serve_now_us(void)

@@ -78,7 +78,7 @@ static void on_joined(void *self, const struct member *member)
                   why);
     if (why != NULL || !model_fits(s, member))
         return;
-    s->hurry = true;
+    s->work_pending = true;
     if (known == NULL)
         member_add(s, member);
     else
@@ -93,7 +93,7 @@ static void on_left(void *self, const char *name)
         return;
     log_info("machine %s is not in etcd any more", name);
     fleet_member_set(s->fleet, known, FLEET_MEMBER_EXPIRED);
-    s->hurry = true;
+    s->work_pending = true;
 }
 
 static void on_bad(void *self, const char *text)

@@ -152,8 +152,8 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
                               struct token_blocks *out);
 
 /* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
- * the output is token `index` of the answer. Pointers are valid until token_pool_row_done. */
-struct token_row {
+ * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
+struct token_decode {
     uint32_t id;
     uint32_t position;
     const kv_block_id *blocks;
@@ -163,14 +163,14 @@ struct token_row {
     uint32_t index;
 };
 
-void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
-                          struct token_row *out);
+void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
+                             struct token_decode *out);
 /* Takes the result of a decode step. Call it after sched_machine_batch_done. `token` has id, finish
  * and log-probabilities; the pool sets the other fields. */
-void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
-                         int64_t now_us);
+void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
+                            int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. It is not part of
- * token_pool_row_done, so that the next batch can start before the tokens are sent. */
+ * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the requests of all gateways except `gateway`. */

@@ -25,7 +25,7 @@ enum token_request_state {
     TOKEN_WAITING,  /* Waits for its first blocks. */
     TOKEN_RESERVED, /* Has its first blocks; awaits its KV. The reservation has a lease. */
     TOKEN_DECODING, /* The prompt's KV is complete. The request is in a batch or between two. */
-    /* Cancelled while in a batch. token_pool_row_done forgets the request. */
+    /* Cancelled while in a batch. token_pool_decode_done forgets the request. */
     TOKEN_STOPPED_IN_BATCH,
     /* Ended. The blocks stay until the writer stops or the lease ends. */
     TOKEN_QUARANTINED,

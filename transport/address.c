@@ -38,13 +38,13 @@ enum status address_parse(const char *text, struct address *out, struct error *e
 }
 
 /* Returns what getaddrinfo returns. */
-static int look_up(const struct address *address, bool passive, int flags,
+static int look_up(const struct address *address, bool for_listening, int flags,
                    struct address_found *out)
 {
     const struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
         .ai_socktype = SOCK_STREAM,
-        .ai_flags = AI_NUMERICSERV | flags | (passive ? AI_PASSIVE : 0),
+        .ai_flags = AI_NUMERICSERV | flags | (for_listening ? AI_PASSIVE : 0),
     };
     struct addrinfo *found;
     int rc = getaddrinfo(address->host, address->port, &hints, &found);
@@ -62,17 +62,17 @@ static int look_up(const struct address *address, bool passive, int flags,
     return out->count > 0 ? 0 : EAI_NONAME;
 }
 
-bool address_numeric(const struct address *address, bool passive, struct address_found *out)
+bool address_numeric(const struct address *address, bool for_listening, struct address_found *out)
 {
-    return look_up(address, passive, AI_NUMERICHOST, out) == 0;
+    return look_up(address, for_listening, AI_NUMERICHOST, out) == 0;
 }
 
-enum status address_resolve(const struct address *address, bool passive, struct address_found *out,
-                            struct error *error)
+enum status address_resolve(const struct address *address, bool for_listening,
+                            struct address_found *out, struct error *error)
 {
-    if (address_numeric(address, passive, out))
+    if (address_numeric(address, for_listening, out))
         return ST_OK;
-    int rc = look_up(address, passive, 0, out);
+    int rc = look_up(address, for_listening, 0, out);
     if (rc != 0)
         return error_set(error, ST_UNREACHABLE, "%s: %s", address->host, gai_strerror(rc));
     return ST_OK;

@@ -31,14 +31,14 @@ struct address_found {
     } list[ADDRESS_FOUND_MAX];
 };
 
-/* Stores the socket address of a host that is a numeric address. `passive`: for listening. Returns
- * false if the host is a name. Never blocks. */
-bool address_numeric(const struct address *address, bool passive, struct address_found *out);
+/* Stores the socket address of a host that is a numeric address. Returns false if the host is a name.
+ * Never blocks. */
+bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
 /* Finds the socket addresses of a host, by a look-up that may block if it is a name (see names.h
  * for one that does not). Returns ST_UNREACHABLE if there is no such host. */
-enum status address_resolve(const struct address *address, bool passive, struct address_found *out,
-                            struct error *error);
+enum status address_resolve(const struct address *address, bool for_listening,
+                            struct address_found *out, struct error *error);
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). The caller
  * closes *fd_out. bound_out receives the numeric address and the actual port. Errors name the

@@ -197,8 +197,9 @@ struct fabric_link {
     ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
     uint64_t remote_region;
     uint64_t token;
-    bool put;
-    bool data;   /* Writes travel over data connections. */
+    bool
+        direct; /* Writes are put into the memory of the peer; false = they are sent as messages. */
+    bool data;  /* Writes travel over data connections. */
     bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];

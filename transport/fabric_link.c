@@ -61,12 +61,12 @@ static void link_choose(struct fabric_link *link, enum fabric_memory remote)
     bool ipc = own == FABRIC_MEMORY_CUDA && remote == FABRIC_MEMORY_CUDA && text != NULL &&
                strstr(text, "cuda_ipc/") != NULL;
     free(text);
-    link->put = (shared || rdma || ipc) && !fabric->messages_only;
+    link->direct = (shared || rdma || ipc) && !fabric->messages_only;
     link->staged =
-        fabric->staging != NULL && !(link->put && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
-    const char *over = link->put && ipc ? "cuda_ipc" : lane;
+        fabric->staging != NULL && !(link->direct && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
+    const char *over = link->direct && ipc ? "cuda_ipc" : lane;
     const char *device = link->staged ? ", staged" : fabric->staging != NULL ? ", direct" : "";
-    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->put ? "put" : "am", over,
+    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->direct ? "put" : "am", over,
              device);
 }
 
@@ -82,7 +82,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void link_data(struct fabric_link *link)
 {
     link->data = true;
-    link->put = false;
+    link->direct = false;
     link->staged = link->fabric->staging != NULL;
     snprintf(link->path, sizeof(link->path), "messages over %s%s",
              link->fabric->encrypted ? "tls" : "tcp", link->staged ? ", staged" : "");
@@ -164,7 +164,7 @@ void fabric_link_close(struct fabric_link *link, int fd)
     *at = link->next;
     if (fabric_link_peer_close(link, fd))
         fd = -1;
-    if (link->put)
+    if (link->direct)
         link->fd = fd;
     else
         fabric_writes_end(fd); /* The receiver takes no messages after the end. */
@@ -397,7 +397,7 @@ static void write_begin(struct fabric_link *link, const struct data_write *write
 {
     if (write->is_flush)
         flush_put(link, write->number);
-    else if (link->put)
+    else if (link->direct)
         write_put(link, write);
     else
         write_message(link, write);
@@ -430,7 +430,7 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
 {
     const struct fabric *fabric = link->fabric;
     uint32_t epoch = (uint32_t)(link->first + link->count);
-    if (!link->put)
+    if (!link->direct)
         link->epoch_writes += (uint32_t)((bytes + FABRIC_PIECE - 1) / FABRIC_PIECE);
     if (link->failure != UCS_OK)
         return;
@@ -444,7 +444,7 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
         return;
     }
     /* A write over data connections is not cut here. */
-    size_t most = link->data ? bytes : link->put ? fabric->window_bytes : FABRIC_PIECE;
+    size_t most = link->data ? bytes : link->direct ? fabric->window_bytes : FABRIC_PIECE;
     struct data_write write = {
         .request = *request, .memory = local, .offset = remote_offset, .epoch = epoch};
     while (bytes > 0 && link->failure == UCS_OK) {
@@ -482,7 +482,7 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
         fabric_link_fail(link, UCS_ERR_NO_MEMORY);
         return false;
     }
-    if (!link->put) {
+    if (!link->direct) {
         *mark_out = (struct fabric_mark){.epoch = (uint32_t)number, .count = link->epoch_writes};
         link->epoch_writes = 0;
         return link->failure == UCS_OK;
@@ -506,7 +506,7 @@ void fabric_link_flush_put(struct fabric_link *link, uint64_t number)
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
 {
     uint32_t place = epoch - (uint32_t)link->first;
-    if (link->put || place >= link->count)
+    if (link->direct || place >= link->count)
         return ST_INVALID;
     flush_done(link, link->first + place);
     return ST_OK;

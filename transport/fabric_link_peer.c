@@ -114,7 +114,7 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
     import->memory = memory;
     import->fd = -1;
     link->import = import;
-    link->put = link->staged = true;
+    link->direct = link->staged = true;
     snprintf(link->path, sizeof(link->path), "%s ipc", device->cuda ? "cuda" : device->name);
     return true;
 }

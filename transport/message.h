@@ -232,7 +232,7 @@ struct message_preempted {
 };
 
 /* How KV gets into and out of the memory of its region (transport_memory). `way` is an enum
- * transport_way; with stages, it is the slowest way of all processes. */
+ * transport_memory_way; with stages, it is the slowest way of all processes. */
 struct message_staged {
     COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;

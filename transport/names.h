@@ -10,7 +10,7 @@
 struct names;
 
 /* Finds the addresses of a host; may block (address_resolve, or a test's own function). */
-typedef enum status names_look_up(const struct address *address, bool passive,
+typedef enum status names_look_up(const struct address *address, bool for_listening,
                                   struct address_found *out, struct error *error);
 
 enum status names_open(names_look_up *look_up, struct names **out, struct error *error);

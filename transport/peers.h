@@ -206,7 +206,7 @@ size_t data_frame_bytes_max(void);
 bool data_may_receive(const struct peer *peer);
 void data_received(struct peer *peer); /* All data that was there has been read. */
 /* Sends what waits for a data connection. Returns whether anything was done. */
-bool data_turn(struct peer *peer);
+bool data_send_waiting(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */

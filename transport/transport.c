@@ -102,7 +102,7 @@ void transport_memory(struct transport *t, struct transport_memory *out)
     t->ops->memory(t->impl, out);
 }
 
-const char *transport_way_name(enum transport_way way)
+const char *transport_memory_way_name(enum transport_memory_way way)
 {
     static const char *const names[] = {"host", "direct", "staged", "ipc"};
     return names[way];

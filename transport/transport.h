@@ -124,7 +124,7 @@ struct transport_options {
 };
 
 /* Where our region is, and how writes get into and out of it. */
-enum transport_way {
+enum transport_memory_way {
     TRANSPORT_WAY_HOST, /* The region is host memory. */
     /* Device memory that UCX reads and writes where the peer's transport allows it. */
     TRANSPORT_WAY_DIRECT,
@@ -141,7 +141,7 @@ struct transport_copied {
 };
 
 struct transport_memory {
-    enum transport_way way;
+    enum transport_memory_way way;
     char why[128]; /* Why the way is not direct, or not shared; else empty. */
     struct transport_copied copied[DEVICE_DIRECTIONS]; /* Indexed by enum device_direction. */
 };
@@ -250,7 +250,8 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 void *transport_region(struct transport *t);
 /* Reports the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
-const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged", "ipc" */
+const char *
+transport_memory_way_name(enum transport_memory_way way); /* "host", "direct", "staged", "ipc" */
 
 /* A descriptor that is readable when there is something to do. Add it to an epoll,
  * level-triggered. */

@@ -269,7 +269,7 @@ static bool pieces_send(struct peer *peer, struct fabric_link *link)
     return did;
 }
 
-bool data_turn(struct peer *peer)
+bool data_send_waiting(struct peer *peer)
 {
     struct error error;
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control->failing != ST_OK)

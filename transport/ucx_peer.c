@@ -383,7 +383,7 @@ bool peer_settle(struct peer *peer)
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
-        return data_turn(peer);
+        return data_send_waiting(peer);
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);

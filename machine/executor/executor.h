@@ -22,8 +22,8 @@ struct executor;
 struct executor_batch {
     uint32_t slot; /* Batch slot, < stage_plan_slots. */
     uint32_t path;
-    struct engine_job *job; /* Its samples and scores receive the results. */
-    const uint32_t *tables; /* [sequence_count]: slot of each sequence's request. */
+    struct engine_job *job;        /* Its samples and scores receive the results. */
+    const uint32_t *request_slots; /* [sequence_count]: slot of each sequence's request. */
     /* [sequence_count]: distinguishes successive requests in the same slot. */
     const kv_owner_id *owners;
     /* [sequence_count]: KV to push, for an executor with pushes_kv; count 0 = none. */
@@ -60,7 +60,7 @@ struct executor_ops {
     void (*layout)(const struct executor *e, struct message_stages *out);
 
     /* As kv_targets_set and kv_targets_drop, for every process that holds KV.
-     * executor_calls.target reports the result of target_set. */
+     * executor_calls.target_changed reports the result of target_set. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
@@ -117,7 +117,7 @@ struct executor_calls {
     /* The flush that target_flush has requested for this cookie has ended. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
-    void (*target)(void *self, uint32_t target, bool up, const char *text);
+    void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
     void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);

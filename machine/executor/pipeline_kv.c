@@ -74,11 +74,11 @@ void pipeline_target_link(struct pipeline *p, const struct stage_process *proces
     if (!link->up) {
         entry->unconnected = UINT32_MAX;
         snprintf(text, sizeof(text), "stage %s: %.200s", process->name, link->text);
-        p->options.calls.target(p->options.self, link->target, false, text);
+        p->options.calls.target_changed(p->options.self, link->target, false, text);
         return;
     }
     if (entry->unconnected > 0 && --entry->unconnected == 0)
-        p->options.calls.target(p->options.self, link->target, true, link->text);
+        p->options.calls.target_changed(p->options.self, link->target, true, link->text);
 }
 
 /* Returns the request's flight, which begins with the first call; NULL = a later request uses its

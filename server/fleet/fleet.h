@@ -85,7 +85,7 @@ struct fleet_connection {
     int64_t backoff_us;                /* Pause after the next loss or failed try. */
     char why[256];                     /* Why the machine is not up. */
     /* The `why` that was logged, so that a machine that stays away is logged once. */
-    char complaint[256];
+    char logged_why[256];
 };
 
 struct fleet_machine {

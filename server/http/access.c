@@ -187,6 +187,6 @@ bool http_access_check(struct exchange *x, struct api_error *error)
     }
     api_keys_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
     if (x->client != NULL)
-        http_client_know(x->client);
+        http_client_key_shown(x->client);
     return rights_check(x, access, error);
 }

@@ -458,8 +458,8 @@ static void decode(bool all)
     if (!sched_machine_batch_next(sched, 0, 0, &batch))
         return;
     for (uint32_t i = 0; i < batch.item_count; i++) {
-        struct token_row row;
-        token_pool_row_begin(pool, batch.items[i].slot, now_us, &row);
+        struct token_decode row;
+        token_pool_decode_begin(pool, batch.items[i].slot, now_us, &row);
         CHECK(!kv_prefix_holds(prefix, row.blocks[row.position / BLOCK_TOKENS]));
     }
     sched_machine_batch_done(sched, batch.index);
@@ -467,7 +467,7 @@ static void decode(bool all)
         const struct token_request *request = token_request_of(pool, batch.items[i].slot);
         bool last = all || request->generated + 1 >= request->output_limit;
         struct message_token token = {.id = 2, .finish = last ? FINISH_LENGTH : FINISH_NONE};
-        token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
+        token_pool_decode_done(pool, batch.items[i].slot, &token, now_us);
     }
     token_pool_tokens_send(pool);
 }

@@ -483,12 +483,12 @@ static void plain_batch_begin(struct bed *bed)
     for (uint32_t i = 0; i < flight->batch.item_count; i++) {
         sched_slot slot = flight->batch.items[i].slot;
         struct plain_request *request = plain;
-        struct token_row row;
+        struct token_decode row;
         while (request->state != PLAIN_DECODING ||
                request->name.id != token_request_of(bed->pool, slot)->attempt.id)
             CHECK(++request < plain + REQUESTS);
         CHECK(!request->in_flight && !request->given_up);
-        token_pool_row_begin(bed->pool, slot, bed->now_us, &row);
+        token_pool_decode_begin(bed->pool, slot, bed->now_us, &row);
         CHECK(row.index == request->generated);
         CHECK(row.position == request->reserve.prompt_tokens + request->generated - 1);
         CHECK(row.position < request->blocks * 16);
@@ -528,7 +528,7 @@ static void plain_batch_end(struct bed *bed)
         bool stops = draw(20 * calm) == 0;
         struct message_token token = {.id = 7, .finish = stops ? FINISH_STOP : FINISH_NONE};
         uint32_t before = token_messages;
-        token_pool_row_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
+        token_pool_decode_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
         full_count += token_messages - before;
         row_count++;
         plain_row_end(bed, done.rows[i], stops);

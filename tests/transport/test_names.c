@@ -32,10 +32,10 @@ static uint16_t number_of(const struct address_found *found)
     return ((const struct sockaddr_in *)&found->list[0].address)->sin_port;
 }
 
-static enum status look_up(const struct address *address, bool passive, struct address_found *out,
-                           struct error *error)
+static enum status look_up(const struct address *address, bool for_listening,
+                           struct address_found *out, struct error *error)
 {
-    CHECK(!passive);
+    CHECK(!for_listening);
     pthread_mutex_lock(&lock);
     begun++;
     pthread_cond_broadcast(&changed);

@@ -120,7 +120,7 @@ static void test_told(void)
     for (int i = 0; i < 2; i++) {
         struct transport_memory memory = told(&rig, i);
         CHECK(memory.way == TRANSPORT_WAY_PEER && memory.why[0] != 0);
-        CHECK(strcmp(transport_way_name(memory.way), "ipc") == 0);
+        CHECK(strcmp(transport_memory_way_name(memory.way), "ipc") == 0);
         CHECK(memory.copied[DEVICE_TO_PEER].bytes == (i == 0 ? REGION : 999));
         CHECK(memory.copied[DEVICE_TO_PEER].copies == 1);
         CHECK(memory.copied[DEVICE_TO_HOST].copies == 0);
@@ -170,7 +170,7 @@ static void test_falls_back(void)
         const char *note;
         struct fake_memory_options first, second;
         bool with_key;
-        enum transport_way ways[2];
+        enum transport_memory_way ways[2];
     } cases[] = {
         {"", {0}, {0}, false, {TRANSPORT_WAY_STAGED, TRANSPORT_WAY_STAGED}},
         {"fake cannot open its memory: peer access is not supported",
