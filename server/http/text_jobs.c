@@ -6,34 +6,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+/* Added to the nice value of threads that take large jobs, where another thread takes none: the
+ * event loop, machines on this host and small jobs go first. */
+#define LARGE_NICE 5
 
 #define TENANTS 512 /* Tenants whose numbers are equal modulo this share a place. */
 
 struct text_jobs {
     pthread_mutex_t lock;
-    pthread_cond_t added; /* A job was added or may begin, or the threads shall end. */
+    /* A job was added, or the threads shall end: for the threads that take all jobs, and for the
+     * one that takes small jobs only. */
+    pthread_cond_t added, added_small;
+    bool small_waits; /* The thread for small jobs waits, and was not woken yet. */
     struct text_job *queue, **queue_end;
     uint32_t queued;
     struct text_job *done;
     uint64_t served[TENANTS]; /* Number of the job of the tenant that began last; 0 = none. */
     uint64_t begun;           /* Jobs begun. */
-    uint32_t large_running, large_max;
     bool stopping;
     int fd;
     uint32_t thread_count;
     pthread_t threads[];
 };
 
-/* Takes the first job that may begin of the tenant that was served longest ago; NULL = none.
- * Requires the lock. */
-static struct text_job *queue_take(struct text_jobs *jobs)
+/* Takes the first job of the tenant that was served longest ago; NULL = none. Requires the lock. */
+static struct text_job *queue_take(struct text_jobs *jobs, bool small_only)
 {
     struct text_job **best = NULL;
     for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next) {
-        bool begins = !(*at)->large || jobs->large_running < jobs->large_max;
-        if (begins && (best == NULL || jobs->served[(*at)->tenant % TENANTS] <
-                                           jobs->served[(*best)->tenant % TENANTS]))
+        bool fits = !small_only || !(*at)->large;
+        if (fits && (best == NULL || jobs->served[(*at)->tenant % TENANTS] <
+                                         jobs->served[(*best)->tenant % TENANTS]))
             best = at;
     }
     if (best == NULL)
@@ -43,33 +49,56 @@ static struct text_job *queue_take(struct text_jobs *jobs)
     if (job->next == NULL)
         jobs->queue_end = best;
     jobs->queued--;
-    jobs->large_running += job->large;
     jobs->served[job->tenant % TENANTS] = ++jobs->begun;
     return job;
 }
 
-static void *thread_main(void *argument)
+/* Waits for a job that the thread may take. Requires the lock. */
+static void job_wait(struct text_jobs *jobs, bool small_only)
 {
-    struct text_jobs *jobs = argument;
+    jobs->small_waits = jobs->small_waits || small_only;
+    pthread_cond_wait(small_only ? &jobs->added_small : &jobs->added, &jobs->lock);
+    jobs->small_waits = jobs->small_waits && !small_only;
+}
+
+static void jobs_run(struct text_jobs *jobs, bool small_only)
+{
     pthread_mutex_lock(&jobs->lock);
     while (!jobs->stopping) {
-        struct text_job *job = queue_take(jobs);
+        struct text_job *job = queue_take(jobs, small_only);
         if (job == NULL) {
-            pthread_cond_wait(&jobs->added, &jobs->lock);
+            job_wait(jobs, small_only);
             continue;
         }
         pthread_mutex_unlock(&jobs->lock);
         job->run(job);
         pthread_mutex_lock(&jobs->lock);
-        if (job->large) { /* another thread may wait until a large job may begin */
-            jobs->large_running--;
-            pthread_cond_signal(&jobs->added);
-        }
         job->next = jobs->done;
         jobs->done = job;
         (void)eventfd_write(jobs->fd, 1);
     }
     pthread_mutex_unlock(&jobs->lock);
+}
+
+static void *thread_main(void *jobs)
+{
+    jobs_run(jobs, false);
+    return NULL;
+}
+
+static void *thread_main_large(void *jobs)
+{
+    pid_t thread = gettid();
+    /* This fails if the value is the highest one. */
+    (void)setpriority(PRIO_PROCESS, (id_t)thread,
+                      getpriority(PRIO_PROCESS, (id_t)thread) + LARGE_NICE);
+    jobs_run(jobs, false);
+    return NULL;
+}
+
+static void *thread_main_small(void *jobs)
+{
+    jobs_run(jobs, true);
     return NULL;
 }
 
@@ -79,15 +108,18 @@ enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct erro
     if (jobs == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     jobs->queue_end = &jobs->queue;
-    jobs->large_max = threads > 1 ? threads - 1 : 1;
     pthread_mutex_init(&jobs->lock, NULL);
     pthread_cond_init(&jobs->added, NULL);
+    pthread_cond_init(&jobs->added_small, NULL);
     int failed = 0;
     jobs->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (jobs->fd < 0)
         failed = errno;
     while (failed == 0 && jobs->thread_count < threads) {
-        failed = pthread_create(&jobs->threads[jobs->thread_count], NULL, thread_main, jobs);
+        void *(*run)(void *) = threads == 1              ? thread_main
+                               : jobs->thread_count == 0 ? thread_main_small
+                                                         : thread_main_large;
+        failed = pthread_create(&jobs->threads[jobs->thread_count], NULL, run, jobs);
         jobs->thread_count += failed == 0;
     }
     if (failed != 0) {
@@ -105,6 +137,7 @@ void text_jobs_stop(struct text_jobs *jobs)
     pthread_mutex_lock(&jobs->lock);
     jobs->stopping = true;
     pthread_cond_broadcast(&jobs->added);
+    pthread_cond_broadcast(&jobs->added_small);
     pthread_mutex_unlock(&jobs->lock);
     for (uint32_t i = 0; i < jobs->thread_count; i++)
         pthread_join(jobs->threads[i], NULL);
@@ -120,6 +153,7 @@ void text_jobs_close(struct text_jobs *jobs)
     if (jobs == NULL)
         return;
     pthread_cond_destroy(&jobs->added);
+    pthread_cond_destroy(&jobs->added_small);
     pthread_mutex_destroy(&jobs->lock);
     if (jobs->fd >= 0)
         close(jobs->fd);
@@ -140,7 +174,9 @@ bool text_jobs_add(struct text_jobs *jobs, struct text_job *job)
         *jobs->queue_end = job;
         jobs->queue_end = &job->next;
         jobs->queued++;
-        pthread_cond_signal(&jobs->added);
+        bool small = !job->large && jobs->small_waits;
+        jobs->small_waits = jobs->small_waits && !small;
+        pthread_cond_signal(small ? &jobs->added_small : &jobs->added);
     }
     pthread_mutex_unlock(&jobs->lock);
     return fits;

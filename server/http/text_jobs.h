@@ -2,9 +2,9 @@
  * large body does not hold up the event loop. The loop thread makes every call; the threads run the
  * jobs. It does not know what a job does: text_work.c does. Of the queued jobs, the first one of the
  * tenant that was served longest ago begins, so that one tenant's jobs delay another's only by the
- * jobs that run. With two threads or more, one of them takes no large jobs, so that large jobs do
- * not hold up small ones. The
- * caller owns the memory of jobs, of which at most TEXT_JOBS_QUEUED_MAX are queued. */
+ * jobs that run. With two threads or more, one of them takes no large jobs, and the others have a
+ * higher nice value, so that large jobs do not hold up small ones. The caller owns the memory of
+ * jobs, of which at most TEXT_JOBS_QUEUED_MAX are queued. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 

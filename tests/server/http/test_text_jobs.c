@@ -229,7 +229,7 @@ static void check_threads(uint64_t seed)
     uint32_t cancelled = 0, count = JOBS_MAX - 8;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t draw = random_at(seed, draws++);
-        job_set(i, draw % 3, draw >> 8 & 1, false);
+        job_set(i, (uint32_t)(draw % 3), draw >> 8 & 1, false);
         CHECK(text_jobs_add(jobs, &all[i].job));
         uint32_t other = (uint32_t)(draw >> 16) % (i + 1);
         if (all[other].back == 0 && text_jobs_cancel(jobs, &all[other].job)) {
