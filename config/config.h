@@ -99,6 +99,7 @@ struct config {
         char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
         char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
+        bool sandbox;
     } cluster;
     struct {
         char events_file[LIMIT_PATH_BYTES]; /* Empty = no event log. */

@@ -47,8 +47,9 @@ const struct config_key config_keys[] = {
      .help = "Largest request body. Larger ones get status 413."},
     {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
      .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
-     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
-             "with Retry-After. One body of http/body_bytes_max always fits."},
+     .help = "Most bytes of all bodies that are being received and read. Beyond it, requests get "
+             "status 503 with Retry-After. One body of http/body_bytes_max always fits. Bodies of "
+             "up to 64 KiB may use a sixteenth more."},
     {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
      .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "
@@ -69,7 +70,8 @@ const struct config_key config_keys[] = {
      .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
              "client is disconnected after 30 seconds."},
     {"http/text_threads", CONFIG_WHOLE, FIELD(http.text_threads), 1, 64, .default_text = "2",
-     .help = "Threads of the gateway that parse bodies and make tokens of prompts."},
+     .help = "Threads of the gateway that parse bodies and make tokens of prompts. With 2 or more, "
+             "one of them reads no body above 64 KiB, and the others have a nice value 5 higher."},
     {"http/ping_ms", CONFIG_WHOLE, FIELD(http.ping_ms), 0, HOUR_MS, .default_text = "15000",
      .reload = CONFIG_RELOAD_YES,
      .help = "A stream without an event for this time gets a comment (`: ping`), so that proxies "
@@ -164,6 +166,9 @@ const struct config_key config_keys[] = {
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
      .help = "true: a process that crashes may write a core dump, within the limit that it was "
              "started with. Core dumps contain keys and prompts."},
+    {"cluster/sandbox", CONFIG_BOOL, FIELD(cluster.sandbox), 0, 0, .default_text = "true",
+     .help = "true: gateways and machines give up rights that they do not need (security.md). "
+             "Processes with GPUs, and gateways that start them, keep all."},
 
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,

@@ -16,6 +16,9 @@
 
 #include <microhttpd.h>
 
+/* A body of more bytes is large: it can take a text thread for long (8 MiB take seconds). */
+#define HTTP_LARGE_BYTES 65536
+
 struct exchange; /* An HTTP request and its response. */
 struct http_text_work;
 
@@ -175,9 +178,11 @@ bool http_headers_check(struct exchange *exchange, const char *url, const char *
                         struct api_error *error);
 /* Fills *error and returns false: the body is too large. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
-/* True if this many more bytes of bodies may be kept: http/bodies_bytes_max bytes in all, but always
- * enough for one body. */
-bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *error);
+/* True if this many more bytes of a body, which then has body_bytes bytes, may be kept:
+ * http/bodies_bytes_max bytes in all, but always enough for one body. Bodies that are not large may
+ * use a sixteenth more, so that large ones do not keep them out. */
+bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
+                     struct api_error *error);
 
 /* --- access.c --- */
 

@@ -286,8 +286,8 @@ static void check_keys(void)
     unsigned gone = fake_gone;
     int fd = dial();
     put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
-    while (complete_as(USER, "{\"prompt\": \"ehi\"}") != 429) /* until that one is in flight */
-        usleep(1000);
+    wait_for(&fake_open, 2, "both answers are in flight");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
     wait_for(&fake_gone, gone + 2, "released");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
@@ -430,7 +430,9 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
+    server_pause();
     config.http.ping_ms = 15000;
+    server_resume();
     check_pings();
     CHECK(fake_http_codes[429] == 1);
     keys_use(key_file);
