@@ -552,3 +552,24 @@ void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tok
     e->counts.prompt_tokens -= prompt_tokens;
     e->tokens += (double)prompt_tokens;
 }
+
+bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return false;
+    *out = (struct api_key_left){0};
+    if (e->rules.requests_max > 0) {
+        uint64_t used = e->counts.in_flight + e->texts;
+        out->answers_max = share_of(keys, e->rules.requests_max);
+        out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
+    }
+    out->tokens_max = share_of(keys, e->rules.tokens_per_minute);
+    if (out->tokens_max > 0) {
+        double most = (double)out->tokens_max;
+        tokens_fill(keys, e, most, now_us);
+        out->tokens_left = e->tokens > 0 ? (uint64_t)e->tokens : 0;
+        out->tokens_full_us = (uint64_t)((most - e->tokens) * MINUTE_US / most);
+    }
+    return true;
+}

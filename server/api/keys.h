@@ -104,6 +104,17 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
 void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
 void api_keys_end(struct api_keys *keys, uint32_t key);
+/* What is left of the limits of a key at this gateway. */
+struct api_key_left {
+    uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
+    uint64_t answers_left;
+    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
+    uint64_t tokens_left;
+    uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
+};
+/* Returns false without a key. */
+bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out);
+
 /* Gives back the tokens that the key was charged for a prompt that is not computed. */
 void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 

@@ -287,6 +287,11 @@ static void check_keys(void)
     int fd = dial();
     put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
     wait_for(&fake_open, 2, "both answers are in flight");
+    CHECK(ask("GET", "/v1/models", USER, "") == 200);
+    expect("x-ratelimit-limit-requests: 2\r\nx-ratelimit-remaining-requests: 0\r\n");
+    expect_not("-tokens:");
+    CHECK(ask("GET", "/v1/models", SEER, "") == 200);
+    expect_not("x-ratelimit");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
     wait_for(&fake_gone, gone + 2, "released");
