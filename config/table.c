@@ -42,6 +42,11 @@ const struct config_key config_keys[] = {
          "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
          "a relative path is beside the config file. Without API keys, /admin is then served "
          "there only. Empty: no socket."},
+    {"http/web_origins", CONFIG_STRING, FIELD(http.web_origins), 0, 511, .default_text = "",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "Sites whose web pages may use the API from a browser (CORS), such as "
+             "\"https://chat.example http://localhost:3000\". \"*\": all sites, which needs API "
+             "keys. Empty: none."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},

@@ -49,6 +49,7 @@ static enum MHD_Result queue_response(struct exchange *x, unsigned code,
     MHD_add_response_header(response, "x-request-id", x->request_id);
     if (x->route != NULL && x->route->access == HTTP_KEY)
         limits_add(x, response);
+    http_web_headers_add(x, response);
     x->code = code;
     http_audit_write(x, code);
     http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
@@ -157,6 +158,17 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         error->status == 403)
         MHD_add_response_header(response, "Connection", "close");
     return queue_response(x, error->status, response);
+}
+
+enum MHD_Result http_answer_question(struct exchange *x)
+{
+    static char nothing[1];
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    http_web_answer_add(x, response);
+    return queue_response(x, 204, response);
 }
 
 /* libmicrohttpd asks for the next bytes of a stream. */

@@ -272,7 +272,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (error.status != 0)
         return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
-    enum MHD_Result result = x->route->answer(x);
+    enum MHD_Result result = x->is_question ? http_answer_question(x) : x->route->answer(x);
     body_free(x);
     return result;
 }
