@@ -265,6 +265,9 @@ static void check_keys(void)
     CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
     CHECK(ask("GET", "/v1/models", "", "") == 401 && ask("GET", "/v1/models", SEER, "") == 200);
     CHECK(ask("GET", "/nothing", "", "") == 401 && ask("GET", "/nothing", USER, "") == 404);
+    CHECK(ask("GET", "/openapi.json", "", "") == 200);
+    expect("\"/v1/chat/completions\":{\"post\":{\"requestBody\"");
+    expect_not("/admin");
     CHECK(ask("GET", "/metrics", USER, "") == 403);
     expect("\"type\":\"permission_error\"");
     CHECK(ask("GET", "/metrics", SEER, "") == 200 && ask("GET", "/metrics", ROOT, "") == 200);
