@@ -139,6 +139,20 @@ static struct sandbox_paths *reads_of(const struct config *config)
     return reads;
 }
 
+/* Adds the devices of NVIDIA's driver. */
+static void add_gpus(struct sandbox_paths *paths)
+{
+    char path[LIMIT_PATH_BYTES];
+    DIR *folder = opendir("/dev");
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+        if (strncmp(entry->d_name, "nvidia", 6) == 0)
+            sandbox_path_add(paths, path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
 static bool uses_gpu(const struct config_machine *machine)
 {
     struct config_stages stages;
@@ -186,7 +200,7 @@ void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TE
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL) {
         add_all(writes, system_writes, COUNT(system_writes));
-        sandbox_path_add(writes, "/dev"); /* a reload may add a machine with a GPU */
+        add_gpus(writes); /* a reload may add a machine with a GPU */
         add_named(writes, config, config->log.events_file);
         add_named(writes, config, config->http.admin_socket);
     }

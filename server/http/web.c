@@ -48,9 +48,9 @@ bool http_web_is_question(const struct exchange *x, const char *method)
 
 void http_web_headers_add(const struct exchange *x, struct MHD_Response *response)
 {
-    const char *origin = page_origin(x);
     if (x->http->options.config->http.web_origins[0] == 0)
         return;
+    const char *origin = page_origin(x);
     MHD_add_response_header(response, "Vary", "Origin");
     if (origin == NULL)
         return;
