@@ -138,6 +138,7 @@ struct config {
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;
+        uint32_t link_ms;
     } transport;
     struct {
         uint32_t ttft_ms;

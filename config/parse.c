@@ -349,7 +349,7 @@ enum status config_parse(const char *text, size_t bytes, const char *name, struc
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json_error);
     if (root == NULL) {
         error_set(error, ST_INVALID, "%s:%d: not JSON: %s", name, json_error.line, json_error.text);
-        return config_error_line(error, ST_INVALID);
+        return config_error_printable(error, ST_INVALID);
     }
     struct config *config = calloc(1, sizeof(*config));
     if (config == NULL) {

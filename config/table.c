@@ -387,6 +387,11 @@ const struct config_key config_keys[] = {
              "`heartbeat_ms`."},
     {"transport/connect_ms", CONFIG_WHOLE, FIELD(transport.connect_ms), 10, HOUR_MS,
      .default_text = "5000", .help = "Time limit for connecting and the hand-shake."},
+    {"transport/link_ms", CONFIG_WHOLE, FIELD(transport.link_ms), 10, HOUR_MS,
+     .default_text = "2000",
+     .help =
+         "Time in which UCX must carry a first message over a network (RDMA) and flush it. Else "
+         "KV travels over cleave's own connections, and a warning says why."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
      .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},

@@ -268,10 +268,11 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
     struct transport *transport = t->options.transport;
     /* The block exists on the machine, but not in this process. */
     for (uint32_t i = push->first; i < push->first + push->count; i++)
-        if (push->blocks[i] >= process->arena.block_count)
+        if (push->target_blocks[i] >= process->arena.block_count)
             return ST_INVALID;
-    uint32_t runs = kv_transfer_plan(&t->options.arena, push->source, &process->arena, push->blocks,
-                                     push->layer, push->first, push->count, t->runs);
+    uint32_t runs =
+        kv_transfer_plan(&t->options.arena, push->source_blocks, &process->arena,
+                         push->target_blocks, push->layer, push->first, push->count, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)

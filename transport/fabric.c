@@ -66,6 +66,10 @@ static enum status context_open(struct fabric *fabric, const struct fabric_selec
     for (size_t i = 0; !fabric->messages_only && i < sizeof(put_settings) / sizeof(put_settings[0]);
          i++)
         (void)setenv(put_settings[i].name, put_settings[i].value, 0);
+    /* UCX's UD, which also connects RC, compares each packet's destination address with a header
+     * that soft-RoCE fills in otherwise, and drops all packets (UCX 1.13, 1.18). */
+    if (selection->soft_roce)
+        (void)setenv("UCX_UD_VERBS_ETH_DGID_CHECK", "n", 0);
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
         return ucx_error(error, "configuration", status);

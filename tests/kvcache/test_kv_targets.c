@@ -285,8 +285,8 @@ static enum status write_layer(struct kv_targets *targets, uint32_t number, uint
 {
     struct kv_push push = {.target = number,
                            .path = path,
-                           .source = from,
-                           .blocks = to,
+                           .source_blocks = from,
+                           .target_blocks = to,
                            .first = first,
                            .count = count,
                            .layer = layer};

@@ -14,7 +14,17 @@
 
 #define REGION ((uint64_t)1 << 20)
 
-enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, DATA = 11, KEY = 14, KEY_REPLY, HELLO = 1, REFUSE };
+enum {
+    AUTH = 7,
+    AUTH_REPLY,
+    AUTH_PROOF,
+    DATA = 11,
+    KEY = 14,
+    KEY_REPLY,
+    LINK_READY = 17,
+    HELLO = 1,
+    REFUSE
+};
 
 static struct secret_keys key_a;
 static struct secret_keys key_b;
@@ -307,6 +317,7 @@ static void up_as_p0(struct net_side *side, struct auth_exchange *exchange)
     auth_proof(&key_a.keys[0], exchange, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    put_frame(LINK_READY, NULL, 0);
     NET_WAIT(side, 1, side->ups == ups + 1);
     CHECK(get_frame(side, hello, sizeof(hello)) == HELLO);
 }
@@ -387,6 +398,7 @@ static void test_false_renewals(void)
     CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
     CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    put_frame(LINK_READY, NULL, 0);
     NET_WAIT(&side, 1, side.downs == 8);
     CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
     stream_done(&raw);

@@ -242,7 +242,7 @@ static void test_tampered(void)
             address.handle_bytes = sizeof(handle);
         else if (how == 7)
             handle[16]++; /* another descriptor */
-        CHECK(fabric_link_open(fabrics[0], &address, 1, &link, &error) == ST_OK);
+        CHECK(fabric_link_open(fabrics[0], &address, 1, false, &link, &error) == ST_OK);
         bool straight = strcmp(fabric_link_path(link), "fake ipc") == 0;
         CHECKF(straight == (how == 0), "tampered with in way %d: %s", how, fabric_link_path(link));
         CHECK(straight || strncmp(fabric_link_path(link), "ucx am over ", 12) == 0);

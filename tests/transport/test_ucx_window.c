@@ -49,8 +49,8 @@ static void run(const char *tls, bool put)
     for (uint32_t i = 0; i < REGION / sizeof(uint32_t); i++)
         words[i] = i * 2654435761u;
     CHECK(fabric_inbox_open(fabrics[1], NULL, &inbox) == ST_OK);
-    CHECK(fabric_link_open(fabrics[0], fabric_address(fabrics[1]), fabric_inbox_token(inbox), &link,
-                           &error) == ST_OK);
+    CHECK(fabric_link_open(fabrics[0], fabric_address(fabrics[1]), fabric_inbox_token(inbox), false,
+                           &link, &error) == ST_OK);
     write_all(link);
     bool marked = fabric_link_flush(link, 1, &mark);
     CHECK(marked == !put);
