@@ -28,6 +28,8 @@ test   procps                cmd:ps
 test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
 test   gnuplot-nox           cmd:gnuplot
+fuzz   python3               cmd:python3
+fuzz   clang                 cmd:clang
 bench  python3               cmd:python3
 bench  libdnnl-dev           file:/usr/include/dnnl.h
 format clang-format          cmd:clang-format
