@@ -3,6 +3,7 @@
  * side over loopback with the scripted gateway of fake_gateway.h, all on one thread: the threads for
  * texts are replaced by a list. An input is what clients send; the bytes 1 to 6, which no request
  * needs, are events (see take_event). */
+#include "common/log.h"
 #include "server/http/internal.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"
@@ -148,6 +149,7 @@ static void server_open(void)
     struct error error = {""};
     char bound[LIMIT_ADDRESS_BYTES];
     config_make();
+    log_open("fuzz", LOG_ERROR);
     CHECK(api_keys_open(&keys) == ST_OK);
     options.keys = keys;
     CHECKF(address_listen("127.0.0.1:0", &options.listen_fd, bound, &error) == ST_OK, "%s",
