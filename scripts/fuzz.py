@@ -98,7 +98,7 @@ class Run:
         self.crashes_before = set(files_of(self.crashes))
         self.log = os.path.join(FOUND, name, f"log-{number}.txt")
         command = [program_of(source), f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=2048",
-                   "-malloc_limit_mb=1024", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
+                   "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
                    self.corpus, seeds]
         if files_of(os.path.join(TREE, name)):
             command.append(os.path.join(TREE, name))
