@@ -72,7 +72,7 @@ static void run(const char *tls, bool put)
     }
     CHECK(cookie == 1 && memcmp(words, fabric_region(fabrics[1]), REGION) == 0);
     fabric_link_close(link, -1);
-    for (int i = 0; i < 100; i++) { /* UCX does not like to be closed while it works. */
+    for (int i = 0; i < 100; i++) { /* UCX must not be closed while it works. */
         (void)fabric_progress(fabrics[0]);
         (void)fabric_progress(fabrics[1]);
     }
