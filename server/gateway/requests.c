@@ -11,6 +11,7 @@
 #include "server/gateway/requests.h"
 
 #include "common/log.h"
+#include "common/token_rules.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -170,6 +171,7 @@ static struct sampling sampling_left(const struct gateway_request *r)
 {
     struct sampling sampling = r->sampling;
     uint32_t done = r->delivered;
+    sampling.answer_tokens = done;
     sampling.output_tokens_max -= done;
     sampling.output_tokens_min -=
         done < sampling.output_tokens_min ? done : sampling.output_tokens_min;
@@ -212,7 +214,9 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
                     .prompt_count = r->prompt_count + r->delivered,
-                    .prompt = r->tokens},
+                    .prompt = r->tokens,
+                    .rule_count = r->rule_count,
+                    .rules = r->rules},
     };
     if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
@@ -238,9 +242,12 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     .prompt_tokens = r->prompt_count + r->delivered,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
-                    .sampling = sampling_left(r)},
+                    .sampling = sampling_left(r),
+                    .rule_count = r->rule_count,
+                    .prefix_cache = prefix && !scores_left(r),
+                    .rules = r->rules},
     };
-    if (prefix && !scores_left(r)) {
+    if (message.reserve.prefix_cache || r->reads_tokens) {
         message.reserve.prompt = r->tokens;
         message.reserve.prompt_count = message.reserve.prompt_tokens;
     }
@@ -589,14 +596,23 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     if (q->table.open_count == LIMIT_CLUSTER_REQUESTS)
         return ST_NO_RESOURCE;
     uint32_t *tokens = malloc(capacity * sizeof(*tokens));
-    if (tokens == NULL)
+    uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
+    if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
+        free(tokens);
+        free(rules);
         return ST_NO_MEMORY;
+    }
+    if (rules != NULL)
+        memcpy(rules, submit->rules, submit->rule_count * sizeof(*rules));
     memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
 
     struct gateway_request *r = request_table_take(&q->table);
     r->version_index = version_index;
     r->client = submit->client;
     r->sampling = submit->sampling;
+    r->rules = rules;
+    r->rule_count = submit->rule_count;
+    r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
     r->kv_path = submit->kv_path;
     r->key = submit->key;

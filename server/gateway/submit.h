@@ -40,6 +40,8 @@ struct gateway_submit {
     const uint32_t *prompt;   /* Copied. */
     uint32_t prompt_count;    /* ≥ 1 */
     struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
+    const uint32_t *rules;    /* Words of common/token_rules.h; copied. */
+    uint32_t rule_count;
     bool score_prompt;
     uint8_t kv_path;   /* enum message_kv_path */
     uint32_t key;      /* API key index: requests of one key share its weight. */
