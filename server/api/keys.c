@@ -469,6 +469,17 @@ bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
     return key < PLACES && keys->entries[key].revoked;
 }
 
+/* A request that can never be within the key's limit. */
+static bool too_many_answers(struct entry *e, uint32_t answers, struct api_error *error)
+{
+    e->counts.refused++;
+    api_error_set(error, 400, "n",
+                  "the request wants %u answers (prompts × n): key %s may have %u in flight",
+                  answers, e->rules.name, e->rules.requests_max);
+    error->code = "invalid_value";
+    return false;
+}
+
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
                     int64_t now_us, struct api_error *error)
 {
@@ -476,6 +487,8 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
     if (e == NULL)
         return true;
     uint64_t rate = share_of(keys, e->rules.tokens_per_minute);
+    if (e->rules.requests_max > 0 && answers > e->rules.requests_max)
+        return too_many_answers(e, answers, error);
     tokens_fill(keys, e, (double)rate, now_us);
     if (e->rules.requests_max > 0 &&
         e->counts.in_flight + answers > share_of(keys, e->rules.requests_max))

@@ -291,7 +291,7 @@ static void generation_clear(struct gateway_request *r)
 /* Queues the next generation, whose prompt includes the delivered tokens. */
 static void generation_next(struct requests *q, struct gateway_request *r, const char *why)
 {
-    log_debug("request %llx generation %u is lost: %s; resumes at token %u",
+    log_debug("request %s (%llx) generation %u is lost: %s; resumes at token %u", r->name,
               (unsigned long long)r->id, r->generation, why, r->delivered);
     r->generation++;
     r->base = r->delivered;
@@ -369,14 +369,14 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
     /* full of requests: the scheduler expects other machines to be as full */
     bool full = m->status == ST_NO_RESOURCE && !begun;
     if (m->status != ST_INVALID && m->status != ST_TOO_LARGE && !full) {
-        log_info("request %llx failed: %s; resumes at token %u", (unsigned long long)r->id, why,
-                 r->delivered);
+        log_info("request %s (%llx) failed: %s; resumes at token %u", r->name,
+                 (unsigned long long)r->id, why, r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
         request_resume(q, r, link ? SUSPICION_LINK : SUSPICION_DEATH, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
-    log_warn("request %llx failed: %s", (unsigned long long)r->id, why);
+    log_warn("request %s (%llx) failed: %s", r->name, (unsigned long long)r->id, why);
     request_cancel(q, r);
     request_unschedule(q, r);
     request_end(q, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
@@ -609,6 +609,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     struct gateway_request *r = request_table_take(&q->table);
     r->version_index = version_index;
     r->client = submit->client;
+    snprintf(r->name, sizeof(r->name), "%s", submit->name != NULL ? submit->name : "-");
     r->sampling = submit->sampling;
     r->rules = rules;
     r->rule_count = submit->rule_count;

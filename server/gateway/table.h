@@ -30,7 +30,8 @@ enum gateway_request_state {
 };
 
 struct gateway_request {
-    uint64_t id; /* 0 = the slot is free. table.c describes its parts. */
+    uint64_t id;                   /* 0 = the slot is free. table.c describes its parts. */
+    char name[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
     enum gateway_request_state state;
     uint32_t version_index; /* Version, in the router. */
     uint32_t generation;

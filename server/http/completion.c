@@ -487,6 +487,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
     }
     struct gateway_submit submit = {
         .version = c->model->version,
+        .name = c->name,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
         .rules = c->rules.words,
@@ -597,10 +598,25 @@ static void defaults_apply(struct api_request *request, const struct sampling_de
         sampling->repetition_penalty = defaults->repetition_penalty;
 }
 
+/* As in vLLM, the answer's id contains the request's id if the client has chosen it. */
+static void id_set(struct completion *c, const char *name, bool is_given)
+{
+    const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
+    uint64_t id[2];
+    snprintf(c->name, sizeof(c->name), "%s", name);
+    if (is_given) {
+        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->name);
+        return;
+    }
+    completion_id_draw(c->server, id);
+    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx", kind, (unsigned long long)id[0],
+             (unsigned long long)(id[1] & 0xffffffffu));
+}
+
 bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, uint32_t key, int64_t arrived_us,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error)
+                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error)
 {
     struct completion *c = calloc(1, sizeof(*c));
     if (c == NULL) {
@@ -618,11 +634,7 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->arrived_us = arrived_us;
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
-    uint64_t id[2];
-    completion_id_draw(server, id);
-    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
-             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)id[0],
-             (unsigned long long)(id[1] & 0xffffffffu));
+    id_set(c, name, is_given);
     if (strcmp(server->config->server.sampling_defaults, "model") == 0)
         defaults_apply(&c->request, &model->defaults);
     c->choice_count = c->prompt_count * c->request.best_of;

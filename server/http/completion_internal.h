@@ -64,7 +64,8 @@ struct completion {
     uint32_t key; /* API key index, or API_KEY_NONE. */
     void (*changed)(void *self);
     void *self;
-    char id[40];
+    char name[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
+    char id[GATEWAY_NAME_BYTES + 16];
     int64_t created;
     int64_t arrived_us;
     uint32_t choice_count;

@@ -212,8 +212,9 @@ static void write_finish_and_ids(struct text *out, const struct choice *choice)
 
 static void write_head(struct text *out, const struct completion *c, const char *object)
 {
-    text_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", c->id, object,
-              (long long)c->created);
+    text_adds(out, "{\"id\":");
+    text_add_json_string(out, c->id, strlen(c->id));
+    text_addf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)c->created);
     text_add_json_string(out, c->model->name, strlen(c->model->name));
 }
 
