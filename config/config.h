@@ -79,6 +79,7 @@ struct config {
     struct {
         bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
         char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char sampling_defaults[8];      /* "model" or "none". */
         char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
         char api_keys_file[LIMIT_PATH_BYTES];        /* Empty = no API keys are required. */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */

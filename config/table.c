@@ -92,6 +92,11 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
+     .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
+     .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those of "
+             "the model (generation_config.json, or general.sampling in a GGUF file), if it has "
+             "any. none: those of the API."},
     {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
      .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
      .reload = CONFIG_RELOAD_YES,

@@ -85,12 +85,13 @@ bool machine_batch_in_flight(const struct machine *m)
 }
 
 static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
-                       uint32_t position)
+                       uint32_t position, const struct sample_context *context)
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
     answer_sample(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
+    batch->samples[at].context = *context;
 }
 
 static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
@@ -111,7 +112,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.sample)
         add_sample(m, batch, index, row + item->token_count - 1,
-                   chunk.first_token + item->token_count);
+                   chunk.first_token + item->token_count, &chunk.context);
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -138,7 +139,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
-    add_sample(m, batch, index, sequence->first_row, row.position + 1);
+    add_sample(m, batch, index, sequence->first_row, row.position + 1, &row.context);
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)

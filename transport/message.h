@@ -136,13 +136,18 @@ struct message_reserve {
     /* Machine that will write the KV. If that machine goes down first, the request fails. */
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
-    /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
+    /* prompt_tokens; 0 = the prompt is not sent, because neither the prefix cache nor the sampler
+     * needs it. */
     uint32_t prompt_count;
     uint64_t prefix_salt; /* Salt of its chains in prefix caches; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
+    uint32_t rule_count; /* Words of the request's token rules (common/token_rules.h). */
+    bool prefix_cache;   /* The prompt, if it is sent, is looked up in the prefix cache. */
+    uint8_t padding[3];
     /* When decoded, the arrays of all messages point into the received bytes. */
     const uint32_t *prompt;
+    const uint32_t *rules;
 };
 
 struct message_reserved {
@@ -169,8 +174,11 @@ struct message_prefill {
     struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
     uint32_t prompt_count;
+    uint32_t rule_count; /* Words of the request's token rules (common/token_rules.h). */
+    uint32_t rule_padding;
     const uint32_t *blocks;
     const uint32_t *prompt;
+    const uint32_t *rules;
 };
 
 struct message_tokens {
