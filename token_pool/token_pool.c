@@ -66,6 +66,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->blocks);
+    grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -124,7 +125,7 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Allocates the request's tables. The tokens of the prompt are kept only if there is a prefix
+/* Allocates the request's tables and takes its constraint. The tokens of the prompt are kept only if there is a prefix
  * cache. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve, uint32_t blocks_max)
@@ -134,6 +135,12 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     request->blocks = malloc((blocks_max + tokens) * sizeof(request->blocks[0]));
     if (request->blocks == NULL)
         return ST_NO_MEMORY;
+    if (reserve->constraint_bytes > 0 &&
+        grammar_answer_open(reserve->constraint, reserve->constraint_bytes, reserve->answer,
+                            reserve->answer_count, &request->answer) != ST_OK) {
+        free(request->blocks);
+        return ST_NO_MEMORY;
+    }
     if (!has_prompt)
         return ST_OK;
     request->tokens = request->blocks + blocks_max;

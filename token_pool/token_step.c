@@ -17,6 +17,7 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
         .blocks = request->blocks,
         .owner = request->owner,
         .sampling = &request->sampling,
+        .answer = request->answer,
         .output_limit = request->output_limit,
         .index = request->generated,
     };

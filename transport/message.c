@@ -48,9 +48,14 @@ static const struct message_rule reserve_rules[] = {
     RANGE(message_reserve, prompt_count, 0, LIMIT_CONTEXT_TOKENS),
     STRUCT(message_reserve, rank, rank_layout),
     STRUCT(message_reserve, sampling, sampling_layout),
+    RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),
 };
 static const struct message_array reserve_arrays[] = {
-    ARRAY(message_reserve, prompt, prompt_count, NULL)};
+    ARRAY(message_reserve, prompt, prompt_count, NULL),
+    ARRAY(message_reserve, answer, answer_count, NULL),
+    ARRAY(message_reserve, constraint, constraint_bytes, NULL),
+};
 
 static enum status reserve_check(const struct message_reader *reader, const void *message)
 {
@@ -58,6 +63,9 @@ static enum status reserve_check(const struct message_reader *reader, const void
     if (reserve->prompt_count != 0 && reserve->prompt_count != reserve->prompt_tokens)
         return message_range_check(reader, "prompt_count", reserve->prompt_count,
                                    reserve->prompt_tokens, reserve->prompt_tokens);
+    if (reserve->answer_count >= reserve->prompt_tokens)
+        return message_range_check(reader, "answer_count", reserve->answer_count, 0,
+                                   (int64_t)reserve->prompt_tokens - 1);
     return output_tokens_check(reader, &reserve->sampling);
 }
 
@@ -83,10 +91,13 @@ static const struct message_rule prefill_rules[] = {
     STRUCT(message_prefill, sampling, sampling_layout),
     RANGE(message_prefill, block_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_prefill, prompt_count, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_prefill, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    BELOW(message_prefill, answer_count, prompt_count),
 };
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),
     ARRAY(message_prefill, prompt, prompt_count, NULL),
+    ARRAY(message_prefill, constraint, constraint_bytes, NULL),
 };
 
 static enum status prefill_check(const struct message_reader *reader, const void *message)
@@ -197,7 +208,7 @@ static const struct message_array stages_arrays[] = {
 /* ---- tokens ---- */
 
 static const struct message_rule token_rules[] = {
-    RANGE(message_token, finish, 0, FINISH_LENGTH),
+    RANGE(message_token, finish, 0, FINISH_CONSTRAINT),
     BOOL(message_token, scored),
     BOOL(message_token, has_logprob),
     RANGE(message_token, top_count, 0, LIMIT_LOGPROBS),

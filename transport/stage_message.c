@@ -31,6 +31,7 @@ static const struct message_rule state_rules[] = {
 static const struct message_rule job_rules[] = {
     RANGE(stage_job, row_count, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_job, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(stage_job, padding),
 };
 
 static const struct message_rule sequence_rules[] = {
@@ -49,6 +50,8 @@ static const struct message_layout push_layout = {RULES(push_rules)};
 static const struct message_rule sample_rules[] = {
     RANGE(stage_sample, masked_count, 0, LENGTH(((struct stage_sample *)0)->masked)),
     RANGE(stage_sample, logprobs, -1, LIMIT_LOGPROBS),
+    BOOL(stage_sample, has_mask),
+    PADDING(stage_sample, padding),
 };
 static const struct message_layout sample_layout = {RULES(sample_rules)};
 
@@ -66,6 +69,7 @@ static const struct message_array job_arrays[] = {
     ARRAY(stage_job, blocks, block_count, NULL),
     ARRAY(stage_job, targets, target_count, NULL),
     ARRAY(stage_job, score_ids, score_row_count, NULL),
+    ARRAY(stage_job, masks, mask_words, NULL),
 };
 
 /* As message_range_check, for a field of an array's element. */

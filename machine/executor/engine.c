@@ -89,17 +89,36 @@ struct draw { /* Rows to be sampled, divided into shares. */
     const float *logits;
 };
 
+/* Draws a token of the mask. The log-probabilities are those without the mask. */
+static void draw_allowed(const struct engine *engine, struct engine_sample *sample,
+                         const float *logits, float *scratch)
+{
+    struct sampling sampling = sample->wanted.sampling;
+    float *row = scratch + 2 * (size_t)engine->vocab;
+    sampler_mask(logits, engine->vocab, sample->allowed, row);
+    sampling.logprobs = -1;
+    sampler_draw(&sampling, row, engine->vocab, sample->wanted.position, sample->wanted.masked,
+                 sample->wanted.masked_count, scratch, &sample->result);
+    if (sample->wanted.sampling.logprobs >= 0)
+        sampler_score(logits, engine->vocab, sample->result.id, sample->wanted.sampling.logprobs,
+                      &sample->result);
+}
+
 static void draw_share(void *context, uint32_t share)
 {
     const struct draw *draw = context;
     const struct engine *engine = draw->engine;
-    float *scratch = engine->scratch + 2 * (size_t)engine->vocab * share;
+    float *scratch = engine->scratch + 3 * (size_t)engine->vocab * share;
     uint32_t end = draw->count * (share + 1) / draw->shares;
     for (uint32_t i = draw->count * share / draw->shares; i < end; i++) {
         struct engine_sample *sample = &draw->samples[i];
-        sampler_draw(&sample->wanted.sampling, draw->logits + (size_t)i * engine->vocab,
-                     engine->vocab, sample->wanted.position, sample->wanted.masked,
-                     sample->wanted.masked_count, scratch, &sample->result);
+        const float *logits = draw->logits + (size_t)i * engine->vocab;
+        if (sample->allowed != NULL) {
+            draw_allowed(engine, sample, logits, scratch);
+            continue;
+        }
+        sampler_draw(&sample->wanted.sampling, logits, engine->vocab, sample->wanted.position,
+                     sample->wanted.masked, sample->wanted.masked_count, scratch, &sample->result);
     }
 }
 
@@ -153,7 +172,8 @@ static void score_rows_host(struct engine *engine, const uint32_t *ids, int32_t 
 
 static const struct chooser host_chooser = {LOGITS_ROWS, sample_rows_host, score_rows_host};
 
-/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
+/* Samples on the device that has the logits, except for rows that the device leaves to the host,
+ * and rows with a mask. */
 static void sample_rows_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
                                const float *logits)
 {
@@ -162,7 +182,7 @@ static void sample_rows_device(struct engine *engine, struct engine_sample *samp
         engine->wanted[i] = samples[i].wanted;
     sample_device(engine, count, logits);
     for (uint32_t i = 0; i < count; i++) {
-        if (found[i].undecided)
+        if (found[i].undecided || samples[i].allowed != NULL)
             sample_rows_host(engine, &samples[i], 1, logits + (size_t)i * engine->vocab);
         else
             samples[i].result = found[i].sampled;
@@ -348,7 +368,7 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     if (status != ST_OK)
         goto undo;
     engine->samplers = compute_lanes_count(options->ops, options->compute);
-    engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
+    engine->scratch = malloc(engine->samplers * 3 * (size_t)engine->vocab * sizeof(float));
     const bool copied = options->ops->device_memory(options->compute) != NULL;
     if (copied)
         engine->host_rows = malloc((size_t)LOGITS_ROWS * engine->vocab * sizeof(float));

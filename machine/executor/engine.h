@@ -18,6 +18,8 @@
 struct engine_sample { /* A row from which a token is sampled. */
     uint32_t row;
     struct compute_sample wanted; /* `forced_token` is COMPUTE_SAMPLE_DRAW. */
+    /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
+    const uint32_t *allowed;
     struct sampled result;
 };
 

@@ -112,6 +112,8 @@ struct pipeline {
     uint32_t *targets_blocks; /* [target_capacity] */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
+    uint32_t *masks;     /* [mask_capacity] */
+    uint32_t mask_capacity;
 
     struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct target targets[LIMIT_MACHINES];

@@ -134,10 +134,11 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
     return ST_OK;
 }
 
-static void take_samples(struct stage_slot *slot)
+static void take_samples(struct stage_slot *slot, uint32_t vocab)
 {
     const struct stage_job *job = &slot->job;
-    const uint32_t *ids = job->score_ids;
+    const uint32_t *ids = job->score_ids, *mask = job->masks;
+    const uint32_t mask_words = (vocab + 31) / 32;
     struct sampled *results = slot->score_results;
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
@@ -155,6 +156,8 @@ static void take_samples(struct stage_slot *slot)
             .masked_count = from->masked_count,
         };
         memcpy(to->masked, from->masked, sizeof(to->masked));
+        slot->samples[i].allowed = from->has_mask ? mask : NULL;
+        mask += from->has_mask ? mask_words : 0;
     }
     for (uint32_t i = 0; i < job->score_count; i++) {
         const struct stage_score *from = &job->scores[i];
@@ -181,6 +184,12 @@ static enum status job_check(const struct stage *s, const struct stage_job *job,
         (!is_last_stage(s) && job->sample_count + job->score_count > 0))
         return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
                          job->sample_count, job->score_count, job->score_row_count);
+    uint64_t masks = 0;
+    for (uint32_t i = 0; i < job->sample_count; i++)
+        masks += job->samples[i].has_mask;
+    if (job->mask_words != masks * ((s->shape.hyper.vocab + 31) / 32))
+        return error_set(error, ST_INVALID, "JOB: %u words of masks for %u samples with masks",
+                         job->mask_words, (uint32_t)masks);
     if (first && job->token_count == 0)
         return error_set(error, ST_INVALID, "JOB: no token ids for the first stage");
     for (uint32_t i = 0; i < job->token_count; i++)
@@ -229,7 +238,7 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
         status = take_sequences(s, slot, error);
     if (status != ST_OK)
         return status;
-    take_samples(slot);
+    take_samples(slot, s->shape.hyper.vocab);
     slot->engine_job = (struct engine_job){
         .token_ids = slot->job.tokens,
         .x = activations_of(s, slot),

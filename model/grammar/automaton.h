@@ -1,5 +1,5 @@
 /* automaton: a finished automaton: nodes without detours, byte classes. grammar.c and dfa.c make one
- * from a builder and give it to a machine. It is constant after automaton_finish: any thread. */
+ * from a builder and give it to a stepper. It is constant after automaton_finish: any thread. */
 #ifndef MODEL_GRAMMAR_AUTOMATON_H
 #define MODEL_GRAMMAR_AUTOMATON_H
 

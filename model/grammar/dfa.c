@@ -1,13 +1,13 @@
 /* dfa: see the header. */
 #include "model/grammar/dfa.h"
 
-#include "model/grammar/machine.h"
+#include "model/grammar/stepper.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MACHINE_BYTES (32u << 20)
+#define STEPPER_BYTES (32u << 20)
 
 struct dfa {
     uint32_t count, capacity;
@@ -66,18 +66,18 @@ static struct dfa *begin(struct builder *errors, bool accepts)
 
 /* ---- from an automaton ---- */
 
-/* Visits the machine's states, whose numbers are those of the dfa. */
-static struct dfa *explore(struct builder *errors, struct machine *m)
+/* Visits the stepper's states, whose numbers are those of the dfa. */
+static struct dfa *explore(struct builder *errors, struct stepper *m)
 {
     const struct automaton *a = m->automaton;
-    uint32_t start = machine_start(m);
-    if (MACHINE_FAILED(start))
+    uint32_t start = stepper_start(m);
+    if (STEPPER_FAILED(start))
         return none(errors, ST_TOO_LARGE);
     struct dfa *d = begin(errors, start == 1 && m->states[start].accepts);
     for (uint32_t at = 1; d != NULL && start == 1 && at < m->state_count; at++) {
         for (uint32_t class = 0; class < a->class_count; class ++) {
-            uint32_t next = machine_step(m, at, a->class_byte[class]);
-            if (MACHINE_FAILED(next) || m->state_count > DFA_STATES_MAX) {
+            uint32_t next = stepper_step(m, at, a->class_byte[class]);
+            if (STEPPER_FAILED(next) || m->state_count > DFA_STATES_MAX) {
                 dfa_close(d);
                 return none(errors, ST_TOO_LARGE);
             }
@@ -96,7 +96,7 @@ static struct dfa *explore(struct builder *errors, struct machine *m)
 struct dfa *dfa_open(struct builder *errors, struct builder *part, struct fragment body)
 {
     struct automaton a = {0};
-    struct machine m;
+    struct stepper m;
     struct error error = {0};
     struct dfa *d = NULL;
     uint32_t rule = builder_rule_add(part);
@@ -107,11 +107,11 @@ struct dfa *dfa_open(struct builder *errors, struct builder *part, struct fragme
         d = begin(errors, false); /* No text matches. */
     else if (status != ST_OK)
         builder_fail(errors, status, "%s", error.text);
-    else if (!machine_open(&m, &a, MACHINE_BYTES))
+    else if (!stepper_open(&m, &a, STEPPER_BYTES))
         none(errors, ST_NO_MEMORY);
     else {
         d = explore(errors, &m);
-        machine_done(&m);
+        stepper_done(&m);
     }
     automaton_done(&a);
     builder_done(part);

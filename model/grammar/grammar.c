@@ -5,18 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MACHINE_BYTES_MAX (16u << 20)
+#define STEPPER_BYTES_MAX (16u << 20)
 
 enum status grammar_failure(uint32_t state, struct error *error)
 {
-    if (state == MACHINE_NO_MEMORY)
+    if (state == STEPPER_NO_MEMORY)
         return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
-    if (state == MACHINE_AMBIGUOUS)
+    if (state == STEPPER_AMBIGUOUS)
         return error_set(error, ST_TOO_LARGE,
                          "the constraint is too ambiguous: a text can be read in more than %d ways",
-                         MACHINE_PLACES_MAX);
+                         STEPPER_PLACES_MAX);
     return error_set(error, ST_TOO_LARGE, "the constraint needs more than %u bytes of states",
-                     MACHINE_BYTES_MAX);
+                     STEPPER_BYTES_MAX);
 }
 
 /* ---- kinds ---- */
@@ -160,13 +160,12 @@ enum status grammar_open(const char *text, size_t bytes,
         return status;
     }
     g->vocabulary = vocabulary;
-    bool good = machine_open(&g->machine, &g->automaton, MACHINE_BYTES_MAX);
-    g->places = malloc(2 * MACHINE_PLACES_MAX * sizeof(struct place));
+    bool good = stepper_open(&g->stepper, &g->automaton, STEPPER_BYTES_MAX);
+    g->places = malloc(2 * STEPPER_PLACES_MAX * sizeof(struct place));
     good = good && g->places != NULL;
     if (vocabulary != NULL) {
         g->bits = malloc(GRAMMAR_MASK_WORDS(vocabulary->count) * sizeof(uint32_t) + 1);
-        g->branches = malloc(vocabulary->node_count * sizeof(uint32_t));
-        good = good && g->bits != NULL && g->branches != NULL;
+        good = good && g->bits != NULL;
     }
     if (!good) {
         grammar_close(g);
@@ -186,7 +185,7 @@ void grammar_close(struct grammar *g)
     free(g->bits);
     free(g->branches);
     free(g->places);
-    machine_done(&g->machine);
+    stepper_done(&g->stepper);
     automaton_done(&g->automaton);
     free(g);
 }
@@ -194,11 +193,10 @@ void grammar_close(struct grammar *g)
 size_t grammar_bytes(const struct grammar *g)
 {
     size_t bytes = sizeof(*g) + g->automaton.node_count * sizeof(struct node) +
-                   machine_bytes(&g->machine) + g->entry_bytes +
-                   2 * MACHINE_PLACES_MAX * sizeof(struct place);
+                   stepper_bytes(&g->stepper) + g->entry_bytes +
+                   2 * STEPPER_PLACES_MAX * sizeof(struct place);
     if (g->vocabulary != NULL)
-        bytes += (GRAMMAR_MASK_WORDS(g->vocabulary->count) + g->vocabulary->node_count) *
-                 sizeof(uint32_t);
+        bytes += (GRAMMAR_MASK_WORDS(g->vocabulary->count) + g->branch_capacity) * sizeof(uint32_t);
     return bytes;
 }
 
@@ -219,7 +217,7 @@ bool grammar_compact(struct grammar *g, uint32_t *extra, bool all)
         states[used++] = &run->state;
     for (uint32_t i = 0; i < g->entry_count; i++)
         states[used++] = &g->entries[i].state;
-    bool good = machine_compact(&g->machine, states, used);
+    bool good = stepper_compact(&g->stepper, states, used);
     free(states);
     return good;
 }
@@ -232,12 +230,12 @@ enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct
     if (run == NULL)
         return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
     run->grammar = g;
-    run->state = machine_start(&g->machine);
-    for (int attempt = 0; attempt < 2 && run->state == MACHINE_FULL; attempt++) {
+    run->state = stepper_start(&g->stepper);
+    for (int attempt = 0; attempt < 2 && run->state == STEPPER_FULL; attempt++) {
         run->state =
-            grammar_compact(g, NULL, attempt > 0) ? machine_start(&g->machine) : MACHINE_NO_MEMORY;
+            grammar_compact(g, NULL, attempt > 0) ? stepper_start(&g->stepper) : STEPPER_NO_MEMORY;
     }
-    if (MACHINE_FAILED(run->state)) {
+    if (STEPPER_FAILED(run->state)) {
         enum status status = grammar_failure(run->state, error);
         free(run);
         return status;
@@ -269,14 +267,14 @@ enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t
     struct grammar *g = run->grammar;
     uint32_t state = run->state;
     for (size_t i = 0; i < count; i++) {
-        uint32_t next = machine_step(&g->machine, state, (uint8_t)bytes[i]);
-        for (int attempt = 0; attempt < 2 && next == MACHINE_FULL; attempt++)
+        uint32_t next = stepper_step(&g->stepper, state, (uint8_t)bytes[i]);
+        for (int attempt = 0; attempt < 2 && next == STEPPER_FULL; attempt++)
             next = grammar_compact(g, &state, attempt > 0)
-                       ? machine_step(&g->machine, state, (uint8_t)bytes[i])
-                       : MACHINE_NO_MEMORY;
-        if (MACHINE_FAILED(next))
+                       ? stepper_step(&g->stepper, state, (uint8_t)bytes[i])
+                       : STEPPER_NO_MEMORY;
+        if (STEPPER_FAILED(next))
             return grammar_failure(next, error);
-        if (next == MACHINE_DEAD)
+        if (next == STEPPER_DEAD)
             return error_set(error, ST_INVALID, "the constraint does not allow byte %zu (0x%02x)",
                              i, (unsigned)(uint8_t)bytes[i]);
         state = next;
@@ -296,15 +294,15 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 
 bool grammar_run_accepts(const struct grammar_run *run)
 {
-    return run->grammar->machine.states[run->state].accepts;
+    return run->grammar->stepper.states[run->state].accepts;
 }
 
 bool grammar_run_ended(const struct grammar_run *run)
 {
     const struct grammar *g = run->grammar;
-    const struct machine_state *state = &g->machine.states[run->state];
+    const struct stepper_state *state = &g->stepper.states[run->state];
     for (uint32_t i = 0; i < state->count; i++)
-        if (g->automaton.nodes[g->machine.places[state->first + i].node].kind != NODE_END)
+        if (g->automaton.nodes[g->stepper.places[state->first + i].node].kind != NODE_END)
             return false;
     return state->accepts;
 }

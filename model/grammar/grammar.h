@@ -16,15 +16,16 @@
 #ifndef MODEL_GRAMMAR_GRAMMAR_H
 #define MODEL_GRAMMAR_GRAMMAR_H
 
+#include "common/limits.h"
 #include "common/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define GRAMMAR_TEXT_BYTES_MAX (128u << 10) /* Text of one constraint, with its kind. */
-#define GRAMMAR_BYTES_MAX      (48u << 20)  /* Memory of one grammar with all its caches. */
-#define GRAMMAR_TOKEN_BYTES    255          /* Longer tokens are never allowed. */
+#define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* One constraint, with its kind. */
+#define GRAMMAR_BYTES_MAX      (48u << 20) /* Memory of one grammar with all its caches. */
+#define GRAMMAR_TOKEN_BYTES    255         /* Longer tokens are never allowed. */
 
 /* A constraint is one text: the name of its kind, a colon, and the content.
  *

@@ -4,7 +4,7 @@
 #define MODEL_GRAMMAR_INTERNAL_H
 
 #include "model/grammar/grammar.h"
-#include "model/grammar/machine.h"
+#include "model/grammar/stepper.h"
 
 #include <jansson.h>
 
@@ -44,7 +44,7 @@ struct grammar_run {
 
 struct grammar {
     struct automaton automaton;
-    struct machine machine;
+    struct stepper stepper;
     const struct grammar_vocabulary *vocabulary;
     struct grammar_run *runs;
     struct mask_entry *entries;
@@ -53,7 +53,7 @@ struct grammar {
     /* Work of a mask: one dense mask, branches, the places of a state. */
     uint32_t *bits;
     uint32_t *branches;
-    uint32_t branch_count;
+    uint32_t branch_count, branch_capacity;
     struct place *places;
 };
 
@@ -61,7 +61,7 @@ struct grammar {
  * `all`, it forgets the mask entries too. */
 bool grammar_compact(struct grammar *g, uint32_t *extra, bool all);
 void mask_entries_drop(struct grammar *g);
-/* MACHINE_FULL and others as status and text. */
+/* STEPPER_FULL and others as status and text. */
 enum status grammar_failure(uint32_t state, struct error *error);
 
 #endif

@@ -21,8 +21,22 @@ static void tokens_set(const struct grammar_vocabulary *v, uint32_t node, uint32
         bit_set(mask, v->ids[i]);
 }
 
+static bool branch_add(struct grammar *g, uint32_t node)
+{
+    if (g->branch_count == g->branch_capacity) {
+        uint32_t more = g->branch_capacity < 256 ? 256 : 2 * g->branch_capacity;
+        uint32_t *grown = realloc(g->branches, more * sizeof(*grown));
+        if (grown == NULL)
+            return false;
+        g->branches = grown;
+        g->branch_capacity = more;
+    }
+    g->branches[g->branch_count++] = node;
+    return true;
+}
+
 /* Walks the branch below node `top` from `state` and sets the tokens that are alive. Collects in
- * g->branches the nodes at which a place returns into STACK_OPEN. Returns 0, or MACHINE_FULL and
+ * g->branches the nodes at which a place returns into STACK_OPEN. Returns 0, or STEPPER_FULL and
  * others. */
 static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *mask)
 {
@@ -32,18 +46,18 @@ static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *
     const uint32_t end = nodes[top].end;
     states[nodes[top].depth] = state;
     for (uint32_t i = top + 1; i < end;) {
-        uint32_t next = machine_step(&g->machine, states[nodes[i].depth - 1], nodes[i].byte);
-        if (next == MACHINE_DEAD) {
+        uint32_t next = stepper_step(&g->stepper, states[nodes[i].depth - 1], nodes[i].byte);
+        if (next == STEPPER_DEAD) {
             i = nodes[i].end;
             continue;
         }
-        if (MACHINE_FAILED(next))
+        if (STEPPER_FAILED(next))
             return next;
         if (nodes[i].first < nodes[i + 1].first)
             tokens_set(v, i, mask);
-        const struct machine_state *s = &g->machine.states[next];
-        if (s->returns && nodes[i].end > i + 1)
-            g->branches[g->branch_count++] = i;
+        const struct stepper_state *s = &g->stepper.states[next];
+        if (s->returns && nodes[i].end > i + 1 && !branch_add(g, i))
+            return STEPPER_NO_MEMORY;
         if ((s->returns || s->accepts) && s->count == 1) {
             i = nodes[i].end;
             continue;
@@ -66,7 +80,7 @@ static void entry_free(struct mask_entry *entry)
 void mask_entries_drop(struct grammar *g)
 {
     for (uint32_t i = 0; i < g->entry_count; i++) {
-        g->machine.states[g->entries[i].state].note = UINT32_MAX;
+        g->stepper.states[g->entries[i].state].note = UINT32_MAX;
         entry_free(&g->entries[i]);
     }
     g->entry_count = 0;
@@ -98,10 +112,10 @@ static bool entry_fill(struct grammar *g, struct mask_entry *entry)
     return true;
 }
 
-/* Finds or makes the entry of a state over STACK_OPEN. Returns 0, or MACHINE_FULL and others. */
+/* Finds or makes the entry of a state over STACK_OPEN. Returns 0, or STEPPER_FULL and others. */
 static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
 {
-    *index_out = g->machine.states[state].note;
+    *index_out = g->stepper.states[state].note;
     if (*index_out != UINT32_MAX)
         return 0;
     if (g->entry_bytes > ENTRIES_BYTES_MAX)
@@ -115,7 +129,7 @@ static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
         uint32_t more = g->entry_capacity < 16 ? 16 : g->entry_capacity * 2;
         void *grown = realloc(g->entries, more * sizeof(*g->entries));
         if (grown == NULL)
-            return MACHINE_NO_MEMORY;
+            return STEPPER_NO_MEMORY;
         g->entries = grown;
         g->entry_capacity = more;
     }
@@ -123,9 +137,9 @@ static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
     *entry = (struct mask_entry){.state = state};
     if (!entry_fill(g, entry)) {
         entry_free(entry);
-        return MACHINE_NO_MEMORY;
+        return STEPPER_NO_MEMORY;
     }
-    g->machine.states[state].note = g->entry_count;
+    g->stepper.states[state].note = g->entry_count;
     *index_out = g->entry_count++;
     return 0;
 }
@@ -139,7 +153,7 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
     /* A token has at most `longest` bytes, so it cannot use up a count above. */
     const uint32_t longest = g->vocabulary->longest;
     const uint32_t stack = places[0].stack;
-    struct place *local = g->places + MACHINE_PLACES_MAX;
+    struct place *local = g->places + STEPPER_PLACES_MAX;
     for (uint32_t i = 0; i < count; i++) {
         local[i] = places[i];
         local[i].stack = STACK_OPEN;
@@ -149,8 +163,8 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
             local[i].most = COUNT_UNLIMITED;
     }
     uint32_t index;
-    uint32_t state = machine_state_of(&g->machine, local, count);
-    if (MACHINE_FAILED(state))
+    uint32_t state = stepper_state_of(&g->stepper, local, count);
+    if (STEPPER_FAILED(state))
         return state;
     uint32_t failed = entry_of(g, state, &index);
     if (failed != 0)
@@ -164,8 +178,8 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
             bit_set(mask, entry->tokens[i]);
     if (stack == STACK_EMPTY || entry->branch_count == 0)
         return 0;
-    uint32_t below = machine_return(&g->machine, stack);
-    if (MACHINE_FAILED(below))
+    uint32_t below = stepper_return(&g->stepper, stack);
+    if (STEPPER_FAILED(below))
         return below;
     for (uint32_t i = 0; i < entry->branch_count && failed == 0; i++)
         failed = walk(g, entry->branches[i], below, mask);
@@ -173,11 +187,11 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
 }
 
 /* True if a token could reach the limit of open calls, which does not depend on the top call only. */
-static bool is_deep(const struct grammar *g, const struct machine_state *state)
+static bool is_deep(const struct grammar *g, const struct stepper_state *state)
 {
     for (uint32_t i = 0; i < state->count; i++) {
-        uint32_t stack = g->machine.places[state->first + i].stack;
-        if (g->machine.frames[stack].depth > AUTOMATON_DEPTH_MAX / 2)
+        uint32_t stack = g->stepper.places[state->first + i].stack;
+        if (g->stepper.frames[stack].depth > AUTOMATON_DEPTH_MAX / 2)
             return true;
     }
     return false;
@@ -185,13 +199,13 @@ static bool is_deep(const struct grammar *g, const struct machine_state *state)
 
 static uint32_t mask_fill(struct grammar *g, uint32_t at, uint32_t *mask)
 {
-    const struct machine_state state = g->machine.states[at];
+    const struct stepper_state state = g->stepper.states[at];
     uint32_t count = 0, failed = 0;
     memset(mask, 0, GRAMMAR_MASK_WORDS(g->vocabulary->count) * sizeof(uint32_t));
     if (is_deep(g, &state))
         return walk(g, 0, at, mask);
     for (uint32_t i = 0; i < state.count; i++) {
-        const struct place *place = &g->machine.places[state.first + i];
+        const struct place *place = &g->stepper.places[state.first + i];
         if (g->automaton.nodes[place->node].kind == NODE_RANGE)
             g->places[count++] = *place;
     }
@@ -213,9 +227,9 @@ enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct err
 {
     struct grammar *g = run->grammar;
     uint32_t failed = mask_fill(g, run->state, mask);
-    for (int attempt = 0; attempt < 2 && failed == MACHINE_FULL; attempt++) {
+    for (int attempt = 0; attempt < 2 && failed == STEPPER_FULL; attempt++) {
         if (!grammar_compact(g, NULL, attempt > 0))
-            failed = MACHINE_NO_MEMORY;
+            failed = STEPPER_NO_MEMORY;
         else
             failed = mask_fill(g, run->state, mask);
     }

@@ -12,6 +12,7 @@
 #include "common/sampling.h"
 #include "common/secret.h"
 #include "model/text/chat.h"
+#include "server/api/constraint.h"
 #include "server/api/error.h"
 #include "server/api/kind.h"
 #include "server/api/stop_strings.h"
@@ -47,6 +48,7 @@ struct api_request {
     struct sampling sampling;
     bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
     bool has_seed;
+    struct api_constraint constraint; /* What the answer must be. */
     uint32_t n;
     bool echo;
     bool stream;

@@ -207,6 +207,9 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0,
                     .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
@@ -238,7 +241,11 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     .prompt_tokens = r->prompt_count + r->delivered,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
-                    .sampling = sampling_left(r)},
+                    .sampling = sampling_left(r),
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer = r->tokens + r->prompt_count,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0},
     };
     if (prefix && !scores_left(r)) {
         message.reserve.prompt = r->tokens;
@@ -454,6 +461,13 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
     int64_t now = now_us(q);
     uint64_t id = r->id;
     struct message_token copy = *token;
+    if (token->finish == FINISH_CONSTRAINT) {
+        request_cancel(q, r);
+        request_unschedule(q, r);
+        request_end(q, r, GATEWAY_FAILED, 0,
+                    "the answer's constraint cannot be followed: the machine's log has the reason");
+        return false;
+    }
     copy.index = r->delivered;
     if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
@@ -597,6 +611,8 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     r->version_index = version_index;
     r->client = submit->client;
     r->sampling = submit->sampling;
+    r->constraint = submit->constraint;
+    r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
     r->kv_path = submit->kv_path;
     r->key = submit->key;

@@ -38,6 +38,8 @@ struct gateway_request {
     struct gateway_client client; /* Calls for its tokens and its end. */
     /* The fields down to `priority` come from struct gateway_submit. */
     struct sampling sampling;
+    const char *constraint; /* NULL = none. */
+    uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */

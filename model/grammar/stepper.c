@@ -1,10 +1,10 @@
-/* machine: see the header. */
-#include "model/grammar/machine.h"
+/* stepper: see the header. */
+#include "model/grammar/stepper.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define WORK_MAX   (4 * MACHINE_PLACES_MAX)
+#define WORK_MAX   (4 * STEPPER_PLACES_MAX)
 #define SEEN_SLOTS (2 * WORK_MAX)
 
 static uint32_t mix(uint32_t hash, uint32_t value)
@@ -30,17 +30,17 @@ static int place_order(const void *a, const void *b)
 
 /* ---- memory ---- */
 
-size_t machine_bytes(const struct machine *m)
+size_t stepper_bytes(const struct stepper *m)
 {
     size_t row = m->automaton->class_count * sizeof(uint32_t);
     return m->place_capacity * sizeof(struct place) +
-           m->state_capacity * (sizeof(struct machine_state) + row) +
+           m->state_capacity * (sizeof(struct stepper_state) + row) +
            m->frame_capacity * sizeof(struct frame) +
            (m->state_slots + m->frame_slots) * sizeof(uint32_t) + WORK_MAX * sizeof(struct place) +
            2 * SEEN_SLOTS * sizeof(uint32_t);
 }
 
-static uint32_t fail(struct machine *m, uint32_t how)
+static uint32_t fail(struct stepper *m, uint32_t how)
 {
     if (m->failed == 0)
         m->failed = how;
@@ -48,7 +48,7 @@ static uint32_t fail(struct machine *m, uint32_t how)
 }
 
 /* Grows an array for `count` more elements. */
-static bool reserve(struct machine *m, void **array, uint32_t *capacity, uint32_t used,
+static bool reserve(struct stepper *m, void **array, uint32_t *capacity, uint32_t used,
                     uint32_t count, size_t bytes)
 {
     if (used + count <= *capacity)
@@ -56,44 +56,44 @@ static bool reserve(struct machine *m, void **array, uint32_t *capacity, uint32_
     uint32_t more = *capacity < 64 ? 64 : *capacity * 2;
     while (more < used + count)
         more *= 2;
-    if (machine_bytes(m) + (more - *capacity) * bytes > m->bytes_max)
-        return fail(m, MACHINE_FULL), false;
+    if (stepper_bytes(m) + (more - *capacity) * bytes > m->bytes_max)
+        return fail(m, STEPPER_FULL), false;
     void *grown = realloc(*array, more * bytes);
     if (grown == NULL)
-        return fail(m, MACHINE_NO_MEMORY), false;
+        return fail(m, STEPPER_NO_MEMORY), false;
     *array = grown;
     *capacity = more;
     return true;
 }
 
-static bool states_reserve(struct machine *m)
+static bool states_reserve(struct stepper *m)
 {
     size_t row = m->automaton->class_count * sizeof(uint32_t);
     uint32_t capacity = m->state_capacity;
     void *states = m->states, *rows = m->rows;
     if (m->state_count < capacity)
         return true;
-    if (!reserve(m, &rows, &capacity, m->state_count, 1, row + sizeof(struct machine_state)))
+    if (!reserve(m, &rows, &capacity, m->state_count, 1, row + sizeof(struct stepper_state)))
         return false;
     m->rows = rows; /* With room for more than the rows. */
-    void *grown = realloc(states, capacity * sizeof(struct machine_state));
+    void *grown = realloc(states, capacity * sizeof(struct stepper_state));
     if (grown == NULL)
-        return fail(m, MACHINE_NO_MEMORY), false;
+        return fail(m, STEPPER_NO_MEMORY), false;
     m->states = grown;
     m->state_capacity = capacity;
     return true;
 }
 
 /* Doubles a hash table. hash_of gives the hash of an element. */
-static bool table_grow(struct machine *m, uint32_t **table, uint32_t *slots, uint32_t count,
-                       uint32_t (*hash_of)(const struct machine *m, uint32_t i))
+static bool table_grow(struct stepper *m, uint32_t **table, uint32_t *slots, uint32_t count,
+                       uint32_t (*hash_of)(const struct stepper *m, uint32_t i))
 {
     if (*table != NULL && count * 2 < *slots)
         return true;
     uint32_t more = *slots == 0 ? 256 : *slots * 2;
     uint32_t *grown = calloc(more, sizeof(uint32_t));
     if (grown == NULL)
-        return fail(m, MACHINE_NO_MEMORY), false;
+        return fail(m, STEPPER_NO_MEMORY), false;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t slot = hash_of(m, i) & (more - 1);
         while (grown[slot] != 0)
@@ -106,12 +106,12 @@ static bool table_grow(struct machine *m, uint32_t **table, uint32_t *slots, uin
     return true;
 }
 
-static uint32_t state_hash(const struct machine *m, uint32_t i)
+static uint32_t state_hash(const struct stepper *m, uint32_t i)
 {
     return m->states[i].hash;
 }
 
-static uint32_t frame_hash(const struct machine *m, uint32_t i)
+static uint32_t frame_hash(const struct stepper *m, uint32_t i)
 {
     const struct frame *f = &m->frames[i];
     return mix(mix(mix(mix(2, f->node), f->least), f->most), f->below);
@@ -119,7 +119,7 @@ static uint32_t frame_hash(const struct machine *m, uint32_t i)
 
 /* ---- stacks ---- */
 
-static uint32_t push(struct machine *m, uint32_t node, uint32_t least, uint32_t most,
+static uint32_t push(struct stepper *m, uint32_t node, uint32_t least, uint32_t most,
                      uint32_t below)
 {
     void *frames = m->frames;
@@ -144,7 +144,7 @@ static uint32_t push(struct machine *m, uint32_t node, uint32_t least, uint32_t 
 
 /* ---- places ---- */
 
-static void add(struct machine *m, uint32_t node, uint32_t least, uint32_t most, uint32_t stack)
+static void add(struct stepper *m, uint32_t node, uint32_t least, uint32_t most, uint32_t stack)
 {
     if (node == NODE_NONE || m->failed != 0 ||
         m->frames[stack].depth + m->automaton->nodes[node].height > AUTOMATON_DEPTH_MAX)
@@ -155,7 +155,7 @@ static void add(struct machine *m, uint32_t node, uint32_t least, uint32_t most,
         if (place_equal(&m->work[m->seen[slot]], &place))
             return;
     if (m->work_count == WORK_MAX) {
-        fail(m, MACHINE_AMBIGUOUS);
+        fail(m, STEPPER_AMBIGUOUS);
         return;
     }
     m->seen_round[slot] = m->round;
@@ -163,7 +163,7 @@ static void add(struct machine *m, uint32_t node, uint32_t least, uint32_t most,
     m->work[m->work_count++] = place;
 }
 
-static void begin(struct machine *m)
+static void begin(struct stepper *m)
 {
     m->work_count = 0;
     m->failed = 0;
@@ -174,7 +174,7 @@ static void begin(struct machine *m)
 }
 
 /* Adds the places behind a node that takes no byte. Returns false if the place stays. */
-static bool follow(struct machine *m, const struct place place)
+static bool follow(struct stepper *m, const struct place place)
 {
     const struct node *node = &m->automaton->nodes[place.node];
     switch (node->kind) {
@@ -213,7 +213,7 @@ static bool follow(struct machine *m, const struct place place)
     }
 }
 
-static uint32_t state_add(struct machine *m, uint32_t hash, uint32_t count)
+static uint32_t state_add(struct stepper *m, uint32_t hash, uint32_t count)
 {
     void *places = m->places;
     if (!reserve(m, &places, &m->place_capacity, m->place_count, count, sizeof(struct place)))
@@ -226,8 +226,8 @@ static uint32_t state_add(struct machine *m, uint32_t hash, uint32_t count)
     while (m->state_table[slot] != 0)
         slot = (slot + 1) & (m->state_slots - 1);
     m->state_table[slot] = m->state_count + 1;
-    struct machine_state *state = &m->states[m->state_count];
-    *state = (struct machine_state){m->place_count, count, hash, UINT32_MAX, false, false};
+    struct stepper_state *state = &m->states[m->state_count];
+    *state = (struct stepper_state){m->place_count, count, hash, UINT32_MAX, false, false};
     for (uint32_t i = 0; i < count; i++) {
         bool end = m->automaton->nodes[m->work[i].node].kind == NODE_END;
         state->accepts |= end && m->work[i].stack == STACK_EMPTY;
@@ -242,11 +242,11 @@ static uint32_t state_add(struct machine *m, uint32_t hash, uint32_t count)
 }
 
 /* The number of the state of work[0..count). */
-static uint32_t state_find(struct machine *m, uint32_t count)
+static uint32_t state_find(struct stepper *m, uint32_t count)
 {
     uint32_t hash = 3;
-    if (count > MACHINE_PLACES_MAX)
-        return fail(m, MACHINE_AMBIGUOUS);
+    if (count > STEPPER_PLACES_MAX)
+        return fail(m, STEPPER_AMBIGUOUS);
     if (count > 1)
         qsort(m->work, count, sizeof(struct place), place_order);
     for (uint32_t i = 0; i < count; i++)
@@ -256,7 +256,7 @@ static uint32_t state_find(struct machine *m, uint32_t count)
         uint32_t at = m->state_table[slot];
         if (at == 0)
             break;
-        const struct machine_state *state = &m->states[at - 1];
+        const struct stepper_state *state = &m->states[at - 1];
         if (state->hash == hash && state->count == count &&
             (count == 0 ||
              memcmp(m->places + state->first, m->work, count * sizeof(struct place)) == 0))
@@ -266,7 +266,7 @@ static uint32_t state_find(struct machine *m, uint32_t count)
 }
 
 /* Completes `work` with what follows without a byte, and returns its state. */
-static uint32_t close_state(struct machine *m)
+static uint32_t close_state(struct stepper *m)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < m->work_count && m->failed == 0; i++)
@@ -281,16 +281,16 @@ static uint32_t close_state(struct machine *m)
     return state_find(m, kept);
 }
 
-bool machine_open(struct machine *m, const struct automaton *a, size_t bytes_max)
+bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max)
 {
-    *m = (struct machine){.automaton = a, .bytes_max = bytes_max};
+    *m = (struct stepper){.automaton = a, .bytes_max = bytes_max};
     m->work = malloc(WORK_MAX * sizeof(struct place));
     m->seen = malloc(SEEN_SLOTS * sizeof(uint32_t));
     m->seen_round = calloc(SEEN_SLOTS, sizeof(uint32_t));
     void *frames = NULL;
     if (m->work == NULL || m->seen == NULL || m->seen_round == NULL ||
         !reserve(m, &frames, &m->frame_capacity, 0, 2, sizeof(struct frame))) {
-        machine_done(m);
+        stepper_done(m);
         return false;
     }
     m->frames = frames;
@@ -298,14 +298,14 @@ bool machine_open(struct machine *m, const struct automaton *a, size_t bytes_max
     m->frames[STACK_EMPTY] = (struct frame){0};
     m->frame_count = 2;
     begin(m);
-    if (state_find(m, 0) != MACHINE_DEAD) {
-        machine_done(m);
+    if (state_find(m, 0) != STEPPER_DEAD) {
+        stepper_done(m);
         return false;
     }
     return true;
 }
 
-void machine_done(struct machine *m)
+void stepper_done(struct stepper *m)
 {
     free(m->places);
     free(m->states);
@@ -316,17 +316,17 @@ void machine_done(struct machine *m)
     free(m->work);
     free(m->seen);
     free(m->seen_round);
-    *m = (struct machine){0};
+    *m = (struct stepper){0};
 }
 
-uint32_t machine_start(struct machine *m)
+uint32_t stepper_start(struct stepper *m)
 {
     begin(m);
     add(m, m->automaton->start, 0, 0, STACK_EMPTY);
     return close_state(m);
 }
 
-uint32_t machine_step_slow(struct machine *m, uint32_t state, uint8_t byte)
+uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte)
 {
     begin(m);
     for (uint32_t i = 0; i < m->states[state].count; i++) {
@@ -336,24 +336,24 @@ uint32_t machine_step_slow(struct machine *m, uint32_t state, uint8_t byte)
             add(m, node->next, place.least, place.most, place.stack);
     }
     uint32_t next = close_state(m);
-    if (!MACHINE_FAILED(next)) {
+    if (!STEPPER_FAILED(next)) {
         const struct automaton *a = m->automaton;
         m->rows[(size_t)state * a->class_count + a->class_of[byte]] = next;
     }
     return next;
 }
 
-uint32_t machine_return(struct machine *m, uint32_t stack)
+uint32_t stepper_return(struct stepper *m, uint32_t stack)
 {
     begin(m);
     const struct frame frame = m->frames[stack];
     if (stack <= STACK_EMPTY)
-        return MACHINE_DEAD;
+        return STEPPER_DEAD;
     add(m, frame.node, frame.least, frame.most, frame.below);
     return close_state(m);
 }
 
-uint32_t machine_state_of(struct machine *m, const struct place *places, uint32_t count)
+uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count)
 {
     begin(m);
     for (uint32_t i = 0; i < count; i++)
@@ -363,13 +363,13 @@ uint32_t machine_state_of(struct machine *m, const struct place *places, uint32_
 
 /* ---- compaction ---- */
 
-/* Numbers of frames in the new machine; a frame's `below` has a lower number than the frame. */
-static bool frames_copy(const struct machine *from, struct machine *to, uint32_t **states,
+/* Numbers of frames in the new stepper; a frame's `below` has a lower number than the frame. */
+static bool frames_copy(const struct stepper *from, struct stepper *to, uint32_t **states,
                         uint32_t count, uint32_t *moved)
 {
     memset(moved, 0, from->frame_count * sizeof(*moved));
     for (uint32_t i = 0; i < count; i++) {
-        const struct machine_state *state = &from->states[*states[i]];
+        const struct stepper_state *state = &from->states[*states[i]];
         for (uint32_t k = 0; k < state->count; k++)
             moved[from->places[state->first + k].stack] = 1;
     }
@@ -386,13 +386,13 @@ static bool frames_copy(const struct machine *from, struct machine *to, uint32_t
     return to->failed == 0;
 }
 
-bool machine_compact(struct machine *m, uint32_t **states, uint32_t count)
+bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count)
 {
-    struct machine fresh;
+    struct stepper fresh;
     uint32_t *moved = malloc(m->frame_count * sizeof(*moved));
     uint32_t *numbers = malloc(((size_t)count + 1) * sizeof(*numbers));
     bool good = moved != NULL && numbers != NULL;
-    if (!good || !machine_open(&fresh, m->automaton, m->bytes_max)) {
+    if (!good || !stepper_open(&fresh, m->automaton, m->bytes_max)) {
         free(moved);
         free(numbers);
         return false;
@@ -400,22 +400,22 @@ bool machine_compact(struct machine *m, uint32_t **states, uint32_t count)
     begin(&fresh);
     good = frames_copy(m, &fresh, states, count, moved);
     for (uint32_t i = 0; i < count && good; i++) {
-        const struct machine_state *state = &m->states[*states[i]];
+        const struct stepper_state *state = &m->states[*states[i]];
         memcpy(fresh.work, m->places + state->first, state->count * sizeof(struct place));
         for (uint32_t k = 0; k < state->count; k++)
             fresh.work[k].stack = moved[fresh.work[k].stack];
         begin(&fresh);
         numbers[i] = state_find(&fresh, state->count);
-        good = !MACHINE_FAILED(numbers[i]);
+        good = !STEPPER_FAILED(numbers[i]);
         if (good && numbers[i] < fresh.state_count)
             fresh.states[numbers[i]].note = state->note;
     }
     for (uint32_t i = 0; i < count && good; i++)
         *states[i] = numbers[i];
-    struct machine gone = good ? *m : fresh;
+    struct stepper gone = good ? *m : fresh;
     if (good)
         *m = fresh;
-    machine_done(&gone);
+    stepper_done(&gone);
     free(moved);
     free(numbers);
     return good;

@@ -1,19 +1,19 @@
-/* machine: follows an automaton byte by byte. A state is the set of all places in which the
+/* stepper: follows an automaton byte by byte. A state is the set of all places in which the
  * automaton can be after the same bytes, each place with its stack of open calls. States and stacks
  * are numbered; equal ones have equal numbers, and a state's successors are found once. One thread
- * at a time. The memory is bounded: when a function returns MACHINE_FULL, the caller keeps the
- * states that it still needs with machine_compact and tries again. */
-#ifndef MODEL_GRAMMAR_MACHINE_H
-#define MODEL_GRAMMAR_MACHINE_H
+ * at a time. The memory is bounded: when a function returns STEPPER_FULL, the caller keeps the
+ * states that it still needs with stepper_compact and tries again. */
+#ifndef MODEL_GRAMMAR_STEPPER_H
+#define MODEL_GRAMMAR_STEPPER_H
 
 #include "model/grammar/automaton.h"
 
-#define MACHINE_DEAD          0u               /* The state without places. */
-#define MACHINE_FULL          UINT32_MAX       /* The memory is full. */
-#define MACHINE_AMBIGUOUS     (UINT32_MAX - 1) /* A state with more places than MACHINE_PLACES_MAX. */
-#define MACHINE_NO_MEMORY     (UINT32_MAX - 2)
-#define MACHINE_FAILED(state) ((state) >= MACHINE_NO_MEMORY)
-#define MACHINE_PLACES_MAX    4096
+#define STEPPER_DEAD          0u               /* The state without places. */
+#define STEPPER_FULL          UINT32_MAX       /* The memory is full. */
+#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1) /* A state with more places than STEPPER_PLACES_MAX. */
+#define STEPPER_NO_MEMORY     (UINT32_MAX - 2)
+#define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
+#define STEPPER_PLACES_MAX    4096
 
 #define STACK_OPEN  0u /* What is below is not known; a place that returns into it stays there. */
 #define STACK_EMPTY 1u /* The end of the root rule is the end of the text. */
@@ -31,7 +31,7 @@ struct frame { /* An open call: where to go on. */
     uint32_t depth;
 };
 
-struct machine_state {
+struct stepper_state {
     uint32_t first, count; /* Its places. */
     uint32_t hash;
     uint32_t note; /* For the caller: UINT32_MAX in a new state. */
@@ -39,12 +39,12 @@ struct machine_state {
     bool returns;  /* A place has returned into STACK_OPEN. */
 };
 
-struct machine {
+struct stepper {
     const struct automaton *automaton;
     size_t bytes_max;
     struct place *places;
     uint32_t place_count, place_capacity;
-    struct machine_state *states;
+    struct stepper_state *states;
     uint32_t *rows; /* [states × classes] successors; UINT32_MAX = not yet known. */
     uint32_t state_count, state_capacity;
     struct frame *frames;
@@ -57,31 +57,31 @@ struct machine {
     uint32_t *seen; /* Hash table of `work`, valid where seen_round is `round`. */
     uint32_t *seen_round;
     uint32_t round;
-    uint32_t failed; /* MACHINE_FULL or others; 0 = no. */
+    uint32_t failed; /* STEPPER_FULL or others; 0 = no. */
 };
 
-bool machine_open(struct machine *m, const struct automaton *a, size_t bytes_max);
-void machine_done(struct machine *m);
-size_t machine_bytes(const struct machine *m);
+bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
+void stepper_done(struct stepper *m);
+size_t stepper_bytes(const struct stepper *m);
 
-/* The functions that return a state return MACHINE_DEAD where no place is left, or a number for
- * which MACHINE_FAILED is true. */
-uint32_t machine_start(struct machine *m);
-uint32_t machine_step_slow(struct machine *m, uint32_t state, uint8_t byte);
+/* The functions that return a state return STEPPER_DEAD where no place is left, or a number for
+ * which STEPPER_FAILED is true. */
+uint32_t stepper_start(struct stepper *m);
+uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
 /* The state after the call on top of `stack` has returned. */
-uint32_t machine_return(struct machine *m, uint32_t stack);
-/* The state of these places, which must take bytes (machine_state.first of another state). */
-uint32_t machine_state_of(struct machine *m, const struct place *places, uint32_t count);
+uint32_t stepper_return(struct stepper *m, uint32_t stack);
+/* The state of these places, which must take bytes (stepper_state.first of another state). */
+uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count);
 
-static inline uint32_t machine_step(struct machine *m, uint32_t state, uint8_t byte)
+static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t byte)
 {
     const struct automaton *a = m->automaton;
     uint32_t next = m->rows[(size_t)state * a->class_count + a->class_of[byte]];
-    return next != UINT32_MAX ? next : machine_step_slow(m, state, byte);
+    return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
 }
 
 /* Forgets all states except states[0..count), and writes their new numbers. Returns false without
  * memory; then nothing has changed. */
-bool machine_compact(struct machine *m, uint32_t **states, uint32_t count);
+bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif
