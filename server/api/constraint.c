@@ -119,7 +119,9 @@ static bool response_format_read(json_t *format, struct api_constraint *out,
     json_t *named = api_field(format, "json_schema");
     if (named != NULL)
         schema = api_field(named, "schema");
-    if (schema == NULL || (!json_is_object(schema) && !json_is_boolean(schema)))
+    if (schema == NULL)
+        return api_error_set(error, 400, field, "response_format.json_schema.schema is missing");
+    if (!json_is_object(schema) && !json_is_boolean(schema))
         return api_field_wrong(error, "response_format.json_schema.schema", schema,
                                "a JSON schema");
     return constraint_dump(out, field, "json_schema:", schema, error);

@@ -148,6 +148,7 @@ struct job_arrays {
     uint32_t blocks[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t targets[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t score_ids[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
+    uint32_t masks[EXAMPLE_ROWS];
 };
 
 /* Returns the arrays that every job uses. Tests change them. */
@@ -183,6 +184,7 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         sample->masked_count = draw(draws, 17);
         for (uint32_t i = 0; i < 16; i++)
             sample->masked[i] = (uint32_t)draw64(draws);
+        sample->has_mask = draw(draws, 2);
     }
     if (draw(draws, 3) == 0) {
         uint32_t count = 1 + draw(draws, rows);
@@ -226,6 +228,8 @@ static inline struct stage_job draw_job(struct draws *draws)
         .blocks = a->blocks,
         .targets = a->targets,
         .score_ids = a->score_ids,
+        .mask_words = draw(draws, EXAMPLE_ROWS),
+        .masks = a->masks,
     };
     for (uint32_t left = 1 + draw(draws, EXAMPLE_SEQUENCES); left > 0; left--)
         draw_sequence(draws, &job);
@@ -234,6 +238,7 @@ static inline struct stage_job draw_job(struct draws *draws)
     draw_bytes(draws, a->blocks, sizeof(a->blocks));
     draw_bytes(draws, a->targets, sizeof(a->targets));
     draw_bytes(draws, a->score_ids, sizeof(a->score_ids));
+    draw_bytes(draws, a->masks, sizeof(a->masks));
     return job;
 }
 
@@ -261,8 +266,8 @@ static inline void draw_counts(struct draws *draws, const struct message_layout 
 static inline void draw_arrays(struct draws *draws, const struct message_layout *layout,
                                uint8_t *fields)
 {
-    static uint64_t room[2][LIMIT_CONTEXT_TOKENS / 2];
-    CHECK(layout->array_count <= 2);
+    static uint64_t room[3][LIMIT_CONTEXT_TOKENS / 2];
+    CHECK(layout->array_count <= 3);
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
         const uint32_t count = number_at(fields + array->count);
@@ -285,7 +290,9 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
         if (draw(draws, 100) != 0)
             reserve->prompt_tokens = 1 + reserve->prompt_tokens % 40;
         reserve->prompt_count = draw(draws, 2) * reserve->prompt_tokens;
+        reserve->answer_count %= reserve->prompt_tokens;
     } else if (kind == MESSAGE_PREFILL) {
+        prefill->answer_count %= prefill->prompt_count;
         if (prefill->sampling.output_tokens_max == 0 && !prefill->score_prompt)
             prefill->sampling.output_tokens_max = 1;
     }
