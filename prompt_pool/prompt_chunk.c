@@ -102,6 +102,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .blocks = request->blocks,
         .owner = request->owner,
         .sampling = &request->sampling,
+        .answer = request->answer,
         .output_limit = request->output_limit,
         .sample = item->ends && request->sampling.output_tokens_max > 0,
         .score_count = request->score ? scored : 0,

@@ -50,7 +50,8 @@ struct prompt_request {
     uint32_t target_path;  /* Path through the target's stages. */
     uint32_t path;         /* Path through this machine's stages. */
     struct sampling sampling;
-    uint32_t output_limit; /* Most tokens of the answer. */
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
     /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
      * the token pool knows how the prompt ended. */
     bool local;

@@ -67,6 +67,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->blocks);
+    grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -125,7 +126,7 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Allocates the request's tables. */
+/* Allocates the request's tables and takes its constraint. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve, uint32_t blocks_max)
 {
@@ -139,6 +140,12 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     request->rule_count = reserve->rule_count;
     if (reserve->rule_count > 0)
         memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
+    if (reserve->constraint_bytes > 0 &&
+        grammar_answer_open(reserve->constraint, reserve->constraint_bytes, reserve->answer,
+                            reserve->answer_count, &request->answer) != ST_OK) {
+        free(request->blocks);
+        return ST_NO_MEMORY;
+    }
     if (!has_prompt)
         return ST_OK;
     request->cached = reserve->prefix_cache && pool->options.prefix != NULL;

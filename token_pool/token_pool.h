@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
+#include "model/grammar/answers.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/memory.h"
 #include "scheduler/paths.h"
@@ -160,7 +161,8 @@ struct token_decode {
     kv_owner_id owner; /* Identifies this use of the slot. */
     const struct sampling *sampling;
     struct sample_context context;
-    uint32_t output_limit; /* Most tokens of the answer. */
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t index;
 };
 

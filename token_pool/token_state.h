@@ -40,6 +40,7 @@ struct token_request {
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
     struct sampling sampling;
+    struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t prompt_tokens;
     uint32_t output_limit;
     uint32_t path; /* Path through the machine's stages. */
@@ -130,6 +131,8 @@ static inline void token_request_token_add(struct token_request *request, uint32
 {
     if (request->tokens != NULL)
         request->tokens[request->prompt_tokens + request->generated] = id;
+    if (request->answer != NULL)
+        grammar_answer_add(request->answer, id);
     request->generated++;
     request->last_token = id;
 }

@@ -24,6 +24,7 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
                     .token_count = reads ? request->prompt_tokens + request->generated : 0,
                     .prompt_count =
                         reads ? request->prompt_tokens - request->sampling.answer_tokens : 0},
+        .answer = request->answer,
         .output_limit = request->output_limit,
         .index = request->generated,
     };

@@ -68,10 +68,14 @@ static const struct message_rule reserve_rules[] = {
     RANGE(message_reserve, rule_count, 0, LIMIT_RULE_WORDS),
     BOOL(message_reserve, prefix_cache),
     PADDING(message_reserve, padding),
+    RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),
 };
 static const struct message_array reserve_arrays[] = {
     ARRAY(message_reserve, prompt, prompt_count, NULL),
     ARRAY(message_reserve, rules, rule_count, NULL),
+    ARRAY(message_reserve, answer, answer_count, NULL),
+    ARRAY(message_reserve, constraint, constraint_bytes, NULL),
 };
 
 static enum status reserve_check(const struct message_reader *reader, const void *message)
@@ -88,6 +92,9 @@ static enum status reserve_check(const struct message_reader *reader, const void
         token_rules_read_context(&reserve->sampling, reserve->rules, reserve->rule_count))
         return error_set(reader->error, ST_INVALID,
                          "%s message: no prompt, which the sampling rules need", reader->message);
+    if (reserve->answer_count >= reserve->prompt_tokens)
+        return message_range_check(reader, "answer_count", reserve->answer_count, 0,
+                                   (int64_t)reserve->prompt_tokens - 1);
     return output_tokens_check(reader, &reserve->sampling);
 }
 
@@ -114,12 +121,15 @@ static const struct message_rule prefill_rules[] = {
     RANGE(message_prefill, block_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_prefill, prompt_count, 1, LIMIT_CONTEXT_TOKENS),
     RANGE(message_prefill, rule_count, 0, LIMIT_RULE_WORDS),
+    RANGE(message_prefill, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    BELOW(message_prefill, answer_count, prompt_count),
     PADDING(message_prefill, rule_padding),
 };
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),
     ARRAY(message_prefill, prompt, prompt_count, NULL),
     ARRAY(message_prefill, rules, rule_count, NULL),
+    ARRAY(message_prefill, constraint, constraint_bytes, NULL),
 };
 
 static enum status prefill_check(const struct message_reader *reader, const void *message)
@@ -234,7 +244,7 @@ static const struct message_array stages_arrays[] = {
 /* ---- tokens ---- */
 
 static const struct message_rule token_rules[] = {
-    RANGE(message_token, finish, 0, FINISH_LENGTH),
+    RANGE(message_token, finish, 0, FINISH_CONSTRAINT),
     BOOL(message_token, scored),
     BOOL(message_token, has_logprob),
     RANGE(message_token, top_count, 0, LIMIT_LOGPROBS),

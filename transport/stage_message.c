@@ -31,6 +31,7 @@ static const struct message_rule state_rules[] = {
 static const struct message_rule job_rules[] = {
     RANGE(stage_job, row_count, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_job, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(stage_job, padding),
 };
 
 static const struct message_rule sequence_rules[] = {
@@ -55,6 +56,7 @@ static const struct message_rule sample_rules[] = {
     RANGE(stage_sample, table, 0, LIMIT_MACHINE_REQUESTS - 1),
     RANGE(stage_sample, word_count, 0, LIMIT_CONTEXT_WORDS),
     RANGE(stage_sample, rule_count, 0, LIMIT_RULE_WORDS),
+    BOOL(stage_sample, has_mask),
     PADDING(stage_sample, padding),
 };
 static const struct message_layout sample_layout = {RULES(sample_rules)};
@@ -73,6 +75,7 @@ static const struct message_array job_arrays[] = {
     ARRAY(stage_job, blocks, block_count, NULL),
     ARRAY(stage_job, targets, target_count, NULL),
     ARRAY(stage_job, score_ids, score_row_count, NULL),
+    ARRAY(stage_job, masks, mask_words, NULL),
 };
 
 /* Like message_range_check, for a field of an array's element. */

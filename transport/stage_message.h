@@ -127,7 +127,8 @@ struct stage_sample { /* A row whose next token is sampled (engine.h). */
     uint32_t word_count;   /* Words of its context; 0 = none. */
     uint32_t rule_count;   /* How many of them are the token rules; the others are tokens. */
     uint32_t prompt_count; /* How many of the tokens are the prompt. */
-    uint32_t padding;
+    bool has_mask;         /* The next mask of the job's masks is its own. */
+    uint8_t padding[3];
 };
 
 struct stage_score {
@@ -160,6 +161,8 @@ struct stage_job {
     uint32_t block_count;     /* New block ids of all sequences, in the order of the sequences. */
     uint32_t target_count;    /* Block ids at the targets, of all pushes in their order. */
     uint32_t score_row_count; /* Sum of the scores' row_count. */
+    uint32_t mask_words;      /* Words of all masks. */
+    uint32_t padding;
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
@@ -168,6 +171,8 @@ struct stage_job {
     const uint32_t *blocks;
     const uint32_t *targets;
     const uint32_t *score_ids;
+    /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token `id`. */
+    const uint32_t *masks;
 };
 
 struct stage_activations {

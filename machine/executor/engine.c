@@ -97,17 +97,25 @@ struct draw { /* Rows to be sampled, divided into shares. */
     const float *logits;
 };
 
-/* Draws from edited logits. The log-probabilities are those of the logits without edits. */
-static void draw_edited(struct logit_editor *editor, struct engine_sample *sample,
-                        const float *logits, uint32_t vocab, float *scratch)
+/* Draws from logits that were edited or masked. The log-probabilities are those of the logits as they
+ * came. */
+static void draw_edited(const struct engine *engine, struct logit_editor *editor,
+                        struct engine_sample *sample, const float *logits, float *scratch)
 {
+    const uint32_t vocab = engine->vocab;
     struct compute_sample *wanted = &sample->wanted;
     struct sampling sampling = wanted->sampling;
     struct logit_edits edits;
     float *row = scratch + 2 * (size_t)vocab;
-    logit_edits_make(editor, &sampling, &sample->context, wanted->masked, wanted->masked_count,
-                     &edits);
-    logit_edits_apply(&edits, logits, vocab, row);
+    const float *from = logits;
+    if (logit_edits_wanted(&sample->context)) {
+        logit_edits_make(editor, &sampling, &sample->context, wanted->masked, wanted->masked_count,
+                         &edits);
+        logit_edits_apply(&edits, logits, vocab, row);
+        from = row;
+    }
+    if (sample->allowed != NULL)
+        sampler_mask(from, vocab, sample->allowed, row);
     sampling.logprobs = -1;
     sampler_draw(&sampling, row, vocab, wanted->position, wanted->masked, wanted->masked_count,
                  scratch, &sample->result);
@@ -124,8 +132,8 @@ static void draw_share(void *context, uint32_t share)
     for (uint32_t i = draw->count * share / draw->shares; i < end; i++) {
         struct engine_sample *sample = &draw->samples[i];
         const float *logits = draw->logits + (size_t)i * engine->vocab;
-        if (logit_edits_wanted(&sample->context))
-            draw_edited(engine->editors[share], sample, logits, engine->vocab, scratch);
+        if (logit_edits_wanted(&sample->context) || sample->allowed != NULL)
+            draw_edited(engine, engine->editors[share], sample, logits, scratch);
         else
             sampler_draw(&sample->wanted.sampling, logits, engine->vocab, sample->wanted.position,
                          sample->wanted.masked, sample->wanted.masked_count, scratch,
@@ -214,7 +222,8 @@ static void score_rows_host(struct engine *engine, const uint32_t *ids, int32_t 
 
 static const struct chooser host_chooser = {LOGITS_ROWS, sample_rows_host, score_rows_host};
 
-/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
+/* Samples on the device that has the logits, except for rows that the device leaves to the host,
+ * and rows with a mask. */
 static void sample_rows_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
                                const float *logits)
 {
@@ -227,7 +236,7 @@ static void sample_rows_device(struct engine *engine, struct engine_sample *samp
     }
     sample_device(engine, count, logits);
     for (uint32_t i = 0; i < count; i++) {
-        if (found[i].undecided || on_host[i])
+        if (found[i].undecided || on_host[i] || samples[i].allowed != NULL)
             sample_rows_host(engine, &samples[i], 1, logits + (size_t)i * engine->vocab);
         else
             samples[i].result = found[i].sampled;

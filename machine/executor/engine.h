@@ -21,6 +21,8 @@ struct engine_sample { /* A row from which a token is sampled. */
     /* `forced_token` is COMPUTE_SAMPLE_DRAW; the engine sets the edits. */
     struct compute_sample wanted;
     struct sample_context context; /* Valid until the job is done. */
+    /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
+    const uint32_t *allowed;
     struct sampled result;
 };
 

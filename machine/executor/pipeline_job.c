@@ -35,6 +35,7 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->scores);
     free(p->pushes);
     free(p->score_ids);
+    free(p->masks);
     free(p->blocks);
     free(p->targets_blocks);
     free(p->words);
@@ -131,7 +132,18 @@ static uint32_t slot_of_row(const struct executor_batch *batch, uint32_t row)
     return batch->request_slots[i];
 }
 
-static void job_add_samples(struct pipeline *p, const struct executor_batch *batch,
+/* Appends the mask of a sample. Returns false without memory. */
+static bool job_add_mask(struct pipeline *p, const uint32_t *allowed, struct stage_job *job)
+{
+    const uint32_t words = (p->options.shape->hyper.vocab + 31) / 32;
+    if (!numbers_grow(&p->masks, &p->mask_capacity, job->mask_words + words))
+        return false;
+    memcpy(p->masks + job->mask_words, allowed, words * sizeof(uint32_t));
+    job->mask_words += words;
+    return true;
+}
+
+static bool job_add_samples(struct pipeline *p, const struct executor_batch *batch,
                             struct stage_job *job)
 {
     const struct engine_job *from = batch->job;
@@ -156,7 +168,10 @@ static void job_add_samples(struct pipeline *p, const struct executor_batch *bat
             .word_count = context->rule_count + context->token_count,
             .rule_count = context->rule_count,
             .prompt_count = context->prompt_count,
+            .has_mask = from->samples[i].allowed != NULL,
         };
+        if (p->samples[i].has_mask && !job_add_mask(p, from->samples[i].allowed, job))
+            return false;
         memcpy(p->samples[i].masked, wanted->masked, sizeof(wanted->masked));
     }
     for (uint32_t i = 0; i < from->score_count; i++) {
@@ -173,6 +188,8 @@ static void job_add_samples(struct pipeline *p, const struct executor_batch *bat
     job->score_count = from->score_count;
     job->scores = p->scores;
     job->score_ids = p->score_ids;
+    job->masks = p->masks;
+    return true;
 }
 
 /* Sends the words of a request's context that the last stage does not know to its processes on the
@@ -247,7 +264,10 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
         out->token_count = stage == 0 ? job->batch.row_count : 0;
         out->tokens = job->token_ids;
         if (stage + 1 == p->plan->stage_count && !sampled) {
-            job_add_samples(p, batch, out);
+            if (!job_add_samples(p, batch, out)) {
+                pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
+                return;
+            }
             sampled = true;
         }
         pipeline_send(p, &p->processes[i], &message);

@@ -115,6 +115,8 @@ struct pipeline {
     uint32_t *score_ids; /* [rows_max] */
     uint32_t *words;     /* [word_capacity]: of a CONTEXT. */
     uint32_t word_capacity;
+    uint32_t *masks; /* [mask_capacity] */
+    uint32_t mask_capacity;
 
     struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct target targets[LIMIT_MACHINES];

@@ -144,6 +144,8 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
 static enum status take_samples(struct stage *s, struct stage_slot *slot, struct error *error)
 {
     const struct stage_job *job = &slot->job;
+    const uint32_t *mask = job->masks;
+    const uint32_t mask_words = (s->shape.hyper.vocab + 31) / 32;
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
         enum status status =
@@ -167,6 +169,8 @@ static enum status take_samples(struct stage *s, struct stage_slot *slot, struct
             .masked_count = from->masked_count,
         };
         memcpy(to->masked, from->masked, sizeof(to->masked));
+        slot->samples[i].allowed = from->has_mask ? mask : NULL;
+        mask += from->has_mask ? mask_words : 0;
     }
     return ST_OK;
 }
@@ -201,6 +205,12 @@ static enum status job_check(const struct stage *s, const struct stage_job *job,
         (!is_last_stage(s) && job->sample_count + job->score_count > 0))
         return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
                          job->sample_count, job->score_count, job->score_row_count);
+    uint64_t masks = 0;
+    for (uint32_t i = 0; i < job->sample_count; i++)
+        masks += job->samples[i].has_mask;
+    if (job->mask_words != masks * ((s->shape.hyper.vocab + 31) / 32))
+        return error_set(error, ST_INVALID, "JOB: %u words of masks for %u samples with masks",
+                         job->mask_words, (uint32_t)masks);
     if (first && job->token_count == 0)
         return error_set(error, ST_INVALID, "JOB: no token ids for the first stage");
     for (uint32_t i = 0; i < job->token_count; i++)

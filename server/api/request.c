@@ -503,6 +503,20 @@ static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_e
     return true;
 }
 
+/* A constrained answer ends where its constraint ends, and only there. */
+static bool check_constraint(const struct api_request *request, struct api_error *error)
+{
+    if (request->constraint.text == NULL)
+        return true;
+    if (request->ignore_eos)
+        return api_error_set(error, 400, "ignore_eos", "ignore_eos and %s exclude each other",
+                             request->constraint.field);
+    if (request->sampling.output_tokens_min > 0)
+        return api_error_set(error, 400, "min_tokens", "min_tokens and %s exclude each other",
+                             request->constraint.field);
+    return true;
+}
+
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error)
 {
@@ -524,7 +538,8 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&
            parse_cache_salt(root, out, error) &&
-           api_logit_rules_parse(root, &out->logit_rules, error);
+           api_logit_rules_parse(root, &out->logit_rules, error) &&
+           api_constraint_parse(root, &out->constraint, error) && check_constraint(out, error);
     json_decref(root);
     if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",
@@ -553,5 +568,6 @@ void api_request_done(struct api_request *request)
 {
     api_request_input_free(request);
     texts_free(&request->stop_texts);
+    free(request->constraint.text);
     memset(request, 0, sizeof(*request));
 }

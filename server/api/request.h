@@ -12,6 +12,7 @@
 #include "common/sampling.h"
 #include "common/secret.h"
 #include "model/text/chat.h"
+#include "server/api/constraint.h"
 #include "server/api/error.h"
 #include "server/api/kind.h"
 #include "server/api/logit_rules.h"
@@ -59,6 +60,7 @@ struct api_request {
     uint32_t defaults; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
     bool has_seed;
+    struct api_constraint constraint; /* What the answer must be. */
     uint32_t n;
     uint32_t best_of;        /* At least n: the number of answers that are generated per prompt. */
     int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */

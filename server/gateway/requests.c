@@ -209,6 +209,9 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0,
                     .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
@@ -245,7 +248,11 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     .sampling = sampling_left(r),
                     .rule_count = r->rule_count,
                     .prefix_cache = prefix && !scores_left(r),
-                    .rules = r->rules},
+                    .rules = r->rules,
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer = r->tokens + r->prompt_count,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0},
     };
     if (message.reserve.prefix_cache || r->reads_tokens) {
         message.reserve.prompt = r->tokens;
@@ -461,6 +468,13 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
     int64_t now = now_us(q);
     uint64_t id = r->id;
     struct message_token copy = *token;
+    if (token->finish == FINISH_CONSTRAINT) {
+        request_cancel(q, r);
+        request_unschedule(q, r);
+        request_end(q, r, GATEWAY_FAILED, 0,
+                    "the answer's constraint cannot be followed: the machine's log has the reason");
+        return false;
+    }
     copy.index = r->delivered;
     if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
@@ -614,6 +628,8 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     r->rules = rules;
     r->rule_count = submit->rule_count;
     r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
+    r->constraint = submit->constraint;
+    r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
     r->kv_path = submit->kv_path;
     r->key = submit->key;

@@ -45,6 +45,10 @@ struct gateway_submit {
     struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
     const uint32_t *rules;    /* Words of common/token_rules.h; copied. */
     uint32_t rule_count;
+    /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check it.
+     * Not copied: valid until `ended` or gateway_release. NULL = none. */
+    const char *constraint;
+    uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t kv_path;   /* enum message_kv_path */
     uint32_t key;      /* API key index: requests of one key share its weight. */

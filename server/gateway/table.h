@@ -41,7 +41,9 @@ struct gateway_request {
     struct sampling sampling;
     uint32_t *rules; /* NULL = none. */
     uint32_t rule_count;
-    bool reads_tokens; /* Sampling depends on earlier tokens (token_rules_read_context). */
+    bool reads_tokens;      /* Sampling depends on earlier tokens (token_rules_read_context). */
+    const char *constraint; /* NULL = none. */
+    uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */

@@ -2,6 +2,8 @@
  * then the output. */
 #include "server/http/completion_internal.h"
 
+#include "model/grammar/grammar.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +101,23 @@ static bool check_model(const struct api_request *request, const char *name,
     return false;
 }
 
+/* Compiles the constraint once, so that the client learns at once what is wrong with it. */
+static bool check_constraint(const struct api_request *request, struct api_error *error)
+{
+    struct grammar *grammar;
+    struct error why;
+    if (request->constraint.text == NULL)
+        return true;
+    enum status status =
+        grammar_open(request->constraint.text, request->constraint.bytes, NULL, &grammar, &why);
+    if (status == ST_OK) {
+        grammar_close(grammar);
+        return true;
+    }
+    return api_error_set(error, status == ST_NO_MEMORY ? 503 : 400, request->constraint.field,
+                         "%s: %s", request->constraint.field, why.text);
+}
+
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const char *model_name, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -119,6 +138,8 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
     }
     good = good && api_logit_rules_words(&input->request.logit_rules, encode->tokenizer,
                                          &input->rules, error);
+    if (good)
+        good = check_constraint(&input->request, error);
     api_request_input_free(&input->request); /* the prompts are tokens now */
     if (good)
         return input;
@@ -496,6 +517,8 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .prefix_salt = prefix_salt(c),
         .weight = rules != NULL ? rules->weight : 1,
         .priority = c->request.priority,
+        .constraint = c->request.constraint.text,
+        .constraint_bytes = c->request.constraint.bytes,
         .client = {on_token, on_ended, choice},
     };
     sampling_fill(c, choice, seed, &submit.sampling);

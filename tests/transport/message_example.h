@@ -148,6 +148,7 @@ struct job_arrays {
     uint32_t blocks[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t targets[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t score_ids[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
+    uint32_t masks[EXAMPLE_ROWS];
 };
 
 /* Returns the arrays that every job uses. Tests change them. */
@@ -190,6 +191,7 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         sample->word_count = draw(draws, LIMIT_CONTEXT_WORDS + 1);
         sample->rule_count = draw(draws, LIMIT_RULE_WORDS + 1);
         sample->prompt_count = (uint32_t)draw64(draws);
+        sample->has_mask = draw(draws, 2);
     }
     if (draw(draws, 3) == 0) {
         uint32_t count = 1 + draw(draws, rows);
@@ -233,6 +235,8 @@ static inline struct stage_job draw_job(struct draws *draws)
         .blocks = a->blocks,
         .targets = a->targets,
         .score_ids = a->score_ids,
+        .mask_words = draw(draws, EXAMPLE_ROWS),
+        .masks = a->masks,
     };
     for (uint32_t left = 1 + draw(draws, EXAMPLE_SEQUENCES); left > 0; left--)
         draw_sequence(draws, &job);
@@ -241,6 +245,7 @@ static inline struct stage_job draw_job(struct draws *draws)
     draw_bytes(draws, a->blocks, sizeof(a->blocks));
     draw_bytes(draws, a->targets, sizeof(a->targets));
     draw_bytes(draws, a->score_ids, sizeof(a->score_ids));
+    draw_bytes(draws, a->masks, sizeof(a->masks));
     return job;
 }
 
@@ -302,6 +307,7 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
         if (draw(draws, 100) != 0)
             reserve->prompt_tokens = 1 + reserve->prompt_tokens % 40;
         reserve->prompt_count = draw(draws, 2) * reserve->prompt_tokens;
+        reserve->answer_count %= reserve->prompt_tokens;
         reserve->sampling.answer_tokens %= reserve->prompt_tokens;
         if (reserve->prompt_count == 0) { /* penalties need the prompt */
             reserve->sampling.presence_penalty = reserve->sampling.frequency_penalty = 0;
@@ -309,6 +315,7 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
         }
     } else if (kind == MESSAGE_PREFILL) {
         prefill->sampling.answer_tokens %= prefill->prompt_count;
+        prefill->answer_count %= prefill->prompt_count;
         if (prefill->sampling.output_tokens_max == 0 && !prefill->score_prompt)
             prefill->sampling.output_tokens_max = 1;
     }
