@@ -139,6 +139,20 @@ static struct sandbox_paths *reads_of(const struct config *config)
     return reads;
 }
 
+/* Adds the devices of NVIDIA's driver. */
+static void add_gpus(struct sandbox_paths *paths)
+{
+    char path[LIMIT_PATH_BYTES];
+    DIR *folder = opendir("/dev");
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+        if (strncmp(entry->d_name, "nvidia", 6) == 0)
+            sandbox_path_add(paths, path);
+    }
+    if (folder != NULL)
+        closedir(folder);
+}
+
 static bool uses_gpu(const struct config_machine *machine)
 {
     struct config_stages stages;
@@ -147,6 +161,14 @@ static bool uses_gpu(const struct config_machine *machine)
     for (uint32_t i = 0; i < stages.count; i++)
         gpu = gpu || device_name_gpu(stages.stages[i].device, NULL);
     return gpu;
+}
+
+static bool has_ranks(const struct config_stages *stages)
+{
+    for (uint32_t i = 0; i < stages->count; i++)
+        if (stages->stages[i].ranks > 1)
+            return true;
+    return false;
 }
 
 /* Limits this process. files: NULL = files are not limited, for the reason `why`. */
@@ -186,7 +208,7 @@ void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TE
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL) {
         add_all(writes, system_writes, COUNT(system_writes));
-        sandbox_path_add(writes, "/dev"); /* a reload may add a machine with a GPU */
+        add_gpus(writes); /* a reload may add a machine with a GPU */
         add_named(writes, config, config->log.events_file);
         add_named(writes, config, config->http.admin_socket);
     }
@@ -206,6 +228,12 @@ void sandbox_machine_enter(const struct config *config, const struct config_mach
     /* Landlock refuses to read another process's memory, which some transports of UCX do. */
     if (config->transport.ucx_transports[0] != 0) {
         enter(NULL, "transport/ucx_transports is set", is_head, said_out);
+        return;
+    }
+    /* A rank opens the memory of its group in another rank's /proc/PID/fd. Landlock permits that
+     * between processes with equal limits only: ranks keep those of the machine that started them. */
+    if (is_stage && has_ranks(&stages)) {
+        enter(NULL, "ranks share memory", is_head, said_out);
         return;
     }
     struct sandbox_paths *reads = reads_of(config);

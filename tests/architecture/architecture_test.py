@@ -36,6 +36,7 @@ MAY_INCLUDE = {
     "compute": {"common"},
     "model/file": {"common", "compute"},
     "model/text": {"common", "model/file"},
+    "model/grammar": {"common"},
     "model/forward": {"common", "compute", "model/file"},
     "transport": {"common"},
     "kvcache": {"common", "transport"},
@@ -45,7 +46,7 @@ MAY_INCLUDE = {
     "machine/executor": ENGINE | {"prompt_pool"},
     "machine": ENGINE | {"membership", "prompt_pool", "token_pool", "machine/executor"},
     # Of the model the gateway knows the files and the text, never the weights.
-    "server/api": {"common", "model/file", "model/text"},
+    "server/api": {"common", "model/file", "model/grammar", "model/text"},
     "server/fleet": {"common", "config", "host", "scheduler", "transport"},
     "server/metrics": {"server/fleet", "common", "config", "transport", "server/api"},
     "server/gateway": {"common", "config", "scheduler", "events", "transport", "server/fleet", "server/metrics"},
