@@ -68,7 +68,8 @@ static void check_lingering(void)
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
     token_pool_writer_down(bed.pool, link_at(0, 31), false, "gone", bed.now_us);
-    /* A request is reserved while an old connection lingers: KV_ABORTED does not free its blocks. */
+    /* A request is reserved while an old connection lingers: KV_ABORTED does not free its
+     * blocks. */
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     token_pool_writer_down(bed.pool, link_at(0, 1), true, "silent", bed.now_us);
     token_pool_writer_up(bed.pool, link_at(0, 2), "p0", NULL);
