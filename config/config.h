@@ -65,6 +65,7 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
+        char web_origins[512];  /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -100,6 +101,7 @@ struct config {
         char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
         char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
+        bool sandbox;
     } cluster;
     struct {
         char events_file[LIMIT_PATH_BYTES]; /* Empty = no event log. */
@@ -137,6 +139,7 @@ struct config {
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;
+        uint32_t link_ms;
     } transport;
     struct {
         uint32_t ttft_ms;

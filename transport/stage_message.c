@@ -75,7 +75,7 @@ static const struct message_array job_arrays[] = {
     ARRAY(stage_job, score_ids, score_row_count, NULL),
 };
 
-/* As message_range_check, for a field of an array's element. */
+/* Like message_range_check, for a field of an array's element. */
 static enum status element_check(const struct message_reader *reader, const char *array,
                                  uint32_t index, const char *field, int64_t value, int64_t low,
                                  int64_t high)

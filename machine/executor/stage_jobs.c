@@ -347,8 +347,8 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
                              .target = push->target,
                              .path = push->path,
                              /* Both tables begin at the push's first block. */
-                             .source = slot->sequences[push->sequence].blocks + push->first,
-                             .blocks = targets,
+                             .source_blocks = slot->sequences[push->sequence].blocks + push->first,
+                             .target_blocks = targets,
                              .count = push->count,
                              .layer = first};
     request->status = kv_targets_push(s->targets, &writes, end);

@@ -1,7 +1,7 @@
 /* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
  * struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
- * server/http/exchange.c calls api_request_parse; server/http/completion.c owns the result. No
- * state: any thread. A fuzz test covers it. Null and unknown fields are accepted; fields that
+ * server/http/completion.c calls api_request_parse on a text thread, and owns the result. No state:
+ * any thread may call it. A fuzz test covers it. Null and unknown fields are accepted; fields that
  * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
  * copies of all that is needed: the JSON tree, which can take 70 times the memory of the body, is
  * freed at the end of the call. */

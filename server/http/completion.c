@@ -153,13 +153,9 @@ static bool check_context(struct completion *c, struct api_error *error)
         longest = c->prompts[i].count > longest ? c->prompts[i].count : longest;
     int64_t least = c->request.max_tokens == 0 ? 0 : 1;
     if (longest + least > context) {
-        api_error_set(error, 400, chat ? "messages" : "prompt",
-                      "This model's maximum context length is %u tokens here, the answer "
-                      "included (the model's, the configured, or what KV memory holds); the "
-                      "prompt has %u tokens",
-                      context, longest);
-        error->code = "context_length_exceeded";
-        return false;
+        char tokens[32];
+        snprintf(tokens, sizeof(tokens), "%u tokens", longest);
+        return api_context_refuse(error, chat ? "messages" : "prompt", context, tokens);
     }
     if (c->request.max_tokens < 0)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;

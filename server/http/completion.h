@@ -1,7 +1,9 @@
-/* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
- * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the JSON body. It does not know HTTP, and chooses no machines. answer.c, exchange.c
- * and http.c take the output and send it; they make every call, on the gateway's loop thread. */
+/* completion: one API request in flight. Its input is a parsed body whose prompts are tokens, which
+ * a text thread makes (completion_input_read). On the gateway's loop thread, it submits one gateway
+ * request per choice, turns tokens into text (detokenising, stop strings, log-probabilities), and
+ * builds the SSE events or the JSON body. It does not know HTTP, and chooses no machines.
+ * text_work.c reads the input; exchange.c opens the completion; answer.c and http.c take the output
+ * and send it. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -40,8 +42,8 @@ struct completion;
 /* A parsed and checked request with its prompts as tokens. */
 struct completion_input;
 
-/* Parses a body and makes tokens of its prompts, for the model with this name. Takes long for large
- * bodies; any thread. Returns NULL with the HTTP error in *error. */
+/* Parses a body and makes tokens of its prompts, for the model with this name. 8 MiB can take
+ * seconds. Any thread may call it. Returns NULL with the HTTP error in *error. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const char *model_name, enum api_kind kind,
                                                const char *body, size_t bytes,

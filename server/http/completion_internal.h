@@ -1,6 +1,6 @@
 /* completion_internal: the structs and functions that completion.c (tokens and ends) and
  * completion_write.c (JSON text) share. No other file includes it; callers use completion.h.
- * Everything runs on the gateway's loop thread. */
+ * Everything runs on the gateway's loop thread, except completion_input_read. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 

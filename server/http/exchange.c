@@ -1,8 +1,11 @@
 /* http_exchange: one HTTP request and its response, driven by libmicrohttpd's callbacks:
  *
  *   headers ─► checks (headers.c) ─► body ─► route ─┬─► answered at once
- *                                                   └─► completion ─► suspended ─┐
- *         ┌────────────────────────── resumed when the completion has changed ◄──┘
+ *                                                   └─► text thread (text_work.c), suspended ─┐
+ *         ┌──────────────────────────────────────────────── resumed when the text is read ◄───┘
+ *         ├─► an error, or the answer of /tokenize or /detokenize
+ *         └─► completion ─► suspended ─┐
+ *         ┌────────────────────────────┘ resumed when the completion has changed
  *         └─► response queued; a stream's reader takes events, and suspends when there are none
  *
  * Callbacks of a completion only put its exchange on the `changed` list. http_turn resumes the
@@ -231,7 +234,7 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     if (bytes > x->body_bytes_max - x->body.bytes)
         http_body_too_large(x, &error);
     else
-        http_bodies_fit(h, bytes, &error);
+        http_bodies_fit(h, x->body.bytes + bytes, bytes, &error);
     if (error.status != 0) {
         refuse_rest(x, &error);
         return;
@@ -270,7 +273,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (error.status != 0)
         return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
-    enum MHD_Result result = x->route->answer(x);
+    enum MHD_Result result = x->is_question ? http_answer_question(x) : x->route->answer(x);
     body_free(x);
     return result;
 }

@@ -50,7 +50,7 @@ MAY_INCLUDE = {
     "server/metrics": {"server/fleet", "common", "config", "transport", "server/api"},
     "server/gateway": {"common", "config", "scheduler", "events", "transport", "server/fleet", "server/metrics"},
     "server/http": {"common", "config", "server/api", "server/metrics", "server/gateway"},
-    "server": {"common", "config", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
+    "server": {"common", "config", "host", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
                "server/http", "server/fleet"},
     "tools/report": {"common"},
     "tools/trace": {"common", "tools/report"},

@@ -4,8 +4,8 @@
  * Method: rows of random logits (smooth, with ties, flat, peaked, with NaN and infinities) of many
  * sizes, with random settings, masked ids and positions, several rows a launch; every result
  * against sampler_draw and sampler_score: ids and alternatives equal, log-probabilities within 2
- * ulp (the two log() of double may differ). A row may be given back undecided only where it has
- * more candidates than the kernel takes. */
+ * ulp (the two log() of double may differ). A row may be returned undecided only if it has more
+ * candidates than the kernel takes. */
 #include "compute/cuda/kernels.cuh"
 #include "tests/gpu/harness.h"
 
@@ -20,7 +20,7 @@ extern "C" {
 
 namespace
 {
-constexpr uint32_t CANDIDATES_MAX = 4096; /* SAMPLE_MAX */
+constexpr uint32_t CANDIDATES_MAX = 4096; /* Equals SAMPLE_MAX of the kernel. */
 
 struct counts {
     unsigned rows, undecided, filtered, whole, greedy, scored, edited;
@@ -30,13 +30,13 @@ void fill(gpu::random &random, std::vector<float> &logits)
 {
     static const float deviations[] = {0.0f, 0.1f, 1.0f, 3.0f, 20.0f};
     const float deviation = deviations[random.below(5)];
-    const float grid = random.below(2) ? 0.5f : 0.0f; /* makes ties */
+    const float grid = random.below(2) ? 0.5f : 0.0f; /* A grid makes ties. */
     for (float &x : logits) {
         x = deviation * random.normal();
         if (grid > 0)
             x = grid * std::rint(x / grid);
     }
-    if (random.below(4) == 0) /* one or two stand out */
+    if (random.below(4) == 0) /* One or two tokens stand out. */
         for (int i = 0; i < 2; i++)
             logits[random.below((uint32_t)logits.size())] += 12;
     if (random.below(8) == 0) {
@@ -71,8 +71,8 @@ bool near(float a, float b)
     return a == b || std::fabs(a - b) <= 2.4e-7f * std::fabs(b);
 }
 
-/* Whether the kernel may meet more candidates than it takes: in a draw at the first threshold that
- * decides it, or among those near the most likely one. */
+/* Returns whether the kernel may meet more candidates than it takes: among the tokens above the
+ * first threshold that decides a draw, or among those near the most likely one. */
 bool may_be_undecided(const struct compute_sample &s, const std::vector<float> &logits,
                       const std::vector<float> &edited)
 {
@@ -99,7 +99,7 @@ bool may_be_undecided(const struct compute_sample &s, const std::vector<float> &
     values.clear();
     for (float x : edited)
         values.push_back(std::isnan(x) ? -FLT_MAX : std::fmin(std::fmax(x, -FLT_MAX), FLT_MAX));
-    top = -FLT_MAX; /* of those that may be drawn */
+    top = -FLT_MAX; /* The largest logit that may be drawn. */
     for (uint32_t i = 0; i < s.masked_count; i++)
         values[s.masked[i]] = -INFINITY;
     for (double x : values)

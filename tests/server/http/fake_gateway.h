@@ -1,6 +1,7 @@
 /* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for test_http.c, without a
  * cluster or a model. The loop thread of the test calls all functions of those headers and of this
- * one; the test's main thread reads the counters and sets fake_ready. It checks no tokens:
+ * one, and the text threads those of tokenizer.h and chat.h; the test's main thread reads the
+ * counters and sets fake_ready. It checks no tokens:
  * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins). The first byte of a request's
  * prompt selects its script:
  *
@@ -36,6 +37,9 @@ extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request
 extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
 /* Of the text that was tokenised last: bytes in which control tokens are recognised. */
 extern atomic_size_t fake_control_bytes;
+/* While it is set, the encoding of texts that begin with 'W' waits; their number. */
+extern atomic_bool fake_encode_holds;
+extern atomic_uint fake_encode_held;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_hold_fails;

@@ -340,6 +340,9 @@ static void check_keys(void)
     CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
     CHECK(ask("GET", "/v1/models", "", "") == 401 && ask("GET", "/v1/models", SEER, "") == 200);
     CHECK(ask("GET", "/nothing", "", "") == 401 && ask("GET", "/nothing", USER, "") == 404);
+    CHECK(ask("GET", "/openapi.json", "", "") == 200);
+    expect("\"/v1/chat/completions\":{\"post\":{\"requestBody\"");
+    expect_not("/admin");
     CHECK(ask("GET", "/metrics", USER, "") == 403);
     expect("\"type\":\"permission_error\"");
     CHECK(ask("GET", "/metrics", SEER, "") == 200 && ask("GET", "/metrics", ROOT, "") == 200);
@@ -361,8 +364,13 @@ static void check_keys(void)
     unsigned gone = fake_gone;
     int fd = dial();
     put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
-    while (complete_as(USER, "{\"prompt\": \"ehi\"}") != 429) /* until that one is in flight */
-        usleep(1000);
+    wait_for(&fake_open, 2, "both answers are in flight");
+    CHECK(ask("GET", "/v1/models", USER, "") == 200);
+    expect("x-ratelimit-limit-requests: 2\r\nx-ratelimit-remaining-requests: 0\r\n");
+    expect_not("-tokens:");
+    CHECK(ask("GET", "/v1/models", SEER, "") == 200);
+    expect_not("x-ratelimit");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
     wait_for(&fake_gone, gone + 2, "released");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 2}") == 200);
@@ -508,7 +516,9 @@ int main(void)
     check_disconnects();
     check_slow_reader();
     check_connections();
+    server_pause();
     config.http.ping_ms = 15000;
+    server_resume();
     check_pings();
     CHECK(fake_http_codes[429] == 1);
     keys_use(key_file);
