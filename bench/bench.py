@@ -3,7 +3,7 @@
 
 Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, where there
 is one), gateway (bench-gateway: what a streamed token costs it), yardstick (our matmul beside oneDNN's, where that was
-built), tokenizer, transport (KV over TCP, encrypted or not). Without a name all of them run.
+built), tokenizer, grammar (constrained output), transport (KV over TCP, encrypted or not). Without a name all of them run.
 
 What is compared runs in turn: each round is one pass of the engine, one of llama.cpp and one cluster, each a new
 process, so that a slow spell of the machine hits all of them and memory is laid out anew. Standard library only."""
@@ -27,7 +27,7 @@ import bench_transport
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "transport", "pipeline")
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "grammar", "transport", "pipeline")
 PROGRAM_S_MAX = 600  # one pass of a program is ended then
 
 
@@ -207,6 +207,8 @@ class Bench:
         if self.wants("tokenizer"):
             text = run([f"{BUILD}/bench-tokenizer", self.options.model]).rstrip()
             yield f"## Tokenizer\n\n```\n{text}\n```"
+        if self.wants("grammar"):
+            yield "## Constrained output\n\n```\n" + run([f"{BUILD}/bench-grammar"]).rstrip() + "\n```"
         if self.wants("transport"):
             yield f"## KV over TCP\n\n{self.transport()}"
         if self.wants("pipeline"):
