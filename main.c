@@ -1,6 +1,7 @@
 /* main: selects the subcommand. It is the only file that may include headers of every folder. */
 #include "tools/partition/main.h"
 #include "machine/machine.h"
+#include "model/file/mapping.h"
 #include "server/serve.h"
 #include "tools/doctor/doctor.h"
 #include "tools/plan/main.h"
@@ -43,6 +44,7 @@ static int help(void)
 
 int main(int argc, char **argv)
 {
+    mapping_faults_report();
     if (argc < 2) {
         fprintf(stderr, "cleave: no command given (cleave --help lists the commands)\n");
         return 2;

@@ -1,12 +1,11 @@
-/* engine_bound: the tokens per second that the limits of this computer allow for a case of
- * bench-engine. The bound is the longer of two times at the measured rates (roofline.h): the time
- * of the model's arithmetic, and the time of reading its data, as if both overlapped completely.
- * The tables of engine_results.c print the bound. Any thread may call: the function has no state.
- * It measures nothing.
+/* engine_bound: the most tokens per second that the measured limits of this computer (roofline.h)
+ * allow for a case of bench-engine. The model's arithmetic takes a time at these limits, and so
+ * does the access to memory; the longer time gives the bound. engine_results.c prints it. Any
+ * thread; no state. It measures nothing.
  *
  * Counted, for a pass over R rows (tokens of a prompt, or one token of each stream):
  * - matrices: two operations per weight and row, at the rate of 8-bit dot products. In the last
- *   layer, a row that is not sampled needs only K and V, and only sampled rows need the vocabulary.
+ *   layer, rows that are not sampled need only K and V. Only sampled rows need the vocabulary.
  * - attention: 4 × head_count × head_dim operations per row, layer and token of its context, at the
  *   rate ENGINE_BOUND_ATTENTION.
  * - memory: every weight once per pass, K and V of all cached tokens once per pass, and K and V of
@@ -14,8 +13,7 @@
  *
  * Not counted, although the kernels do it: scales of blocks, softmax, norms, RoPE, SiLU, packing of
  * activations, the second row of refined activations (docs/numbers.md), reading a prompt's own K
- * and V (they are in a cache), and waiting for threads. So a measured figure stays below 100 % of
- * the bound. */
+ * and V, and waiting for threads. So measured figures are below the bound. */
 #ifndef BENCH_ENGINE_BOUND_H
 #define BENCH_ENGINE_BOUND_H
 
@@ -25,16 +23,16 @@
 
 #include <stdbool.h>
 
-/* Arithmetic of the attention kernels over a KV cache of integers (compute/cpu/attention_fixed.h).
- */
+/* The rate at which attention is computed over a KV cache of integers
+ * (compute/cpu/attention_fixed.h). */
 #define ENGINE_BOUND_ATTENTION ROOFLINE_INT16
 
 struct engine_bound {
     /* The bound. 0 = the rate of 8-bit or 16-bit dot products is not known. */
     double tokens_a_second;
-    bool reads; /* True: reading memory takes longer. False: arithmetic takes longer. */
-    /* Part of the longer time, from 0 to 1, that the weights' reading takes (if `reads` is true) or
-     * that the matrices' arithmetic takes (if `reads` is false). */
+    bool reads; /* True: access to memory takes longer. False: arithmetic takes longer. */
+    /* Share of the longer time, from 0 to 1: of reading the weights if `reads` is true, of the
+     * matrices' arithmetic if `reads` is false. */
     double first_share;
 };
 

@@ -1,9 +1,9 @@
 /* gateway_streams: the clients of bench-gateway (gateway.c): many streamed completions at the same
- * time over plain sockets. The caller's one thread reads them with as little work as possible, so
- * that the figures show the cost of the gateway and not of the clients. A stream can ask for token
- * ids, and check that they are the ids of gateway_machine.h, in order and without repetition, and
- * that [DONE] ends the stream. The part does not wait for events, measures no times and does not
- * parse JSON: the caller waits with epoll and reads the clock. */
+ * time, over plain sockets. gateway.c makes all calls on its only thread. The clients do little
+ * work, so that they do not take time from the gateway. With `check`, each stream asks for token
+ * ids and checks that they are those of gateway_machine_token, in order. This part does not wait
+ * for events, measures no times and does not parse JSON: the caller waits with epoll and reads the
+ * clock. */
 #ifndef BENCH_GATEWAY_STREAMS_H
 #define BENCH_GATEWAY_STREAMS_H
 
@@ -19,22 +19,23 @@ struct gateway_streams_options {
     uint32_t count;         /* Number of streams. */
     uint32_t prompt_tokens; /* Tokens of each prompt. */
     uint32_t answer_tokens; /* Tokens of each answer. */
-    bool check; /* True: check every token. False: check only that each stream ends with [DONE]. */
-    /* The caller's epoll descriptor. Each stream's socket is added with data.u64 = index |
+    /* True: check every token. False: check only the HTTP status, and that [DONE] arrives. */
+    bool check;
+    /* The caller's epoll descriptor, to which the sockets are added. Stream i has the data.u64 i |
      * GATEWAY_STREAMS_TAG. */
     int epoll;
 };
 
-/* Marks the epoll events of streams among the caller's other events. */
+/* Distinguishes the epoll events of streams from the caller's other events. */
 #define GATEWAY_STREAMS_TAG (1ull << 32)
 
-/* Connects all streams and sends their requests; blocks until all are sent. Stream i has a prompt
- * whose first token is 1000 + i. ST_NO_MEMORY. ST_IO: the error names the stream. */
+/* Connects all streams and sends their requests; blocks until all are sent. The prompt of stream i
+ * begins with token 1000 + i. Returns ST_NO_MEMORY, ST_IO. */
 enum status gateway_streams_open(const struct gateway_streams_options *options,
                                  struct gateway_streams **out, struct error *error);
 void gateway_streams_close(struct gateway_streams *s); /* NULL is fine */
 
-/* Reads once from the socket of stream `index`. Call it when the socket is readable. */
+/* Reads once from the socket of stream `index`. Must be called when the socket is readable. */
 void gateway_streams_turn(struct gateway_streams *s, uint32_t index);
 
 /* Returns the number of streams that have received at least one event. */

@@ -1,8 +1,9 @@
-/* roofline: measures the limits of this computer at the moment: the rate of vector arithmetic in
- * registers, and the rate of plain reads of memory and of the last-level cache, by several threads
- * at the same time. bench-engine (engine.c) calls it before and after each sample; engine_bound.h
- * turns the rates into bounds. A call measures on the caller's thread and on threads that end with
- * the call. It knows no model, keeps no history, and does not keep other programs off the cores. */
+/* roofline: measures the present limits of this computer: the rate of vector arithmetic in
+ * registers, and the rate of reads of memory and of the last-level cache, by several threads at the
+ * same time. bench-engine (engine.c) calls it on its main thread before and after each sample;
+ * engine_bound.h computes bounds from the rates. A call measures on the caller's thread and on
+ * threads that it starts and joins. It knows no model and stores no results. Other programs that
+ * run meanwhile reduce the rates. */
 #ifndef BENCH_ROOFLINE_H
 #define BENCH_ROOFLINE_H
 
@@ -24,27 +25,26 @@ enum roofline_rate {
     ROOFLINE_RATES,  /* Number of rates. */
 };
 
-/* The rates that one measurement found. Arithmetic: operations per second (a multiplication and an
- * addition are two), with 64-byte vectors; 0 = the CPU or this build does not have the instruction
- * for AVX-512. Reads: bytes per second. */
+/* The rates of one measurement. Arithmetic: operations per second with 64-byte vectors (a
+ * multiplication and an addition are two operations); 0 = the CPU or this build lacks the AVX-512
+ * instruction. Reads: bytes per second. */
 struct roofline {
     double rates[ROOFLINE_RATES];
 };
 
 const char *roofline_rate_name(enum roofline_rate rate); /* Returns a constant such as "int8". */
 
-/* Memory that the measurements read, with all pages touched. One serves all measurements. */
+/* Memory that the measurements read. All measurements can use the same. */
 struct roofline_memory;
 
-/* memory_bytes: the bytes that the benchmark itself reads repeatedly, such as a model's weights.
- * The measurement reads as many (at least 16 MiB), so that the last-level cache holds the same part
- * of them as it holds of the weights. ST_NO_MEMORY. */
+/* Allocates the memory. memory_bytes = bytes that the benchmark reads repeatedly, such as a model's
+ * weights. The memory has the same size (at least 16 MiB), so that the last-level cache holds the
+ * same share of it as of the weights. Returns ST_NO_MEMORY on failure. */
 enum status roofline_memory_open(size_t memory_bytes, struct roofline_memory **out);
 void roofline_memory_close(struct roofline_memory *memory); /* NULL is fine */
 
-/* Measures all rates with `threads` threads, the caller's included, in about 30 ms. Each rate is a
- * mean over 4 ms, so other work on the computer reduces it as it reduces the benchmark's figures.
- * ST_INVALID: `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
+/* Measures each rate for 4 ms with `threads` threads, including the caller's. Returns ST_INVALID if
+ * `threads` is not from 1 to ROOFLINE_THREADS_MAX. */
 enum status roofline_measure(const struct roofline_memory *memory, uint32_t threads,
                              struct roofline *out);
 

@@ -1,22 +1,23 @@
-/* clock: where time comes from. machine/, server/ and membership/ are given a `struct clock`, and
- * schedulers and pools the time in microseconds, so that tests and the simulator can set the time.
- * Other code reads clock_system directly: to measure a duration, and for the time limits of
- * transport/, compute/ and tools/. Any thread may read a clock. A clock sets no timers, does not
- * wait and knows no calendar. */
+/* clock: where time comes from. The event loops of machine/ and server/, and membership/, get a
+ * `struct clock` when they are opened. Schedulers and pools get the time in microseconds as an
+ * argument. So tests and the simulator can set the time. Code that only measures durations or waits
+ * with a time limit reads clock_system directly. Any thread may read a clock. A clock sets no
+ * timers, does not wait and knows no calendar. */
 #ifndef COMMON_CLOCK_H
 #define COMMON_CLOCK_H
 
 #include <stdint.h>
 
 struct clock {
-    int64_t (*now_us)(void *self); /* Monotonic microseconds since an arbitrary start. */
-    void *self;                    /* Argument of now_us. */
+    /* Returns microseconds since an arbitrary start; they never decrease. */
+    int64_t (*now_us)(void *self);
+    void *self; /* Argument of now_us. */
 };
 
-/* CLOCK_MONOTONIC of this host. Any thread may use it. */
+/* CLOCK_MONOTONIC of this host. */
 extern const struct clock clock_system;
 
-/* CLOCK_MONOTONIC in nanoseconds, for durations that are too short for microseconds. */
+/* Returns CLOCK_MONOTONIC in nanoseconds, for durations that are too short for microseconds. */
 int64_t clock_system_ns(void);
 
 /* Returns the clock's time in microseconds. */

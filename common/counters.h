@@ -1,27 +1,27 @@
 /* counters: the list of all counters and gauges of /metrics, one line each (docs/contributing/
- * add-a-counter.md says how to add a line). The macros below make from each line: the field of the
- * struct that holds the value, the message that carries it, the sum over processes, the family of
- * /metrics and the gauge of /admin/state. transport/message.h, server/metrics/, server/api/keys.h,
- * server/gateway/state.c and server/serve_admin.c use the lists. The histograms of /metrics are not
- * here (server/metrics/render.c). Macros only: no values, no functions, no threads.
+ * add-a-counter.md says how to add a line). Each list is a macro that applies the macro X to every
+ * line. transport/message.h and server/api/keys.h declare the fields that hold the values,
+ * server/metrics/ renders the families of /metrics, and server/gateway/state.c and
+ * server/serve_admin.c write the values of /admin/state. The histograms of /metrics are not here
+ * (server/metrics/render.c). Macros only: no values, no functions, no threads.
  *
- * Columns of all lists:
+ * Columns; each list says which of them it has:
  *   name    The field. For the gateway: METRICS_ followed by this name.
- *   kind    COUNTER = only grows while its process lives; /metrics adds what earlier processes of
- *           the machine counted. GAUGE = the value now. STATE = a gauge that /admin/state shows.
+ *   kind    COUNTER = only grows while its process lives. GAUGE = the value now. STATE = a gauge
+ *           that /admin/state shows.
  *   family  The name in /metrics.
  *   help    The HELP text in /metrics.
- * Columns of lists whose values travel in messages:
- *   bits    Width of the field: 64 in every new line. Older lines have 32.
+ *   bits    Width of the field, 32 or 64. New lines have 64.
  *   group   Place of the family on the page: METRICS_GROUP_ followed by this name (see
- *           server/metrics/internal.h). HIDDEN = the page has no such family; `help` is then a
- *           comment.
+ *           server/metrics/internal.h). HIDDEN = the line makes no family of its own; `help` is
+ *           then a comment.
  *   factor  Converts the field's unit to the family's: 1e-6 from microseconds to seconds, else 1.
  */
 #ifndef COMMON_COUNTERS_H
 #define COMMON_COUNTERS_H
 
-/* The state of a machine: struct message_stats. X(bits, name, kind, group, factor, family, help) */
+/* The state of a machine: struct message_stats. To a machine's counters, /metrics adds what earlier
+ * processes of the machine counted. X(bits, name, kind, group, factor, family, help) */
 #define MACHINE_COUNTERS(X)                                                                        \
     X(32, prompts_waiting, STATE, LOAD, 1, "cleave_prompts_waiting",                               \
       "Prompts that wait for a batch.")                                                            \
@@ -73,8 +73,9 @@
     X(64, token_batch_us, COUNTER, HIDDEN, 1, "", "Time of decode-only batches.")
 
 /* Copies of KV between GPU memory and host memory, and between GPUs: struct message_staged, which
- * is a part of the state of a machine and of the load of a stage process. `way` is the transfer's
- * kind of memory, as its help says; out, in and peer are the three directions of copies.
+ * is a part of struct message_stats and of struct message_process. /metrics shows only those of
+ * struct message_stats. `way` says where the KV is and how it is sent. out = from GPU memory to
+ * host memory; in = from host memory to GPU memory; peer = to another process's GPU memory.
  * X(bits, name, kind, group, factor, family, help) */
 #define COPY_COUNTERS(X)                                                                           \
     X(32, way, GAUGE, COPIES, 1, "cleave_kv_way",                                                  \
@@ -94,7 +95,7 @@
     X(64, peer_us, COUNTER, COPIES, 1e-6, "cleave_kv_ipc_seconds_total",                           \
       "Time of copies between GPU memories.")
 
-/* The load of one process of a machine with stages: struct message_process.
+/* The load of one stage process, since it was opened: struct message_process.
  * X(bits, name, kind, factor, family, help) */
 #define PROCESS_COUNTERS(X)                                                                        \
     X(64, batches, COUNTER, 1, "cleave_stage_batches_total", "Batches that a stage computed.")     \
@@ -104,7 +105,8 @@
     X(64, resident_bytes, GAUGE, 1, "cleave_stage_resident_bytes",                                 \
       "Resident memory of a stage's process.")
 
-/* Sums over all machines of a counter of MACHINE_COUNTERS. X(name, family, help) */
+/* Counters of MACHINE_COUNTERS whose sum over all machines has a family of its own.
+ * X(name, family, help) */
 #define CLUSTER_COUNTERS(X)                                                                        \
     X(prefix_query_tokens, "vllm:prefix_cache_queries_total",                                      \
       "Prompt tokens looked up in prefix caches.")                                                 \
@@ -148,16 +150,17 @@
       "Tokens generated for an API key.")                                                          \
     X(in_flight, GAUGE, "cleave_key_requests_in_flight", "Running answers of an API key.")
 
-/* Number of lines whose values travel in messages; part of TRANSPORT_PROTOCOL_VERSION. */
+/* COUNTERS_SENT = number of lines whose values travel in messages. It is a part of
+ * TRANSPORT_PROTOCOL_VERSION. */
 #define COUNTER_ONE(...) +1
 enum {
     COUNTERS_SENT =
         MACHINE_COUNTERS(COUNTER_ONE) COPY_COUNTERS(COUNTER_ONE) PROCESS_COUNTERS(COUNTER_ONE)
 };
 
-/* Field declarations for the lists with the column `bits`: COUNTER_FIELD_32 declares only the lines
- * of 32 bits, COUNTER_FIELD_64 only those of 64 bits. A struct uses both, one after the other, and
- * between them the padding that makes the size of the 32-bit part a multiple of eight. */
+/* Field declarations for the lists with the column `bits`. COUNTER_FIELD_32 declares the lines of
+ * 32 bits, COUNTER_FIELD_64 those of 64 bits. A struct with lines of 32 bits declares these first,
+ * then padding up to a multiple of eight bytes, then the lines of 64 bits. */
 #define COUNTER_FIELD_32(bits, name, ...) COUNTER_FIELD_32_##bits(name)
 #define COUNTER_FIELD_32_32(name)         uint32_t name;
 #define COUNTER_FIELD_32_64(name)
@@ -165,14 +168,14 @@ enum {
 #define COUNTER_FIELD_64_32(name)
 #define COUNTER_FIELD_64_64(name) uint64_t name;
 
-/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. Gauges
- * are not added: the caller decides how to combine them. */
+/* Statements `to->name += from->name;` for the counters of a list with the column `bits`. They do
+ * not add gauges. */
 #define COUNTER_ADD(bits, name, kind, ...) COUNTER_ADD_##kind(name)
 #define COUNTER_ADD_COUNTER(name)          to->name += from->name;
 #define COUNTER_ADD_GAUGE(name)
 #define COUNTER_ADD_STATE(name)
 
-/* The TYPE of a kind in /metrics. */
+/* The TYPE of each kind in /metrics. */
 #define COUNTER_TYPE_COUNTER "counter"
 #define COUNTER_TYPE_GAUGE   "gauge"
 #define COUNTER_TYPE_STATE   "gauge"

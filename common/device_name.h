@@ -1,7 +1,7 @@
-/* device_name: says whether a device's name in the config means a GPU, and which. The config's
+/* device_name: says whether a device's name in the config means a GPU, and which GPU. The config's
  * checks, the choice of a backend (compute/device.c), machine/executor/ and `cleave profile` call
- * it, on any thread; no state. It does not check that the GPU exists, and it does not know the
- * other devices' names (see compute_device_find). */
+ * it. Any thread; no state. It does not check that the GPU exists, and it does not know the names
+ * of other devices (compute_device_find does). */
 #ifndef COMMON_DEVICE_NAME_H
 #define COMMON_DEVICE_NAME_H
 
@@ -12,8 +12,8 @@
 
 #define DEVICE_NUMBER_DIGITS 3 /* Most digits of a GPU's number. */
 
-/* Returns true if the name means a GPU: "cuda:N" with one to three digits, or "cuda", which means
- * "cuda:0". Then *number_out is set to N, unless number_out is NULL. */
+/* Returns true and stores N if the name is "cuda:N" with one to DEVICE_NUMBER_DIGITS digits, or
+ * "cuda", which means "cuda:0". number_out may be NULL. */
 static inline bool device_name_gpu(const char *device, uint32_t *number_out)
 {
     static const char cuda[] = "cuda", digits[] = "0123456789";

@@ -1,31 +1,32 @@
-/* histogram: counts values in fixed buckets, for the gateway's /metrics (Prometheus); and quantiles
- * of sorted values, for `cleave replay`. A histogram does not keep the values, and its bounds never
- * change after histogram_init. Not thread-safe: the owner (server/metrics: the gateway's one
- * thread) makes every call on one thread. quantile_of_sorted has no state: any thread. */
+/* histogram: counts values in fixed buckets, for the gateway's page /metrics (Prometheus). It also
+ * has quantiles of sorted values, for `cleave replay`. A histogram does not keep the values. Its
+ * bounds do not change after histogram_init. Not thread-safe: the owner (server/metrics, on the
+ * gateway's event loop thread) makes every call on one thread. quantile_of_sorted has no state. */
 #ifndef COMMON_HISTOGRAM_H
 #define COMMON_HISTOGRAM_H
 
 #include <stdint.h>
 
-#define HISTOGRAM_BUCKETS 40
+#define HISTOGRAM_BUCKETS 40 /* Most bounds; a histogram has one bucket more than bounds. */
 
 /* Bucket i counts values above bounds[i - 1] and up to bounds[i]. The last bucket has no upper
  * bound. */
 struct histogram {
     uint32_t bound_count;
-    double bounds[HISTOGRAM_BUCKETS]; /* Ascending. */
-    uint64_t counts[HISTOGRAM_BUCKETS + 1];
-    uint64_t total; /* Number of values. */
-    double sum;     /* Sum of the values. */
+    double bounds[HISTOGRAM_BUCKETS];       /* Ascending. */
+    uint64_t counts[HISTOGRAM_BUCKETS + 1]; /* Values in each bucket. */
+    uint64_t total;                         /* Number of values. */
+    double sum;                             /* Sum of the values. */
 };
 
-/* Sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor, … */
+/* Empties the histogram and sets `count` bounds (at most HISTOGRAM_BUCKETS): first, first * factor,
+ * first * factor² and so on. Requires first > 0 and factor > 1. */
 void histogram_init(struct histogram *h, double first, double factor, uint32_t count);
 /* Counts one value. */
 void histogram_add(struct histogram *h, double value);
 
-/* Returns the q-quantile of `count` ascending values, interpolated linearly between ranks; 0 if
- * count is 0. */
+/* Returns the q-quantile (q from 0 to 1) of `count` ascending values, interpolated linearly between
+ * the two nearest values; 0 if count is 0. */
 double quantile_of_sorted(const double *values, uint64_t count, double q);
 
 #endif

@@ -1,31 +1,31 @@
-/* limits: the bounds that are fixed when cleave is built and that several folders share. Every
- * folder may use them. Constants only: no code, no threads. Bounds of one part are in that part's
- * header; bounds that an operator may want to change are keys of the config file (config/config.h).
- */
+/* limits: the bounds that are fixed when cleave is built and that several folders share. Any folder
+ * may use them. Constants only: no code, no threads. Bounds of one part are in that part's header.
+ * Bounds that an operator may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
 #define LIMIT_NAME_BYTES    32   /* A machine's name with its NUL; a multiple of 8. */
 #define LIMIT_ADDRESS_BYTES 128  /* "host:port" with its NUL. */
+#define LIMIT_USER_BYTES    128  /* A user's name in etcd with its NUL. */
 #define LIMIT_PATH_BYTES    1024 /* A file path with its NUL. */
-/* Machines of a cluster. Memory for their links grows as the square. */
+/* Machines of a cluster. The gateway's memory for links grows with the square of this number. */
 #define LIMIT_MACHINES         256
-#define LIMIT_LAYERS           256    /* Layers of a model: twice the deepest known model. */
+#define LIMIT_LAYERS           256    /* Layers of a model. */
 #define LIMIT_HEADS            1024   /* Heads of one layer. */
 #define LIMIT_CONTEXT_TOKENS   131072 /* Context of one request; the model may allow less. */
 #define LIMIT_BLOCK_TOKENS     256    /* Tokens of one KV block. */
 #define LIMIT_STAGES           64     /* Processes of one machine, including replicas and ranks. */
 #define LIMIT_RANKS            16     /* Ranks of one stage. */
 #define LIMIT_STAGE_PATHS      16     /* Paths through the replicas of one machine's stages. */
-#define LIMIT_LOGPROBS         20     /* Alternatives per position that a client may ask for. */
+#define LIMIT_LOGPROBS         20     /* Alternative tokens reported per position. */
 #define LIMIT_STOP_STRINGS     16     /* Stop strings of one request. */
 #define LIMIT_STOP_BYTES       256    /* Bytes of one stop string. */
 #define LIMIT_CHOICES          16     /* Answers of one request (the API's parameter n). */
 #define LIMIT_PROMPTS          64     /* Prompts in one completion request. */
 #define LIMIT_CHUNK_TOKENS     16     /* Smallest piece of a long prompt in a batch. */
-#define LIMIT_BATCH_TOKENS     4096   /* Tokens of one batch; by default a batch ends at 2048. */
-#define LIMIT_BATCH_SEQUENCES  512    /* Sequences of one batch (Splitwise's simulator: 512). */
-#define LIMIT_MACHINE_REQUESTS 4096   /* Requests in one machine, including waiting ones. */
+#define LIMIT_BATCH_TOKENS     4096   /* Tokens of one batch. */
+#define LIMIT_BATCH_SEQUENCES  512    /* Requests of one batch. */
+#define LIMIT_MACHINE_REQUESTS 4096   /* Requests in one machine, including waiting requests. */
 #define LIMIT_CLUSTER_REQUESTS 8192   /* Open requests of one gateway. */
 #define LIMIT_API_KEYS         256    /* API keys in one file. */
 #define LIMIT_KEY_NAME_BYTES   64     /* An API key's name with its NUL. */
@@ -36,9 +36,8 @@
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* One control message; holds LIMIT_CONTEXT_TOKENS. */
 
 /* Values and names in the JSON of one request body: enough for eight prompts of
- * LIMIT_CONTEXT_TOKENS token ids. LIMIT_JSON_CONTAINERS of the values may be lists or objects: four
- * for each message of a chat of 65,536 messages. An empty object takes about 200 bytes in jansson's
- * tree, 70 times its text. */
+ * LIMIT_CONTEXT_TOKENS token ids. At most LIMIT_JSON_CONTAINERS of the values may be lists or
+ * objects, because an empty object takes about 200 bytes in jansson's tree, 70 times its text. */
 #define LIMIT_JSON_VALUES     (1u << 20)
 #define LIMIT_JSON_CONTAINERS (1u << 18)
 

@@ -124,20 +124,15 @@ static size_t text_escape(const char *text, char *out, size_t capacity)
     return used;
 }
 
-void log_line(enum log_level level, const char *format, ...)
+static void line_log(enum log_level level, bool limited, const char *format, va_list args)
 {
-    if (level < least_level)
-        return;
     struct timespec now, since_start;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
     clock_gettime(CLOCK_MONOTONIC, &since_start);
     gmtime_r(&now.tv_sec, &utc);
     char text[LINE_BYTES], line[LINE_BYTES + 128];
-    va_list args;
-    va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
     int head = snprintf(line, sizeof(line),
                         "%04d-%02d-%02dT%02d:%02d:%02d.%03dZ %-5s %s: ", utc.tm_year + 1900,
                         utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min, utc.tm_sec,
@@ -146,8 +141,10 @@ void log_line(enum log_level level, const char *format, ...)
     length += text_escape(text, line + length, LINE_BYTES - length);
 
     pthread_mutex_lock(&lock);
-    int64_t withheld =
-        cause_take(format, (int64_t)since_start.tv_sec * 1000000 + since_start.tv_nsec / 1000);
+    int64_t withheld = 0;
+    if (limited)
+        withheld =
+            cause_take(format, (int64_t)since_start.tv_sec * 1000000 + since_start.tv_nsec / 1000);
     if (withheld >= 0) {
         if (withheld > 0)
             length += (size_t)snprintf(line + length, sizeof(line) - length,
@@ -159,4 +156,22 @@ void log_line(enum log_level level, const char *format, ...)
         lost = line_write(line, length) ? 0 : lost + 1;
     }
     pthread_mutex_unlock(&lock);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    if (level < least_level)
+        return;
+    va_list args;
+    va_start(args, format);
+    line_log(level, true, format, args);
+    va_end(args);
+}
+
+void log_audit(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    line_log(LOG_INFO, false, format, args);
+    va_end(args);
 }

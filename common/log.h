@@ -1,12 +1,13 @@
-/* log: writes one line per event to stderr: UTC date and time, level, process, then lower-case
- * words, name then value (`request 42 machine prompt-0 died, resumes at token 17`). Only machine/
- * and server/ call it, on any thread; the folders below return a status instead. It writes no files
- * and rotates nothing.
+/* log: writes one line per event to stderr: date and time (UTC), level, process, text (`request 42
+ * machine prompt-0 died, resumes at token 17`). Only machine/ and server/ call it, on any thread;
+ * the other folders return a status instead. It opens no log files and rotates nothing.
  *
- * A line is written as a whole or not at all, and never waits: a line that stderr does not take at
- * once is lost, and the next one that it takes says how many were. One cause (one format string)
- * writes at most 1,000 lines at once and 100 a second on average; the next line of that cause says
- * how many were not logged. Control characters are written as \xNN. */
+ * A line is written as a whole or not at all, without waiting. If stderr does not take a line at
+ * once, the line is lost, and the next line that stderr takes reports the number of lost lines. All
+ * lines with the same format string have one budget: at most 1,000 lines at once, and 100 a second
+ * on average. Further lines are not logged, and the next line within the budget reports their
+ * number. Lines of log_audit have no budget. A line is cut after about 1,000 bytes. Control
+ * characters are written as \xNN. */
 #ifndef COMMON_LOG_H
 #define COMMON_LOG_H
 
@@ -20,13 +21,17 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
  * stores nothing, for any other text. */
 bool log_level_parse(const char *text, enum log_level *out);
 
-/* Sets the process name that each line contains ("gateway", "prompt-0"; copied), and the lowest
- * level that is written. Call it once, before other threads exist. */
+/* Sets the process name that each line contains ("gateway", "prompt-0"; copied, cut after 31
+ * bytes), and the lowest level that is written. Requires that no other thread exists. */
 void log_open(const char *process_name, enum log_level least);
 
-/* Writes one line, unless the level is too low, stderr does not take the line at once, or the
- * line's cause is over its limit. Never blocks, and never fails for the caller. */
+/* Writes one line, unless its level is too low, stderr does not take it at once, or the budget of
+ * its format string is used up. Errors are not reported to the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Writes one line at the level "info", whatever the lowest level is, and without a budget. Only for
+ * acts of administrators, which other clients cannot cause. */
+void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)

@@ -1,12 +1,12 @@
-/* options: parses the command line of a subcommand by a table of options (name, type, field, help).
- * The same table prints --help, so every subcommand answers -h, --help, --version and wrong usage
- * in the same way. The main function of each subcommand calls it, before other threads exist. It
- * keeps no state, and does not know the keys of the config: the texts of `--set` are options like
- * others, which the subcommand gives to config/config.h.
+/* options: parses the command line of a subcommand by a table of options (name, type, field, help),
+ * and prints the help from the same table. The main function of each subcommand calls it on the
+ * main thread. It keeps no state. It does not know the keys of the config: the texts of `--set` are
+ * ordinary options, which the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value
- * counts, except for OPTION_TEXTS and OPTION_WHOLES. Text values point into argv. */
+ * counts, except for OPTION_TEXTS and OPTION_WHOLES, which keep all values. Texts are not copied:
+ * they point into argv or to the table's default values. */
 #ifndef COMMON_OPTIONS_H
 #define COMMON_OPTIONS_H
 
@@ -17,17 +17,18 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTION_CHOICES_MAX  5
-#define OPTION_OPERANDS_MAX 2
-#define OPTION_TEXTS_MAX    128
-#define OPTION_WHOLES_MAX   8
+#define OPTION_CHOICES_MAX  5   /* Choices of one option. */
+#define OPTION_OPERANDS_MAX 2   /* Operands of one subcommand. */
+#define OPTION_TEXTS_MAX    128 /* Texts in one field of type OPTION_TEXTS. */
+#define OPTION_WHOLES_MAX   8   /* Numbers in one field of type OPTION_WHOLES. */
 
+/* The C type of the field that an option sets. */
 enum option_type {
-    OPTION_TEXT,  /* const char *. If the entry has `choices`, the text is one of the choices. */
-    OPTION_TEXTS, /* struct option_texts. May be repeated, and several options may share a field. */
-    OPTION_REAL,  /* double. */
-    OPTION_WHOLE, /* uint64_t, up to 2^53. */
-    OPTION_WHOLES, /* struct option_wholes. May be repeated. */
+    OPTION_TEXT,   /* const char *. If the entry has `choices`, the text is one of the choices. */
+    OPTION_TEXTS,  /* struct option_texts. Repeatable; several options may have the same field. */
+    OPTION_REAL,   /* double. */
+    OPTION_WHOLE,  /* uint64_t, up to 2^53. */
+    OPTION_WHOLES, /* struct option_wholes. Repeatable. */
     OPTION_INT,    /* int. */
     OPTION_CHOICE, /* An enum, or unsigned: the index in `choices`. */
     OPTION_FLAG,   /* bool. */
@@ -53,9 +54,9 @@ struct option_entry {
     enum option_type type;
     size_t offset;    /* Offset of the field in the caller's struct. */
     double low, high; /* Range of a number. OPTION_TEXTS: `high` is the largest number of texts. */
-    const char *choices[OPTION_CHOICES_MAX + 1]; /* Ended by NULL; none = any value. */
+    const char *choices[OPTION_CHOICES_MAX + 1]; /* Allowed texts, ended by NULL; none = any. */
     const char *default_value;                   /* NULL = the field keeps its value. */
-    const char *help; /* The help adds the choices and the default value. */
+    const char *help; /* Text of the help, which adds the choices and the default value. */
 };
 
 /* An argument that is not an option. Its field is a const char *. */
@@ -65,27 +66,29 @@ struct option_operand {
     bool required;
 };
 
-/* The command line of one subcommand. `out` in the functions below is the subcommand's own struct,
- * which the offsets of the entries refer to. */
+/* The command line of one subcommand. In the functions below, `out` is the subcommand's own struct:
+ * the offsets of the entries and operands are offsets in that struct. */
 struct option_table {
     const char *command; /* The subcommand, such as "serve". */
     const char *usage;   /* What follows "usage: cleave COMMAND " in the help. */
     const char *about;   /* Paragraphs of the help; each ends with a newline. */
     const struct option_entry *entries;
-    size_t count; /* Number of entries. */
-    struct option_operand operands[OPTION_OPERANDS_MAX];
+    size_t count;                                        /* Number of entries. */
+    struct option_operand operands[OPTION_OPERANDS_MAX]; /* In the order of the command line. */
     /* Checks options against each other, and sets fields that follow from others. Returns ST_USAGE
      * if the options are wrong. NULL = there is nothing to check. */
     enum status (*check)(void *out, struct error *error);
     void (*help_more)(FILE *out); /* Prints the end of the help; NULL = nothing more. */
 };
 
-/* Answers -h, --help and --version on standard output, else calls options_read and prints its
- * error. Returns -1 to continue, or the exit status of the process. */
+/* Prints the help or the release on standard output if -h, --help or --version is given. Otherwise
+ * calls options_read, and options_fail after an error. Returns -1 to continue, or the exit status
+ * of the process. */
 int options_start(const struct option_table *table, int argc, char **argv, void *out);
 
-/* Sets the fields of *out from argv[1] on, then calls the table's check. ST_USAGE: the error names
- * the option, its value and what was wanted; some fields may have been set. */
+/* Sets the fields of *out to the default values, then from argv[1] on, then calls the table's
+ * check. Requires that the fields of operands are NULL. ST_USAGE: the error names the option, its
+ * value and what was wanted; some fields may have been set. */
 enum status options_read(const struct option_table *table, int argc, char **argv, void *out,
                          struct error *error);
 

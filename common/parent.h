@@ -1,8 +1,7 @@
-/* parent: makes a process end together with the process that started it. A new child process calls
- * it on its first thread: the children of `cleave doctor`, `cleave profile` and bench-gateway right
- * after fork, and `cleave machine` after exec, when it has read its config and if it is a stage
- * process or a local machine. No state. It does not start or wait for children (see host/child.h).
- */
+/* parent: lets the kernel signal a process when the process that started it ends. A new child
+ * process calls it on its first thread: the children of `cleave doctor`, `cleave profile` and
+ * bench-gateway right after fork, and a `cleave machine` that another cleave process started, after
+ * exec. No state. It does not start or wait for children (host/child.h starts them). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 
@@ -12,10 +11,9 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* For a child after fork(): from now on, the kernel sends `signal_number` to this process when the
- * thread that forked it ends. `parent` is the parent's id, read with getpid() before the fork. If
- * the parent has ended already, the signal is raised now, because the kernel would never send it.
- */
+/* For a child after fork(): asks the kernel to send `signal_number` to this process when the thread
+ * that forked it ends. `parent` is the parent's id, read with getpid() before the fork. If the
+ * parent has ended already, the function raises the signal itself. */
 static inline void parent_follow(int signal_number, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, signal_number);
@@ -23,10 +21,10 @@ static inline void parent_follow(int signal_number, pid_t parent)
         raise(signal_number);
 }
 
-/* For a child after exec, which does not know its parent's id: the kernel sends `signal_number` to
- * this process when the thread that started it ends. `pipe` is the writing end of a pipe whose only
- * reading end the parent holds. Returns false if the parent has ended already: no signal is raised
- * then, and the caller ends the process itself. */
+/* For a child after exec, which does not know its parent's id: asks the kernel to send
+ * `signal_number` to this process when the thread that started it ends. `pipe` is the writing end
+ * of a pipe. The parent holds its only reading end. Returns false if the parent has ended already:
+ * no signal is raised, and the caller must end the process. */
 static inline bool parent_follow_pipe(int signal_number, int pipe)
 {
     struct pollfd end = {.fd = pipe};

@@ -1,8 +1,7 @@
 /* pool: the pools that a machine can belong to, and their names in config files, log lines, metrics
- * and the entries in etcd. The numbers of the enum are part of messages, event logs and the config
- * table: do not reorder them. config/, membership/, scheduler/, server/ and the tools use it. The
- * functions have no state: any thread may call them. It does not know which machine is in which
- * pool (server/fleet/fleet.h does). */
+ * and etcd. The numbers of the enum are part of messages, event logs and the config table: do not
+ * reorder them. The functions have no state; any thread of any folder may call them. This part does
+ * not know which machine is in which pool (server/fleet/fleet.h does). */
 #ifndef COMMON_POOL_H
 #define COMMON_POOL_H
 
@@ -13,7 +12,7 @@ enum pool { POOL_PROMPT, POOL_TOKEN, POOL_MIXED, POOL_COUNT };
 /* Returns "prompt", "token" or "mixed". */
 const char *pool_name(enum pool pool);
 
-/* Returns whether a pool has this name. NULL is no pool's name. */
+/* Stores the pool with this name. Returns false if no pool has the name, or if `name` is NULL. */
 bool pool_find(const char *name, enum pool *pool_out);
 
 #endif

@@ -1,8 +1,8 @@
-/* random: counter-based random numbers. The value at (key, counter) is a pure function, so a draw
- * does not depend on earlier draws, on the machine or on the batch. Samplers, hash tables and
- * synthetic workloads call it on any thread: there is no state and no seeding. It applies
+/* random: counter-based random numbers. A random number is a pure function of a key and a counter,
+ * so it does not depend on earlier draws, on the machine or on the batch. Samplers, hash tables and
+ * synthetic workloads call it. Any thread; no state, so there is nothing to seed. It applies
  * SplitMix64's finaliser (Steele et al., OOPSLA 2014) to key and counter. It is not for secrets
- * (see secret.h). */
+ * (secret_random is). */
 #ifndef COMMON_RANDOM_H
 #define COMMON_RANDOM_H
 
@@ -17,13 +17,13 @@ static inline uint64_t random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-/* Returns 64 uniform bits. */
+/* Returns the 64 uniform bits of this key and counter. */
 static inline uint64_t random_at(uint64_t key, uint64_t counter)
 {
     return random_mix(random_mix(key) ^ random_mix(counter ^ 0x6a09e667f3bcc909u));
 }
 
-/* Returns a number uniform in [0, 1) with 24 bits, which a float holds exactly. */
+/* Returns a uniform number in [0, 1). It has 24 bits, which a float holds exactly. */
 static inline float random_unit_at(uint64_t key, uint64_t counter)
 {
     return (float)(random_at(key, counter) >> 40) * 0x1p-24f;

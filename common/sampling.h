@@ -1,8 +1,8 @@
-/* sampling: two structs: the rules by which the tokens of an answer are sampled and the answer
- * ends, and the result of sampling one token. The API's parser fills in the rules, messages carry
- * them to machines, and the samplers of the host (model/forward/sampler.h) and of GPUs
- * (compute/sampling.h) follow them. machine/answer.c decides by them when an answer ends. Data
- * only: no functions, no threads. Stop strings are not here: the gateway looks for them
+/* sampling: struct sampling has a request's rules for choosing tokens and for ending the answer;
+ * struct sampled is one chosen token. The API's parser fills in the rules, and messages carry them
+ * to machines. The samplers of the host (model/forward/sampler.h) and of GPUs (compute/sampling.h)
+ * choose tokens by them; machine/answer.c decides by them when an answer ends. Data only: no
+ * functions, no threads. Stop strings are not here: the gateway looks for them
  * (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
@@ -12,10 +12,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SAMPLING_ENDS_MAX 16 /* Tokens that end an answer. */
+#define SAMPLING_ENDS_MAX 16 /* Most different tokens that end an answer. */
 
-/* The parameters of a request. The sampler reads the fields up to `logprobs`; the others decide
- * when the answer ends. The struct has no hidden padding, because messages contain its bytes. */
+/* The rules of one request. The fields up to `logprobs` are for the sampler; the others decide when
+ * the answer ends. The struct has no hidden padding, because messages contain its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
@@ -29,19 +29,19 @@ struct sampling {
     uint32_t output_tokens_max;
     /* Tokens in `ends` are not sampled before the answer has this number of tokens. */
     uint32_t output_tokens_min;
-    uint32_t end_count; /* Number of tokens in `ends`, each of which ends the answer. */
-    uint32_t ends[SAMPLING_ENDS_MAX];
+    uint32_t end_count;               /* Number of tokens in `ends`. */
+    uint32_t ends[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };
 
 /* A sampled or scored token. */
 struct sampled {
-    uint32_t id;
-    /* Natural logarithm of the token's softmax probability, from the raw logits at temperature 1.
-     * 0 if log-probabilities are not wanted. */
+    uint32_t id; /* Id of the token in the vocabulary. */
+    /* Natural logarithm of the token's softmax probability at temperature 1, without top_k, top_p
+     * and min_p. 0 if log-probabilities are not wanted. */
     float logprob;
     uint32_t top_count;                 /* Number of alternatives. */
     uint32_t top_ids[LIMIT_LOGPROBS];   /* The alternatives; the most likely token is first. */
-    float top_logprobs[LIMIT_LOGPROBS]; /* Like `logprob`, of each alternative. */
+    float top_logprobs[LIMIT_LOGPROBS]; /* Log-probability of each alternative. */
 };
 
 #endif

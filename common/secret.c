@@ -90,8 +90,7 @@ void secret_core_dumps_stop(void)
     }
 }
 
-enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
-                             struct error *error)
+enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error)
 {
     /* Non-blocking: a FIFO of that name must not block before fstat shows what it is. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -99,8 +98,21 @@ enum status secret_file_read(const char *path, size_t bytes_max, char **text_out
         return error_set(error, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
                          strerror(errno));
     enum status status = check_file(fd, path, bytes_max, error);
+    if (status != ST_OK) {
+        close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return ST_OK;
+}
+
+enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
+                             struct error *error)
+{
+    int fd;
+    enum status status = secret_file_open(path, bytes_max, &fd, error);
     if (status != ST_OK)
-        goto undo_fd;
+        return status;
     char *text = malloc(bytes_max + 1);
     if (text == NULL) {
         status = error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
@@ -127,29 +139,5 @@ enum status secret_file_read(const char *path, size_t bytes_max, char **text_out
 
 undo_fd:
     close(fd);
-    return status;
-}
-
-#define KEY_FILE_BYTES_MIN 32
-#define KEY_FILE_BYTES_MAX 4096
-
-enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    enum status status = secret_file_read(path, KEY_FILE_BYTES_MAX, &text, &bytes, error);
-    if (status != ST_OK)
-        return status;
-    size_t used = bytes;
-    while (used > 0 && strchr(" \t\r\n", text[used - 1]) != NULL)
-        used--;
-    if (used < KEY_FILE_BYTES_MIN)
-        status = error_set(error, ST_INVALID,
-                           "%s: %zu bytes: want a key of at least %d (openssl rand -hex 32 > %s)",
-                           path, used, KEY_FILE_BYTES_MIN, path);
-    else
-        secret_hash(text, used, out);
-    secret_wipe(text, bytes);
-    free(text);
     return status;
 }

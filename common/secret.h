@@ -1,8 +1,8 @@
-/* secret: cryptographic functions for keys, from GnuTLS: a hash, a keyed hash, random bytes, a
- * comparison in constant time; reading of files that only their owner may read; and no core dumps,
- * which would contain keys. The gateway (API keys, TLS files), machines, transport/ (its
- * hand-shake, TLS keys and ids), `cleave profile` and `cleave replay` call it, on any thread; it
- * has no state. It keeps no keys, encrypts nothing and does no TLS. */
+/* secret: functions for handling secrets: a hash, a keyed hash and a comparison in constant time
+ * (from GnuTLS), random bytes (from the kernel), reading key files, erasing memory, and switching
+ * core dumps off. The gateway, machines, transport/, `cleave profile` and `cleave replay` call it.
+ * Any thread; no state. It keeps no keys, encrypts nothing and does no TLS (transport/ and
+ * server/http/ do). */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
 
@@ -17,13 +17,14 @@
 /* Stores the SHA-256 of the data. */
 void secret_hash(const void *data, size_t bytes, uint8_t out[SECRET_HASH_BYTES]);
 
-/* A keyed hash (HMAC-SHA-256) of several pieces, one after the other. The hash does not contain the
- * borders of the pieces, so a caller that needs them uses pieces of fixed sizes. */
+/* One piece of the data that secret_mac hashes. */
 struct secret_piece {
     const void *data;
     size_t bytes;
 };
 
+/* Stores a keyed hash (HMAC-SHA-256) of the pieces, joined without separators. If it matters where
+ * one piece ends and the next begins, the pieces must have fixed sizes. */
 void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pieces, size_t count,
                 uint8_t out[SECRET_HASH_BYTES]);
 
@@ -31,26 +32,27 @@ void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pi
  * the first difference is. */
 bool secret_equal(const void *a, const void *b, size_t bytes);
 
-/* Fills `out` with random bytes of the kernel, good enough for keys and nonces. Aborts the process
- * if the kernel has none, because continuing with guessable bytes would be worse. */
+/* Fills `out` with random bytes from the kernel (getrandom), good enough for keys and nonces.
+ * Aborts the process if the kernel returns an error. */
 void secret_random(void *out, size_t bytes);
 
-/* Overwrites memory; the compiler does not remove it. NULL is fine. */
+/* Overwrites memory with zeros. The compiler cannot remove the call. NULL is fine. */
 void secret_wipe(void *data, size_t bytes);
 
-/* From now on this process writes no core dump, neither into a file nor to a program of the system:
- * it would contain keys and prompts. Processes that it starts inherit this. */
+/* Stops core dumps of this process and of the processes that it starts later, because a core dump
+ * would contain keys and prompts. Has no effect if the hard limit RLIMIT_CORE is 0: the kernel
+ * writes no core files then, but may pass core dumps to a program (core(5)). */
 void secret_core_dumps_stop(void);
 
-/* Reads a small file with secret content: a regular file that belongs to this user or to root, and
- * that neither its group nor others may access. *text_out is allocated with malloc and
- * NUL-terminated; call secret_wipe before free. Errors name the path, and the mode that is
- * wrong. */
+/* Opens a file with secret content. It must be a regular file of at most bytes_max bytes that
+ * belongs to this user or to root and that neither its group nor others may access. The caller
+ * closes *fd_out. Errors name the path: ST_NOT_FOUND, ST_IO, ST_TOO_LARGE, and ST_INVALID for a
+ * wrong owner, mode or type. */
+enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
+
+/* Reads such a file. The caller frees *text_out, which is NUL-terminated, and calls secret_wipe
+ * before. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
-
-/* Reads a key file of at least 32 bytes (trailing white space does not count). The key is the
- * SHA-256 of the content. */
-enum status secret_key_read(const char *path, uint8_t out[SECRET_HASH_BYTES], struct error *error);
 
 #endif

@@ -1,7 +1,8 @@
-/* status: the result type of every function that can fail, and the text that explains a failure.
- * Every folder uses it. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a
- * full queue) is normal flow. Folders below machine/ never log: they return a status and fill a
- * `struct error`, which the caller owns. The functions have no state: any thread may call them. */
+/* status: the result type of functions that can fail, and the text that explains a failure. Every
+ * folder uses it. 0 = done, > 0 = in progress, < 0 = failed. ST_NO_RESOURCE (a full pool, a full
+ * queue) is normal flow. Only machine/ and server/ log: all other folders return a status and fill
+ * a `struct error`, which the caller owns. Any thread may call the functions; they have no state
+ * and write no logs. */
 #ifndef COMMON_STATUS_H
 #define COMMON_STATUS_H
 
@@ -10,8 +11,8 @@
 enum status {
     ST_OK = 0,
     ST_IN_PROGRESS = 1,
-    ST_NO_RESOURCE = -1, /* Full at the moment: try again later. Nothing has changed. */
-    ST_INVALID = -2,     /* The input is wrong and must be changed before another attempt. */
+    ST_NO_RESOURCE = -1, /* Full at the moment: the caller may try again later. */
+    ST_INVALID = -2,     /* The input is wrong; the same input fails again. */
     ST_NOT_FOUND = -3,
     ST_IO = -4,          /* A file, socket or device failed. */
     ST_UNREACHABLE = -5, /* There is no such peer, or the connection is gone. */
@@ -24,21 +25,22 @@ enum status {
     ST_USAGE = -12, /* The command line is wrong. */
 };
 
-/* A short lower-case name, such as "no resource". Never NULL. */
+/* Returns a short lower-case name, such as "no resource"; never NULL. */
 const char *status_name(enum status status);
 
-/* Why a function failed, as one line for a person: place, value, what was wanted. Empty = nothing
- * failed. */
+/* Why a function failed, as one line for a person: place, value, what was wanted. Empty = no
+ * reason is known. */
 struct error {
     char text[512];
 };
 
-/* Formats the text of *error (NULL is fine) and returns `status`, so that a caller can write
- * `return error_set(error, ST_INVALID, "…")`. */
+/* Formats the text of *error and returns `status`, so that a caller can write `return
+ * error_set(error, ST_INVALID, "…")`. If `error` is NULL, only returns `status`. */
 enum status error_set(struct error *error, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts the formatted prefix and ": " before the existing text. NULL is fine. */
+/* Puts the formatted prefix and ": " before the existing text, and cuts the end if the text becomes
+ * too long. NULL is fine. */
 void error_prefix(struct error *error, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

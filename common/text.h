@@ -1,7 +1,7 @@
-/* text: a growing byte buffer with JSON escaping, and checks of UTF-8. The server builds response
- * bodies, SSE events and the page /metrics in it; events/ and the simulator build lines of the
- * event log. The owner keeps a buffer and clears it between uses, so nothing is allocated once it
- * is large enough. A failed allocation marks the text broken, and later calls do nothing, so
+/* text: a growing byte buffer with JSON escaping, and a check of UTF-8. The server builds response
+ * bodies, server-sent events and the page /metrics in it; events/ and the simulator build lines of
+ * the event log. An owner that clears and reuses a buffer allocates nothing once the buffer is
+ * large enough. After a failed allocation the text is broken: further appends do nothing, so
  * callers check `broken` once, at the end. Not thread-safe: the owner makes every call on one
  * thread. It parses no JSON and does no I/O. */
 #ifndef COMMON_TEXT_H
@@ -19,26 +19,27 @@ struct text {
     bool broken;     /* An allocation has failed: the content is incomplete. */
 };
 
-/* Frees the content and makes the text empty and not broken. */
+/* Frees the memory. The text is then empty, not broken, and may be used again. */
 void text_done(struct text *text);
-/* Makes the text empty, keeping its memory and `broken`. */
+/* Makes the text empty. It keeps its memory, and a broken text stays broken. */
 static inline void text_clear(struct text *text)
 {
     text->bytes = 0;
 }
 
-/* Append bytes, a NUL-terminated string, and formatted text. */
+/* The three functions append bytes, a NUL-terminated string, and formatted text. */
 void text_add(struct text *text, const char *data, size_t bytes);
 void text_adds(struct text *text, const char *string);
 void text_addf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Appends a natural logarithm as a JSON number; infinities and NaN, which JSON lacks, become -9999.
- */
+/* Appends a natural logarithm as a JSON number. Infinities and NaN become -9999, because JSON has
+ * no such numbers. */
 void text_add_logprob(struct text *text, float logprob);
-/* Appends a JSON string with its quotation marks, with everything escaped that JSON demands. Bytes
- * that are not UTF-8 become U+FFFD. */
+/* Appends the data as a JSON string, with quotation marks and escapes. Bytes that are not UTF-8 are
+ * replaced by U+FFFD: one for each character that is cut off, and one for each other byte. */
 void text_add_json_string(struct text *text, const char *data, size_t bytes);
 
-/* Returns the offset of the first byte that is not part of valid UTF-8; `bytes` = all is valid. */
+/* Returns the offset of the first byte that is not part of valid UTF-8, or `bytes` if all data is
+ * valid. */
 size_t text_utf8_check(const char *data, size_t bytes);
 
 #endif

@@ -1,12 +1,13 @@
-/* widest: the attribute WIDEST compiles a function for several instruction sets and picks the best
- * one that the CPU has when the program starts. Loops of the sampler and the tokenizer (model/) use
- * it. It is only for loops that give the same bits at any vector width; the kernels of compute/cpu
- * choose their instruction set by themselves. No state, any thread. */
+/* widest: with the attribute WIDEST, GCC compiles a function once for each of three x86-64
+ * instruction sets. When the program starts, it chooses the best version for the CPU. Loops of the
+ * sampler and the tokenizer (model/) use it. It is only for loops whose results do not depend on
+ * the vector width. The kernels of compute/cpu do not use it: they choose their instruction set
+ * themselves. A macro only: no state, any thread. */
 #ifndef COMMON_WIDEST_H
 #define COMMON_WIDEST_H
 
-/* Without effect under ThreadSanitizer: GCC instruments the functions that choose the variant, and
- * these run before the sanitizer's runtime is ready. */
+/* No effect with other compilers, on other CPUs and under ThreadSanitizer. The sanitizer's runtime
+ * is not ready when the functions run that choose the version. */
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
 #define WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else

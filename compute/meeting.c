@@ -366,7 +366,7 @@ static void await(struct meeting *m, uint32_t rank)
     say_left(m);
 }
 
-bool meeting_meet(struct meeting *m)
+bool meeting_exchange(struct meeting *m)
 {
     struct seat *own = &m->shared->seats[m->rank];
     if (m->failed != ST_OK)

@@ -1,14 +1,13 @@
-/* config: the configuration. One table of keys (key, type, range, default, help; table.h) drives
- * the parser, the command line, --help and docs/configuration.md. The struct holds the values for
- * all other parts. It is read from a JSON file, or from the built-in default. Unknown keys are
- * errors, which suggest the nearest known key. Every error names file, line, key, value and what
- * was wanted.
+/* config: the configuration. One table of keys (table.h) describes each key's type, range, default
+ * and help. The parser, the command line, --help and docs/configuration.md use this table. struct
+ * config has the values. They come from a JSON file, from the command line, or from the built-in
+ * default. An unknown key is an error.
  *
- * `cleave serve` (start, reload, admin requests), `cleave machine`, and the commands plan, profile
- * and simulate call it; other parts only read the struct. The functions keep no state: any thread
- * may call them, if no other thread writes the same struct. In the gateway and the machines that is
- * the event loop thread. config watches no file, does not carry out a reload (server/serve_reload.c
- * does), and does not check that devices, models or hosts exist. */
+ * `cleave serve` (start, reload, admin requests), `cleave machine`, host/child.c and the tools call
+ * it; other parts only read the struct. The functions keep no state. Any thread may call them, if
+ * no other thread uses the same struct; in the gateway and the machines the event loop thread does.
+ * config watches no file, does not carry out a reload (server/serve_reload.c does), and does not
+ * check that devices, models or hosts exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -25,20 +24,19 @@
 struct config_machine {
     char name[LIMIT_NAME_BYTES];
     enum pool pool; /* Home pool. */
-    bool local;     /* Started by `cleave serve` on this host. */
-    /* "host:port" where the machine listens; empty = local, any port. */
+    bool local;     /* `cleave serve` starts the machine on this host. */
+    /* "host:port" at which the machine listens; empty = any port of this host. */
     char address[LIMIT_ADDRESS_BYTES];
     char device[32]; /* Such as "cpu" or "cuda:0". */
     bool fallback;   /* Use the CPU if the GPU cannot be used. */
-    /* Compute prompts with E4M3 weights on a GPU that multiplies E4M3 values. */
+    /* Prompts are computed in E4M3 if the weights are E4M3 and the GPU multiplies E4M3 values. */
     bool f8_activations;
-    /* How the layers are split over devices (see config_stages); empty = one process has all. */
+    /* The value of the key `stages` as JSON (config_stages reads it); empty = no stages. */
     char stages[2048];
-    uint32_t tensor_parallel; /* Ranks of each stage that has no number of its own. */
-    uint32_t threads;         /* 0 = one per core of the host. */
+    uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
+    uint32_t threads;         /* 0 = one for each core of the host. */
     uint64_t kv_memory_bytes;
-    /* Priority of the machine's processes: a higher value yields to other processes. */
-    uint32_t nice;
+    uint32_t nice; /* Unix nice value of the machine's processes. */
 };
 
 /* The section `kv`. */
@@ -53,20 +51,17 @@ struct config_kv {
     bool prefault;     /* KV memory is allocated in the background after the start. */
 };
 
-/* The whole configuration. A field is the key of its name (scheduler.wait_ms is scheduler/wait_ms);
- * a unit at the end of a field's name may be missing in the key. config/table.c and
- * docs/configuration.md say what each key does, its range and its default; the comments here only
- * add special values. */
+/* The whole configuration. The field scheduler.wait_ms has the value of the key scheduler/wait_ms,
+ * and so on; some keys lack the unit at the end. config/table.c and docs/configuration.md say what
+ * each key does; the comments here only give special values. */
 struct config {
     char source[LIMIT_PATH_BYTES]; /* File that the config was read from, or "embedded". */
-    /* Warning about keys that were given by their old names, in words for a log; empty = none. Not
-     * a key: configs are compared and written without it. */
+    /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
     char renamed[256];
-    uint32_t threads; /* Default for machines without their own value; 0 = one per core. */
+    uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
     char model[LIMIT_PATH_BYTES];   /* A GGUF file or a folder: see config_model_path. */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
-    /* Name in /v1/models; empty = name of the file, without .gguf, or folder. */
-    char model_name[64];
+    char model_name[64];            /* Empty = the name of the model's file or folder. */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
@@ -78,10 +73,12 @@ struct config {
         uint32_t headers_ms;
         uint32_t bytes_per_second_min;
         uint32_t ping_ms;
+        uint32_t text_threads;
     } http;
     struct {
-        bool allow_insecure;        /* Other hosts may use HTTP without API keys or TLS. */
-        char prefix_cache_scope[8]; /* "all", "key" or "group". */
+        bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
+        char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
         char api_keys_file[LIMIT_PATH_BYTES];        /* Empty = no API keys are required. */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
         char tls_key_file[LIMIT_PATH_BYTES];
@@ -96,6 +93,11 @@ struct config {
         char etcd_endpoints[512];
         char etcd_prefix[129];
         uint32_t etcd_lease_s;
+        char etcd_user[LIMIT_USER_BYTES]; /* Empty = etcd asks for no user. */
+        char etcd_password_file[LIMIT_PATH_BYTES];
+        char etcd_ca_file[LIMIT_PATH_BYTES];          /* Empty = the CAs of the system. */
+        char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
+        char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
     } cluster;
     struct {
@@ -104,7 +106,7 @@ struct config {
     struct {
         uint32_t prompt_batch_tokens;
         uint32_t prompt_fill_tokens;
-        uint32_t micro_batch_tokens; /* 0 = prompt_fill_tokens. */
+        uint32_t micro_batch_tokens; /* 0 = the best by `profile`, or prompt_fill_tokens. */
         uint32_t mixed_prompt_tokens;
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;
@@ -143,20 +145,19 @@ struct config {
     struct config_machine machines[LIMIT_MACHINES]; /* Of all pools, local or not. */
 };
 
-/* One stage process of a machine: it computes a part of the machine's layers, alone or as one of
- * several ranks, each of which computes a slice of every layer. */
+/* One stage process of a machine. */
 struct config_stage {
     uint32_t entry; /* Index in the config's list of stages, the same for all ranks of a stage. */
     uint32_t rank;  /* From 0. */
-    uint32_t ranks; /* 1 = no other ranks. */
+    uint32_t ranks; /* Ranks of the stage; 1 = no other ranks. */
     char device[32];
-    uint32_t threads; /* 0 = a share of the host's cores. */
-    /* Where the process listens on another host; empty = local, a child of its machine. */
+    uint32_t threads; /* 0 = the config does not say. */
+    /* "host:port" of a process on another host; empty = a child process of its machine. */
     char address[LIMIT_ADDRESS_BYTES];
     /* The stage has the layers [first_layer, last_layer); 0, 0 = the config does not say. */
     uint32_t first_layer;
     uint32_t last_layer;
-    uint32_t speed; /* Share of the requests that a replica gets. */
+    uint32_t speed; /* Requests that a replica gets, relative to the other replicas. */
 };
 
 /* All stage processes of a machine. */
@@ -167,49 +168,49 @@ struct config_stages {
     struct config_stage stages[LIMIT_STAGES];
 };
 
-/* Stores the stage processes of a machine. Requires a checked config. */
+/* Stores the stage processes of a machine. Requires that config_check has accepted the config. */
 void config_stages(const struct config_machine *machine, struct config_stages *out);
 
 /* What a local machine uses of this host. */
 struct config_share {
     uint32_t processes; /* Its own process and its local stage processes. */
-    /* Number of copies of the model's layers (weights and KV) that these processes hold: less than
-     * 1 if some stages are on other hosts, more than 1 with replicas. Each rank holds a part of its
-     * stage. */
+    /* Copies of the model's layers (weights and KV) that these processes hold, for example 0.5 if
+     * half of the layers are on another host, 2 if each stage has two local replicas. */
     double copies;
 };
 
+/* Computes what a machine uses of this host. */
 void config_machine_share(const struct config_machine *machine, struct config_share *out);
 
-/* Returns how K and V are stored, such as "i16": kv.dtype, where "auto" is replaced by what suits
- * the machines ("f16" if all of them use GPUs, else "i16"). */
+/* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs, else "i16". */
 const char *config_kv_dtype(const struct config *config);
 
 /* Sets the built-in default: a prompt machine "prompt-0" and a token machine "token-0", both
  * local. */
 void config_default(struct config *out);
 
-/* Read a file or a text, whose name in errors is `name`. *out is written only on success. */
+/* The two functions read and check a JSON file, or a text that errors call `name`. *out is written
+ * only on success. Errors name file, line and key; a file may have at most 1 MiB. */
 enum status config_load(const char *path, struct config *out, struct error *error);
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error);
 
-/* Sets one key from text, as the command line gives it: "http/listen" = "127.0.0.1:9000",
- * "pools/prompt" = "2". Errors begin with `place` ("--listen"). */
+/* Sets one key from the text of a command line: "http/listen" = "127.0.0.1:9000", "pools/prompt" =
+ * "2". Errors begin with `place` ("--listen"). After an error *config is unchanged. */
 enum status config_set(struct config *config, const char *place, const char *key, const char *value,
                        struct error *error);
 
 /* Sets one key from the text "KEY=VALUE" of the option --set. */
 enum status config_set_pair(struct config *config, const char *text, struct error *error);
 
-/* Checks what no single key shows, such as that machines serve both phases and that addresses are
- * present. config_load and config_parse call it; after the last config_set the caller must. Errors
+/* Checks the keys together, for example that both phases have a machine. config_load and
+ * config_parse make the same checks; after config_set, the caller must call config_check. Errors
  * begin with `place`. */
 enum status config_check(const struct config *config, const char *place, struct error *error);
 
-/* Finds the model's file or folder: config->model as given, relative to the config file, then in
- * $XDG_CACHE_HOME/cleave or ~/.cache/cleave. The text of ST_NOT_FOUND names every place that was
- * tried. */
+/* Finds the model's file or folder. A path that is not absolute is searched in the current
+ * directory, in the folder of the config file, then in $XDG_CACHE_HOME/cleave or ~/.cache/cleave.
+ * Returns ST_NOT_FOUND with the places that were searched. */
 enum status config_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                               struct error *error);
 
@@ -219,35 +220,36 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
 
-/* True for a "HOST:PORT" that only this host can reach, as far as the text shows: 127.*, [::1] and
- * localhost. */
+/* Returns true if the host of "HOST:PORT" is 127.*, [::1] or localhost. */
 bool config_address_is_loopback(const char *address);
 
-/* True if every machine is local and listens where only this host can reach it. */
+/* Returns true if every machine is local and other hosts cannot reach the addresses of the machines
+ * and their stages. */
 bool config_is_loopback(const struct config *config);
 
-/* True if machines register themselves in etcd, where gateways find them. */
+/* Returns true if machines register themselves in etcd, where gateways find them. */
 bool config_has_etcd(const struct config *config);
 
-/* Returns whether the entry holds a machine. In a running config, each machine keeps its index; a
- * removed machine leaves an empty entry until another machine takes the entry. A config that was
- * just read has no empty entries. */
+/* Returns true if the entry holds a machine. A config that was just read has no empty entries. In
+ * the config of a running gateway, each machine keeps its index, and a removed machine leaves an
+ * empty entry. */
 static inline bool config_machine_present(const struct config *config, uint32_t machine)
 {
     return machine < config->machine_count && config->machines[machine].name[0] != 0;
 }
 
-/* Reads one machine from a JSON object, {"name": …, "pool": …} and the keys of `machines`. Values
- * that are missing come from the defaults in `config`. Errors begin with `place`. */
+/* Reads one machine from a JSON object with the members "name", "pool" and keys of `machines`.
+ * *config gives the defaults of threads and kv_memory. Errors begin with `place`. *out is written
+ * only on success. */
 enum status config_machine_parse(const char *text, size_t bytes, const char *place,
                                  const struct config *config, struct config_machine *out,
                                  struct error *error);
 
 /* What a reload of a changed config does with a key. */
 enum config_reload {
-    CONFIG_RELOAD_NEVER,    /* Nothing: the value counts from the next start on. */
-    CONFIG_RELOAD_YES,      /* The value counts at once. */
-    CONFIG_RELOAD_MACHINES, /* The value counts for machines that are started later. */
+    CONFIG_RELOAD_NEVER,    /* The new value is used after the next start. */
+    CONFIG_RELOAD_YES,      /* The new value is used at once. */
+    CONFIG_RELOAD_MACHINES, /* The new value is used by machines that are started later. */
 };
 
 /* A key whose values in two configs differ. */
@@ -260,10 +262,10 @@ struct config_change {
 
 typedef void (*config_change_call)(void *self, const struct config_change *change);
 
-/* Calls `each` for every key that differs, except pools and machines. */
+/* Calls `each` for every key whose values differ, except pools and machines. */
 void config_diff(const struct config *now, const struct config *next, config_change_call each,
                  void *self);
-/* Calls `each` for every key that differs between two entries of one machine, except its pool. */
+/* Calls `each` for every key of `machines` whose values differ between two entries of a machine. */
 void config_machine_diff(const struct config_machine *now, const struct config_machine *next,
                          config_change_call each, void *self);
 /* Copies the values that a reload may change from `next` to `now`, except pools and machines. */
@@ -272,11 +274,11 @@ void config_adopt(struct config *now, const struct config *next);
 /* Returns the index of the machine with that name; -1 = none. */
 int config_machine_find(const struct config *config, const char *name);
 
-/* Writes the config as JSON that config_parse reads back unchanged. Child processes get it through
- * a descriptor. */
+/* Writes all keys as JSON from which config_parse makes the same config. Returns ST_IO,
+ * ST_NO_MEMORY. */
 enum status config_write(const struct config *config, FILE *file);
 
-/* Print the table of keys to `file`: as markdown for docs/configuration.md, and as text for
+/* The two functions print the table of keys: as markdown for docs/configuration.md, and as text for
  * `--help`. */
 void config_print_reference(FILE *file);
 void config_print_help(FILE *file);

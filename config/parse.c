@@ -211,6 +211,39 @@ bool config_has_etcd(const struct config *config)
     return strcmp(config->cluster.membership, "etcd") == 0;
 }
 
+/* A password must not travel in the clear to another host, and certificates need TLS. */
+static bool etcd_address_check(const struct config *config, const char *at, bool tls,
+                               struct config_fault *fault)
+{
+    char address[512];
+    if (tls)
+        return true;
+    snprintf(address, sizeof(address), "%.*s", (int)strcspn(at + 7, ",/ "), at + 7);
+    if (config->cluster.etcd_ca_file[0] != 0 || config->cluster.etcd_certificate_file[0] != 0)
+        return config_fault_set(fault, "cluster/etcd_endpoints",
+                                ": http://%.200s: etcd_ca_file and etcd_certificate_file need "
+                                "https://",
+                                address);
+    if (config->cluster.etcd_user[0] != 0 && !config->cluster.allow_insecure &&
+        !config_address_is_loopback(address))
+        return config_fault_set(fault, "cluster/etcd_endpoints",
+                                ": http://%.200s: the password of etcd_user can be read on the "
+                                "way: want https://, or cluster/allow_insecure: true",
+                                address);
+    return true;
+}
+
+static bool etcd_pairs_check(const struct config *config, struct config_fault *fault)
+{
+    if ((config->cluster.etcd_user[0] != 0) != (config->cluster.etcd_password_file[0] != 0))
+        return config_fault_set(fault, "cluster/etcd_user",
+                                ": want etcd_user and etcd_password_file, or neither");
+    if ((config->cluster.etcd_certificate_file[0] != 0) != (config->cluster.etcd_key_file[0] != 0))
+        return config_fault_set(fault, "cluster/etcd_certificate_file",
+                                ": want etcd_certificate_file and etcd_key_file, or neither");
+    return true;
+}
+
 static bool etcd_check(const struct config *config, struct config_fault *fault)
 {
     const char *at = config->cluster.etcd_endpoints;
@@ -222,14 +255,16 @@ static bool etcd_check(const struct config *config, struct config_fault *fault)
                         : strncmp(at, "https://", 8) == 0 ? 8
                                                           : 0;
         if (scheme == 0 || strcspn(at, ",") <= scheme || ++count > 8)
-            return config_fault_set(
-                fault, "cluster/etcd_endpoints",
-                " = \"%.200s\": want up to 8 addresses, http://HOST:PORT or https://HOST:PORT, separated by commas",
-                config->cluster.etcd_endpoints);
+            return config_fault_set(fault, "cluster/etcd_endpoints",
+                                    " = \"%.200s\": want up to 8 addresses, http://HOST:PORT or "
+                                    "https://HOST:PORT, separated by commas",
+                                    config->cluster.etcd_endpoints);
+        if (!etcd_address_check(config, at, scheme == 8, fault))
+            return false;
         at += strcspn(at, ",");
         at += strspn(at, ", ");
     } while (*at != 0);
-    return true;
+    return etcd_pairs_check(config, fault);
 }
 
 static bool values_check(const struct config *config, struct config_fault *fault)

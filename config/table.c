@@ -68,6 +68,8 @@ const struct config_key config_keys[] = {
      1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
      .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
              "client is disconnected after 30 seconds."},
+    {"http/text_threads", CONFIG_WHOLE, FIELD(http.text_threads), 1, 64, .default_text = "2",
+     .help = "Threads of the gateway that parse bodies and make tokens of prompts."},
     {"http/ping_ms", CONFIG_WHOLE, FIELD(http.ping_ms), 0, HOUR_MS, .default_text = "15000",
      .reload = CONFIG_RELOAD_YES,
      .help = "A stream without an event for this time gets a comment (`: ping`), so that proxies "
@@ -83,6 +85,12 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
+     .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "In which texts of clients a control token such as <|im_start|> acts as one. prompts: "
+             "in prompts of completions; in chat messages it is ordinary text. allow: in both. "
+             "as_text: in none."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "
@@ -113,8 +121,10 @@ const struct config_key config_keys[] = {
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "File with the cluster key (32 bytes or more, mode 0600), which gateways and "
-             "machines prove to each other and encrypt their connections with. Empty: if all "
+     .help = "File with the cluster key (32 bytes or more, mode 0600), or with up to 4 of them, "
+             "one per line, while it is changed (operation.md). Gateways and machines prove it to "
+             "each other and encrypt their connections with it. It is read again by a reload, and "
+             "by a machine at SIGHUP; another path needs a restart. Empty: if all "
              "machines are local, the gateway makes a key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
@@ -135,6 +145,21 @@ const struct config_key config_keys[] = {
     {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
      .default_text = "10",
      .help = "A machine's entry in etcd ends if it is not renewed for this many seconds."},
+    {"cluster/etcd_user", CONFIG_STRING, FIELD(cluster.etcd_user), 0, LIMIT_USER_BYTES - 1,
+     .default_text = "", .help = "User name for etcd. Empty: etcd has no users."},
+    {"cluster/etcd_password_file", CONFIG_STRING, FIELD(cluster.etcd_password_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "",
+     .help = "File with that user's password in its first line, mode 0600."},
+    {"cluster/etcd_ca_file", CONFIG_STRING, FIELD(cluster.etcd_ca_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "Certificates of the CAs that may have signed etcd's certificate, in PEM. Empty: "
+             "those of the system."},
+    {"cluster/etcd_certificate_file", CONFIG_STRING, FIELD(cluster.etcd_certificate_file), 0,
+     LIMIT_PATH_BYTES - 1, .default_text = "",
+     .help = "Client certificate for etcd, in PEM. Empty: none."},
+    {"cluster/etcd_key_file", CONFIG_STRING, FIELD(cluster.etcd_key_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "Private key of the client certificate, in PEM, mode 0600, without a password."},
 
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
      .help = "true: a process that crashes may write a core dump, within the limit that it was "

@@ -1,8 +1,7 @@
-/* config_table: the table of keys and the functions that the files of config/ share. Each value is
- * checked as JSON (text of the command line is converted to JSON first), so there is one way to
- * check it. No other folder includes this header (others use config.h). No state and no locks: a
- * function may run on any thread, if no other thread uses the same struct config. It opens no files
- * and never logs. */
+/* config_table: the table of keys, and the functions that the files of config/ share. Other folders
+ * use config.h instead. Every value is checked as JSON; text of the command line is converted to
+ * JSON first. No state: any thread may call the functions, if no other thread uses the same struct
+ * config. They open no files. */
 #ifndef CONFIG_TABLE_H
 #define CONFIG_TABLE_H
 
@@ -18,14 +17,14 @@ enum config_type {
     CONFIG_ADDRESS, /* HOST:PORT with a port of at least `minimum`. */
     CONFIG_CHOICE,  /* One of `choices`. */
     CONFIG_WHOLE,   /* uint32_t from `minimum` to `maximum`, a multiple of `step`. */
-    CONFIG_BYTES,   /* uint64_t: 1048576 or "1MiB". */
+    CONFIG_BYTES,   /* uint64_t from `minimum` to `maximum`: 1048576 or "1MiB". */
     CONFIG_BOOL,
-    CONFIG_DEVICE, /* "cpu", or a kind with options after a colon. */
+    CONFIG_DEVICE, /* "cpu", a GPU (common/device_name.h) or "wait:" with options. */
     CONFIG_STAGES, /* A number of local stages, or a list; see stages.c. */
     CONFIG_POOL,   /* A number of local machines, or a list of names; see machines.c. */
 };
 
-/* One line of the table: a key and everything that is known of it. */
+/* One line of the table. */
 struct config_key {
     const char *path; /* Such as "kv/dtype", or "machines/NAME/threads" for every machine. */
     enum config_type type;
@@ -35,7 +34,7 @@ struct config_key {
     uint64_t maximum;
     uint32_t step;       /* 0 = any value. */
     const char *choices; /* Separated by spaces: "f16 f32". */
-    /* Default as the command line would give it; NULL = see default_words. */
+    /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;
     const char *default_words; /* Describes the default if default_text is NULL. */
     const char *help;
@@ -48,14 +47,15 @@ struct config_key {
 extern const struct config_key config_keys[];
 extern const size_t config_key_count;
 
-/* What is wrong with which key. The caller puts file and line, or an option, before it. */
+/* A key with a wrong value, and the end of an error message. */
 struct config_fault {
     char path[CONFIG_KEY_BYTES];
-    char text[320]; /* Follows the path: ` = "16k": want …`. */
+    char text[320]; /* Follows the path in the message: ` = "16k": want …`. */
 };
 
-/* Fill in a fault. Its text is the formatted one; in config_fault_value, ` = VALUE: ` (the value as
- * JSON) stands before that. Both return false, so that a check can `return config_fault_set(…)`. */
+/* The two functions set the fault's path and its formatted text. config_fault_value puts ` = VALUE:
+ * ` (the value as JSON) before the text. Both return false, so that a check can `return
+ * config_fault_set(…)`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
@@ -65,23 +65,25 @@ bool config_fault_value(struct config_fault *fault, const char *path, const json
 enum status config_fault_error(const struct config_fault *fault, const char *place, unsigned line,
                                struct error *error);
 
-/* Turns an error into one line, because a key or text that it quotes may contain line feeds.
+/* Replaces control characters in the error's text by "?", because the text may quote a file.
  * Returns `status`. */
 enum status config_error_line(struct error *error, enum status status);
 
 /* --- table.c --- */
-/* Returns the key of a path (a machine's name matches NAME), or NULL. */
+/* Returns the key of a path (any machine's name matches NAME); NULL = none. */
 const struct config_key *config_key_find(const char *path);
-/* True if the key is below `machines/NAME`. */
+/* Returns true if the key is below `machines/NAME`. */
 bool config_key_of_machine(const struct config_key *key);
-void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]); /* "kv" for "kv/dtype". */
-bool config_section_known(const char *path); /* True if a key lies below the path. */
+/* Stores the section of a path: "kv" for "kv/dtype". */
+void config_section_of(const char *path, char out[CONFIG_KEY_BYTES]);
+bool config_section_known(const char *path); /* Returns true if a key lies below the path. */
 /* Finds the key or section that a misspelled path may mean. Returns false if there is none. */
 bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
 
 /* --- value.c --- */
 /* Checks `value` and stores it in the key's field of *base (a struct config or struct
- * config_machine). Returns false with *fault set on an error. */
+ * config_machine). Returns false, with *fault set, if the value is wrong. Requires that the key's
+ * type is not CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
 /* Returns the field as JSON (a new reference), or NULL if it is not set and need not be written. */
@@ -93,24 +95,24 @@ json_t *config_value_from_text(const struct config_key *key, const char *text);
 void config_value_want(const struct config_key *key, char *out, size_t bytes);
 
 /* --- machines.c --- */
-/* Replaces the machines of `pool` by those in `value`. Machines that keep their names keep their
- * settings. */
+/* Replaces the machines of `pool` by those in `value`. Machines that were in this pool before keep
+ * their settings. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
-/* Sets a key of a machine. Setting its address also makes it not local. */
+/* Sets a key of a machine. A machine whose address is set is no longer local. */
 bool config_machine_set(struct config_machine *machine, const struct config_key *key,
                         const char *path, const json_t *value, struct config_fault *fault);
-/* Checks the machines together, and each one's stages: addresses are present and unique; and both
- * phases have a machine, unless machines register in etcd. */
+/* Checks the machines: machines that are not local have addresses, addresses are unique, stages are
+ * right, and both phases have a machine, unless machines register in etcd. */
 bool config_machines_check(const struct config *config, struct config_fault *fault);
 
 /* --- stages.c --- */
-/* Checks the value of the key `stages` and stores it in the machine as text. */
+/* Checks the value of the key `stages` and stores it in the machine as JSON text. */
 bool config_stages_set(struct config_machine *machine, const char *path, const json_t *value,
                        struct config_fault *fault);
-/* Checks a machine's keys together, after all have been read. */
+/* Checks a machine's stages together with its other keys. Requires that all keys have been read. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
-/* True if no stage is on another host. */
+/* Returns true if other hosts cannot reach the address of any stage. */
 bool config_stages_loopback(const struct config_machine *machine);
 /* Returns the stages as a JSON list (a new reference); NULL = no stages. */
 json_t *config_stages_json(const struct config_machine *machine);

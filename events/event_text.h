@@ -1,20 +1,22 @@
-/* event_text: the cluster scheduler's options, events and actions as lines of JSON, and back: the
- * contents of `log/events_file`. If the lines are given to the same scheduler again, it gives the
- * same actions. The gateway (server/gateway/events.c) and the simulator write lines; `cleave
- * simulate` reads them again (tools/simulate/replay_log.c). Pure functions, any thread; files are
- * left to event_log.h and the reader.
+/* event_text: writes the cluster scheduler's options, events and actions as lines of JSON, and
+ * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
+ * scheduler that gets the options and events of a log without dropped lines makes the same actions.
+ * The gateway (server/gateway/events.c) and the simulator write lines; `cleave simulate` reads them
+ * (tools/simulate/replay_log.c). Pure functions, any thread. They do not access files.
  *
- *   {"events":1,"whole":true,"options":{…}}          first line; whole = since the gateway's start
+ *   {"events":1,"whole":true,"options":{…}}          first line; whole: see struct event_line
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
  *   {"t":1240,"event":"configure","options":{…},"actions":[]}
- *   {"t":1240,"event":"more","actions":[…]}          further actions of the line before
+ *   {"t":1240,"event":"more","actions":[…]}          further actions of the event before
  *   {"version":2,"options":{…}}                      a second scheduler, for another model
- *   {"version":1,"gone":true}                        this scheduler gets no more events
- *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2; without: version 1
- *   {"dropped":3}                                    lines missing here
+ *   {"version":1,"gone":true}                        the scheduler of version 1 gets no more events
+ *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2
+ *   {"machine":0,"name":"prompt-0"}                  the name of machine 0
+ *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
- * Numbers are those of the structs; fields that are 0 are left out. Machines are indices; lines
- * {"machine":0,"name":"prompt-0"} name them. The log never contains text of a request. */
+ * Fields have the names and values of the structs' fields; fields that are 0 are left out. An event
+ * without "version" belongs to version 1. Machines are indices. "t" is in microseconds. The log
+ * contains hashes of prompts, but no prompts and no answers. */
 #ifndef EVENTS_EVENT_TEXT_H
 #define EVENTS_EVENT_TEXT_H
 
@@ -24,8 +26,8 @@
 
 #define EVENT_VERSION_FIRST 1 /* Version of the scheduler that the first line opens. */
 
-/* Each function appends one of the lines above to *out, without a line feed. t is now_us, in
- * microseconds. event_text_event with event = NULL writes the line "more". */
+/* Each function appends one of the lines above to *out, without a line feed. now_us is "t".
+ * event_text_event with event = NULL writes the line "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options);
@@ -37,7 +39,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_actions *actions);
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 
-/* The kind of a line: which of the lines above it is. */
+/* Which of the lines above a line is. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,
@@ -49,21 +51,22 @@ enum event_line_kind {
     EVENT_LINE_DROPPED,
 };
 
-/* One line that was read. Must not be copied, because event.prefix points into it. The fields that
- * do not belong to the line's kind are 0. */
+/* One line that was read. Must not be copied, because event.prefix points into it. Fields that the
+ * line's kind does not have are 0. The contents of lines MACHINE and DROPPED are not stored. */
 struct event_line {
     enum event_line_kind kind;
-    uint32_t version; /* In lines VERSION, VERSION_GONE, EVENT, CONFIGURE and MORE. */
-    int64_t now_us;
+    uint32_t version;                     /* EVENT_VERSION_FIRST in a line without "version". */
+    int64_t now_us;                       /* EVENT, CONFIGURE and MORE: "t". */
     bool whole;                           /* BEGIN: the log begins with the gateway's start. */
     struct sched_cluster_options options; /* BEGIN, VERSION and CONFIGURE. */
     struct sched_event event;             /* EVENT. */
-    uint64_t hashes[SCHED_PREFIX_MAX];    /* Hashes of the event's prefix. */
-    /* EVENT, CONFIGURE and MORE. The member `more` is not in the text. */
+    uint64_t hashes[SCHED_PREFIX_MAX];    /* EVENT: hashes of the prompt's prefixes. */
+    /* EVENT, CONFIGURE and MORE. The field `more` of sched_actions is not in the log. */
     struct sched_actions actions;
 };
 
-/* Reads one line. ST_INVALID: it is not a line of an event log; the error says why. */
+/* Reads one line. Returns ST_INVALID, with the reason in *error, if it is not a line of an event
+ * log; *out is then incomplete. */
 enum status event_text_read(const char *line, size_t bytes, struct event_line *out,
                             struct error *error);
 

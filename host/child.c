@@ -36,19 +36,43 @@ static int config_fd_open(const struct config *config)
     return -1;
 }
 
-/* Writes the cluster's key into a pipe and closes the writing end. Returns the reading end; -1 on
- * failure. */
-static int key_fd_open(const uint8_t *key, size_t bytes)
+enum status child_keys_send(int keys_fd, const struct secret_keys *keys)
 {
-    int pipes[2];
+    ssize_t written = write(keys_fd, keys, sizeof(*keys)); /* At once: less than PIPE_BUF. */
+    return written == (ssize_t)sizeof(*keys) ? ST_OK : ST_IO;
+}
+
+enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out)
+{
+    struct secret_keys keys;
+    int flags = fcntl(keys_fd, F_GETFL);
+    if (flags < 0 || fcntl(keys_fd, F_SETFD, FD_CLOEXEC) != 0 ||
+        fcntl(keys_fd, F_SETFL, wait ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) != 0)
+        return ST_IO;
+    ssize_t got = read(keys_fd, &keys, sizeof(keys));
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return ST_IN_PROGRESS;
+    if (got == 0)
+        return ST_UNREACHABLE;
+    if (got != (ssize_t)sizeof(keys) || keys.count == 0 || keys.count > SECRET_KEYS_MAX)
+        return ST_IO;
+    *keys_out = keys;
+    secret_wipe(&keys, sizeof(keys));
+    return ST_OK;
+}
+
+/* Makes the pipe of the keys, with the first ones in it. */
+static bool keys_pipe_open(const struct secret_keys *keys, int pipes[2])
+{
     if (pipe2(pipes, O_CLOEXEC) != 0)
-        return -1;
-    ssize_t written = write(pipes[1], key, bytes);
-    close(pipes[1]);
-    if (written == (ssize_t)bytes)
-        return pipes[0];
-    close(pipes[0]);
-    return -1;
+        return false;
+    return fcntl(pipes[1], F_SETFL, O_NONBLOCK) == 0 && child_keys_send(pipes[1], keys) == ST_OK;
+}
+
+static void close_open(int fd)
+{
+    if (fd >= 0)
+        close(fd);
 }
 
 /* Runs argv with no blocked signals, and with the descriptors `keep` open (-1 = none). Returns an
@@ -93,7 +117,7 @@ static void program_find(char out[LIMIT_PATH_BYTES])
 static int run(const struct child_spec *spec, const char *program, const int fds[KEPT],
                pid_t *pid_out)
 {
-    static const char *const options[KEPT] = {"--config-fd", "--ready-fd", "--cluster-key-fd",
+    static const char *const options[KEPT] = {"--config-fd", "--ready-fd", "--cluster-keys-fd",
                                               "--turns-fd"};
     char numbers[KEPT][16];
     char *argv[3 + 2 * KEPT + 2 + CHILD_ARGUMENTS_MAX + 1];
@@ -125,22 +149,21 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
     const char *what = "pipe";
     int failed = 0;
     int pipes[2];
-    *out = (struct child_process){.pidfd = -1, .ready_fd = -1};
+    *out = (struct child_process){.pidfd = -1, .ready_fd = -1, .keys_fd = -1};
     if (pipe2(pipes, O_CLOEXEC) != 0)
         return error_set(error, ST_IO, "start machine %s: %s: %s", spec->machine, what,
                          strerror(errno));
     what = "config";
     int config_fd = config_fd_open(spec->config);
-    int key_fd = -1;
+    int keys[2] = {-1, -1};
     if (config_fd < 0)
         goto undo;
     what = "cluster key";
-    key_fd = spec->key != NULL ? key_fd_open(spec->key, spec->key_bytes) : -1;
-    if (key_fd < 0 && spec->key != NULL)
+    if (spec->keys != NULL && !keys_pipe_open(spec->keys, keys))
         goto undo;
     program_find(program);
     what = spec->program != NULL ? spec->program : program;
-    const int fds[KEPT] = {config_fd, pipes[1], key_fd, spec->turns_fd};
+    const int fds[KEPT] = {config_fd, pipes[1], keys[0], spec->turns_fd};
     failed = run(spec, what, fds, &out->pid);
     if (failed != 0)
         goto undo;
@@ -154,8 +177,8 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
     }
     close(config_fd);
     close(pipes[1]);
-    if (key_fd >= 0)
-        close(key_fd);
+    close_open(keys[0]);
+    out->keys_fd = keys[1];
     fcntl(pipes[0], F_SETFL, O_NONBLOCK);
     out->ready_fd = pipes[0];
     return ST_OK;
@@ -163,10 +186,9 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
 undo:
     failed = failed != 0 ? failed : errno;
     error_set(error, ST_IO, "start machine %s: %s: %s", spec->machine, what, strerror(failed));
-    if (key_fd >= 0)
-        close(key_fd);
-    if (config_fd >= 0)
-        close(config_fd);
+    close_open(keys[0]);
+    close_open(keys[1]);
+    close_open(config_fd);
     close(pipes[0]);
     close(pipes[1]);
     out->pid = 0;

@@ -1,43 +1,51 @@
-/* child: starts `cleave machine` processes of the same release, for `cleave serve` (its local
- * machines, server/fleet/launcher.c) and for a machine (its local stage processes,
- * machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
- * The child gets its config in a memory file and the cluster's key in a pipe. On another pipe it
- * reports the address where it listens ("ready ADDRESS"). The child itself asks the kernel for
- * SIGTERM when its parent ends (common/parent.h). This part does not watch, restart or stop the
- * process: its caller does, with the pidfd. */
+/* child: starts `cleave machine` processes: the local machines of `cleave serve`
+ * (server/fleet/launcher.c) and the local stage processes of a machine
+ * (machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
+ * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
+ * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS").
+ * This part does not watch, restart or stop the process: the caller does, with the pidfd. It does
+ * not tie the child's life to the parent's: the child does (common/parent.h). */
 #ifndef HOST_CHILD_H
 #define HOST_CHILD_H
 
+#include "common/secret_keys.h"
 #include "common/status.h"
 #include "config/config.h"
 
 #include <sys/types.h>
 
-#define CHILD_ARGUMENTS_MAX 4
+#define CHILD_ARGUMENTS_MAX 4 /* Further arguments of a child. */
 
-/* What to start. Everything is read during child_start only. */
+/* What to start. The pointers need to be valid only during child_start. */
 struct child_spec {
     const char *program; /* Path of cleave; NULL = this executable. */
     const char *machine; /* Name of the machine in the config. */
     const struct config *config;
-    const uint8_t *key; /* The cluster's key; NULL = none. */
-    size_t key_bytes;
+    const struct secret_keys *keys;             /* The cluster's keys; NULL = none. */
     int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
     const char *log_level;                      /* NULL = the child's default. */
-    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments, ended by NULL. */
+    const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; NULL = no more. */
 };
 
-/* A process that was started. The caller owns pid, pidfd and ready_fd, closes the descriptors and
- * waits for the process. */
+/* A process that was started. The caller closes the two descriptors and waits for the process. */
 struct child_process {
     pid_t pid;
-    int pidfd;
+    int pidfd;    /* Readable when the process has ended. */
     int ready_fd; /* Non-blocking reading end of the pipe on which the child reports its address. */
+    int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
 
-/* Starts the process. Errors name the machine and what failed. */
+/* Starts the process in a process group of its own. Returns ST_IO with the machine and what failed.
+ */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
+
+/* Sends new cluster keys to the child, without waiting. Returns ST_IO on failure. */
+enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
+/* For the child, which calls it on its main thread (machine/keys.c): reads keys that the parent has
+ * sent. wait = wait until keys arrive. Returns ST_IN_PROGRESS if none have arrived, ST_UNREACHABLE
+ * if the parent has closed the pipe, ST_IO. */
+enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
 /* The part of the child's line "ready ADDRESS\n" that has been received so far. */
 struct child_line {
@@ -45,12 +53,15 @@ struct child_line {
     size_t bytes;
 };
 
-/* What the child has reported; child_read explains the values. */
+/* Result of child_read. */
 enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_CLOSED, CHILD_NONSENSE };
 
-/* Reads what has arrived, without waiting; CHILD_NOT_YET: the line is not complete. CHILD_READY:
- * *address_out points into the line. CHILD_CLOSED: the pipe has ended without a line; the pidfd
- * tells why. CHILD_NONSENSE: the child sent another line, which is in line->text. */
+/* Reads from the pipe what has arrived, without waiting. The caller passes the same *line, at first
+ * all zeros, until the result is not CHILD_NOT_YET.
+ *   CHILD_NOT_YET   The line is not complete.
+ *   CHILD_READY     *address_out points to the address, which is in *line.
+ *   CHILD_CLOSED    The pipe has ended before a complete line; the process has probably ended.
+ *   CHILD_NONSENSE  The child sent another line, which is in line->text. */
 enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out);
 
 #endif

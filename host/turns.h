@@ -1,22 +1,22 @@
-/* turns: lets machines of one host that together have more threads than the host has cores take
- * turns on the cores, for some milliseconds each. Without turns, the threads of one machine wait at
- * every barrier for a thread that the kernel has preempted for another machine, and several times
- * per batch each machine finds the caches filled with the other machine's weights.
+/* turns: machines of one host that together have more threads than the host has cores compute in
+ * turns of some milliseconds each. Without turns, the kernel switches between the threads of
+ * different machines in the middle of a layer: the other threads of each machine wait, and the
+ * caches hold the wrong machine's weights.
  *
- * A turn names cores. If a machine has one thread, the process that grants the turn puts the thread
- * on the turn's core before waking it. Otherwise the kernel often wakes the thread behind another
- * machine's thread, where it waits for milliseconds although the freed core is idle. Machines with
- * several threads run where the kernel puts them; so do all machines while their threads fit on the
+ * The gateway's launcher calls turns_create. Each process that computes joins with turns_open, on
+ * its event loop thread (machine/process.c); its engine (machine/executor/engine.c) asks for turns
+ * and ends them. The state is in memory that all these processes share. Any of them grants the next
+ * turn, in the order in which turns were asked for, when the threads of that machine fit on the
  * cores.
  *
- * A turn is advice: no result is wrong if two machines compute at the same time. So no process
- * waits for long for a dead or stopped process: a turn that lasts longer than 100 ms is taken back.
- * Turns are granted in order of arrival. The state is a few words of shared memory, changed by
- * single atomic operations.
+ * A machine with one thread is pinned to the core of its turn while the machines' threads do not
+ * all fit on the cores, because the kernel may otherwise wake the thread on a busy core. Machines
+ * with several threads run where the kernel puts them.
  *
- * The gateway's launcher calls turns_create. Each process that computes (a machine, or one stage
- * process) joins with turns_open; machine/executor/engine.c takes the turns. Turns have no
- * priorities, and machines that `cleave serve` did not start do not take part. */
+ * Results do not depend on turns. A turn that lasts longer than 100 ms may be taken back while
+ * other machines wait, so a dead or stopped process blocks the others only this long. There are no
+ * priorities. Machines that `cleave serve` did not start, and the ranks of a stage, do not take
+ * part. */
 #ifndef HOST_TURNS_H
 #define HOST_TURNS_H
 
@@ -27,26 +27,25 @@
 
 struct turns; /* One process that has joined. */
 
-/* Creates the memory for the turns of this host's machines. The caller owns the descriptor
- * (close-on-exec) and passes it to each machine that it starts. The cores are those that this
- * process may run on. */
+/* Creates the shared memory. The caller owns the descriptor (close-on-exec) and passes it to each
+ * machine that it starts. The machines share the cores on which this process may run. */
 enum status turns_create(int *fd_out, struct error *error);
 
-/* Joins with the number of threads that compute in a turn; 0 = all cores. `fd` is the descriptor of
- * turns_create, which the caller may close afterwards. Returns ST_NO_RESOURCE if 64 processes have
- * joined already, ST_INVALID if the descriptor is of other memory. */
+/* Joins. `threads` is the number of threads that compute in a turn; 0 = one for each core. `fd` is
+ * the descriptor of turns_create; the caller may close it afterwards. Returns ST_NO_RESOURCE if 64
+ * processes have joined already, ST_INVALID if `fd` is not a descriptor of turns_create, ST_IO,
+ * ST_NO_MEMORY. */
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);
 
-/* Asks for a turn without waiting, for example when work is about to be given to the computing
+/* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
  * thread. Any thread may call it. NULL is fine. */
 void turns_ask(struct turns *turns);
-/* One thread of the process, the engine's, makes these three calls, in this order. NULL is fine and
- * does nothing. turns_begin asks for a turn (unless turns_ask was called) and waits for it.
- * turns_pause, called between layers, gives the turn up if it has lasted slice_us and other
- * machines wait, or if it was taken back; then it waits for the next turn. turns_end gives the turn
- * up. turns_ask for the next turn may be called before turns_end. */
+/* Only the engine thread makes these three calls; with NULL they do nothing. turns_begin asks for a
+ * turn, unless turns_ask was called, and waits for the turn. turns_pause is called between layers.
+ * If the turn has lasted slice_us and other machines wait, or if the turn was taken back, it ends
+ * the turn and waits for the next. turns_end ends the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
 void turns_pause(struct turns *turns);
 void turns_end(struct turns *turns);

@@ -22,14 +22,14 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->sampling = calloc(sequences, sizeof(batch->sampling[0]));
     batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
     batch->indices = calloc(sequences, sizeof(batch->indices[0]));
-    batch->tables = calloc(sequences, sizeof(batch->tables[0]));
+    batch->request_slots = calloc(sequences, sizeof(batch->request_slots[0]));
     batch->owners = calloc(sequences, sizeof(batch->owners[0]));
     batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
                 batch->sample_items != NULL && batch->scores != NULL &&
                 batch->score_items != NULL && batch->score_results != NULL &&
                 batch->sampling != NULL && batch->output_limits != NULL && batch->indices != NULL &&
-                batch->tables != NULL && batch->owners != NULL && batch->pushes != NULL;
+                batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -45,7 +45,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->sampling);
     free(batch->output_limits);
     free(batch->indices);
-    free(batch->tables);
+    free(batch->request_slots);
     free(batch->owners);
     free(batch->pushes);
 }
@@ -99,7 +99,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     const struct sched_batch_item *item = &batch->items.items[index];
     uint32_t row = sequence->first_row;
     struct prompt_chunk chunk;
-    prompt_pool_chunk_begin(m->prompts, item, m->now_us, &chunk);
+    prompt_pool_chunk_begin(m->prompt_pool, item, m->now_us, &chunk);
     memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
     sequence->first_position = chunk.first_token;
     sequence->blocks = chunk.blocks;
@@ -128,8 +128,8 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
 static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t index,
                        struct compute_sequence *sequence)
 {
-    struct token_row row;
-    token_pool_row_begin(m->tokens, batch->items.items[index].slot, m->now_us, &row);
+    struct token_decode row;
+    token_pool_decode_begin(m->token_pool, batch->items.items[index].slot, m->now_us, &row);
     batch->token_ids[sequence->first_row] = row.id;
     sequence->first_position = row.position;
     sequence->blocks = row.blocks;
@@ -166,7 +166,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
         const struct sched_batch_item *item = &items->items[i];
         struct compute_sequence *sequence = &batch->sequences[i];
         *sequence = (struct compute_sequence){.first_row = row, .row_count = item->token_count};
-        batch->tables[i] = item->slot;
+        batch->request_slots[i] = item->slot;
         if (item->prompt)
             add_prompt(m, batch, i, sequence);
         else
@@ -181,9 +181,9 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
 static struct machine_batch *batch_next(struct machine *m, uint32_t path)
 {
     const struct config *config = m->options.config;
-    prompt_pool_prefixes_enter(m->prompts, path, config->scheduler.prompt_batch_tokens);
+    prompt_pool_prefixes_enter(m->prompt_pool, path, config->scheduler.prompt_batch_tokens);
     bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
-    prompt_pool_prefixes_leave(m->prompts);
+    prompt_pool_prefixes_leave(m->prompt_pool);
     if (!any)
         return NULL;
     struct machine_batch *batch = &m->batches[m->next.index];
@@ -207,14 +207,14 @@ static void start_batches(struct machine *m)
                 .slot = batch->items.index,
                 .path = path,
                 .job = &batch->job,
-                .tables = batch->tables,
+                .request_slots = batch->request_slots,
                 .owners = batch->owners,
                 .pushes = batch->pushes,
             };
             executor->ops->start(executor, &job);
             m->unsent |= executor->queues_messages;
             if (executor->ops->can_start(executor))
-                token_pool_grow(m->tokens);
+                token_pool_grow(m->token_pool);
         }
     }
 }
@@ -222,10 +222,10 @@ static void start_batches(struct machine *m)
 void machine_batch_start(struct machine *m)
 {
     sched_machine_time(m->sched, m->now_us);
-    token_pool_grow(m->tokens);
-    token_pool_grant(m->tokens, m->now_us);
+    token_pool_grow(m->token_pool);
+    token_pool_grant(m->token_pool, m->now_us);
     start_batches(m);
-    token_pool_deadlock_break(m->tokens, prompt_pool_holders(m->prompts), m->now_us);
+    token_pool_deadlock_break(m->token_pool, prompt_pool_holders(m->prompt_pool), m->now_us);
 }
 
 static void report_scores(struct machine *m, const struct machine_batch *batch)
@@ -237,17 +237,17 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
         for (uint32_t row = 0; row < score->row_count; row++) {
             answer_score(item->first_token + row + 1, &score->results[row], &token);
             token.id = score->ids[row];
-            prompt_pool_scored(m->prompts, item->slot, &token);
+            prompt_pool_scored(m->prompt_pool, item->slot, &token);
         }
         /* Before the next request's scores: the request table collects the scores of one request at
          * a time. */
-        prompt_pool_scores_end(m->prompts, item->slot);
+        prompt_pool_scores_end(m->prompt_pool, item->slot);
     }
 }
 
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
- * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some items
- * (chunks of a long prompt) have none. */
+ * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some
+ * items (chunks of a long prompt) have none. */
 void machine_batch_done(void *self, uint32_t slot)
 {
     struct machine *m = self;
@@ -269,15 +269,15 @@ void machine_batch_done(void *self, uint32_t slot)
             answer_token(batch->sampling[i], batch->output_limits[i], batch->indices[i],
                          &batch->samples[sampled++].result, &token);
         if (item->prompt)
-            prompt_pool_chunk_done(m->prompts, item, has_token ? &token : NULL, m->now_us);
+            prompt_pool_chunk_done(m->prompt_pool, item, has_token ? &token : NULL, m->now_us);
         else
-            token_pool_row_done(m->tokens, item->slot, &token, m->now_us);
+            token_pool_decode_done(m->token_pool, item->slot, &token, m->now_us);
     }
 }
 
 void machine_batch_layers(void *self, uint32_t layers)
 {
     struct machine *m = self;
-    prompt_pool_layers_done(m->prompts, layers, m->now_us);
+    prompt_pool_layers_done(m->prompt_pool, layers, m->now_us);
     m->unsent = true;
 }

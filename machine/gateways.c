@@ -50,7 +50,7 @@ static void mixed_update(struct machine *m)
     bool mixed = m->gateway_count == 0 && m->entry->pool == POOL_MIXED;
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         mixed |= m->gateways[i].peer != NULL && m->gateways[i].role == POOL_MIXED;
-    token_pool_mixed_set(m->tokens, mixed);
+    token_pool_mixed_set(m->token_pool, mixed);
 }
 
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer)
@@ -101,10 +101,21 @@ static const char *leader_name(const struct machine *m)
     return least;
 }
 
+/* Returns the number of connected gateways with a lower name. */
+static uint8_t rank_of(const struct machine *m, const struct machine_gateway *gateway)
+{
+    uint8_t rank = 0;
+    for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
+        if (m->gateways[i].peer != NULL && strcmp(name_of(&m->gateways[i]), name_of(gateway)) < 0)
+            rank++;
+    return rank;
+}
+
 static void others_sum(const struct machine *m, const struct machine_gateway *gateway,
                        struct message_others *out)
 {
     *out = (struct message_others){.gateways = m->gateway_count,
+                                   .rank = rank_of(m, gateway),
                                    .home = (uint8_t)m->home_pool,
                                    .home_serial = m->home_serial,
                                    .prompt_tokens_taken =
@@ -114,8 +125,8 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
     for (uint32_t i = 0; i < MACHINE_GATEWAYS_MAX; i++)
         out->mixed |= m->gateways[i].peer != NULL && &m->gateways[i] != gateway &&
                       m->gateways[i].role == POOL_MIXED;
-    prompt_pool_others(m->prompts, gateway->peer, out);
-    token_pool_others(m->tokens, gateway->peer, out);
+    prompt_pool_others(m->prompt_pool, gateway->peer, out);
+    token_pool_others(m->token_pool, gateway->peer, out);
 }
 
 void machine_gateways_report(struct machine *m, const struct message_stats *stats)

@@ -69,8 +69,8 @@ static void stats_make(struct machine *m, struct message_stats *out)
     for (uint32_t i = 0; i < load_count; i++)
         process_add(out, &loads[i].process);
     message_stats_add(out, &m->stats);
-    prompt_pool_stats(m->prompts, out);
-    token_pool_stats(m->tokens, out);
+    prompt_pool_stats(m->prompt_pool, out);
+    token_pool_stats(m->token_pool, out);
 }
 
 static void send_stats(struct machine *m)
@@ -98,8 +98,8 @@ static bool turn_round(struct machine *m)
     machine_batch_start(m);
     if (m->executor->queues_messages && m->unsent)
         transport_progress(m->transport); /* the first stage must not idle, either */
-    prompt_pool_results_send(m->prompts, m->now_us);
-    token_pool_tokens_send(m->tokens);
+    prompt_pool_results_send(m->prompt_pool, m->now_us);
+    token_pool_tokens_send(m->token_pool);
     machine_peers_drop(m);
     return m->events > 0 || m->unsent;
 }
@@ -122,10 +122,10 @@ int machine_turn(struct machine *m)
     uint32_t rounds = 0;
     bool more = true;
     m->now_us = clock_now_us(m->options.clock);
-    uint32_t known = token_pool_count(m->tokens);
+    uint32_t known = token_pool_count(m->token_pool);
     int64_t next_us = min_i64(prompt_links_turn(m->links, m->now_us),
-                              token_pool_leases_check(m->tokens, m->now_us));
-    m->changed |= token_pool_count(m->tokens) != known; /* reservations have expired */
+                              token_pool_leases_check(m->token_pool, m->now_us));
+    m->changed |= token_pool_count(m->token_pool) != known; /* reservations have expired */
     while (more && rounds++ < ROUNDS_MAX)
         more = turn_round(m);
     send_stats(m);
@@ -149,15 +149,23 @@ void machine_stop(struct machine *m)
         return;
     m->stopping = true;
     m->stop_by_us = m->now_us + STOP_US;
-    token_pool_gateway_gone(m->tokens, NULL, m->now_us);
-    prompt_pool_gateway_gone(m->prompts, NULL);
+    token_pool_gateway_gone(m->token_pool, NULL, m->now_us);
+    prompt_pool_gateway_gone(m->prompt_pool, NULL);
+}
+
+enum status machine_keys_set(struct machine *m, const struct secret_keys *keys, struct error *error)
+{
+    enum status status = transport_keys_set(m->transport, keys, error);
+    if (status == ST_OK && m->executor->ops->keys_set != NULL)
+        m->executor->ops->keys_set(m->executor, keys);
+    return status;
 }
 
 bool machine_stopped(const struct machine *m)
 {
     if (!m->stopping || machine_batch_in_flight(m))
         return false;
-    return prompt_pool_count(m->prompts) == 0 || m->now_us >= m->stop_by_us;
+    return prompt_pool_count(m->prompt_pool) == 0 || m->now_us >= m->stop_by_us;
 }
 
 bool machine_ready(const struct machine *m)
@@ -175,9 +183,9 @@ bool machine_kv_check(const struct machine *m, struct error *error)
     return kv_pool_check(m->kv, error) && (m->prefix == NULL || kv_prefix_check(m->prefix, error));
 }
 
-uint64_t machine_model_hash(const struct machine *m)
+const struct digest *machine_model_hash(const struct machine *m)
 {
-    return m->shape.model_hash;
+    return &m->shape.model_hash;
 }
 
 uint64_t machine_metadata_hash(const struct machine *m)

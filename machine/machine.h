@@ -14,6 +14,7 @@
 #define MACHINE_MACHINE_H
 
 #include "common/clock.h"
+#include "common/digest.h"
 #include "common/status.h"
 #include "compute/compute.h"
 #include "config/config.h"
@@ -32,8 +33,8 @@ struct machine_options {
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* Backend; NULL = as the entry's device says. */
     const struct clock *clock;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
-    struct turns *turns;        /* Turns on the host's cores. Not owned; NULL = none. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
+    struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
     /* For the stage processes that the machine starts: the descriptor of the turns' shared memory;
      * -1 = none. */
     int turns_fd;
@@ -64,6 +65,11 @@ int machine_turn(struct machine *m);
 bool machine_ready(const struct machine *m);
 enum status machine_lost(const struct machine *m, struct error *error);
 
+/* Replaces the cluster keys of the machine and of the stage processes that it has started; see
+ * transport_keys_set. */
+enum status machine_keys_set(struct machine *m, const struct secret_keys *keys,
+                             struct error *error);
+
 /* Refuses new requests and cancels the present ones. machine_stopped becomes true when no batch is
  * in flight and no prompt's KV is on its way; the machine waits at most 1 s for this KV. A SHUTDOWN
  * message does the same. */
@@ -75,7 +81,7 @@ bool machine_stopped(const struct machine *m);
 bool machine_kv_check(const struct machine *m, struct error *error);
 /* The hashes that member.c registers in etcd. */
 uint64_t machine_metadata_hash(const struct machine *m);
-uint64_t machine_model_hash(const struct machine *m);
+const struct digest *machine_model_hash(const struct machine *m);
 
 /* The subcommand `cleave machine`; `cleave machine --help` lists its options. Returns the exit
  * status. */

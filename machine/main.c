@@ -27,7 +27,7 @@ struct arguments {
     const char *listen;
     int ready_fd;
     int config_fd;
-    int key_fd;
+    int keys_fd;
     int turns_fd;
     int stage; /* Index of the stage process; -1 = the machine itself. */
     struct option_texts sets;
@@ -46,7 +46,7 @@ static const struct option_entry entries[] = {
     {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
     {"ready-fd", "N", OPTION_INT, FIELD(ready_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "write \"ready ADDRESS\" to file descriptor N when the machine serves"},
     {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
-    {"cluster-key-fd", "N", OPTION_INT, FIELD(key_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the cluster's key (32 bytes) from file descriptor N instead of cluster/key_file"},
+    {"cluster-keys-fd", "N", OPTION_INT, FIELD(keys_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take the cluster's keys from the process that started this one, on file descriptor N, instead of cluster/key_file"},
     {"turns-fd", "N", OPTION_INT, FIELD(turns_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take turns on the cores with the other processes that share the memory of file descriptor N"},
     {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL, "least level of log lines, info if not given"},
 };
@@ -111,28 +111,6 @@ static enum status load_config(const struct arguments *arguments, struct config 
     return ST_OK;
 }
 
-/* Reads the cluster's key into `room`. *key_out is `room`; NULL = this cluster has no key. */
-static enum status load_key(const struct arguments *arguments, const struct config *config,
-                            uint8_t room[TRANSPORT_KEY_BYTES], const uint8_t **key_out,
-                            struct error *error)
-{
-    char path[LIMIT_PATH_BYTES];
-    *key_out = room;
-    if (arguments->key_fd >= 0) {
-        ssize_t got = read(arguments->key_fd, room, TRANSPORT_KEY_BYTES);
-        close(arguments->key_fd);
-        return got == TRANSPORT_KEY_BYTES
-                   ? ST_OK
-                   : error_set(error, ST_IO, "--cluster-key-fd %d: no key", arguments->key_fd);
-    }
-    if (config->cluster.key_file[0] == 0) {
-        *key_out = NULL;
-        return ST_OK;
-    }
-    enum status status = config_file_path(config, config->cluster.key_file, path, error);
-    return status == ST_OK ? secret_key_read(path, room, error) : status;
-}
-
 /* The address to listen on: --listen, else that of the config, else any port on the loopback
  * address. */
 static void listen_address(const struct arguments *arguments, const struct config *config,
@@ -162,6 +140,7 @@ static int open_signals(void)
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     sigprocmask(SIG_BLOCK, &signals, NULL);
     return signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
 }
@@ -177,10 +156,11 @@ static void step_back(uint32_t by)
 static enum status run(const struct arguments *arguments, struct config *config,
                        struct error *error)
 {
-    uint8_t room[TRANSPORT_KEY_BYTES];
+    struct machine_keys keys = {.fd = -1};
     struct machine_process process = {
         .config = config,
         .stage = arguments->stage,
+        .keys = &keys,
         .ready_fd = arguments->ready_fd,
         .turns_fd = arguments->turns_fd,
         .log_level = arguments->log_level,
@@ -216,8 +196,8 @@ static enum status run(const struct arguments *arguments, struct config *config,
         step_back(process.entry->nice);
     process.signals = open_signals();
     listen_address(arguments, config, process.address);
-    status = load_key(arguments, config, room, &process.key, error);
-    if (status == ST_OK && process.key == NULL && !config->cluster.allow_insecure &&
+    status = machine_keys_open(&keys, config, arguments->keys_fd, error);
+    if (status == ST_OK && keys.keys.count == 0 && !config->cluster.allow_insecure &&
         !config_address_is_loopback(process.address))
         status = error_set(error, ST_INVALID,
                            "listen on %s: other computers reach it: want cluster/key_file, or "
@@ -228,7 +208,7 @@ static enum status run(const struct arguments *arguments, struct config *config,
     if (status == ST_OK)
         status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
                                        : machine_process_run_machine(&process, error);
-    secret_wipe(room, sizeof(room));
+    machine_keys_done(&keys);
     turns_close(process.turns);
     close(process.signals);
     return status;
@@ -237,7 +217,7 @@ static enum status run(const struct arguments *arguments, struct config *config,
 int machine_main(int argc, char **argv)
 {
     struct arguments arguments = {
-        .ready_fd = -1, .config_fd = -1, .key_fd = -1, .turns_fd = -1, .stage = -1};
+        .ready_fd = -1, .config_fd = -1, .keys_fd = -1, .turns_fd = -1, .stage = -1};
     struct error error = {""};
     enum log_level log_level = LOG_INFO;
     char log_name[LIMIT_NAME_BYTES + 8];

@@ -35,7 +35,7 @@ enum status machine_member_open(const struct config *config, const struct machin
     const struct config_machine *entry = &config->machines[config_machine_find(config, name)];
     struct member self = {.pool = entry->pool,
                           .metadata_hash = machine_metadata_hash(m),
-                          .model_hash = machine_model_hash(m)};
+                          .model_hash = *machine_model_hash(m)};
     const char *told = is_wildcard(address) ? entry->address : address;
     if (told[0] == 0 || is_wildcard(told))
         return error_set(error, ST_INVALID,
@@ -49,7 +49,7 @@ enum status machine_member_open(const struct config *config, const struct machin
     snprintf(self.name, sizeof(self.name), "%s", name);
     snprintf(self.address, sizeof(self.address), "%s", told);
     const struct registration_options options = {
-        .endpoints = config->cluster.etcd_endpoints,
+        .config = config,
         .prefix = config->cluster.etcd_prefix,
         .lease_s = config->cluster.etcd_lease_s,
         .clock = m->options.clock,

@@ -24,7 +24,7 @@ static enum status open_transport(void *self, uint64_t region_bytes,
     options.self = m;
     options.region_bytes = region_bytes;
     options.device = device;
-    options.key = m->options.cluster_key;
+    options.keys = m->options.cluster_keys;
     memcpy(options.identity.name, m->entry->name, sizeof(options.identity.name));
     enum status status = transport_open(m->options.transport, &options, &m->transport, error);
     *out = m->transport;
@@ -41,15 +41,16 @@ static enum status open_executor(struct machine *m, struct error *error)
         .file = m->file,
         .compute = m->options.compute,
         .turns = m->options.turns,
-        .cluster_key = m->options.cluster_key,
+        .cluster_keys = m->options.cluster_keys,
         .turns_fd = m->options.turns_fd,
         .log_level = m->options.log_level,
         .calls = {.transport_open = open_transport,
                   .done = machine_batch_done,
                   .layers = machine_batch_layers,
                   .flushed = machine_target_flushed,
-                  .target = machine_target_link,
-                  .writer = machine_target_writer},
+                  .target_changed = machine_target_link,
+                  .writer = machine_target_writer,
+                  .awaited = machine_target_awaited},
         .self = m,
     };
     return m->shape.plan.process_count > 0 ? executor_pipeline_open(&options, &m->executor, error)
@@ -102,11 +103,11 @@ static enum status open_pools(struct machine *m)
         .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
         .vocab = m->shape.hyper.vocab,
         .paths = &m->token_paths,
-        .calls = machine_token_calls(),
+        .calls = machine_token_calls(m),
         .self = m};
     enum status status = prompt_links_open(&links, &m->links);
     if (status == ST_OK)
-        status = token_pool_open(&tokens, &m->tokens);
+        status = token_pool_open(&tokens, &m->token_pool);
     if (status != ST_OK)
         return status;
     const struct prompt_pool_options prompts = {
@@ -128,11 +129,11 @@ static enum status open_pools(struct machine *m)
         .calls = machine_prompt_calls(),
         .self = m,
     };
-    status = prompt_pool_open(&prompts, &m->prompts);
+    status = prompt_pool_open(&prompts, &m->prompt_pool);
     if (status != ST_OK)
         return status;
     m->home_pool = m->entry->pool;
-    token_pool_mixed_set(m->tokens, m->home_pool == POOL_MIXED);
+    token_pool_mixed_set(m->token_pool, m->home_pool == POOL_MIXED);
     return machine_batch_open(m);
 }
 
@@ -160,8 +161,8 @@ static enum status open_all(struct machine *m, struct error *error)
     m->arena = m->shape.arena;
     m->prompt_paths = m->token_paths = m->shape.plan.paths;
     status = open_executor(m, error);
-    m->options.cluster_key = NULL; /* the caller's key may be gone */
-    model_file_close(m->file);     /* the weights are repacked, so the file is no longer needed */
+    m->options.cluster_keys = NULL; /* the caller's keys may be gone */
+    model_file_close(m->file);      /* the weights are repacked, so the file is no longer needed */
     m->file = NULL;
     if (status != ST_OK)
         return status;
@@ -223,8 +224,8 @@ void machine_close(struct machine *m)
     if (m->executor != NULL)
         m->executor->ops->stop(m->executor);
     machine_batch_abandon(m); /* after this its requests are in no batch */
-    prompt_pool_close(m->prompts);
-    token_pool_close(m->tokens);
+    prompt_pool_close(m->prompt_pool);
+    token_pool_close(m->token_pool);
     leave_gateways(m);
     prompt_links_close(m->links);
     machine_batch_close(m);

@@ -17,12 +17,17 @@ static const char *name_of(const struct transport_peer *peer)
     return transport_peer_identity(peer)->name;
 }
 
+static struct token_link link_of(const struct transport_peer *peer)
+{
+    return (struct token_link){.number = transport_peer_number(peer)};
+}
+
 /* A peer has connected to this machine: a machine that writes KV, or a gateway. */
 static void new_up(struct machine *m, struct transport_peer *peer)
 {
     if (transport_peer_identity(peer)->role == TRANSPORT_MACHINE) {
         transport_peer_set_user(peer, &writer_user);
-        token_pool_writer_up(m->tokens, name_of(peer), 0, peer);
+        token_pool_writer_up(m->token_pool, link_of(peer), name_of(peer), peer);
         machine_layout_send(m, peer);
         log_info("machine %s connected, writes travel by %s", name_of(peer),
                  transport_peer_path(peer));
@@ -55,8 +60,8 @@ static void refuse_new(struct machine *m, struct transport_peer *peer,
  * it has stopped. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
-    token_pool_cancel(m->tokens, &cancel->request, cancel->writer, m->now_us);
-    prompt_pool_cancel(m->prompts, &cancel->request);
+    token_pool_cancel(m->token_pool, &cancel->request, cancel->writer, m->now_us);
+    prompt_pool_cancel(m->prompt_pool, &cancel->request);
 }
 
 static void gateway_message(struct machine *m, struct transport_peer *peer,
@@ -67,14 +72,14 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
         if (m->stopping)
             refuse_new(m, peer, &message->reserve.request);
         else
-            token_pool_reserve(m->tokens, peer, &message->reserve, m->now_us);
+            token_pool_reserve(m->token_pool, peer, &message->reserve, m->now_us);
         machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             refuse_new(m, peer, &message->prefill.request);
         else
-            prompt_pool_prefill(m->prompts, peer, &message->prefill, m->now_us);
+            prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
         machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
@@ -112,7 +117,7 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
         request = &message->kv_ready.request;
     if (message->kind == MESSAGE_KV_ABORTED)
         request = &message->kv_aborted;
-    if (request != NULL && !token_pool_written_by(m->tokens, request, name_of(peer))) {
+    if (request != NULL && !token_pool_written_by(m->token_pool, request, name_of(peer))) {
         error_set(&error, ST_INVALID, "%s for a request that another machine writes",
                   message_kind_name(message->kind));
         doomed_add(&m->doomed, peer, error.text);
@@ -120,10 +125,10 @@ static void writer_message(struct machine *m, struct transport_peer *peer,
     }
     switch (message->kind) {
     case MESSAGE_KV_READY:
-        token_pool_kv_ready(m->tokens, &message->kv_ready, m->now_us);
+        token_pool_kv_ready(m->token_pool, &message->kv_ready, m->now_us);
         return;
     case MESSAGE_KV_ABORTED:
-        token_pool_kv_aborted(m->tokens, &message->kv_aborted, m->now_us);
+        token_pool_kv_aborted(m->token_pool, &message->kv_aborted, m->now_us);
         return;
     default:
         break;
@@ -138,9 +143,7 @@ static void link_cancel(struct machine *m, struct transport_peer *peer,
                         const struct message_request *request)
 {
     const struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = *request};
-    if (prompt_pool_has(m->prompts, request))
-        prompt_pool_cancel(m->prompts, request); /* sends KV_ABORTED when its writes have landed */
-    else
+    if (!prompt_pool_withdraw(m->prompt_pool, request))
         machine_send(m, peer, &aborted);
 }
 
@@ -160,23 +163,38 @@ static void target_message(struct machine *m, struct transport_peer *peer,
 
 static void refused_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
-    (void)m;
     (void)peer;
-    log_info("a peer was refused: %s", text);
+    refusals_log(&m->refusals, text, m->now_us);
 }
 
 static void gateway_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
     log_info("gateway %s is gone: %s", name_of(peer), text);
     machine_gateway_remove(m, peer);
-    prompt_pool_gateway_gone(m->prompts, peer);
-    token_pool_gateway_gone(m->tokens, peer, m->now_us);
+    m->changed = true; /* the other gateways learn of it now */
+    m->stats_at_us = m->now_us;
+    prompt_pool_gateway_gone(m->prompt_pool, peer);
+    token_pool_gateway_gone(m->token_pool, peer, m->now_us);
 }
 
 static void writer_down(struct machine *m, struct transport_peer *peer, const char *text)
 {
+    bool writes_on = transport_writes_await(m->transport, peer);
     log_info("machine %s is gone: %s", name_of(peer), text);
-    token_pool_writer_down(m->tokens, name_of(peer), 0, peer, text, m->now_us);
+    if (writes_on)
+        log_warn("machine %s may still write, until its process has closed connection %llu or has "
+                 "ended: the KV blocks that it knows stay in quarantine",
+                 name_of(peer), (unsigned long long)transport_peer_number(peer));
+    token_pool_writer_down(m->token_pool, link_of(peer), writes_on, text, m->now_us);
+}
+
+static void on_writes_ended(void *self, uint64_t number)
+{
+    struct machine *m = self;
+    m->events++;
+    m->changed = true;
+    log_info("no write arrives over connection %llu any more", (unsigned long long)number);
+    token_pool_writes_ended(m->token_pool, (struct token_link){.number = number}, m->now_us);
 }
 
 static void link_up(struct machine *m, struct transport_peer *peer)
@@ -272,21 +290,17 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         doomed_add(&m->doomed, peer, error.text);
 }
 
-/* A write of KV is wanted while its request awaits it, and only into blocks of this request. A
- * write after a cancel may arrive when its blocks belong to another request. */
-static bool on_write(void *self, const struct transport_request *request, uint64_t offset,
-                     uint64_t bytes)
+/* A write of KV is wanted while its request awaits it, only into blocks of this request, and only
+ * from the machine that computes its prompt. A write after a cancel may arrive when its blocks belong
+ * to another request. */
+static bool on_write(void *self, const struct transport_peer *peer,
+                     const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {
     const struct machine *m = self;
-    const struct kv_arena *arena = &m->arena;
     const struct message_request name = {.id = request->id, .generation = request->generation};
-    uint64_t in_layer = offset % arena->layer_stride_bytes;
-    if (offset / arena->layer_stride_bytes >= arena->layer_count || bytes == 0 ||
-        bytes > arena->layer_stride_bytes - in_layer)
-        return false;
-    uint64_t first = in_layer / arena->block_bytes;
-    uint64_t last = (in_layer + bytes - 1) / arena->block_bytes;
-    bool wanted = token_pool_awaits(m->tokens, &name, first, last - first + 1);
+    uint64_t first, count;
+    bool wanted = kv_arena_blocks(&m->arena, offset, bytes, &first, &count) &&
+                  token_pool_awaits(m->token_pool, &name, name_of(peer), first, count);
     if (!wanted)
         log_debug("drops a late write of %llu bytes of request %llx.%u", (unsigned long long)bytes,
                   (unsigned long long)request->id, request->generation);
@@ -299,7 +313,8 @@ struct transport_events machine_transport_events(void)
                                      .peer_down = on_down,
                                      .message = on_message,
                                      .flushed = on_flushed,
-                                     .write_wanted = on_write};
+                                     .write_wanted = on_write,
+                                     .writes_ended = on_writes_ended};
 }
 
 static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,
@@ -331,7 +346,7 @@ static enum status local_blocks(void *self, const struct message_request *reques
 {
     const struct machine *m = self;
     struct token_blocks blocks;
-    enum status status = token_pool_blocks(m->tokens, request, &blocks);
+    enum status status = token_pool_blocks(m->token_pool, request, &blocks);
     if (status == ST_OK)
         *out = (struct prompt_local){.path = blocks.path,
                                      .blocks = blocks.ids,
@@ -343,13 +358,13 @@ static enum status local_blocks(void *self, const struct message_request *reques
 static void local_ready(void *self, const struct message_kv_ready *ready, int64_t now_us)
 {
     struct machine *m = self;
-    token_pool_kv_ready(m->tokens, ready, now_us);
+    token_pool_kv_ready(m->token_pool, ready, now_us);
 }
 
 static void local_aborted(void *self, const struct message_request *request)
 {
     struct machine *m = self;
-    token_pool_kv_aborted(m->tokens, request, m->now_us);
+    token_pool_kv_aborted(m->token_pool, request, m->now_us);
 }
 
 struct prompt_pool_calls machine_prompt_calls(void)
@@ -368,11 +383,14 @@ struct prompt_pool_calls machine_prompt_calls(void)
 static bool local_writes(void *self, const struct message_request *request)
 {
     const struct machine *m = self;
-    return prompt_pool_has(m->prompts, request);
+    return prompt_pool_has(m->prompt_pool, request);
 }
 
-struct token_pool_calls machine_token_calls(void)
+struct token_pool_calls machine_token_calls(const struct machine *m)
 {
-    return (struct token_pool_calls){
-        .send = machine_send, .send_tokens = send_tokens, .local_writes = local_writes};
+    return (struct token_pool_calls){.send = machine_send,
+                                     .send_tokens = send_tokens,
+                                     .local_writes = local_writes,
+                                     .await = m->executor->ops->await != NULL ? machine_target_await
+                                                                              : NULL};
 }

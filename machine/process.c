@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,27 +28,69 @@ static enum status say_ready(int fd, const char *address, struct error *error)
     return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
 }
 
-/* Waits for up to three descriptors and for signals. Returns true when a signal asks the process to
- * end. */
-static bool wait_for(int signals, const int *fds, int count, int timeout_ms)
+/* A machine or a stage process, while it runs. */
+struct runner {
+    const struct machine_process *process;
+    struct machine *machine; /* NULL = a stage process. */
+    struct stage *stage;
+};
+
+static void keys_change(const struct runner *runner, const struct secret_keys *next)
 {
-    struct pollfd polls[4] = {{.fd = signals, .events = POLLIN}};
-    for (int i = 0; i < count; i++)
-        polls[1 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
-    if (poll(polls, (nfds_t)count + 1, timeout_ms) < 0 && errno != EINTR)
-        log_error("poll: %s", strerror(errno));
-    struct signalfd_siginfo signal_info;
-    if ((polls[0].revents & POLLIN) == 0 || read(signals, &signal_info, sizeof(signal_info)) <= 0)
+    struct error error;
+    enum status status = runner->machine != NULL ? machine_keys_set(runner->machine, next, &error)
+                                                 : stage_keys_set(runner->stage, next, &error);
+    if (status == ST_OK)
+        machine_keys_use(runner->process->keys, next);
+    else
+        log_error("cluster keys: nothing is changed: %s", error.text);
+}
+
+/* Returns true if a signal that ends the process has arrived. */
+static bool signal_take(const struct runner *runner)
+{
+    struct signalfd_siginfo info;
+    struct secret_keys next;
+    if (read(runner->process->signals, &info, sizeof(info)) <= 0)
         return false;
-    log_info("%s, stops", strsignal((int)signal_info.ssi_signo));
-    return true;
+    if (info.ssi_signo != SIGHUP) {
+        log_info("%s, stops", strsignal((int)info.ssi_signo));
+        return true;
+    }
+    if (machine_keys_read_again(runner->process->keys, &next))
+        keys_change(runner, &next);
+    secret_wipe(&next, sizeof(next));
+    return false;
+}
+
+/* Waits for up to two descriptors, signals and new cluster keys. Returns true when a signal asks
+ * the process to end. */
+static bool wait_for(const struct runner *runner, const int *fds, int count, int timeout_ms)
+{
+    const struct machine_process *process = runner->process;
+    struct secret_keys next;
+    struct pollfd polls[4] = {{.fd = process->signals, .events = POLLIN},
+                              {.fd = process->keys->fd, .events = POLLIN}};
+    for (int i = 0; i < count; i++)
+        polls[2 + i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
+    if (poll(polls, (nfds_t)count + 2, timeout_ms) < 0) {
+        if (errno != EINTR)
+            log_error("poll: %s", strerror(errno));
+        return false;
+    }
+    if (polls[1].revents != 0) {
+        if (machine_keys_receive(process->keys, &next))
+            keys_change(runner, &next);
+        secret_wipe(&next, sizeof(next));
+    }
+    return (polls[0].revents & POLLIN) != 0 && signal_take(runner);
 }
 
 /* Runs the machine until its stage processes are ready. *ready_out = false: a signal asked the
  * process to end before. */
-static enum status await_stages(const struct machine_process *process, struct machine *m,
-                                bool *ready_out, struct error *error)
+static enum status await_stages(const struct runner *runner, bool *ready_out, struct error *error)
 {
+    struct machine *m = runner->machine;
     const int fd = machine_fd(m);
     enum status status = ST_OK;
     bool ending = false;
@@ -56,22 +99,23 @@ static enum status await_stages(const struct machine_process *process, struct ma
         status = machine_lost(m, error);
         if (status != ST_OK || machine_ready(m))
             break;
-        ending = wait_for(process->signals, &fd, 1, timeout_ms);
+        ending = wait_for(runner, &fd, 1, timeout_ms);
     }
     *ready_out = status == ST_OK && !ending;
     return status;
 }
 
-static enum status serve(const struct machine_process *process, struct machine *m,
-                         struct machine_member *member, struct error *error)
+static enum status serve(const struct runner *runner, struct machine_member *member,
+                         struct error *error)
 {
+    struct machine *m = runner->machine;
     const int fds[2] = {machine_fd(m), machine_member_fd(member)};
     for (;;) {
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
         enum status status = machine_lost(m, error);
         if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
             return status;
-        if (wait_for(process->signals, fds, 2, timeout_ms))
+        if (wait_for(runner, fds, 2, timeout_ms))
             machine_stop(m);
     }
 }
@@ -80,11 +124,12 @@ static enum status serve_machine(const struct machine_process *process, struct m
                                  struct error *error)
 {
     const struct config *config = process->config;
+    const struct runner runner = {.process = process, .machine = m};
     const char *name = process->entry->name;
     char address[LIMIT_ADDRESS_BYTES];
     struct machine_member *member = NULL;
     bool ready;
-    enum status status = await_stages(process, m, &ready, error);
+    enum status status = await_stages(&runner, &ready, error);
     if (!ready)
         return status;
     status = machine_listen(m, process->address, address, error);
@@ -94,7 +139,7 @@ static enum status serve_machine(const struct machine_process *process, struct m
         status = say_ready(process->ready_fd, address, error);
     if (status == ST_OK) {
         log_info("machine %s listens on %s", name, address);
-        status = serve(process, m, member, error);
+        status = serve(&runner, member, error);
     }
     machine_member_close(member);
     struct error broken;
@@ -110,7 +155,7 @@ enum status machine_process_run_machine(const struct machine_process *process, s
         .name = process->entry->name,
         .transport = &transport_ucx,
         .clock = &clock_system,
-        .cluster_key = process->key,
+        .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
         .turns_fd = process->turns_fd,
         .log_level = process->log_level,
@@ -132,7 +177,7 @@ enum status machine_process_run_stage(const struct machine_process *process, str
         .process = (uint32_t)process->stage,
         .transport = &transport_ucx,
         .clock = &clock_system,
-        .cluster_key = process->key,
+        .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
         .child = process->ready_fd >= 0,
     };
@@ -146,9 +191,10 @@ enum status machine_process_run_stage(const struct machine_process *process, str
         status = say_ready(process->ready_fd, address, error);
     if (status == ST_OK)
         log_info("stage %s/%d listens on %s", process->entry->name, process->stage, address);
+    const struct runner runner = {.process = process, .stage = s};
     while (status == ST_OK && !stage_stopped(s)) {
         const int fd = stage_fd(s);
-        if (wait_for(process->signals, &fd, 1, stage_turn(s)))
+        if (wait_for(&runner, &fd, 1, stage_turn(s)))
             stage_stop(s);
     }
     if (stage_in_group(s))

@@ -2,7 +2,8 @@
  * stage process of one. machine/main.c calls it on the main thread, which becomes the event loop
  * thread. It opens the machine or the stage, listens, registers a machine in etcd (member.h), and
  * reports the address to the parent process (the ready line). Then it runs the event loop until a
- * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. It parses no options,
+ * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. SIGHUP makes it read
+ * the cluster keys again. It parses no options,
  * and starts no stage processes (the head's executor does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
@@ -10,18 +11,19 @@
 #include "common/status.h"
 #include "config/config.h"
 #include "host/turns.h"
+#include "machine/keys.h"
 
 struct machine_process {
     const struct config *config;
     const struct config_machine *entry;
     int stage;                         /* Index of the stage process; -1 = the machine itself. */
     char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
-    const uint8_t *key;                /* Cluster key; NULL = none. */
+    struct machine_keys *keys;         /* Not owned. */
     /* Descriptor for the ready line; -1 = none (no parent process waits for it). */
     int ready_fd;
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
-    int signals;         /* signalfd for the signals that end the process. */
+    int signals;         /* signalfd: SIGHUP, and the signals that end the process. */
     /* --log-level for stage processes that the machine starts; NULL = the default. */
     const char *log_level;
 };

@@ -8,6 +8,7 @@
 #define MACHINE_STATE_H
 
 #include "machine/executor/executor.h"
+#include "machine/executor/refusals.h"
 #include "machine/machine.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
@@ -51,7 +52,7 @@ struct machine_batch {
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */
-    uint32_t *tables;  /* [sequences_max]: slot of each item in the request tables. */
+    uint32_t *request_slots; /* [sequences_max]: slot of each item in the request tables. */
     kv_owner_id *owners; /* [sequences_max]: distinguishes successive requests in the same slot. */
     struct prompt_push *pushes; /* [sequences_max]: KV of each item that the stages push. */
 };
@@ -71,8 +72,8 @@ struct machine {
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct sched_machine *sched;
     struct prompt_links *links;
-    struct prompt_pool *prompts;
-    struct token_pool *tokens;
+    struct prompt_pool *prompt_pool;
+    struct token_pool *token_pool;
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
     struct sched_batch next; /* The scheduler's next batch, before it is copied to `batches`. */
@@ -85,6 +86,7 @@ struct machine {
     enum pool home_pool;  /* The home pool with the highest serial; at first that of the config. */
     uint64_t home_serial; /* Serial of home_pool (message_role.serial); 0 = from the config. */
     struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
     struct message_buffer out; /* Encoding buffer for the message being sent. */
 
     int64_t now_us;         /* Current time, read at the start of each round of an iteration. */
@@ -130,7 +132,7 @@ void machine_gateways_report(struct machine *m, const struct message_stats *stat
 /* peers.c */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
-struct token_pool_calls machine_token_calls(void);
+struct token_pool_calls machine_token_calls(const struct machine *m);
 void machine_send(void *self, struct transport_peer *peer, const struct message *message);
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
@@ -144,7 +146,11 @@ void machine_target_drop(void *self, uint32_t target);
 void machine_target_link(void *self, uint32_t target, bool up, const char *text);
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
-void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text);
+void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
+/* The stage processes know of a request that awaits KV. */
+void machine_target_awaited(void *self, uint64_t cookie);
+/* token_pool_calls.await of a machine with stages. */
+void machine_target_await(void *self, const struct token_await *await, bool ends);
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end);
 void machine_target_flush(void *self, uint32_t own_path, uint32_t target, uint32_t path,
                           uint64_t cookie, bool requested);

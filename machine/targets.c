@@ -5,6 +5,8 @@
 
 #include "common/log.h"
 
+#include <string.h>
+
 void machine_link_report(void *self, const struct message_link *link)
 {
     struct machine *m = self;
@@ -18,7 +20,7 @@ void machine_link_report(void *self, const struct message_link *link)
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text)
 {
     struct machine *m = self;
-    prompt_pool_target_down(m->prompts, peer, text, m->now_us);
+    prompt_pool_target_down(m->prompt_pool, peer, text, m->now_us);
 }
 
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
@@ -46,18 +48,53 @@ void machine_target_flushed(void *self, uint64_t cookie, enum status status)
     struct machine *m = self;
     m->events++;
     m->changed = true;
-    prompt_pool_flushed(m->prompts, cookie, status, m->now_us);
+    prompt_pool_flushed(m->prompt_pool, cookie, status, m->now_us);
 }
 
-void machine_target_writer(void *self, uint32_t stage, const char *name, bool up, const char *text)
+void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer)
+{
+    struct machine *m = self;
+    const struct token_link link = {.process = 1 + stage, .number = writer->number};
+    m->events++;
+    m->changed = true;
+    switch ((enum stage_writer_event)writer->event) {
+    case STAGE_WRITER_UP:
+        token_pool_writer_up(m->token_pool, link, writer->name, NULL);
+        return;
+    case STAGE_WRITER_DOWN:
+    case STAGE_WRITER_LINGERS:
+        token_pool_writer_down(m->token_pool, link, writer->event == STAGE_WRITER_LINGERS,
+                               writer->text, m->now_us);
+        return;
+    case STAGE_WRITER_ENDED:
+    case STAGE_WRITER_EVENTS:
+        token_pool_writes_ended(m->token_pool, link, m->now_us);
+        return;
+    }
+}
+
+void machine_target_await(void *self, const struct token_await *await, bool ends)
+{
+    struct machine *m = self;
+    struct stage_await message = {
+        .cookie = await->owner,
+        .request = await->request.id,
+        .generation = await->request.generation,
+        .table = (uint32_t)await->slot,
+        .ends = ends,
+        .block_count = await->block_count,
+        .blocks = await->blocks,
+    };
+    memcpy(message.writer, await->writer, sizeof(message.writer));
+    m->unsent = true;
+    m->executor->ops->await(m->executor, await->path, &message);
+}
+
+void machine_target_awaited(void *self, uint64_t cookie)
 {
     struct machine *m = self;
     m->events++;
-    m->changed = true;
-    if (up)
-        token_pool_writer_up(m->tokens, name, 1 + stage, NULL);
-    else
-        token_pool_writer_down(m->tokens, name, 1 + stage, NULL, text, m->now_us);
+    token_pool_awaited(m->token_pool, cookie);
 }
 
 enum status machine_target_push(void *self, struct kv_push *push, uint32_t layer_end)

@@ -3,6 +3,9 @@
  * cancel calls. */
 #include "membership/etcd.h"
 
+#include "common/secret.h"
+#include "membership/etcd_access.h"
+
 #include <curl/curl.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
@@ -17,7 +20,7 @@
 /* A watch may receive nothing for hours, and its other end may be gone without notice. */
 #define KEEPALIVE_S     20
 #define KEEPALIVE_GAP_S 5
-#define REPLY_BYTES_MAX (16u << 20)
+#define REPLY_BYTES_MAX (4u << 20) /* Entries of 4096 machines have half of this. */
 #define WHY_BYTES       512
 #define EVENTS_MAX      8
 
@@ -29,6 +32,13 @@ struct etcd_call {
     char *data; /* Received data that was not passed on yet. */
     size_t bytes;
     size_t capacity;
+    const char *path;
+    struct curl_slist *headers;
+    int key_fd;   /* See etcd_access_tls. */
+    bool waiting; /* For a login; `curl` is NULL. */
+    bool login;
+    bool again;     /* etcd did not take the token; this is the second try. */
+    uint64_t token; /* Serial of the token that the call carries. */
     bool over;
     bool cancelled;
     CURLcode code;
@@ -45,6 +55,10 @@ struct etcd {
     int epoll;
     int64_t timer_us; /* When curl wants to be called; -1 = never. */
     struct etcd_call *calls;
+    struct etcd_access access;
+    char *token; /* The header that carries it; NULL = none. */
+    uint64_t token_serial;
+    bool login; /* A login is under way. */
     uint32_t endpoint;
     uint32_t endpoint_count;
     char endpoints[ETCD_ENDPOINTS_MAX][256];
@@ -111,9 +125,23 @@ static bool endpoints_read(struct etcd *e, const char *text)
     return e->endpoint_count > 0;
 }
 
-enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
+static void token_drop(struct etcd *e)
+{
+    if (e->token != NULL)
+        secret_wipe(e->token, strlen(e->token));
+    free(e->token);
+    e->token = NULL;
+}
+
+enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error)
 {
+    struct etcd_access access;
+    enum status status = etcd_access_open(config, &access, error);
+    if (status != ST_OK) {
+        error_prefix(error, "etcd");
+        return status;
+    }
     if (curl_global_init(CURL_GLOBAL_ALL) != CURLE_OK)
         return error_set(error, ST_UNSUPPORTED,
                          "etcd: libcurl.so.4 (or libcurl-gnutls.so.4) is "
@@ -122,10 +150,11 @@ enum status etcd_open(const char *endpoints, const struct clock *clock, struct e
     if (e == NULL)
         return error_set(error, ST_NO_MEMORY, "etcd: out of memory");
     e->clock = clock;
+    e->access = access;
     e->timer_us = -1;
     e->epoll = epoll_create1(EPOLL_CLOEXEC);
     e->multi = curl_multi_init();
-    if (e->epoll < 0 || e->multi == NULL || !endpoints_read(e, endpoints)) {
+    if (e->epoll < 0 || e->multi == NULL || !endpoints_read(e, config->cluster.etcd_endpoints)) {
         etcd_close(e);
         return error_set(error, ST_INVALID, "etcd: no endpoint, or out of memory");
     }
@@ -137,10 +166,36 @@ enum status etcd_open(const char *endpoints, const struct clock *clock, struct e
     return ST_OK;
 }
 
+static void texts_free(struct curl_slist *list)
+{
+    for (const struct curl_slist *at = list; at != NULL; at = at->next)
+        secret_wipe(at->data, strlen(at->data));
+    curl_slist_free_all(list);
+}
+
+/* Ends the exchange; the call itself stays. */
+static void exchange_end(struct etcd_call *call)
+{
+    if (call->curl != NULL) {
+        curl_multi_remove_handle(call->etcd->multi, call->curl);
+        curl_easy_cleanup(call->curl);
+    }
+    texts_free(call->headers);
+    if (call->key_fd >= 0)
+        close(call->key_fd);
+    secret_wipe(call->data, call->bytes); /* It may have a token. */
+    call->curl = NULL;
+    call->headers = NULL;
+    call->key_fd = -1;
+    call->bytes = 0;
+    call->over = false;
+    call->error[0] = 0;
+}
+
 static void call_free(struct etcd_call *call)
 {
-    curl_multi_remove_handle(call->etcd->multi, call->curl);
-    curl_easy_cleanup(call->curl);
+    exchange_end(call);
+    secret_wipe(call->body, strlen(call->body)); /* It may have a password. */
     free(call->body);
     free(call->data);
     free(call);
@@ -159,6 +214,7 @@ void etcd_close(struct etcd *e)
         curl_multi_cleanup(e->multi);
     if (e->epoll >= 0)
         close(e->epoll);
+    token_drop(e);
     free(e);
 }
 
@@ -184,32 +240,102 @@ static void call_options(struct etcd_call *call, const char *url)
         curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)CALL_MS);
 }
 
-struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
-                             etcd_done done, void *self)
+/* Makes the call fail in the next turn. */
+static void call_fail(struct etcd_call *call, const char *text)
+{
+    snprintf(call->error, sizeof(call->error), "%.255s", text);
+    call->code = CURLE_FAILED_INIT;
+    call->over = true;
+    call->etcd->timer_us = clock_now_us(call->etcd->clock);
+}
+
+static void exchange_begin(struct etcd_call *call)
 {
     char url[512];
+    struct etcd *e = call->etcd;
+    struct error error;
+    call->waiting = false;
+    call->endpoint = e->endpoint;
+    call->curl = curl_easy_init();
+    if (call->curl == NULL) {
+        call_fail(call, "out of memory");
+        return;
+    }
+    snprintf(url, sizeof(url), "%s%s", e->endpoints[e->endpoint], call->path);
+    call_options(call, url);
+    if (etcd_access_tls(&e->access, call->curl, &call->key_fd, &error) != ST_OK) {
+        call_fail(call, error.text);
+        return;
+    }
+    if (e->token != NULL && !call->login) {
+        call->token = e->token_serial;
+        call->headers = curl_slist_append(NULL, e->token);
+        curl_easy_setopt(call->curl, CURLOPT_HTTPHEADER, call->headers);
+    }
+    curl_multi_add_handle(e->multi, call->curl);
+}
+
+static struct etcd_call *call_add(struct etcd *e, const char *path, json_t *body)
+{
     struct etcd_call *call = calloc(1, sizeof(*call));
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
-    CURL *curl = curl_easy_init();
     json_decref(body);
-    if (call == NULL || text == NULL || curl == NULL) {
+    if (call == NULL || text == NULL) {
         free(call);
         free(text);
-        curl_easy_cleanup(curl);
         return NULL;
     }
     *call = (struct etcd_call){.etcd = e,
                                .next = e->calls,
-                               .curl = curl,
+                               .path = path,
                                .body = text,
-                               .endpoint = e->endpoint,
-                               .line = line,
-                               .done = done,
-                               .self = self};
+                               .key_fd = -1,
+                               .endpoint = e->endpoint};
     e->calls = call;
-    snprintf(url, sizeof(url), "%s%s", e->endpoints[e->endpoint], path);
-    call_options(call, url);
-    curl_multi_add_handle(e->multi, curl);
+    return call;
+}
+
+static void waiting_fail(struct etcd *e, const char *text)
+{
+    for (struct etcd_call *call = e->calls; call != NULL; call = call->next)
+        if (call->waiting && !call->cancelled)
+            call_fail(call, text);
+}
+
+static void login_begin(struct etcd *e)
+{
+    struct error error;
+    json_t *body = etcd_access_login(&e->access, &error);
+    struct etcd_call *call = body != NULL ? call_add(e, "/v3/auth/authenticate", body) : NULL;
+    if (call == NULL) {
+        waiting_fail(e, body != NULL ? "out of memory" : error.text);
+        return;
+    }
+    e->login = call->login = true;
+    exchange_begin(call);
+}
+
+/* Begins the exchange, after a login if one is needed. */
+static void call_begin(struct etcd_call *call)
+{
+    struct etcd *e = call->etcd;
+    call->waiting = e->access.user[0] != 0 && e->token == NULL;
+    if (!call->waiting)
+        exchange_begin(call);
+    else if (!e->login)
+        login_begin(e);
+}
+
+struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
+                             etcd_done done, void *self)
+{
+    struct etcd_call *call = call_add(e, path, body);
+    if (call == NULL)
+        return NULL;
+    call->line = line;
+    call->done = done;
+    call->self = self;
+    call_begin(call);
     return call;
 }
 
@@ -240,25 +366,81 @@ static const char *error_text(const json_t *reply)
     return text != NULL ? text : "it answers with an error";
 }
 
+/* Returns the reason why the exchange has failed; NULL = it has not. */
+static const char *failure_of(const struct etcd_call *call, long code, const json_t *reply)
+{
+    if (call->code != CURLE_OK)
+        return call->error[0] != 0 ? call->error : curl_easy_strerror(call->code);
+    if (code == 200 && call->line != NULL)
+        return "the watch has ended";
+    if (code == 200 && json_is_object(reply) && json_object_get(reply, "error") == NULL)
+        return NULL;
+    if (json_is_object(reply))
+        return error_text(reply);
+    return code == 200 ? "its answer is not JSON" : "it does not speak /v3";
+}
+
+static void login_over(struct etcd_call *login, const json_t *reply, const char *failure)
+{
+    char why[WHY_BYTES];
+    struct etcd *e = login->etcd;
+    e->login = false;
+    token_drop(e);
+    if (failure == NULL)
+        e->token = etcd_access_token(reply);
+    if (e->token != NULL) {
+        e->token_serial++;
+        for (struct etcd_call *call = e->calls; call != NULL; call = call->next)
+            if (call->waiting && !call->cancelled)
+                exchange_begin(call);
+        return;
+    }
+    snprintf(why, sizeof(why), "user %s: %.200s", e->access.user,
+             failure != NULL ? failure : "the login has no token");
+    waiting_fail(e, why);
+}
+
+/* True if etcd has forgotten the token, or what it allows. */
+static bool token_refused(const struct etcd_call *call, long code, const json_t *reply)
+{
+    return call->code == CURLE_OK && call->headers != NULL && code != 200 &&
+           (code == 401 || json_integer_value(json_object_get(reply, "code")) == 16 ||
+            strcmp(error_text(reply), "etcdserver: revision of auth store is old") == 0);
+}
+
+static void login_again(struct etcd_call *call)
+{
+    struct etcd *e = call->etcd;
+    if (call->token == e->token_serial)
+        token_drop(e);
+    exchange_end(call);
+    call->again = true;
+    call_begin(call);
+}
+
 static void call_over(struct etcd_call *call)
 {
     long code = 0;
     json_error_t json_error;
-    if (call->code != CURLE_OK) {
-        call_failed(call, call->error[0] != 0 ? call->error : curl_easy_strerror(call->code));
+    json_t *reply = NULL;
+    if (call->code == CURLE_OK) {
+        curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
+        reply = json_loadb(call->data != NULL ? call->data : "", call->bytes,
+                           JSON_DISABLE_EOF_CHECK, &json_error);
+    }
+    if (!call->again && token_refused(call, code, reply)) {
+        login_again(call);
+        json_decref(reply);
         return;
     }
-    curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
-    json_t *reply = json_loadb(call->data != NULL ? call->data : "", call->bytes,
-                               JSON_DISABLE_EOF_CHECK, &json_error);
-    if (code == 200 && call->line != NULL)
-        call_failed(call, "the watch has ended");
-    else if (code == 200 && json_is_object(reply) && json_object_get(reply, "error") == NULL)
-        call->done(call->self, reply, NULL);
-    else if (json_is_object(reply))
-        call_failed(call, error_text(reply));
+    const char *failure = failure_of(call, code, reply);
+    call->cancelled = true;
+    if (call->login)
+        login_over(call, reply, failure);
+    else if (failure != NULL)
+        call_failed(call, failure);
     else
-        call_failed(call, code == 200 ? "its answer is not JSON" : "it does not speak /v3");
+        call->done(call->self, reply, NULL);
     json_decref(reply);
 }
 
@@ -266,6 +448,8 @@ static void lines_give(struct etcd_call *call)
 {
     size_t given = 0;
     long code = 0;
+    if (call->curl == NULL)
+        return;
     curl_easy_getinfo(call->curl, CURLINFO_RESPONSE_CODE, &code);
     /* call_over reports the error. */
     if (code != 200)
@@ -303,10 +487,8 @@ static void calls_report(struct etcd *e)
     for (struct etcd_call *call = e->calls; call != NULL; call = call->next) {
         if (call->line != NULL)
             lines_give(call);
-        if (call->over && !call->cancelled) {
-            call->cancelled = true;
+        if (call->over && !call->cancelled)
             call_over(call);
-        }
     }
     for (struct etcd_call **at = &e->calls; *at != NULL;) {
         struct etcd_call *call = *at;

@@ -1,13 +1,16 @@
 /* etcd: calls of etcd's JSON gateway (etcd 3.4 or newer, /v3/…) over libcurl, which the first
  * etcd_open loads. With several endpoints, a failed call makes the following calls go to the next
- * endpoint. registration.c (in a machine) and watch.c (in the gateway) make every call, on the
- * event loop thread of the process. It never blocks and never logs. It does not repeat a failed
- * call (its callers do), and it does not know what the keys mean. */
+ * endpoint. With a user, the first call waits for a login, and calls carry its token; a call whose
+ * token etcd no longer takes is repeated once, after another login. registration.c (in a machine)
+ * and watch.c (in the gateway) make every call, on the event loop thread of the process. It never
+ * blocks and never logs. It does not repeat other failed calls (its callers do), and it does not
+ * know what the keys mean. */
 #ifndef MEMBERSHIP_ETCD_H
 #define MEMBERSHIP_ETCD_H
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "config/config.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -26,16 +29,16 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* Opens a client. `endpoints` is "http://HOST:PORT" or "https://HOST:PORT", or several of them
- * separated by commas; those after the first ETCD_ENDPOINTS_MAX are ignored. The clock must outlive
- * the client. Fails if libcurl cannot be loaded, if `endpoints` is empty, or without memory. */
-enum status etcd_open(const char *endpoints, const struct clock *clock, struct etcd **out,
+/* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the user
+ * and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot be
+ * loaded, if a file cannot be used, without an endpoint, or without memory. */
+enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
 void etcd_close(struct etcd *e);
 
-/* POSTs `body`, whose reference it takes over, to the current endpoint. `line` is called for each
- * line of an answer that is a stream; NULL = the answer is not a stream, and must arrive within
+/* POSTs `body`, whose reference it takes over, to the current endpoint. `path` is a literal.
+ * `line` is called for each line of an answer that is a stream; NULL = the answer is not a stream, and must arrive within
  * 5 s. Returns NULL if there is no memory. etcd_turn calls the callbacks. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);

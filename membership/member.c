@@ -15,9 +15,9 @@ void member_key(const char *prefix, const char *name, char out[MEMBER_KEY_BYTES]
 char *member_write(const struct member *member)
 {
     char metadata[17];
-    char model[17];
+    char model[DIGEST_TEXT_BYTES];
+    digest_write(&member->model_hash, model, sizeof(model));
     snprintf(metadata, sizeof(metadata), "%016" PRIx64, member->metadata_hash);
-    snprintf(model, sizeof(model), "%016" PRIx64, member->model_hash);
     json_t *value =
         json_pack("{s:s, s:s, s:s, s:s}", "address", member->address, "pool",
                   pool_name(member->pool), "metadata_hash", metadata, "model_hash", model);
@@ -33,6 +33,17 @@ static bool hash_read(const json_t *root, const char *key, uint64_t *out)
     if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
         return false;
     *out = strtoull(text, &end, 16);
+    return true;
+}
+
+static bool digest_read(const json_t *root, const char *key, struct digest *out)
+{
+    const char *text = json_string_value(json_object_get(root, key));
+    size_t digits = 2 * sizeof(out->bytes);
+    if (text == NULL || strlen(text) != digits || strspn(text, "0123456789abcdef") != digits)
+        return false;
+    for (size_t i = 0; i < sizeof(out->bytes); i++)
+        sscanf(text + 2 * i, "%2hhx", &out->bytes[i]);
     return true;
 }
 
@@ -64,9 +75,9 @@ static enum status fields_read(const json_t *root, struct member *out, struct er
     if (!pool_read(root, &out->pool))
         return error_set(error, ST_INVALID, "pool: want prompt, token or mixed");
     if (!hash_read(root, "metadata_hash", &out->metadata_hash) ||
-        !hash_read(root, "model_hash", &out->model_hash))
+        !digest_read(root, "model_hash", &out->model_hash))
         return error_set(error, ST_INVALID,
-                         "metadata_hash, model_hash: want 16 hexadecimal digits each");
+                         "metadata_hash, model_hash: want 16 and 64 hexadecimal digits");
     return ST_OK;
 }
 

@@ -1,11 +1,12 @@
 /* member: a machine's entry in etcd as a struct, and its text. The key is PREFIX + "machines/" +
- * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 hexadecimal
- * digits each). Other members of the object are ignored, so that later releases can add some.
+ * name. The value is a JSON object with address, pool, metadata_hash and model_hash (16 and 64
+ * hexadecimal digits). Other members of the object are ignored, so that later releases can add some.
  * registration.c and watch.c call the functions, which do no I/O and keep no state: any thread. It
  * does not check that a machine listens at the address. */
 #ifndef MEMBERSHIP_MEMBER_H
 #define MEMBERSHIP_MEMBER_H
 
+#include "common/digest.h"
 #include "common/limits.h"
 #include "common/status.h"
 #include "config/config.h"
@@ -18,8 +19,8 @@ struct member {
     char name[LIMIT_NAME_BYTES];
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where the machine listens. */
     enum pool pool;
-    uint64_t metadata_hash; /* Hash of the model file's metadata. */
-    uint64_t model_hash;    /* Hash of metadata and weights. */
+    uint64_t metadata_hash;   /* Hash of the model file's metadata. */
+    struct digest model_hash; /* Of metadata and weights. */
 };
 
 #define MEMBER_KEY_BYTES 320 /* A key with its NUL. */

@@ -248,7 +248,7 @@ enum status registration_open(const struct registration_options *options, struct
     member_key(options->prefix, options->member->name, r->key);
     r->value = member_write(options->member);
     enum status status = r->value != NULL
-                             ? etcd_open(options->endpoints, options->clock, &r->etcd, error)
+                             ? etcd_open(options->config, options->clock, &r->etcd, error)
                              : error_set(error, ST_NO_MEMORY, "etcd: out of memory");
     if (status != ST_OK) {
         registration_close(r);

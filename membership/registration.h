@@ -15,7 +15,7 @@
 struct registration;
 
 struct registration_options {
-    const char *endpoints;       /* See etcd_open. Read during registration_open only. */
+    const struct config *config; /* For etcd_open. Read during registration_open only. */
     const char *prefix;          /* See member_key. Read during registration_open only. */
     uint32_t lease_s;            /* Time after which the entry of a dead process disappears. */
     const struct clock *clock;   /* Must outlive the registration. */

@@ -241,7 +241,7 @@ enum status watch_open(const struct watch_options *options, struct watch **out, 
     w->options = *options;
     w->retry_us = RETRY_FIRST_US;
     member_key(options->prefix, "", w->prefix);
-    enum status status = etcd_open(options->endpoints, options->clock, &w->etcd, error);
+    enum status status = etcd_open(options->config, options->clock, &w->etcd, error);
     if (status != ST_OK) {
         free(w);
         return status;

@@ -29,9 +29,9 @@ struct watch_events {
 };
 
 struct watch_options {
-    const char *endpoints;     /* See etcd_open. */
-    const char *prefix;        /* See member_key. */
-    const struct clock *clock; /* Must outlive the watch. */
+    const struct config *config; /* For etcd_open. Read during watch_open only. */
+    const char *prefix;          /* See member_key. */
+    const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
     void *self; /* Argument of all events. */
 };

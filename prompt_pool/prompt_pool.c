@@ -94,7 +94,7 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
 /* Where the answer is generated. */
 struct destination {
     struct transport_peer *target;
-    uint32_t target_number;
+    uint32_t target_index;
     uint32_t held_count; /* Number of blocks that the target already has. */
     const kv_block_id *local_blocks;
     uint32_t local_path;
@@ -124,11 +124,11 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
         given = local.block_count;
     } else {
         out->target = prompt_links_find(pool->options.links, prefill->token_machine,
-                                        &out->target_number, &why);
+                                        &out->target_index, &why);
         if (out->target == NULL)
             return error_set(error, ST_UNREACHABLE, "no link to token machine %s: %s",
                              prefill->token_machine, why);
-        if (!prompt_links_has_path(pool->options.links, out->target_number, prefill->path))
+        if (!prompt_links_has_path(pool->options.links, out->target_index, prefill->path))
             return error_set(error, ST_INVALID, "machine %s has no path %u", prefill->token_machine,
                              prefill->path);
     }
@@ -197,7 +197,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .attempt = prefill->request,
         .owner = ++pool->serial << 16 | prompt_slot_of(pool, request),
         .target = destination->target,
-        .target_number = destination->target_number,
+        .target_index = destination->target_index,
         .target_path = prefill->path,
         .path = destination->local_path,
         .sampling = prefill->sampling,
@@ -265,11 +265,35 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
     return ST_OK;
 }
 
+bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request)
+{
+    if (prompt_pool_has(pool, request)) {
+        prompt_pool_cancel(pool, request);
+        return true;
+    }
+    pool->withdrawn[pool->withdrawn_count++ % PROMPT_WITHDRAWN_MAX] = *request;
+    return false;
+}
+
+static bool is_withdrawn(const struct prompt_pool *pool, const struct message_request *request)
+{
+    for (uint32_t i = 0; i < pool->withdrawn_count && i < PROMPT_WITHDRAWN_MAX; i++)
+        if (pool->withdrawn[i].id == request->id &&
+            pool->withdrawn[i].generation == request->generation)
+            return true;
+    return false;
+}
+
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us)
 {
     struct destination destination;
     struct error error;
+    if (is_withdrawn(pool, &prefill->request)) {
+        send_failed(pool, gateway, &prefill->request, ST_CANCELLED,
+                    "its token machine has given it up");
+        return;
+    }
     if (prompt_pool_has(pool, &prefill->request)) {
         send_failed(pool, gateway, &prefill->request, ST_INVALID,
                     "PREFILL for a request that is already open");

@@ -88,6 +88,11 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
+/* The token machine has given the request up. Returns true if the pool has it: it is cancelled, and
+ * KV_ABORTED follows when its writes have landed. Else a PREFILL of it that is still on its way will
+ * fail, so the caller may say at once that nothing of it is written. */
+bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
+
 /* True while the request is in the pool: its KV may still be written. */
 bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
@@ -121,6 +126,7 @@ struct prompt_push {
     uint32_t path;             /* Path through the target's stages. */
     const kv_block_id *blocks; /* The target's block for the prompt's block i is blocks[i]. */
     uint64_t cookie;           /* To be passed to prompt_pool_flushed. */
+    struct message_request request;
     /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
     bool layerwise;
     bool last; /* The last push of the prompt: the stages flush after it. */

@@ -12,7 +12,7 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
     const struct prompt_pool_options *options = &pool->options;
     struct kv_push push = {
         .request = {.id = request->attempt.id, .generation = request->attempt.generation},
-        .target = request->target_number,
+        .target = request->target_index,
         .path = request->target_path,
         .source = request->blocks,
         .blocks = request->target_blocks,
@@ -48,10 +48,11 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
     *out = (struct prompt_push){
         .count = count,
         .first = request->push_first,
-        .target = request->target_number,
+        .target = request->target_index,
         .path = request->target_path,
         .blocks = request->target_blocks,
         .cookie = request->owner,
+        .request = request->attempt,
         .layerwise = request->layerwise,
         .last = last,
     };
@@ -80,7 +81,7 @@ void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request)
 {
     assert(request->target != NULL);
     request->writes_pending = true;
-    pool->options.calls.flush(pool->options.self, request->path, request->target_number,
+    pool->options.calls.flush(pool->options.self, request->path, request->target_index,
                               request->target_path, request->owner, request->stages_flush);
 }
 

@@ -46,9 +46,9 @@ struct prompt_request {
     struct transport_peer *gateway; /* NULL = its connection has ended. */
     /* The token machine; NULL = none, this machine, or its connection has ended. */
     struct transport_peer *target;
-    uint32_t target_number; /* Number of the target in prompt_links. */
-    uint32_t target_path;   /* Path through the target's stages. */
-    uint32_t path;          /* Path through this machine's stages. */
+    uint32_t target_index; /* Number of the target in prompt_links. */
+    uint32_t target_path;  /* Path through the target's stages. */
+    uint32_t path;         /* Path through this machine's stages. */
     struct sampling sampling;
     uint32_t output_limit; /* Most tokens of the answer. */
     /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
@@ -90,6 +90,9 @@ struct prompt_request {
     uint64_t pushed_bytes;
 };
 
+/* Withdrawn requests that are remembered: as many as a token machine asks about at a time. */
+#define PROMPT_WITHDRAWN_MAX 1024
+
 struct prompt_pool {
     struct prompt_pool_options options;
     struct sched_slots *slots;
@@ -104,6 +107,9 @@ struct prompt_pool {
     uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
     sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
+    uint32_t
+        withdrawn_count; /* Requests withdrawn so far; number n is at n % PROMPT_WITHDRAWN_MAX. */
+    struct message_request withdrawn[PROMPT_WITHDRAWN_MAX];
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
 

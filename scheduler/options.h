@@ -1,7 +1,6 @@
-/* sched_options: the options of the schedulers and of sched_memory, made from the config. The
- * gateway, the machine and the simulator use these functions, so that a simulated cluster decides
- * as a real one does. A caller that must differ changes the result, and says why. Functions have no
- * state: any thread may call them. */
+/* sched_options: makes the options of the schedulers and of sched_memory from the config. The
+ * gateway, the machines and the simulator call it, so that a simulated cluster decides as a real
+ * one does. Any thread; no state. It does not read or check the config (config/config.h does). */
 #ifndef SCHEDULER_OPTIONS_H
 #define SCHEDULER_OPTIONS_H
 
@@ -21,33 +20,34 @@ struct sched_cluster_facts {
 
 /* What the config does not say about a machine. */
 struct sched_machine_facts {
-    uint32_t stage_count;
-    uint32_t path_count;         /* 0 means 1. */
+    uint32_t stage_count;        /* Stages of the machine; at most 1 = one batch in flight. */
+    uint32_t path_count;         /* Paths through its stages; 0 means 1. */
     uint32_t micro_batch_tokens; /* Best size by a profile; 0 = not known. */
 };
 
-/* Returns whether the config's policy is "prefix". */
+/* Returns true if the config's policy is "prefix". */
 bool sched_policy_prefix(const struct config *config);
 
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
                                                         const struct sched_cluster_facts *facts);
 
-/* The slots are those of a machine's request table (LIMIT_MACHINE_REQUESTS). */
+/* The result has LIMIT_MACHINE_REQUESTS slots. */
 struct sched_machine_options sched_machine_options_make(const struct config *config,
                                                         const struct sched_machine_facts *facts);
 
-/* A machine with this many KV blocks, and the longest context that it serves. The upper half of the
- * slots is for the requests that are decoded on the machine, the lower half for its prompts. */
+/* block_count = KV blocks of the machine; context_tokens = longest context that it serves. The
+ * requests that are decoded on the machine get the upper half of its slots. */
 struct sched_memory_options sched_memory_options_make(const struct config *config,
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
-/* Returns the number of batches in flight on each path of a machine: one more than there are
- * stages, so that the next batch already waits at the first stage. */
+/* Returns the number of batches in flight on each path of a machine: 1 with one stage; with more
+ * stages, one more than there are stages, so that the next batch already waits at the first stage.
+ * At most LIMIT_BATCHES_IN_FLIGHT on all paths together. */
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
-/* Returns the prompt tokens of a micro-batch on a machine with stages. `best_tokens` is the best
- * size by a profile; 0 = not known. At least LIMIT_CHUNK_TOKENS. */
+/* Returns the prompt tokens of a micro-batch on a machine with stages, at least LIMIT_CHUNK_TOKENS.
+ * best_tokens = best size by a profile; 0 = not known. */
 uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens);
 
 #endif

@@ -1,18 +1,16 @@
-/* paths: which replica of each stage a request uses (PipeDream's "7-1": seven replicas of the first
- * stage, one of the second). A path is one replica of each stage. Requests take the paths in a
- * fixed cycle, and a request keeps its path, because its KV is there. The assignment is
- * deterministic: the n-th request of a machine always gets the same path.
+/* paths: which replica of each stage a request uses. A path is one replica of each stage. The
+ * requests of a machine get paths in a fixed cycle, and a request keeps its path, because its KV is
+ * there. machine/executor/stage_plan.c opens the paths; prompt_pool/ and token_pool/ take paths on
+ * the machine's event loop thread, and so does the simulator on its thread. Not thread-safe. Pure:
+ * no I/O, no allocation. It does not know which replicas are busy: a replica that is slower than
+ * its given speed delays the requests of its paths.
  *
- * Each stage assigns its requests by smooth weighted round robin: every replica gets requests in
- * proportion to its speed, spread evenly. All stages advance by one step per request, so stages
- * with equally many replicas of equal speed go together, and the number of paths stays small.
+ * Each stage chooses its replicas by smooth weighted round robin: every replica gets requests in
+ * proportion to its speed, spread evenly. All stages advance by one step for each request.
  *
- * Speeds may be in any unit. Shares are exact if the common cycle of all stages has at most
- * SCHED_PATHS_CYCLE requests; otherwise the shares of a stage with unequal speeds are rounded to
- * parts of 1/60. Pure, no allocation. machine/executor/stage_plan.c opens the paths; both pools
- * take paths on the machine's event loop thread, and so does the simulator on its own. Not
- * thread-safe. It does not know which replicas are busy: a replica that is slower than its speed
- * says makes its paths wait. */
+ * Speeds may be in any unit. Shares are exact if the cycles of all stages together repeat after at
+ * most SCHED_PATHS_CYCLE requests. Otherwise the shares of a stage with unequal speeds are rounded
+ * to multiples of 1/60. */
 #ifndef SCHEDULER_PATHS_H
 #define SCHEDULER_PATHS_H
 
@@ -21,11 +19,12 @@
 
 #include <stdint.h>
 
-#define SCHED_PATHS_CYCLE 1024
+#define SCHED_PATHS_CYCLE 1024 /* Most requests of a cycle. */
 
+/* The replicas of one stage. */
 struct sched_paths_stage {
     uint32_t replica_count; /* ≥ 1 */
-    const uint32_t *speeds; /* [replica_count], each ≥ 1: requests of one size per unit of time. */
+    const uint32_t *speeds; /* Speed of each replica, [replica_count], each ≥ 1. */
 };
 
 struct sched_paths {
@@ -34,17 +33,19 @@ struct sched_paths {
     uint32_t cycle_count;             /* Requests after which the assignment repeats. */
     uint32_t next;                    /* Next position in the cycle. */
     uint8_t cycle[SCHED_PATHS_CYCLE]; /* Path of each request of the cycle. */
+    /* Replica of each stage on each path. */
     uint8_t replicas[LIMIT_STAGE_PATHS][LIMIT_STAGES];
 };
 
-/* Paths are numbered in the order of their first use. ST_INVALID: no stage, no replica, or a speed
- * of 0. ST_TOO_LARGE: more than LIMIT_STAGES replicas in all, or more than LIMIT_STAGE_PATHS
- * different paths. Replica counts with a small common multiple make fewer paths (7 and 3 make 21
- * paths, 6 and 3 make 6). */
+/* Computes the paths. They are numbered in the order of their first use. Returns ST_INVALID for no
+ * stage, no replica or a speed of 0; ST_TOO_LARGE for more than LIMIT_STAGES replicas in all, or
+ * more than LIMIT_STAGE_PATHS different paths. Replica counts with a small common multiple make
+ * fewer paths: 6 and 3 make 6 paths, 5 and 3 make 15. */
 enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t stage_count,
                              struct sched_paths *out);
+/* Returns the replica of the stage on the path. */
 uint32_t sched_paths_replica(const struct sched_paths *paths, uint32_t path, uint32_t stage);
-/* Returns the path of the next request. */
+/* Returns the path of the next request, and advances the cycle. */
 uint32_t sched_paths_next(struct sched_paths *paths);
 
 #endif

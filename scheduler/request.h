@@ -1,8 +1,8 @@
-/* request: the states of a request's life, the legal transitions between them, and the time stamps
- * from which every reported latency is taken. The gateway keeps a `struct request_life` for each
- * request. A machine's request tables have states of their own (prompt_pool/prompt_state.h,
- * token_pool/token_state.h). server/gateway/requests.c makes every change, on the gateway's loop
- * thread; other parts only read. Pure: no clock. It sends no messages and decides nothing. */
+/* request: the phases of a request that the gateway reports, the legal transitions between them,
+ * and the time at which each phase was entered. server/gateway/requests.c keeps a `struct
+ * request_life` for each request and makes every change, on the gateway's event loop thread. A
+ * machine's request tables have states of their own (prompt_pool/prompt_state.h,
+ * token_pool/token_state.h). Pure: no clock. It sends no messages and decides nothing. */
 #ifndef SCHEDULER_REQUEST_H
 #define SCHEDULER_REQUEST_H
 
@@ -10,19 +10,21 @@
 #include <stdint.h>
 
 enum request_state {
-    REQUEST_QUEUED,       /* Known; nothing is reserved. */
+    REQUEST_QUEUED,       /* Nothing is reserved yet. */
     REQUEST_RESERVED,     /* Blocks are reserved on the machine that will generate the answer. */
-    REQUEST_PREFILLING,   /* Its prompt is in a batch, or between two chunks. */
-    REQUEST_TRANSFERRING, /* The first token is generated; KV is still on its way. */
-    REQUEST_DECODING,
-    REQUEST_RESUMING, /* It lost its machine or its memory and will be prefilled again. */
+    REQUEST_PREFILLING,   /* The prompt was sent to its prompt machine. */
+    REQUEST_TRANSFERRING, /* The gateway has the first token; KV is still on its way. */
+    REQUEST_DECODING,     /* The token machine has the KV. */
+    REQUEST_RESUMING,     /* It lost its machine or its memory and will be prefilled again. */
     REQUEST_DONE,
     REQUEST_FAILED,
     REQUEST_CANCELLED,
     REQUEST_STATE_COUNT
 };
 
-const char *request_state_name(enum request_state state); /* For example "queued". */
+/* Returns a lower-case name, such as "queued". */
+const char *request_state_name(enum request_state state);
+/* Returns true if a request may change from the one state to the other. */
 bool request_state_legal(enum request_state from, enum request_state to);
 static inline bool request_state_ended(enum request_state state)
 {
@@ -34,10 +36,10 @@ struct request_life {
     int64_t at_us[REQUEST_STATE_COUNT]; /* Time at which each state was last entered; -1 = never. */
 };
 
-void request_life_init(struct request_life *life, int64_t now_us); /* Enters REQUEST_QUEUED. */
+/* Sets the state to REQUEST_QUEUED, entered at now_us. */
+void request_life_init(struct request_life *life, int64_t now_us);
 
-/* Changes the state and stamps the time. Asserts that the transition is legal. No other function
- * changes a state. */
+/* Changes the state and records the time. Asserts that the transition is legal. */
 void request_life_change(struct request_life *life, enum request_state to, int64_t now_us);
 
 #endif

@@ -1,8 +1,8 @@
-/* sched_slots: the bounded table of the requests that one request table of a machine knows. It maps
- * (id, generation) to a slot: the dense index by which sched_machine and the table know the
- * request. A resumed request (with a higher generation) is a second entry. The prompt pool and
- * the token pool have one table each, on the machine's event loop thread. Pure, no allocation after
- * opening; not thread-safe. It holds no requests and no blocks, only ids and slots. */
+/* sched_slots: maps the id and generation of a request on a machine to its slot: the small index by
+ * which sched_machine and the request tables know the request. A resumed request (with a higher
+ * generation) is a second entry. prompt_pool/ and token_pool/ have one such map each, on the
+ * machine's event loop thread; not thread-safe. Pure, no allocation after opening. It holds no
+ * requests and no blocks, only ids and slots. */
 #ifndef SCHEDULER_SLOTS_H
 #define SCHEDULER_SLOTS_H
 
@@ -14,17 +14,22 @@
 
 struct sched_slots;
 
-/* Hands out the slots first … first + count - 1. The tables of one machine share one sched_machine,
- * each with its own range. */
+/* Opens an empty map with the slots first to first + count - 1. The two maps of a machine have
+ * different ranges of its slots. Returns ST_INVALID if count is 0 or above LIMIT_MACHINE_REQUESTS,
+ * ST_NO_MEMORY. */
 enum status sched_slots_open(sched_slot first, uint32_t count, struct sched_slots **out);
 void sched_slots_close(struct sched_slots *slots); /* NULL is fine */
 
-/* Takes a free slot. ST_NO_RESOURCE: no slot is free. ST_INVALID: the request is known already. */
+/* Takes a free slot for a request. Returns ST_NO_RESOURCE if no slot is free, ST_INVALID if the
+ * request has a slot already. */
 enum status sched_slots_take(struct sched_slots *slots, uint64_t id, uint32_t generation,
                              sched_slot *slot_out);
+/* Frees a slot. Requires that it is in use. */
 void sched_slots_free(struct sched_slots *slots, sched_slot slot);
+/* Stores the request's slot. Returns false if it has none. */
 bool sched_slots_find(const struct sched_slots *slots, uint64_t id, uint32_t generation,
                       sched_slot *slot_out);
+/* Returns true if the slot is in use. Requires that the slot is in the map's range. */
 bool sched_slots_used(const struct sched_slots *slots, sched_slot slot);
 uint32_t sched_slots_count(const struct sched_slots *slots); /* Slots in use.  */
 

@@ -66,6 +66,7 @@ static void on_machine_prepare(void *self, const struct fleet_machine *machine,
     const struct serve *s = self;
     bool other = s->other.number > 0 && machine->fixed_version == s->other.number;
     serve_model_put(other ? &s->other.config : &s->current.config, config);
+    serve_members_prepare(s, config);
 }
 
 /* ---- starting ---- */
@@ -142,7 +143,7 @@ static enum status machines_start(struct serve *s, struct error *error)
         .fleet = s->fleet,
         .clock = &clock_system,
         .log_level = s->options.log_level_name,
-        .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
+        .cluster_keys = s->cluster_keys.count > 0 ? &s->cluster_keys : NULL,
         .events = {on_machine_ready, on_machine_ended, on_machine_given_up},
         .prepare = on_machine_prepare,
         .self = s,
@@ -163,7 +164,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
         .metadata_hash = s->current.metadata_hash,
         .context_tokens = s->current.context_tokens,
         .metrics = s->metrics,
-        .cluster_key = s->has_cluster_key ? s->cluster_key : NULL,
+        .cluster_keys = s->cluster_keys.count > 0 ? &s->cluster_keys : NULL,
     };
     status = gateway_open(&options, &s->gateway, error);
     if (status == ST_OK)
@@ -241,7 +242,7 @@ static enum status serve_open(struct serve *s, struct error *error)
     if (status == ST_OK)
         status = access_open(s, error);
     if (status == ST_OK)
-        status = serve_cluster_key_find(s, error);
+        status = serve_cluster_keys_find(s, error);
     if (status == ST_OK)
         status = address_listen(s->config->http.listen, &s->listen_fd, s->bound, error);
     if (status == ST_OK)
@@ -368,6 +369,8 @@ static void loop(struct serve *s)
         serve_signals_turn(s);
         int timeout_ms = launcher_turn(s->launcher);
         timeout_ms = sooner(timeout_ms, gateway_turn(s->gateway));
+        struct gateway_share share = gateway_share(s->gateway);
+        api_keys_share_set(s->keys, share.gateways, share.rank);
         timeout_ms = sooner(timeout_ms, announce_turn(s));
         timeout_ms = sooner(timeout_ms, http_turn(s->http));
         timeout_ms = sooner(timeout_ms, serve_members_turn(s));
@@ -375,9 +378,9 @@ static void loop(struct serve *s)
         timeout_ms = sooner(timeout_ms, serve_update_turn(s));
         if (serve_stop_turn(s, &timeout_ms))
             return;
-        if (gateway_pending(s->gateway) || s->hurry)
+        if (gateway_pending(s->gateway) || s->work_pending)
             timeout_ms = 0;
-        s->hurry = false;
+        s->work_pending = false;
         struct epoll_event events[5];
         if (epoll_wait(s->epoll, events, 5, timeout_ms) < 0 && errno != EINTR)
             log_error("epoll: %s", strerror(errno));
@@ -387,7 +390,7 @@ static void loop(struct serve *s)
 static int check_only(struct serve *s)
 {
     struct error error;
-    if (access_open(s, &error) != ST_OK || serve_cluster_key_find(s, &error) != ST_OK ||
+    if (access_open(s, &error) != ST_OK || serve_cluster_keys_find(s, &error) != ST_OK ||
         model_read(s, &error) != ST_OK) {
         fprintf(stderr, "cleave serve: %s\n", error.text);
         return 1;

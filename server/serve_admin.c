@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static unsigned http_status(enum status status)
+unsigned serve_admin_status(enum status status)
 {
     switch (status) {
+    case ST_OK:
+        return 200;
     case ST_NO_RESOURCE:
         return 409;
     case ST_NO_MEMORY:
@@ -19,7 +21,7 @@ static unsigned http_status(enum status status)
 
 static bool fail(struct api_error *error, enum status status, const struct error *why)
 {
-    return api_error_set(error, http_status(status), NULL, "%s", why->text);
+    return api_error_set(error, serve_admin_status(status), NULL, "%s", why->text);
 }
 
 static bool stopping(const struct serve *s, struct api_error *error)
@@ -30,13 +32,14 @@ static bool stopping(const struct serve *s, struct api_error *error)
     return true;
 }
 
-static bool reload(void *self, struct text *answer, struct api_error *error)
+static bool reload(void *self, const struct audit_actor *actor, struct text *answer,
+                   struct api_error *error)
 {
     struct serve *s = self;
     struct error why;
     if (stopping(s, error))
         return false;
-    enum status status = serve_reload(s, answer, &why);
+    enum status status = serve_reload(s, actor, answer, &why);
     return status == ST_OK || fail(error, status, &why);
 }
 

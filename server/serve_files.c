@@ -1,6 +1,6 @@
 /* serve_files: the files that the config names and that a reload reads again (API keys,
- * certificate, event log), and those that it does not change: the cluster key and the socket of
- * the administrator. */
+ * certificate, event log, cluster keys), and the socket of the administrator, which it does not
+ * change. */
 #include "server/serve_internal.h"
 
 #include "common/secret.h"
@@ -57,20 +57,42 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
     return status == ST_OK ? event_log_open(path, out, error) : status;
 }
 
-enum status serve_cluster_key_find(struct serve *s, struct error *error)
+enum status serve_cluster_keys_find(struct serve *s, struct error *error)
 {
     char path[LIMIT_PATH_BYTES];
+    char ids[SECRET_KEYS_TEXT_BYTES];
+    uint8_t key[SECRET_HASH_BYTES];
     if (s->config->cluster.key_file[0] != 0) {
         enum status status = config_file_path(s->config, s->config->cluster.key_file, path, error);
         if (status == ST_OK)
-            status = secret_key_read(path, s->cluster_key, error);
-        s->has_cluster_key = status == ST_OK;
-        return status;
+            status = secret_keys_read(path, &s->cluster_keys, error);
+        if (status != ST_OK)
+            return status;
+        secret_keys_text(&s->cluster_keys, ids);
+        log_info("cluster keys: %s", ids);
+        return ST_OK;
     }
-    s->has_cluster_key = s->is_loopback && !config_has_etcd(s->config);
-    if (s->has_cluster_key)
-        secret_random(s->cluster_key, sizeof(s->cluster_key));
+    if (s->is_loopback && !config_has_etcd(s->config)) {
+        secret_random(key, sizeof(key));
+        secret_keys_set(&s->cluster_keys, key);
+        secret_wipe(key, sizeof(key));
+    }
     return ST_OK;
+}
+
+enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
+                                    struct error *error)
+{
+    char path[LIMIT_PATH_BYTES];
+    out->count = 0;
+    if (s->config->cluster.key_file[0] == 0)
+        return ST_OK;
+    enum status status = config_file_path(s->config, s->config->cluster.key_file, path, error);
+    if (status == ST_OK)
+        status = secret_keys_read_again(path, &s->cluster_keys, out, error);
+    if (status == ST_OK && secret_keys_equal(&s->cluster_keys, out))
+        out->count = 0;
+    return status;
 }
 
 /* True if no process listens at this socket any more. */

@@ -74,8 +74,7 @@ struct serve {
     char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                        /* HTTP is served over TLS. */
     int64_t certificate_expires;     /* Seconds since 1970; when the certificate expires. */
-    bool has_cluster_key;
-    uint8_t cluster_key[TRANSPORT_KEY_BYTES];
+    struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
     int admin_fd; /* 0 = none. */
     char admin_path[LIMIT_PATH_BYTES];
@@ -99,7 +98,7 @@ struct serve {
     int64_t stop_us;     /* When the machines are killed; -1 = not stopping. */
     bool failed;         /* The exit status will be 1. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
-    bool hurry;
+    bool work_pending;
 };
 
 static inline int64_t serve_now_us(void)
@@ -121,9 +120,12 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
 void serve_admin_socket_remove(struct serve *s);
-/* Finds the cluster key: from cluster/key_file; else, if only this host can reach the machines, a
+/* Finds the cluster keys: from cluster/key_file; else, if only this host can reach the machines, a
  * random key that no other process knows; else none. */
-enum status serve_cluster_key_find(struct serve *s, struct error *error);
+enum status serve_cluster_keys_find(struct serve *s, struct error *error);
+/* Reads cluster/key_file again. count 0 = the config names no file, or the keys are as before. */
+enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
+                                    struct error *error);
 
 /* --- serve_model.c --- */
 
@@ -161,14 +163,18 @@ void serve_machines_turn(struct serve *s);
 
 /* Starts to find machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
+/* Makes the names of etcd's files valid for a local machine, in its config. */
+void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
 int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
 
 /* --- serve_reload.c --- */
 
 /* Reads and checks everything again, then applies the changes. On an error nothing has changed.
- * *answer receives a JSON object. */
-enum status serve_reload(struct serve *s, struct text *answer, struct error *error);
+ * *answer receives a JSON object. The audit log names `actor` for each key and machine that was
+ * added, removed or changed, and for a model update. */
+enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
+                         struct error *error);
 
 /* --- serve_update.c --- */
 
@@ -206,6 +212,8 @@ void serve_update_state(const struct serve *s, struct text *out);
 
 /* The actions of /admin. */
 struct http_admin serve_admin(struct serve *s);
+/* Returns the HTTP status that answers an act of an administrator. */
+unsigned serve_admin_status(enum status status);
 
 /* --- serve_stop.c --- */
 

@@ -21,7 +21,7 @@ struct fleet_machine *serve_machine_add(struct serve *s, const struct config_mac
         launcher_machine_start(s->launcher, m);
     else
         gateway_machine_address_set(s->gateway, m, config->address);
-    s->hurry = true;
+    s->work_pending = true;
     return m;
 }
 
@@ -29,7 +29,7 @@ void serve_machine_remove(struct serve *s, struct fleet_machine *m)
 {
     log_info("machine %s is removed: it drains first", m->config.name);
     gateway_machine_phase_set(s->gateway, m, FLEET_LEAVING);
-    s->hurry = true;
+    s->work_pending = true;
 }
 
 bool serve_machine_keep(struct serve *s, struct fleet_machine *m)

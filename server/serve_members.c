@@ -16,7 +16,7 @@ static const char *member_refusal(const struct serve *s, const struct member *me
     for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
         locals |= m->config.local;
-    if (!loopback && !s->has_cluster_key && !s->config->cluster.allow_insecure)
+    if (!loopback && s->cluster_keys.count == 0 && !s->config->cluster.allow_insecure)
         return "other computers reach it: want cluster/key_file, or cluster/allow_insecure: true";
     if (!loopback && s->is_loopback && locals)
         return "the local machines listen on loopback: it cannot reach them";
@@ -78,7 +78,7 @@ static void on_joined(void *self, const struct member *member)
                   why);
     if (why != NULL || !model_fits(s, member))
         return;
-    s->hurry = true;
+    s->work_pending = true;
     if (known == NULL)
         member_add(s, member);
     else
@@ -93,7 +93,7 @@ static void on_left(void *self, const char *name)
         return;
     log_info("machine %s is not in etcd any more", name);
     fleet_member_set(s->fleet, known, FLEET_MEMBER_EXPIRED);
-    s->hurry = true;
+    s->work_pending = true;
 }
 
 static void on_bad(void *self, const char *text)
@@ -119,13 +119,26 @@ enum status serve_members_open(struct serve *s, struct error *error)
     if (!config_has_etcd(s->config))
         return ST_OK;
     const struct watch_options options = {
-        .endpoints = s->config->cluster.etcd_endpoints,
+        .config = s->config,
         .prefix = s->config->cluster.etcd_prefix,
         .clock = &clock_system,
         .events = {.joined = on_joined, .left = on_left, .bad = on_bad, .state = on_state},
         .self = s,
     };
     return watch_open(&options, &s->watch, error);
+}
+
+/* Relative paths begin at our config file. The machine's config is no file. */
+void serve_members_prepare(const struct serve *s, struct config *config)
+{
+    char *const files[] = {config->cluster.etcd_password_file, config->cluster.etcd_ca_file,
+                           config->cluster.etcd_certificate_file, config->cluster.etcd_key_file};
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        char path[LIMIT_PATH_BYTES];
+        struct error error;
+        if (files[i][0] != 0 && config_file_path(s->config, files[i], path, &error) == ST_OK)
+            memcpy(files[i], path, sizeof(path));
+    }
 }
 
 void serve_members_close(struct serve *s)

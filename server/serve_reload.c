@@ -1,7 +1,9 @@
-/* serve_reload: reads the config file, the API keys and the certificate again. First everything is
+/* serve_reload: reads the config file, the API keys, the certificate and the cluster keys again. First everything is
  * read and checked, then everything is changed, so an error changes nothing. Values that cannot
  * change while serving stay, and the answer names them. */
 #include "server/serve_internal.h"
+
+#include "common/secret.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,10 +12,12 @@
 
 struct reload {
     struct serve *s;
+    const struct audit_actor *actor;
     struct config *next;
     struct api_key_set *keys;
     struct http_certificate *certificate;
     struct event_log *events;
+    struct secret_keys cluster_keys; /* count 0 = as before. */
     enum serve_update_plan plan;
     struct serve_version version; /* Version to begin (SERVE_PLAN_BEGIN). */
     struct config *read;          /* `next` as it was read. */
@@ -82,6 +86,8 @@ static enum status reload_read(struct reload *r, struct error *error)
     if (status == ST_OK)
         status = serve_certificate_read(r->next, &r->certificate, error);
     if (status == ST_OK)
+        status = serve_cluster_keys_read(s, &r->cluster_keys, error);
+    if (status == ST_OK)
         status = serve_events_open(r->next, &r->events, error);
     return status;
 }
@@ -97,6 +103,8 @@ static void on_change(void *self, const struct config_change *change)
         line_add(&r->later, "%s: %s, was %s", change->path, change->to, change->from);
     else
         line_add(&r->restart, "%s: stays %s, not %s", change->path, change->from, change->to);
+    if (change->how == CONFIG_RELOAD_YES || change->how == CONFIG_RELOAD_MACHINES)
+        audit_write(r->actor, "config changed", change->path, 200);
 }
 
 /* Changes the certificate. Whether the daemon serves with TLS cannot change. */
@@ -112,6 +120,7 @@ static void certificate_change(struct reload *r)
         http_tls_use(r->certificate, serve_now_us());
         r->certificate = NULL;
         line_add(&r->changed, "server/tls_certificate_file: read again");
+        audit_write(r->actor, "TLS certificate read again", "", 200);
         return;
     }
     line_add(&r->restart, "server/tls_certificate_file: stays %s TLS", s->tls ? "with" : "without");
@@ -121,12 +130,42 @@ static void certificate_change(struct reload *r)
            sizeof(r->next->server.tls_key_file));
 }
 
+static void on_key_change(void *self, const char *name, const char *how)
+{
+    const struct reload *r = self;
+    char act[AUDIT_TEXT_BYTES];
+    snprintf(act, sizeof(act), "API key %s", how);
+    audit_write(r->actor, act, name, 200);
+}
+
 static void keys_change(struct reload *r)
 {
     if (r->keys != NULL)
         line_add(&r->changed, "server/api_keys_file: read again");
+    api_key_set_diff(r->s->keys, r->keys, on_key_change, r);
     api_keys_apply(r->s->keys, r->keys);
     r->keys = NULL;
+    http_keys_changed(r->s->http);
+}
+
+/* The machines that this process has started get the keys from it. */
+static void cluster_keys_change(struct reload *r)
+{
+    char ids[SECRET_KEYS_TEXT_BYTES];
+    struct serve *s = r->s;
+    struct error error;
+    if (r->cluster_keys.count == 0)
+        return;
+    if (gateway_cluster_keys_set(s->gateway, &r->cluster_keys, &error) != ST_OK) {
+        log_error("cluster/key_file: not read again: %s", error.text);
+        audit_write(r->actor, "cluster keys changed", "", 500);
+        return;
+    }
+    s->cluster_keys = r->cluster_keys;
+    launcher_keys_send(s->launcher);
+    secret_keys_text(&s->cluster_keys, ids);
+    line_add(&r->changed, "cluster/key_file: keys %s", ids);
+    audit_write(r->actor, "cluster keys changed", ids, 200);
 }
 
 /* Opens the event log again even if its name is the same, because it may have been moved
@@ -149,10 +188,12 @@ static void machine_change(struct reload *r, struct fleet_machine *m,
     if (fleet_machine_leaving(m)) {
         serve_machine_keep(s, m);
         line_add(&r->changed, "machines/%s: stays", now->name);
+        audit_write(r->actor, "machine kept", now->name, 200);
     }
     if (now->pool != next->pool) {
         line_add(&r->changed, "machines/%s: pool %s, was %s", now->name, pool_name(next->pool),
                  pool_name(now->pool));
+        audit_write(r->actor, "machine moved to another pool", now->name, 200);
         gateway_machine_home_set(s->gateway, m, next->pool);
     }
     if (now->local != next->local) {
@@ -181,9 +222,10 @@ static void machines_change(struct reload *r)
         struct fleet_machine *known = fleet_find(s->fleet, next->name);
         if (known != NULL)
             machine_change(r, known, next);
-        else if (serve_machine_add(s, next, version, &error) != NULL)
-            line_add(&r->changed, "machines/%s: added to pool %s", next->name,
-                     pool_name(next->pool));
+        if (known != NULL || serve_machine_add(s, next, version, &error) == NULL)
+            continue;
+        line_add(&r->changed, "machines/%s: added to pool %s", next->name, pool_name(next->pool));
+        audit_write(r->actor, "machine added", next->name, 200);
     }
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL && !starting;
          m = fleet_next(s->fleet, m)) {
@@ -191,6 +233,7 @@ static void machines_change(struct reload *r)
             m->member != FLEET_MEMBER_NONE || config_machine_find(r->next, m->config.name) >= 0)
             continue;
         line_add(&r->changed, "machines/%s: drains, then leaves", m->config.name);
+        audit_write(r->actor, "machine removed", m->config.name, 200);
         serve_machine_remove(s, m);
     }
 }
@@ -209,9 +252,11 @@ static void model_change(struct reload *r)
     if (r->plan == SERVE_PLAN_BACK) {
         serve_update_back(s);
         line_add(&r->changed, "model: back to %s, version %u", s->current.name, s->current.number);
+        audit_write(r->actor, "model update taken back", s->current.name, 200);
     } else if (r->plan == SERVE_PLAN_BEGIN) {
         line_add(&r->changed, "model: %s starts as version %u beside %s", s->other.config.model,
                  s->other.number, s->current.config.model);
+        audit_write(r->actor, "model update begun", s->other.name, 200);
     }
     if (s->update == SERVE_UPDATE_STARTING)
         model_keep(r);
@@ -224,6 +269,7 @@ static void reload_apply(struct reload *r)
     model_change(r);
     certificate_change(r);
     keys_change(r);
+    cluster_keys_change(r);
     config_diff(s->from_file, r->next, on_change, r);
     config_adopt(s->from_file, r->next);
     config_adopt(s->config, r->next);
@@ -247,10 +293,13 @@ static void list_add(struct text *answer, const char *before, const char *name,
     text_adds(answer, "]");
 }
 
-enum status serve_reload(struct serve *s, struct text *answer, struct error *error)
+enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
+                         struct error *error)
 {
-    struct reload r = {
-        .s = s, .next = calloc(1, sizeof(*r.next)), .read = calloc(1, sizeof(*r.read))};
+    struct reload r = {.s = s,
+                       .actor = actor,
+                       .next = calloc(1, sizeof(*r.next)),
+                       .read = calloc(1, sizeof(*r.read))};
     enum status status = ST_NO_MEMORY;
     if (r.next == NULL || r.read == NULL)
         error_set(error, status, "out of memory");
@@ -274,6 +323,7 @@ enum status serve_reload(struct serve *s, struct text *answer, struct error *err
     api_key_set_free(r.keys);
     http_certificate_free(r.certificate);
     event_log_close(r.events);
+    secret_wipe(&r.cluster_keys, sizeof(r.cluster_keys));
     serve_version_done(&r.version);
     free(r.read);
     free(r.next);

@@ -8,6 +8,7 @@
 #include "server/serve_internal.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -36,23 +37,38 @@ static void drain_begin(struct serve *s, int number)
     s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
 }
 
-static void reload_on_hangup(struct serve *s)
+/* Returns the status for the audit log. */
+static unsigned reload_on_hangup(struct serve *s, const struct audit_actor *actor)
 {
     struct text answer = {0};
-    struct error error;
+    struct error error; /* the log says why */
+    enum status status = ST_NO_RESOURCE;
     if (s->drain_us >= 0 || s->stop_us >= 0)
         log_warn("SIGHUP: the server is stopping, nothing is read again");
     else
-        (void)serve_reload(s, &answer, &error); /* the log says why */
+        status = serve_reload(s, actor, &answer, &error);
     text_done(&answer);
+    return serve_admin_status(status);
+}
+
+static void signal_actor(const struct signalfd_siginfo *info, struct audit_actor *out)
+{
+    *out = (struct audit_actor){.from = "signal", .is_administrator = true};
+    if (info->ssi_code == SI_KERNEL) /* Ctrl-C, or the terminal has closed */
+        snprintf(out->who, sizeof(out->who), "terminal");
+    else
+        snprintf(out->who, sizeof(out->who), "uid %u pid %u", info->ssi_uid, info->ssi_pid);
 }
 
 void serve_signals_turn(struct serve *s)
 {
     struct signalfd_siginfo info;
+    struct audit_actor actor;
     while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        unsigned status = 200;
+        signal_actor(&info, &actor);
         if (info.ssi_signo == SIGHUP) {
-            reload_on_hangup(s);
+            status = reload_on_hangup(s, &actor);
         } else if (s->stop_us >= 0) {
             launcher_kill(s->launcher); /* the third signal */
         } else if (s->drain_us >= 0) {
@@ -61,6 +77,7 @@ void serve_signals_turn(struct serve *s)
         } else {
             drain_begin(s, (int)info.ssi_signo);
         }
+        audit_write(&actor, info.ssi_signo == SIGHUP ? "reload" : "stop", "", status);
     }
 }
 

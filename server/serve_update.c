@@ -211,7 +211,7 @@ static void update_state_set(struct serve *s, enum serve_update update, uint32_t
     s->update = update;
     s->update_begun_us = serve_now_us();
     s->update_us = s->update_begun_us + (int64_t)allowed_ms * 1000;
-    s->hurry = true;
+    s->work_pending = true;
 }
 
 enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
@@ -288,7 +288,7 @@ bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, c
         return true;
     }
     s->update_failed = true;
-    s->hurry = true;
+    s->work_pending = true;
     snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s", machine->config.name,
              why);
     return true;
@@ -352,7 +352,7 @@ static void draining_turn(struct serve *s)
         gateway_version_stop(s->gateway, s->other.number,
                              "the model was updated, and server/drain_ms is over");
         s->update_us = INT64_MAX; /* the next iteration finds none */
-        s->hurry = true;
+        s->work_pending = true;
         return;
     }
     log_info("model update: version %u, %s, has no requests any more: its machines end",

@@ -11,6 +11,59 @@ void token_pool_mixed_set(struct token_pool *pool, bool mixed)
 
 /* ---- the first blocks ---- */
 
+/* What the prompt machine writes: only the blocks that the prompt fills. */
+static struct token_await await_of(const struct token_pool *pool,
+                                   const struct token_request *request)
+{
+    return (struct token_await){
+        .request = request->attempt,
+        .owner = request->owner,
+        .slot = token_slot_of(pool, request),
+        .path = request->path,
+        .writer = request->prompt_machine,
+        .blocks = request->blocks + request->cached_blocks,
+        .block_count =
+            sched_memory_blocks_of(pool->memory, request->prompt_tokens) - request->cached_blocks,
+    };
+}
+
+static bool await_wanted(const struct token_pool *pool, const struct token_request *request)
+{
+    return pool->options.calls.await != NULL && !request->local;
+}
+
+void token_await_end(struct token_pool *pool, const struct token_request *request)
+{
+    if (request->state != TOKEN_RESERVED || !await_wanted(pool, request))
+        return;
+    const struct token_await await = await_of(pool, request);
+    pool->options.calls.await(pool->options.self, &await, true);
+}
+
+static void reserved_send(struct token_pool *pool, const struct token_request *request)
+{
+    const struct token_await await = await_of(pool, request);
+    struct message message = {
+        .kind = MESSAGE_RESERVED,
+        .reserved = {.request = request->attempt,
+                     .path = request->path,
+                     .held_count = request->cached_blocks,
+                     .block_count = await.block_count,
+                     .blocks = await.blocks},
+    };
+    pool->options.calls.send(pool->options.self, request->gateway, &message);
+}
+
+void token_pool_awaited(struct token_pool *pool, kv_owner_id owner)
+{
+    sched_slot slot = (sched_slot)(owner & 0xffff);
+    if (!sched_slots_used(pool->slots, slot))
+        return;
+    const struct token_request *request = token_request_of(pool, slot);
+    if (request->owner == owner && request->state == TOKEN_RESERVED)
+        reserved_send(pool, request);
+}
+
 static void request_granted(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     const struct token_pool_options *options = &pool->options;
@@ -18,17 +71,12 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
     kv_pool_lease(options->kv, request->owner, now_us + TOKEN_LEASE_US);
     token_request_state_set(pool, request, TOKEN_RESERVED);
     request->reserved_us = now_us;
-    /* The prompt machine needs only the blocks that the prompt fills. */
-    struct message message = {
-        .kind = MESSAGE_RESERVED,
-        .reserved = {.request = request->attempt,
-                     .path = request->path,
-                     .held_count = request->cached_blocks,
-                     .block_count = sched_memory_blocks_of(pool->memory, request->prompt_tokens) -
-                                    request->cached_blocks,
-                     .blocks = request->blocks + request->cached_blocks},
-    };
-    options->calls.send(options->self, request->gateway, &message);
+    if (!await_wanted(pool, request)) {
+        reserved_send(pool, request);
+        return;
+    }
+    const struct token_await await = await_of(pool, request);
+    options->calls.await(options->self, &await, false);
 }
 
 void token_pool_grant(struct token_pool *pool, int64_t now_us)

@@ -62,6 +62,7 @@ static uint32_t leased_count(const struct token_pool *pool)
 void token_request_forget(struct token_pool *pool, struct token_request *request)
 {
     sched_slot slot = token_slot_of(pool, request);
+    token_await_end(pool, request);
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->blocks);
@@ -80,6 +81,7 @@ void token_pool_close(struct token_pool *pool)
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
     message_buffer_done(&pool->tokens);
+    free(pool->writers);
     free(pool);
 }
 
@@ -97,11 +99,18 @@ static struct token_request *request_find(const struct token_pool *pool,
     return token_request_of((struct token_pool *)pool, slot);
 }
 
+static bool is_process_of(const char *process, const char *machine)
+{
+    size_t bytes = strcspn(process, "/");
+    return strlen(machine) == bytes && memcmp(process, machine, bytes) == 0;
+}
+
 bool token_pool_awaits(const struct token_pool *pool, const struct message_request *name,
-                       uint64_t first, uint64_t count)
+                       const char *process, uint64_t first, uint64_t count)
 {
     const struct token_request *request = request_find(pool, name);
     return request != NULL && request->state == TOKEN_RESERVED &&
+           is_process_of(process, request->prompt_machine) &&
            kv_pool_fillable(pool->options.kv, request->owner, first, count);
 }
 
@@ -206,30 +215,45 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
         send_failed(pool, gateway, &reserve->request, status, error.text);
 }
 
-static struct token_writer *writer_find(struct token_pool *pool, const char *name, uint32_t process)
+/* True if a process of the request's prompt machine may write over a link that began before
+ * links_ever was greater than `latest`. */
+static bool writer_is_linked(const struct token_pool *pool, const struct token_request *request,
+                             uint64_t latest)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].process == process && strcmp(pool->writers[i].name, name) == 0)
-            return &pool->writers[i];
-    return NULL;
-}
-
-static bool is_process_of(const char *process, const char *machine)
-{
-    size_t bytes = strcspn(process, "/");
-    return strlen(machine) == bytes && memcmp(process, machine, bytes) == 0;
-}
-
-/* True if a process of the request's prompt machine has a connection whose number is at most
- * `latest`. */
-static bool writer_is_connected(const struct token_pool *pool, const struct token_request *request,
-                                uint64_t latest)
-{
-    for (uint32_t i = 0; i < pool->writer_count; i++)
-        if (pool->writers[i].oldest <= latest &&
+        if (pool->writers[i].since <= latest &&
             is_process_of(pool->writers[i].name, request->prompt_machine))
             return true;
-    return request->local;
+    return request->local || pool->writers_unknown;
+}
+
+/* The latest open link of the prompt machine's head; NULL = none. */
+static const struct token_writer *head_link(const struct token_pool *pool, const char *machine)
+{
+    const struct token_writer *latest = NULL;
+    for (uint32_t i = 0; i < pool->writer_count; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->link.process == 0 && !writer->ended && strcmp(writer->name, machine) == 0 &&
+            (latest == NULL || writer->since > latest->since))
+            latest = writer;
+    }
+    return latest;
+}
+
+/* True if the prompt machine knows whether its processes still write over links that began up to
+ * `latest`. It does not know it of a link that has ended, and of a link that is older than that of its
+ * head, which has connected again since: one of its processes may be stopped in a write. */
+static bool writer_knows(const struct token_pool *pool, const struct token_request *request,
+                         uint64_t latest)
+{
+    const struct token_writer *head = head_link(pool, request->prompt_machine);
+    for (uint32_t i = 0; i < pool->writer_count && !request->local; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->since <= latest && is_process_of(writer->name, request->prompt_machine) &&
+            (writer->ended || head == NULL || writer->since < head->since))
+            return false;
+    }
+    return request->local || !pool->writers_unknown;
 }
 
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *name,
@@ -242,12 +266,13 @@ bool token_pool_written_by(const struct token_pool *pool, const struct message_r
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               int64_t now_us)
 {
+    token_await_end(pool, request);
     token_request_state_set(pool, request, TOKEN_QUARANTINED);
     sched_memory_quarantine(pool->memory, token_slot_of(pool, request));
     token_blocks_quarantine(pool, request);
-    request->quarantined_at = pool->connections_ever;
-    bool connected = writer_is_connected(pool, request, request->quarantined_at);
-    int64_t lease_us = connected ? TOKEN_LEASE_US : QUARANTINE_US;
+    request->quarantined_at = pool->links_ever;
+    bool linked = writer_is_linked(pool, request, request->quarantined_at);
+    int64_t lease_us = linked ? TOKEN_LEASE_US : QUARANTINE_US;
     kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
 }
 
@@ -297,6 +322,7 @@ void token_pool_gateway_gone(struct token_pool *pool, const struct transport_pee
 static void decode_start(struct token_pool *pool, struct token_request *request,
                          uint32_t first_token, int64_t now_us)
 {
+    token_await_end(pool, request);
     token_request_state_set(pool, request, TOKEN_DECODING);
     request->decoding_us = now_us;
     kv_pool_lease(pool->options.kv, request->owner, 0);
@@ -305,16 +331,25 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
 }
 
+/* The prompt machine says that it no longer writes KV of the request. */
+static void writer_stopped(struct token_pool *pool, struct token_request *request, int64_t now_us)
+{
+    bool quarantined = request->state == TOKEN_QUARANTINED;
+    uint64_t latest = quarantined ? request->quarantined_at : pool->links_ever;
+    if (writer_knows(pool, request, latest))
+        token_request_forget(pool, request);
+    else if (!quarantined)
+        token_request_quarantine(pool, request, now_us);
+}
+
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us)
 {
     struct token_request *request = request_find(pool, &ready->request);
     if (request == NULL)
         return;
-    if (request->state == TOKEN_QUARANTINED) { /* All writes have landed. */
-        token_request_forget(pool, request);
-        return;
-    }
+    if (request->state == TOKEN_QUARANTINED) /* All writes have landed. */
+        writer_stopped(pool, request, now_us);
     if (request->state != TOKEN_RESERVED)
         return;
     struct error error;
@@ -335,86 +370,174 @@ void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready 
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *name,
                            int64_t now_us)
 {
-    (void)now_us;
     struct token_request *request = request_find(pool, name);
-    if (request == NULL)
-        return;
-    if (request->state == TOKEN_QUARANTINED || request->state == TOKEN_RESERVED)
-        token_request_forget(pool, request);
+    if (request != NULL &&
+        (request->state == TOKEN_QUARANTINED || request->state == TOKEN_RESERVED))
+        writer_stopped(pool, request, now_us);
+    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX && request == NULL; i++)
+        if (pool->untold[i].request.id == name->id &&
+            pool->untold[i].request.generation == name->generation)
+            pool->untold[i].prompt_machine[0] = 0;
 }
 
-void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process,
-                          struct transport_peer *peer)
+static struct token_writer *writer_add(struct token_pool *pool)
 {
-    struct token_writer *writer = writer_find(pool, name, process);
-    /* Its reservations get the short lease. */
-    if (writer == NULL && pool->writer_count == TOKEN_WRITERS_MAX)
-        return;
-    uint64_t number = ++pool->connections_ever;
-    if (writer == NULL) {
-        writer = &pool->writers[pool->writer_count++];
-        *writer = (struct token_writer){.process = process, .oldest = number};
-        snprintf(writer->name, sizeof(writer->name), "%s", name);
+    if (pool->writer_count == pool->writer_capacity) {
+        uint32_t capacity = pool->writer_capacity > 0 ? 2 * pool->writer_capacity : 64;
+        struct token_writer *writers = realloc(pool->writers, capacity * sizeof(writers[0]));
+        if (writers == NULL)
+            return NULL;
+        pool->writers = writers;
+        pool->writer_capacity = capacity;
     }
-    writer->latest = number;
-    writer->peer = peer;
-    writer->connections++;
+    return &pool->writers[pool->writer_count++];
 }
 
-void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
-                            const struct transport_peer *peer, const char *text, int64_t now_us)
+static struct token_writer *writer_find(struct token_pool *pool, struct token_link link)
 {
-    struct token_writer *writer = writer_find(pool, name, process);
-    struct error error;
-    if (writer != NULL) {
-        writer->oldest = writer->latest; /* the process has given up the older connections */
-        if (writer->peer == peer)
-            writer->peer = NULL;
-        if (--writer->connections == 0)
-            *writer = pool->writers[--pool->writer_count];
-    }
-    error_set(&error, ST_UNREACHABLE, "prompt machine %.*s is gone before its KV was here: %s",
-              (int)strcspn(name, "/"), name, text);
+    for (uint32_t i = 0; i < pool->writer_count; i++)
+        if (pool->writers[i].link.process == link.process &&
+            pool->writers[i].link.number == link.number)
+            return &pool->writers[i];
+    return NULL;
+}
+
+/* Removes the writer. Quarantines that waited for it alone end soon. */
+static void writer_remove(struct token_pool *pool, struct token_writer *writer, int64_t now_us)
+{
+    char name[LIMIT_NAME_BYTES];
+    memcpy(name, writer->name, sizeof(name));
+    *writer = pool->writers[--pool->writer_count];
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
         struct token_request *request = &pool->requests[i];
-        if (request->state == TOKEN_FREE || request->local ||
-            !is_process_of(name, request->prompt_machine))
-            continue;
-        if (request->state == TOKEN_RESERVED) {
-            send_failed(pool, request->gateway, &request->attempt, ST_UNREACHABLE, error.text);
-            token_request_quarantine(pool, request, now_us);
-        }
-        /* The machine has no other connection either. */
-        if (request->state == TOKEN_QUARANTINED &&
-            !writer_is_connected(pool, request, request->quarantined_at))
+        if (request->state == TOKEN_QUARANTINED && is_process_of(name, request->prompt_machine) &&
+            !writer_is_linked(pool, request, request->quarantined_at))
             kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
+}
+
+static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
+                        const struct message_request *request)
+{
+    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = *request}};
+    pool->options.calls.send(pool->options.self, peer, &message);
+}
+
+/* The prompt machine has connected again. It is told of requests that have ended, because PREFILL of
+ * one may still be on its way to it. */
+static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
+{
+    for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX; i++)
+        if (strcmp(pool->untold[i].prompt_machine, machine) == 0)
+            cancel_send(pool, peer, &pool->untold[i].request);
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
+        const struct token_request *request = &pool->requests[i];
+        if (request->state == TOKEN_QUARANTINED && strcmp(request->prompt_machine, machine) == 0)
+            cancel_send(pool, peer, &request->attempt);
+    }
+}
+
+static bool head_was_linked(const struct token_pool *pool, const char *machine, uint64_t latest)
+{
+    for (uint32_t i = 0; i < pool->writer_count; i++)
+        if (pool->writers[i].link.process == 0 && pool->writers[i].since <= latest &&
+            strcmp(pool->writers[i].name, machine) == 0)
+            return true;
+    return false;
+}
+
+/* A process has connected to write for a head that was connected before the quarantine began, and that
+ * may not know of the quarantine: it may write over this link, too. */
+static void quarantines_extend(struct token_pool *pool, const char *process, uint64_t since)
+{
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
+        struct token_request *request = &pool->requests[i];
+        if (request->state == TOKEN_QUARANTINED && !request->local &&
+            is_process_of(process, request->prompt_machine) &&
+            head_was_linked(pool, request->prompt_machine, request->quarantined_at))
+            request->quarantined_at = since;
+    }
+}
+
+void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
+                          struct transport_peer *peer)
+{
+    struct token_writer *writer = writer_add(pool);
+    uint64_t since = ++pool->links_ever;
+    if (writer == NULL) {
+        pool->writers_unknown = true;
+        return;
+    }
+    *writer = (struct token_writer){.link = link, .peer = peer, .since = since};
+    snprintf(writer->name, sizeof(writer->name), "%s", name);
+    if (link.process == 0 && peer != NULL && strchr(name, '/') == NULL)
+        writer_tell(pool, name, peer);
+    else
+        quarantines_extend(pool, name, since);
+}
+
+void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
+                            const char *text, int64_t now_us)
+{
+    struct token_writer *writer = writer_find(pool, link);
+    struct error error;
+    if (writer == NULL)
+        return;
+    writer->peer = NULL;
+    writer->ended = true;
+    error_set(&error, ST_UNREACHABLE, "prompt machine %.*s is gone before its KV was here: %s",
+              (int)strcspn(writer->name, "/"), writer->name, text);
+    for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
+        struct token_request *request = &pool->requests[i];
+        if (request->state != TOKEN_RESERVED || request->local ||
+            !is_process_of(writer->name, request->prompt_machine))
+            continue;
+        send_failed(pool, request->gateway, &request->attempt, ST_UNREACHABLE, error.text);
+        token_request_quarantine(pool, request, now_us);
+    }
+    if (!writes_on)
+        writer_remove(pool, writer, now_us);
+}
+
+void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us)
+{
+    struct token_writer *writer = writer_find(pool, link);
+    if (writer != NULL)
+        writer_remove(pool, writer, now_us);
 }
 
 /* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
-    const struct token_writer *writer = writer_find(pool, request->prompt_machine, 0);
-    const struct message message = {.kind = MESSAGE_CANCEL, .cancel = {.request = request->attempt}};
-    if (writer != NULL && writer->peer != NULL)
-        pool->options.calls.send(pool->options.self, writer->peer, &message);
+    const struct token_writer *head = head_link(pool, request->prompt_machine);
+    if (head != NULL && head->peer != NULL)
+        cancel_send(pool, head->peer, &request->attempt);
+}
+
+/* Forgets a request whose prompt machine has not said that it stopped. */
+static void forget_untold(struct token_pool *pool, struct token_request *request)
+{
+    struct token_untold *untold = &pool->untold[pool->untold_count++ % TOKEN_UNTOLD_MAX];
+    untold->request = request->attempt;
+    memcpy(untold->prompt_machine, request->prompt_machine, sizeof(untold->prompt_machine));
+    token_request_forget(pool, request);
 }
 
 static void lease_ended(struct token_pool *pool, struct token_request *request, int64_t now_us)
 {
     bool quarantined = request->state == TOKEN_QUARANTINED;
-    bool connected = writer_is_connected(
-        pool, request, quarantined ? request->quarantined_at : pool->connections_ever);
-    if (quarantined && !connected) {
-        token_request_forget(pool, request);
+    bool linked =
+        writer_is_linked(pool, request, quarantined ? request->quarantined_at : pool->links_ever);
+    if (quarantined && !linked) {
+        forget_untold(pool, request);
         return;
     }
-    /* A writer that is connected may still write, even after a stop of hours: its blocks stay in
-     * quarantine until it reports or its connection ends (token_pool_writer_down). It may not know
+    /* A writer with a link may still write, even after a stop of hours: its blocks stay in
+     * quarantine until it reports or its writes end (token_pool_writes_ended). It may not know
      * the request, if the gateway died before PREFILL; then it reports when it is asked. */
     if (quarantined && !request->local)
         writer_ask(pool, request);
-    bool renew = quarantined || (connected && now_us - request->reserved_us < LEASE_MAX_US);
+    bool renew = quarantined || (linked && now_us - request->reserved_us < LEASE_MAX_US);
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
         kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
@@ -424,10 +547,10 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     error_set(&error, ST_TIMED_OUT, "no KV has come from prompt machine %s",
               request->prompt_machine);
     send_failed(pool, request->gateway, &request->attempt, ST_TIMED_OUT, error.text);
-    if (connected)
+    if (linked)
         token_request_quarantine(pool, request, now_us);
     else
-        token_request_forget(pool, request);
+        forget_untold(pool, request);
 }
 
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us)

@@ -13,8 +13,8 @@
  *
  * It owns its requests and their blocks. If a request ends while a prompt machine may still write
  * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY, or
- * until one second after the end of its connections, however long a writer that is connected has
- * been silent.
+ * until one second after its last write over the connections that it had. A connection that has
+ * ended counts until its writes have ended (transport_writes_await), however long that takes.
  * One event loop thread, that of machine/, makes every call. It never logs, never waits, and does
  * not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
@@ -33,6 +33,8 @@ struct token_pool;
 
 /* Functions that the pool needs from its machine. The pool does not look into peers; it only passes
  * them back. */
+struct token_await;
+
 struct token_pool_calls {
     /* Queues a message for a peer. If the peer has failed, that is noticed later, never inside the
      * call. */
@@ -42,6 +44,21 @@ struct token_pool_calls {
     /* True while the prompt pool of this machine may write into the request's blocks; it will then
      * report when it has stopped. Called for requests whose prompt machine is this machine. */
     bool (*local_writes)(void *self, const struct message_request *request);
+    /* For a machine with stages, whose processes check what is written into them; else NULL. The
+     * request awaits KV of another machine from now on: token_pool_awaited is to be called when the
+     * processes know. With `ends`, it awaits no KV any more. */
+    void (*await)(void *self, const struct token_await *await, bool ends);
+};
+
+/* A request that awaits KV of another machine. */
+struct token_await {
+    struct message_request request;
+    kv_owner_id owner;
+    sched_slot slot;
+    uint32_t path; /* Path of the request through this machine's stages. */
+    const char *writer;
+    const kv_block_id *blocks; /* The blocks that the machine writes. */
+    uint32_t block_count;
 };
 
 struct token_pool_options {
@@ -72,13 +89,15 @@ void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
                        int64_t now_us);
-/* True if the request awaits KV in all blocks [first, first + count). */
+/* True if the request awaits KV of this process's machine in all blocks [first, first + count). */
 bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
-                       uint64_t first, uint64_t count);
+                       const char *process, uint64_t first, uint64_t count);
 /* False if the request awaits, or has in quarantine, KV of another machine than that of `process`
  * (see token_pool_writer_up). True if the pool does not know the request. */
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *request,
                            const char *process);
+/* The processes that hold the KV know of the request that `await` named. */
+void token_pool_awaited(struct token_pool *pool, kv_owner_id owner);
 /* Handle messages of a prompt machine, or calls of this machine's own prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
@@ -88,15 +107,23 @@ void token_pool_kv_aborted(struct token_pool *pool, const struct message_request
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
 void token_pool_gateway_gone(struct token_pool *pool, const struct transport_peer *gateway,
                              int64_t now_us);
-/* A connection from a process of a prompt machine has begun or ended. name: MACHINE, or
- * MACHINE/NUMBER for a stage process; process: the one of this machine that it is connected to (0 =
- * the head, 1 + n = stage process n); peer: the connection, NULL if another process has it. When one ends, the reservations that await KV of that machine
- * fail and are quarantined. Quarantined blocks are free one second after the last of the connections
- * that existed when their request ended: until then a process of the machine may still write. */
-void token_pool_writer_up(struct token_pool *pool, const char *name, uint32_t process,
+/* A connection over which a prompt machine writes. */
+struct token_link {
+    uint32_t process; /* Process of this machine: 0 = the head, 1 + n = stage process n. */
+    uint64_t number;  /* transport_peer_number in that process. */
+};
+
+/* The connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer: the
+ * connection, NULL = another process has it. The machine is sent CANCEL for requests that have ended
+ * since it was connected: send it nothing that lets it write before this call. */
+void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
-void token_pool_writer_down(struct token_pool *pool, const char *name, uint32_t process,
-                            const struct transport_peer *peer, const char *text, int64_t now_us);
+/* The connection has ended: reservations that await KV of that machine fail and are quarantined.
+ * writes_on: its writes have not ended (transport_writes_await). */
+void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
+                            const char *text, int64_t now_us);
+/* The writes of a connection that has ended have ended too. */
+void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
 /* Gives each answer whose next token has no room another block. If none is available, a victim is
  * preempted; if the victim is in a batch, its answer waits. Call it before each batch and before
@@ -125,8 +152,8 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
                               struct token_blocks *out);
 
 /* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
- * the output is token `index` of the answer. Pointers are valid until token_pool_row_done. */
-struct token_row {
+ * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
+struct token_decode {
     uint32_t id;
     uint32_t position;
     const kv_block_id *blocks;
@@ -136,14 +163,14 @@ struct token_row {
     uint32_t index;
 };
 
-void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
-                          struct token_row *out);
+void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
+                             struct token_decode *out);
 /* Takes the result of a decode step. Call it after sched_machine_batch_done. `token` has id, finish
  * and log-probabilities; the pool sets the other fields. */
-void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
-                         int64_t now_us);
+void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
+                            int64_t now_us);
 /* Sends the tokens of the decode step, one message to each gateway. It is not part of
- * token_pool_row_done, so that the next batch can start before the tokens are sent. */
+ * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);
 
 /* Adds to `out` the requests of all gateways except `gateway`. */

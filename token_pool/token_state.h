@@ -25,7 +25,7 @@ enum token_request_state {
     TOKEN_WAITING,  /* Waits for its first blocks. */
     TOKEN_RESERVED, /* Has its first blocks; awaits its KV. The reservation has a lease. */
     TOKEN_DECODING, /* The prompt's KV is complete. The request is in a batch or between two. */
-    /* Cancelled while in a batch. token_pool_row_done forgets the request. */
+    /* Cancelled while in a batch. token_pool_decode_done forgets the request. */
     TOKEN_STOPPED_IN_BATCH,
     /* Ended. The blocks stay until the writer stops or the lease ends. */
     TOKEN_QUARANTINED,
@@ -57,8 +57,8 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
-    /* TOKEN_QUARANTINED: connections_ever when the quarantine began. Writers that have connected
-     * since then do not write into the blocks. */
+    /* TOKEN_QUARANTINED: links_ever when the quarantine began, or the latest link that was made for a
+     * head that was connected then. Over later links no process writes into the blocks. */
     uint64_t quarantined_at;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
@@ -70,21 +70,25 @@ struct token_outgoing {
     struct message_token token;
 };
 
-/* Most struct token_writer: a prompt machine's process counts once for each process of this machine
- * that it is connected to. */
-#define TOKEN_WRITERS_MAX (8 * LIMIT_MACHINES)
-
-/* A process of a prompt machine that is connected to a process of this machine. It connects again
- * after it has lost its connection, perhaps before this side has noticed the loss. */
+/* A connection over which a process of a prompt machine may write: it is open, or has ended and its
+ * writes have not. A process connects again after it has lost its connection, perhaps before this
+ * side has noticed the loss. */
 struct token_writer {
+    struct token_link link;
     char name[LIMIT_NAME_BYTES]; /* MACHINE, or MACHINE/NUMBER for a stage process. */
-    uint32_t process;            /* See token_pool_writer_up. */
-    struct transport_peer *peer; /* Its latest connection to this process, if that is open. */
-    uint32_t connections;        /* Number of its open connections. */
-    /* Connections are numbered as connections_ever counts them. */
-    uint64_t oldest; /* Number of its oldest open connection. */
-    uint64_t latest; /* Number of its latest connection. */
+    struct transport_peer *peer; /* NULL = another process has it, or it has ended. */
+    uint64_t since;              /* links_ever when it began. */
+    bool ended;                  /* The connection has ended, its writes have not. */
 };
+
+/* A request whose blocks are free although its prompt machine has not said that it stopped: its
+ * connections had ended. When it connects again it is told, before it can write, because a PREFILL
+ * may still be on its way to it. */
+struct token_untold {
+    struct message_request request;
+    char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
+};
+#define TOKEN_UNTOLD_MAX 1024
 
 struct token_pool {
     struct token_pool_options options;
@@ -94,10 +98,15 @@ struct token_pool {
     uint32_t state_counts[TOKEN_STATE_COUNT]; /* Number of slots in each state. */
     struct message_stats stats;               /* Only the counters are used. */
     struct message_buffer tokens;             /* The TOKENS message that is being encoded. */
-    uint32_t writer_count;
-    struct token_writer writers[TOKEN_WRITERS_MAX];
-    uint64_t connections_ever; /* Number of the latest connection of any writer. */
-    uint32_t outgoing_count;   /* Tokens of batches that have ended, to be sent. */
+    uint32_t writer_count, writer_capacity;
+    struct token_writer *writers;
+    uint64_t links_ever; /* Number of links that have begun. */
+    /* A writer could not be recorded for lack of memory: no quarantine ends by time any more. */
+    bool writers_unknown;
+    uint32_t
+        untold_count; /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
+    struct token_untold untold[TOKEN_UNTOLD_MAX];
+    uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -140,6 +149,11 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 {
     return sched_memory_blocks(pool->memory, token_slot_of(pool, request));
 }
+
+/* ---- token_memory.c ---- */
+
+/* The request leaves TOKEN_RESERVED, if it is in this state: no KV is awaited any more. */
+void token_await_end(struct token_pool *pool, const struct token_request *request);
 
 /* ---- token_blocks.c ---- */
 

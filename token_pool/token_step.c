@@ -4,14 +4,14 @@
 
 #include <assert.h>
 
-void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
-                          struct token_row *out)
+void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
+                             struct token_decode *out)
 {
     struct token_request *request = token_request_of(pool, slot);
     assert(request->state == TOKEN_DECODING);
     if (request->began_us < 0)
         request->began_us = now_us;
-    *out = (struct token_row){
+    *out = (struct token_decode){
         .id = request->last_token,
         .position = request->prompt_tokens + request->generated - 1,
         .blocks = request->blocks,
@@ -22,8 +22,8 @@ void token_pool_row_begin(struct token_pool *pool, sched_slot slot, int64_t now_
     };
 }
 
-void token_pool_row_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
-                         int64_t now_us)
+void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct message_token *token,
+                            int64_t now_us)
 {
     struct token_request *request = token_request_of(pool, slot);
     if (request->state == TOKEN_STOPPED_IN_BATCH) {

@@ -2,6 +2,7 @@
 #include "transport/address.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,19 +37,42 @@ enum status address_parse(const char *text, struct address *out, struct error *e
     return ST_OK;
 }
 
-enum status address_resolve(const struct address *address, bool passive, struct addrinfo **out,
-                            struct error *error)
+/* Returns what getaddrinfo returns. */
+static int look_up(const struct address *address, bool for_listening, int flags,
+                   struct address_found *out)
 {
-    struct addrinfo hints = {
+    const struct addrinfo hints = {
         .ai_family = AF_UNSPEC,
         .ai_socktype = SOCK_STREAM,
-        .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST | (passive ? AI_PASSIVE : 0),
+        .ai_flags = AI_NUMERICSERV | flags | (for_listening ? AI_PASSIVE : 0),
     };
-    int rc = getaddrinfo(address->host, address->port, &hints, out);
-    if (rc == EAI_NONAME) {
-        hints.ai_flags &= ~AI_NUMERICHOST;
-        rc = getaddrinfo(address->host, address->port, &hints, out);
+    struct addrinfo *found;
+    int rc = getaddrinfo(address->host, address->port, &hints, &found);
+    if (rc != 0)
+        return rc;
+    out->count = 0;
+    for (struct addrinfo *at = found; at != NULL && out->count < ADDRESS_FOUND_MAX;
+         at = at->ai_next) {
+        if (at->ai_addrlen > sizeof(out->list[0].address))
+            continue;
+        memcpy(&out->list[out->count].address, at->ai_addr, at->ai_addrlen);
+        out->list[out->count++].bytes = at->ai_addrlen;
     }
+    freeaddrinfo(found);
+    return out->count > 0 ? 0 : EAI_NONAME;
+}
+
+bool address_numeric(const struct address *address, bool for_listening, struct address_found *out)
+{
+    return look_up(address, for_listening, AI_NUMERICHOST, out) == 0;
+}
+
+enum status address_resolve(const struct address *address, bool for_listening,
+                            struct address_found *out, struct error *error)
+{
+    if (address_numeric(address, for_listening, out))
+        return ST_OK;
+    int rc = look_up(address, for_listening, 0, out);
     if (rc != 0)
         return error_set(error, ST_UNREACHABLE, "%s: %s", address->host, gai_strerror(rc));
     return ST_OK;
@@ -66,14 +90,14 @@ void address_format(const struct sockaddr *socket_address, socklen_t bytes,
                  socket_address->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
-static int listen_on(const struct addrinfo *where)
+static int listen_on(const struct sockaddr *where, socklen_t bytes)
 {
-    int fd = socket(where->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = socket(where->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     int on = 1;
     if (fd < 0)
         return -1;
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, where->ai_addr, where->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
+    if (bind(fd, where, bytes) == 0 && listen(fd, LISTEN_BACKLOG) == 0)
         return fd;
     int error_number = errno;
     close(fd);
@@ -85,7 +109,7 @@ enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_A
                            struct error *error)
 {
     struct address address;
-    struct addrinfo *found;
+    struct address_found found = {0};
     enum status status = address_parse(text, &address, error);
     if (status == ST_OK)
         status = address_resolve(&address, true, &found, error);
@@ -94,10 +118,9 @@ enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_A
         return status;
     }
     int fd = -1;
-    for (const struct addrinfo *where = found; where != NULL && fd < 0; where = where->ai_next)
-        fd = listen_on(where);
+    for (uint32_t i = 0; i < found.count && fd < 0; i++)
+        fd = listen_on((const struct sockaddr *)&found.list[i].address, found.list[i].bytes);
     int error_number = errno;
-    freeaddrinfo(found);
     if (fd < 0 && error_number == EADDRINUSE)
         return error_set(error, ST_IO, "listen on %s: address already in use", text);
     if (fd < 0)

@@ -6,8 +6,8 @@
 #include "common/limits.h"
 #include "common/status.h"
 
-#include <netdb.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 
 /* The two parts of a "host:port" text. An IPv6 host is stored without its brackets. */
@@ -20,11 +20,25 @@ struct address {
  * "[IPv6]:port" with a port from 0 to 65535. */
 enum status address_parse(const char *text, struct address *out, struct error *error);
 
-/* Finds the socket addresses of a host, best first. The caller frees *out with freeaddrinfo. A host
- * name is looked up, which may block; a numeric address is not. `passive`: the addresses are for
- * listening. Returns ST_UNREACHABLE if there is no such host. */
-enum status address_resolve(const struct address *address, bool passive, struct addrinfo **out,
-                            struct error *error);
+#define ADDRESS_FOUND_MAX 8
+
+/* Socket addresses of a host, best first. */
+struct address_found {
+    uint32_t count;
+    struct {
+        struct sockaddr_storage address;
+        socklen_t bytes;
+    } list[ADDRESS_FOUND_MAX];
+};
+
+/* Stores the socket address of a host that is a numeric address. Returns false if the host is a name.
+ * Never blocks. */
+bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
+
+/* Finds the socket addresses of a host, by a look-up that may block if it is a name (see names.h
+ * for one that does not). Returns ST_UNREACHABLE if there is no such host. */
+enum status address_resolve(const struct address *address, bool for_listening,
+                            struct address_found *out, struct error *error);
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). The caller
  * closes *fd_out. bound_out receives the numeric address and the actual port. Errors name the

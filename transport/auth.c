@@ -40,7 +40,7 @@ void auth_side_init(struct auth_side *side, const struct transport_identity *ide
     secret_random(side->nonce, sizeof(side->nonce));
 }
 
-void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchange *exchange,
+void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
                 enum auth_direction by, uint8_t out[SECRET_HASH_BYTES])
 {
     struct wire_transcript transcript = {
@@ -55,7 +55,7 @@ void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchan
     memcpy(transcript.nonces[1], exchange->accepting.nonce, AUTH_NONCE_BYTES);
     memcpy(transcript.channel, exchange->channel, TLS_CHANNEL_BYTES);
     const struct secret_piece piece = {&transcript, sizeof(transcript)};
-    secret_mac(key, TRANSPORT_KEY_BYTES, &piece, 1, out);
+    secret_mac(key->bytes, sizeof(key->bytes), &piece, 1, out);
 }
 
 size_t auth_encode(const struct auth_side *connecting, uint8_t out[AUTH_BYTES_MAX])

@@ -5,11 +5,12 @@
  *   connecting ← accepting   AUTH_REPLY   my identity, a nonce, my proof
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
- * A proof is an HMAC-SHA-256 under the key over the direction, both nonces and both identities
- * (name and role). It is valid for one connection and one side only, so it can be neither replayed
- * nor reflected. The frames travel inside TLS (tls.h), and a proof also covers a value that only
- * the two ends of this TLS session know. So a proof cannot be passed on to another connection, and
- * everything that follows is encrypted and comes from the process that gave the proof.
+ * A proof is an HMAC-SHA-256, under the key that the TLS hand-shake used, over the direction, both
+ * nonces and both identities (name and role). It is valid for one connection and one side only, so
+ * it can be neither replayed nor reflected. The frames travel inside TLS (tls.h), and a proof also
+ * covers a value that only the two ends of this TLS session know. So a proof cannot be passed on to
+ * another connection, and everything that follows is encrypted and comes from the process that gave
+ * the proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
  * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
@@ -36,13 +37,19 @@ struct auth_exchange {
     uint8_t channel[TLS_CHANNEL_BYTES]; /* See tls_channel. Both sides have the same value. */
 };
 
-enum auth_direction { AUTH_BY_CONNECTING = 1, AUTH_BY_ACCEPTING = 2 };
+/* The side that proves. RENEWED: another key, on a connection that is up (ucx_key.c). */
+enum auth_direction {
+    AUTH_BY_CONNECTING = 1,
+    AUTH_BY_ACCEPTING = 2,
+    AUTH_RENEWED_BY_CONNECTING = 3,
+    AUTH_RENEWED_BY_ACCEPTING = 4,
+};
 
 /* Fills `side` with our identity and a fresh nonce. */
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity);
 
 /* Computes the proof of the side `by`. Requires both sides of `exchange`. */
-void auth_proof(const uint8_t key[TRANSPORT_KEY_BYTES], const struct auth_exchange *exchange,
+void auth_proof(const struct secret_key *key, const struct auth_exchange *exchange,
                 enum auth_direction by, uint8_t out[SECRET_HASH_BYTES]);
 
 /* The payloads of the three frames. Encoders return the size. Decoders return ST_INVALID with a

@@ -115,6 +115,7 @@ static enum status worker_open(struct fabric *fabric, const struct fabric_option
 {
     struct fabric_selection selection;
     fabric_select(options, &selection);
+    fabric->rdma = selection.named || strstr(selection.tls, ",rc") != NULL;
     if (selection.none)
         return ST_OK;
     enum status status = context_open(fabric, &selection, error);
@@ -197,8 +198,10 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     fabric->ucx_only = way != NULL;
     fabric->fd = -1;
     fabric->encrypted = options->encrypted;
+    fabric->window_bytes = options->window_bytes > 0 ? options->window_bytes : (uint64_t)8 << 20;
     fabric->write_wanted = options->write_wanted;
     fabric->self = options->self;
+    fabric->host_known = fabric_host_read(fabric->address.host);
     status = worker_open(fabric, options, error);
     if (status != ST_OK)
         goto undo_alloc;
@@ -213,7 +216,6 @@ enum status fabric_open(const struct fabric_options *options, struct fabric **ou
     status = events_open(fabric, error);
     if (status != ST_OK)
         goto undo_address;
-    fabric_segments_guard();
     *out = fabric;
     return ST_OK;
 
@@ -258,7 +260,7 @@ void fabric_close(struct fabric *fabric)
     if (fabric == NULL)
         return;
     while (fabric->links != NULL)
-        fabric_link_close(fabric->links);
+        fabric_link_close(fabric->links, -1);
     while (fabric->inboxes != NULL)
         fabric_inbox_close(fabric->inboxes);
     time_t begin = time(NULL);
@@ -269,8 +271,10 @@ void fabric_close(struct fabric *fabric)
     address_close(fabric);
     bool leave = fabric->worker != NULL && worker_leave(fabric);
     fabric_region_unmap(fabric); /* Before the worker is destroyed, else UCX 1.13 aborts. */
-    if (!leave)
+    if (!leave) {
         worker_close(fabric);
+        fabric_links_left_close(fabric);
+    }
     fabric_region_free(fabric);
     while (fabric->slabs != NULL) {
         struct fabric_slab *slab = fabric->slabs;
@@ -328,6 +332,8 @@ bool fabric_progress(struct fabric *fabric)
     bool done = fabric->staging != NULL && fabric_staging_progress(fabric);
     if (fabric->worker != NULL && !fabric_inboxes_full(fabric))
         done = ucp_worker_progress(fabric->worker) != 0 || done;
+    for (struct fabric_link *link = fabric->links; link != NULL; link = link->next)
+        done = fabric_link_window_pump(link) || done;
     if (fabric->closing != NULL)
         fabric_links_reap(fabric, false);
     return done;

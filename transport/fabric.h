@@ -70,13 +70,15 @@ struct fabric_options {
     uint32_t copy_ms; /* A device copy that takes longer has failed. */
     bool share;       /* Peers on this host may open the device's memory. */
     bool encrypted;   /* Data connections are encrypted; for the name of the path. */
+    /* Most bytes of a link that UCX has been given and has not finished; 0 = 8 MiB. */
+    uint64_t window_bytes;
     /* See struct transport_options. */
     const char *ucx_tls;
     const char *ucx_devices;
     bool one_host;
     /* See struct transport_events. */
-    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
-                         uint64_t bytes);
+    bool (*write_wanted)(void *self, const struct transport_peer *peer,
+                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
     void *self;
 };
 
@@ -106,9 +108,10 @@ bool fabric_arm(struct fabric *fabric);
 /* Opens a link to the peer's region. `token` names the inbox that the peer keeps for us. */
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
                              uint64_t token, struct fabric_link **out, struct error *error);
-/* The caller may not use the link afterwards. Later progress releases its UCX part. NULL is
- * fine. */
-void fabric_link_close(struct fabric_link *link);
+/* The caller may not use the link afterwards. Later progress releases its UCX part. `fd` is a
+ * descriptor of the connection to the peer (-1 = none), which is shut down for sending and closed
+ * when no write of the link can land any more: so the end of the connection tells the peer. */
+void fabric_link_close(struct fabric_link *link, int fd);
 /* How the link's writes travel, for logs: "ucx put over sysv", "cuda ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
 /* Why the device of a peer of this host is not written device to device; empty = it is, or there is
@@ -119,6 +122,13 @@ const char *fabric_link_note(const struct fabric_link *link);
  * link is gone. If the device does not finish in time, it is unknown whether these writes land.
  * NULL is fine. */
 void fabric_link_settle(struct fabric_link *link);
+/* Shuts the connection down for sending and closes the descriptor: our writes have ended. -1 is
+ * fine. */
+void fabric_writes_end(int fd);
+/* True if the peer may write into our region without us: it has mapped our memory, or uses RDMA.
+ * *same_host_out: whether it is a process of this host, as far as is known. */
+bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
+                            bool *same_host_out);
 /* ST_OK, or the error that UCX or the device has reported on the link, with a text. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
@@ -156,7 +166,9 @@ bool fabric_link_flushed(struct fabric_link *link, bool any, uint64_t *cookie_ou
 
 /* ---- what a peer writes into our region ---- */
 
-enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out);
+/* peer: first argument but one of write_wanted. */
+enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer *peer,
+                              struct fabric_inbox **out);
 /* Later writes to this inbox are dropped. NULL is fine. */
 void fabric_inbox_close(struct fabric_inbox *inbox);
 /* Writes what the peer has sent over a data connection. A write outside of the region fails the

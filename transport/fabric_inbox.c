@@ -21,6 +21,7 @@ struct inbox_epoch {
 struct fabric_inbox {
     struct fabric *fabric;
     struct fabric_inbox *next;
+    const struct transport_peer *peer; /* See fabric_inbox_open. */
     uint64_t token;
     struct inbox_epoch *epochs; /* Ring: epoch e is at e % capacity. */
     uint32_t first, count, capacity;
@@ -118,10 +119,12 @@ static struct fabric_inbox *inbox_find(struct fabric *fabric, uint64_t token)
     return NULL;
 }
 
-static bool wanted(const struct fabric *fabric, const struct fabric_piece *piece)
+static bool wanted(const struct fabric_inbox *inbox, const struct fabric_piece *piece)
 {
-    return piece->request.id == 0 || fabric->write_wanted == NULL ||
-           fabric->write_wanted(fabric->self, &piece->request, piece->offset, piece->bytes);
+    const struct fabric *fabric = inbox->fabric;
+    return fabric->write_wanted == NULL ||
+           fabric->write_wanted(fabric->self, inbox->peer, &piece->request, piece->offset,
+                                piece->bytes);
 }
 
 void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece)
@@ -132,7 +135,7 @@ void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *p
         fabric_inbox_fail(inbox, ST_INVALID, "a write outside of the region");
         return;
     }
-    bool drop = piece->bytes == 0 || !wanted(fabric, piece);
+    bool drop = piece->bytes == 0 || !wanted(inbox, piece);
     if (!drop && fabric->staging != NULL) {
         inbox_stage(inbox, piece);
         return;
@@ -186,7 +189,8 @@ enum status fabric_inboxes_start(struct fabric *fabric)
     return ucp_worker_set_am_recv_handler(fabric->worker, &param) == UCS_OK ? ST_OK : ST_IO;
 }
 
-enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out)
+enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer *peer,
+                              struct fabric_inbox **out)
 {
     struct fabric_inbox *inbox = calloc(1, sizeof(*inbox));
     if (inbox == NULL)
@@ -198,6 +202,7 @@ enum status fabric_inbox_open(struct fabric *fabric, struct fabric_inbox **out)
         return ST_NO_MEMORY;
     }
     inbox->fabric = fabric;
+    inbox->peer = peer;
     secret_random(&inbox->token, sizeof(inbox->token)); /* No peer can guess another one's. */
     inbox->next = fabric->inboxes;
     fabric->inboxes = inbox;

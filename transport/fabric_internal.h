@@ -101,6 +101,7 @@ struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
     uint64_t last; /* Number of the last copy to it. */
+    int fd;        /* See fabric_link_close; -1 = none. */
 };
 
 struct fabric_chunk;
@@ -130,19 +131,23 @@ struct fabric {
     ucp_mem_h memory;
     void *region;
     uint64_t region_bytes;
-    bool encrypted; /* Data connections are. */
-    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
-                         uint64_t bytes);
+    bool encrypted;        /* Data connections are. */
+    uint64_t window_bytes; /* See struct fabric_options. */
+    bool (*write_wanted)(void *self, const struct transport_peer *peer,
+                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
     void *self;        /* First argument of write_wanted. */
     bool plain_region; /* The region is host memory that UCX did not allocate. */
     struct fabric_address address;
     int fd;                         /* -1 = UCX is not open. */
+    bool host_known;                /* address.host is set. */
+    bool rdma;                      /* UCX may have transports other than shared memory. */
     bool messages_only;             /* CLEAVE_KV_WRITE=am: write by messages only. */
     bool ucx_only;                  /* CLEAVE_KV_WRITE is set: no copies device to device. */
     struct fabric_staging *staging; /* NULL = the region is host memory. */
     char staged_why[128]; /* Why a device's region is not registered with UCX; empty = it is. */
     struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
-    struct fabric_link *links, *closing;
+    /* left: links that UCX had not closed when the fabric closed. */
+    struct fabric_link *links, *closing, *left;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
     struct fabric_op *free_ops;
@@ -166,7 +171,8 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
-/* A write that is to be sent, or waits for a data connection. */
+/* A write that is to be sent, or waits for a data connection or for room in the window; or a flush
+ * of puts behind such writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;
@@ -175,6 +181,8 @@ struct data_write {
     uint32_t epoch;
     struct fabric_slot *slot; /* Slot that the bytes are sent from; NULL = none. */
     size_t slot_bytes;        /* Bytes of the slot; 0 = no slot. */
+    bool is_flush;
+    uint64_t number; /* Number of the flush. */
 };
 
 struct data_queue { /* Ring: entry n is at n % capacity. */
@@ -189,14 +197,16 @@ struct fabric_link {
     ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
     uint64_t remote_region;
     uint64_t token;
-    bool put;
-    bool data;   /* Writes travel over data connections. */
+    bool
+        direct; /* Writes are put into the memory of the peer; false = they are sent as messages. */
+    bool data;  /* Writes travel over data connections. */
     bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
     char note[160];
     struct fabric_op *ops;
-    struct data_queue queue;    /* Of a link over data connections: writes that wait. */
+    struct data_queue queue;    /* Writes that wait for a data connection, or for the window. */
+    uint64_t under_way_bytes;   /* Bytes that UCX has been given and has not finished. */
     uint32_t epoch_writes;      /* Messages since the last flush. */
     struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;
@@ -208,14 +218,12 @@ struct fabric_link {
     ucs_status_t failure;
     struct error device_failure; /* Empty = the device has not failed. */
     void *close_request;         /* While the link closes: the close request; NULL = UCX is done. */
+    int fd;                      /* See fabric_link_close; -1 = none. */
 };
 
 /* fabric_region.c Allocates the region. Requires that the UCX context is open. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
-/* Lets no other user attach the shared memory of this process: UCX makes segments that its group may
- * attach, too. */
-void fabric_segments_guard(void);
 void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
 /* Frees a device's region and the pinned memory. Call it after the worker is destroyed, because the
  * worker may send from pinned memory. */
@@ -228,8 +236,10 @@ void fabric_op_give(struct fabric_op *op);
 /* Empties the list *owner because the owner goes away. The ops stay with UCX, without an owner. */
 void fabric_ops_orphan(struct fabric_op **owner);
 
-/* Destroys the closing links whose endpoints UCX has closed; with `all`, every closing link. */
+/* Destroys the closing links whose endpoints UCX has closed; with `all`, every closing link, except
+ * that `left` gets those that UCX has not closed. */
 void fabric_links_reap(struct fabric *fabric, bool all);
+void fabric_links_left_close(struct fabric *fabric); /* The worker is destroyed. */
 
 enum status
 fabric_inboxes_start(struct fabric *fabric); /* Installs the handler of FABRIC_AM_WRITE. */
@@ -245,8 +255,14 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 /* fabric_select.c */
 void fabric_select(const struct fabric_options *options, struct fabric_selection *out);
 
+/* Gives UCX the writes that have waited for the window. Returns whether anything was done. */
+bool fabric_link_window_pump(struct fabric_link *link);
+
 /* fabric_link_data.c Queues a write. On failure the link fails and the slot is released. */
 void fabric_link_data_add(struct fabric_link *link, const struct data_write *write);
+/* Takes the oldest write out of the queue. Returns false if there is none. The caller releases the
+ * slot. */
+bool fabric_link_data_take(struct fabric_link *link, struct data_write *out);
 void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 
 /* fabric_link_staged.c */
@@ -268,7 +284,10 @@ void fabric_share(struct fabric *fabric);
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
 bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
-void fabric_link_peer_close(struct fabric_link *link);
+/* Returns true if the link was one from device to device; then it takes over `fd`. */
+bool fabric_link_peer_close(struct fabric_link *link, int fd);
+/* Reads an id of this host, the same for all its containers, until it reboots. */
+bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
 /* Closes the regions that closed links had opened, when their copies are done; with `all`, in any
  * case. */
 void fabric_imports_reap(struct fabric *fabric, bool all);

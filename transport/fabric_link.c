@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 /* Returns the text of ucp_ep_print_info, or NULL. The caller frees it. */
 static char *lanes_text(ucp_ep_h ep)
@@ -59,12 +61,12 @@ static void link_choose(struct fabric_link *link, enum fabric_memory remote)
     bool ipc = own == FABRIC_MEMORY_CUDA && remote == FABRIC_MEMORY_CUDA && text != NULL &&
                strstr(text, "cuda_ipc/") != NULL;
     free(text);
-    link->put = (shared || rdma || ipc) && !fabric->messages_only;
+    link->direct = (shared || rdma || ipc) && !fabric->messages_only;
     link->staged =
-        fabric->staging != NULL && !(link->put && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
-    const char *over = link->put && ipc ? "cuda_ipc" : lane;
+        fabric->staging != NULL && !(link->direct && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
+    const char *over = link->direct && ipc ? "cuda_ipc" : lane;
     const char *device = link->staged ? ", staged" : fabric->staging != NULL ? ", direct" : "";
-    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->put ? "put" : "am", over,
+    snprintf(link->path, sizeof(link->path), "ucx %s over %s%s", link->direct ? "put" : "am", over,
              device);
 }
 
@@ -80,7 +82,7 @@ static void on_ep_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 static void link_data(struct fabric_link *link)
 {
     link->data = true;
-    link->put = false;
+    link->direct = false;
     link->staged = link->fabric->staging != NULL;
     snprintf(link->path, sizeof(link->path), "messages over %s%s",
              link->fabric->encrypted ? "tls" : "tcp", link->staged ? ", staged" : "");
@@ -122,6 +124,7 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     link->fabric = fabric;
     link->remote_region = peer->region;
     link->token = token;
+    link->fd = -1;
     link->capacity = 64;
     link->flushes = calloc(link->capacity, sizeof(*link->flushes));
     if (link->flushes == NULL) {
@@ -132,27 +135,39 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     fabric->links = link;
     if (!fabric_link_import(link, peer) && !link_connect(link, peer))
         link_data(link);
-    fabric_segments_guard(); /* UCX may have made more. */
     *out = link;
     return ST_OK;
+}
+
+void fabric_writes_end(int fd)
+{
+    if (fd < 0)
+        return;
+    (void)shutdown(fd, SHUT_WR);
+    close(fd);
 }
 
 static void link_destroy(struct fabric_link *link)
 {
     fabric_ops_orphan(&link->ops);
+    fabric_writes_end(link->fd);
     free(link->flushes);
     free(link);
 }
 
-void fabric_link_close(struct fabric_link *link)
+void fabric_link_close(struct fabric_link *link, int fd)
 {
-    if (link == NULL)
-        return;
     struct fabric *fabric = link->fabric;
     struct fabric_link **at = &fabric->links;
     while (*at != link)
         at = &(*at)->next;
     *at = link->next;
+    if (fabric_link_peer_close(link, fd))
+        fd = -1;
+    if (link->direct)
+        link->fd = fd;
+    else
+        fabric_writes_end(fd); /* The receiver takes no messages after the end. */
     fabric_link_unstage(link);
     fabric_link_data_close(link);
     if (link->ep == NULL) {
@@ -185,8 +200,41 @@ void fabric_links_reap(struct fabric *fabric, bool all)
             ucp_request_free(link->close_request);
         if (link->rkey != NULL)
             ucp_rkey_destroy(link->rkey);
+        if (open) {
+            link->next = fabric->left;
+            fabric->left = link;
+        } else {
+            link_destroy(link);
+        }
+    }
+}
+
+void fabric_links_left_close(struct fabric *fabric)
+{
+    while (fabric->left != NULL) {
+        struct fabric_link *link = fabric->left;
+        fabric->left = link->next;
         link_destroy(link);
     }
+}
+
+/* A host whose id is not known may be this one. */
+static bool host_may_be_same(const uint8_t *a, const uint8_t *b)
+{
+    static const uint8_t unknown[FABRIC_HOST_BYTES];
+    return memcmp(a, b, FABRIC_HOST_BYTES) == 0 || memcmp(a, unknown, FABRIC_HOST_BYTES) == 0 ||
+           memcmp(b, unknown, FABRIC_HOST_BYTES) == 0;
+}
+
+bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
+                            bool *same_host_out)
+{
+    const struct fabric_address *own = &fabric->address;
+    bool same_host = host_may_be_same(own->host, peer->host);
+    bool ucx = own->rkey_bytes > 0 && peer->worker_bytes > 0;
+    bool device = own->handle_bytes > 0 && peer->handle_bytes > 0;
+    *same_host_out = same_host;
+    return (ucx && (same_host || fabric->rdma)) || (device && same_host);
 }
 
 const char *fabric_link_path(const struct fabric_link *link)
@@ -223,6 +271,8 @@ static void flush_done(struct fabric_link *link, uint64_t number)
 /* Releases an op that UCX has finished. */
 static void op_end(struct fabric_op *op)
 {
+    if (op->link != NULL)
+        op->link->under_way_bytes -= op->bytes;
     if (op->link != NULL && op->slot != NULL)
         op->link->sending_bytes -= op->bytes;
     fabric_op_give(op);
@@ -265,6 +315,7 @@ static struct fabric_op *op_begin(struct fabric_link *link, size_t bytes, struct
     op->link = link;
     op->slot = slot;
     op->bytes = bytes;
+    link->under_way_bytes += bytes;
     return op;
 }
 
@@ -321,21 +372,65 @@ static void write_message(struct fabric_link *link, const struct data_write *wri
                                  write->memory, write->bytes, &param));
 }
 
-void fabric_link_send(struct fabric_link *link, const struct data_write *write)
+static bool window_open(const struct fabric_link *link, size_t bytes)
 {
-    if (link->data)
-        fabric_link_data_add(link, write);
-    else if (link->put)
+    return link->under_way_bytes == 0 ||
+           link->under_way_bytes + bytes <= link->fabric->window_bytes;
+}
+
+static void flush_put(struct fabric_link *link, uint64_t number)
+{
+    struct fabric_op *op = op_begin(link, 0, NULL);
+    if (op == NULL)
+        return;
+    op->is_flush = true;
+    op->number = number;
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_sent,
+        .user_data = op,
+    };
+    op_begun(op, ucp_ep_flush_nbx(link->ep, &param));
+}
+
+static void write_begin(struct fabric_link *link, const struct data_write *write)
+{
+    if (write->is_flush)
+        flush_put(link, write->number);
+    else if (link->direct)
         write_put(link, write);
     else
         write_message(link, write);
 }
 
+void fabric_link_send(struct fabric_link *link, const struct data_write *write)
+{
+    if (link->data || link->queue.count > 0 || !window_open(link, write->bytes))
+        fabric_link_data_add(link, write);
+    else
+        write_begin(link, write);
+}
+
+bool fabric_link_window_pump(struct fabric_link *link)
+{
+    const struct data_queue *queue = &link->queue;
+    struct data_write write;
+    bool did = false;
+    while (!link->data && queue->count > 0 && !fabric_link_failing(link) &&
+           window_open(link, queue->writes[queue->first % queue->capacity].bytes)) {
+        (void)fabric_link_data_take(link, &write);
+        write_begin(link, &write);
+        did = true;
+    }
+    return did;
+}
+
 void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes,
                        uint64_t remote_offset, const struct transport_request *request)
 {
+    const struct fabric *fabric = link->fabric;
     uint32_t epoch = (uint32_t)(link->first + link->count);
-    if (!link->put)
+    if (!link->direct)
         link->epoch_writes += (uint32_t)((bytes + FABRIC_PIECE - 1) / FABRIC_PIECE);
     if (link->failure != UCS_OK)
         return;
@@ -348,8 +443,8 @@ void fabric_link_write(struct fabric_link *link, const void *local, size_t bytes
         fabric_link_stage(link, &staged);
         return;
     }
-    /* A put, and a write over data connections, are not cut here. */
-    size_t most = link->put || link->data ? bytes : FABRIC_PIECE;
+    /* A write over data connections is not cut here. */
+    size_t most = link->data ? bytes : link->direct ? fabric->window_bytes : FABRIC_PIECE;
     struct data_write write = {
         .request = *request, .memory = local, .offset = remote_offset, .epoch = epoch};
     while (bytes > 0 && link->failure == UCS_OK) {
@@ -387,7 +482,7 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
         fabric_link_fail(link, UCS_ERR_NO_MEMORY);
         return false;
     }
-    if (!link->put) {
+    if (!link->direct) {
         *mark_out = (struct fabric_mark){.epoch = (uint32_t)number, .count = link->epoch_writes};
         link->epoch_writes = 0;
         return link->failure == UCS_OK;
@@ -404,23 +499,14 @@ bool fabric_link_flush(struct fabric_link *link, uint64_t cookie, struct fabric_
 
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number)
 {
-    struct fabric_op *op = op_begin(link, 0, NULL);
-    if (op == NULL)
-        return;
-    op->is_flush = true;
-    op->number = number;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-        .cb.send = on_sent,
-        .user_data = op,
-    };
-    op_begun(op, ucp_ep_flush_nbx(link->ep, &param));
+    const struct data_write flush = {.is_flush = true, .number = number};
+    fabric_link_send(link, &flush);
 }
 
 enum status fabric_link_confirm(struct fabric_link *link, uint32_t epoch)
 {
     uint32_t place = epoch - (uint32_t)link->first;
-    if (link->put || place >= link->count)
+    if (link->direct || place >= link->count)
         return ST_INVALID;
     flush_done(link, link->first + place);
     return ST_OK;

@@ -46,15 +46,27 @@ bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out)
     return true;
 }
 
-static void queue_next(struct fabric_link *link)
+bool fabric_link_data_take(struct fabric_link *link, struct data_write *out)
 {
     struct data_queue *queue = &link->queue;
-    struct data_write *write = &queue->writes[queue->first % queue->capacity];
-    if (write->slot != NULL)
-        link->sending_bytes -= write->slot_bytes;
-    fabric_slot_drop(write->slot);
+    if (queue->count == 0)
+        return false;
+    *out = queue->writes[queue->first % queue->capacity];
     queue->first++;
     queue->count--;
+    return true;
+}
+
+/* Drops the oldest write. */
+static bool queue_next(struct fabric_link *link)
+{
+    struct data_write write;
+    if (!fabric_link_data_take(link, &write))
+        return false;
+    if (write.slot != NULL)
+        link->sending_bytes -= write.slot_bytes;
+    fabric_slot_drop(write.slot);
+    return true;
 }
 
 void fabric_link_piece_sent(struct fabric_link *link, size_t bytes)
@@ -65,13 +77,13 @@ void fabric_link_piece_sent(struct fabric_link *link, size_t bytes)
     write->offset += bytes;
     write->bytes -= bytes;
     if (write->bytes == 0)
-        queue_next(link);
+        (void)queue_next(link);
 }
 
 void fabric_link_data_close(struct fabric_link *link)
 {
-    while (link->queue.count > 0)
-        queue_next(link);
+    while (queue_next(link))
+        ;
     free(link->queue.writes);
     link->queue.writes = NULL;
 }

@@ -23,8 +23,8 @@
  *   copying. The same holds for a writer that is stopped or cut off, before it is considered
  *   silent; a writer that continues goes on writing until it reads its socket. Puts have both
  *   problems too, with the same solution: the process that was written to keeps such blocks in
- *   quarantine until the writer says that it has stopped, or for a second after the writer is gone
- *   (token_pool.c).
+ *   quarantine until the writer says that it has stopped, or for a second after the writer's end of
+ *   the connection is closed (ucx_linger.c, token_pool.c), which happens when its copies are done.
  * - The memory of a peer that dies stays allocated until we close it: the driver counts the
  *   processes that have it open. So no other process gets that memory, and our device does not
  *   fail. We close it as soon as the copies to it are done, because the peer's successor may need
@@ -44,9 +44,7 @@ static int digit_of(char c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads the kernel's boot id, which identifies the host until it reboots. Containers of one host
- * have the same id. */
-static bool host_read(uint8_t out[FABRIC_HOST_BYTES])
+bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES])
 {
     char text[64] = "";
     size_t digits = 0;
@@ -65,7 +63,10 @@ static bool host_read(uint8_t out[FABRIC_HOST_BYTES])
             out[digits / 2] = (uint8_t)(out[digits / 2] << 4 | digit);
         digits++;
     }
-    return good && digits == 2 * (size_t)FABRIC_HOST_BYTES;
+    good = good && digits == 2 * (size_t)FABRIC_HOST_BYTES;
+    if (!good)
+        memset(out, 0, FABRIC_HOST_BYTES);
+    return good;
 }
 
 void fabric_share(struct fabric *fabric)
@@ -74,7 +75,7 @@ void fabric_share(struct fabric *fabric)
     if (fabric->staging == NULL || fabric->ucx_only)
         return;
     const struct device_memory *device = fabric->staging->device;
-    if (device->ops->share == NULL || !host_read(fabric->address.host))
+    if (device->ops->share == NULL || !fabric->host_known)
         return;
     if (device->ops->share(device->self, fabric->region, fabric->region_bytes, &fabric->handle,
                            &error) != ST_OK) {
@@ -111,8 +112,9 @@ bool fabric_link_import(struct fabric_link *link, const struct fabric_address *p
         return false;
     }
     import->memory = memory;
+    import->fd = -1;
     link->import = import;
-    link->put = link->staged = true;
+    link->direct = link->staged = true;
     snprintf(link->path, sizeof(link->path), "%s ipc", device->cuda ? "cuda" : device->name);
     return true;
 }
@@ -183,15 +185,17 @@ void fabric_link_settle(struct fabric_link *link)
         fabric_staging_settle(link->fabric, &link->copying_bytes);
 }
 
-void fabric_link_peer_close(struct fabric_link *link)
+bool fabric_link_peer_close(struct fabric_link *link, int fd)
 {
     if (link->import == NULL)
-        return;
+        return false;
     struct fabric_staging *staging = link->fabric->staging;
+    link->import->fd = fd;
     link->import->next = staging->closing;
     staging->closing = link->import;
     link->import = NULL;
     fabric_imports_reap(link->fabric, false);
+    return true;
 }
 
 void fabric_imports_reap(struct fabric *fabric, bool all)
@@ -207,6 +211,7 @@ void fabric_imports_reap(struct fabric *fabric, bool all)
         }
         *at = import->next;
         staging->device->ops->close_peer(staging->device->self, import->memory);
+        fabric_writes_end(import->fd);
         free(import);
     }
 }

@@ -122,7 +122,6 @@ void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy
 void fabric_link_unstage(struct fabric_link *link)
 {
     fabric_staging_forget(link->fabric, link, NULL);
-    fabric_link_peer_close(link);
     fabric_slot_drop(link->slot);
     link->slot = NULL;
     free(link->waiting);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* Finds free address space for the region that is aligned to a huge page: the kernel attaches a
@@ -24,28 +25,11 @@ static void *region_place(uint64_t bytes)
     return (void *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
 }
 
-/* Takes a segment's permissions away from all but its owner, if it is ours. */
-static void segment_guard(int id)
+/* UCX makes System V segments with mode 0660 when it opens and while it works. The linker gives its
+ * calls of shmget this function, so that no other user can attach them at any time. */
+__attribute__((visibility("default"))) int shmget(key_t key, size_t bytes, int flags)
 {
-    struct shmid_ds segment;
-    if (shmctl(id, IPC_STAT, &segment) != 0 || segment.shm_perm.cuid != geteuid() ||
-        (segment.shm_perm.mode & 077) == 0)
-        return;
-    segment.shm_perm.mode &= 0700;
-    (void)shmctl(id, IPC_SET, &segment);
-}
-
-/* A segment's mapping is listed with the segment's id in the place of the inode. */
-void fabric_segments_guard(void)
-{
-    char line[512];
-    unsigned long id;
-    FILE *file = fopen("/proc/self/maps", "re");
-    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
-        if (strstr(line, "/SYSV") != NULL && sscanf(line, "%*s %*s %*s %*s %lu", &id) == 1)
-            segment_guard((int)id);
-    if (file != NULL)
-        fclose(file);
+    return (int)syscall(SYS_shmget, key, bytes, flags & ~077);
 }
 
 static bool knows_cuda(const struct fabric *fabric)

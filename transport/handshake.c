@@ -17,7 +17,7 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint32_t memory; /* enum fabric_memory. */
     char kv_dtype[8];
     uint64_t metadata_hash;
-    uint64_t model_hash;
+    uint8_t model_hash[SECRET_HASH_BYTES];
     uint32_t layer_count;
     uint32_t block_tokens;
     uint64_t block_bytes;
@@ -32,7 +32,7 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint8_t host[FABRIC_HOST_BYTES];
     uint64_t handle_bytes;
 };
-static_assert(sizeof(struct wire_hello) == 160, "wire size");
+static_assert(sizeof(struct wire_hello) == 184, "wire size");
 static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
@@ -46,7 +46,6 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         .role = identity->role,
         .memory = address->memory,
         .metadata_hash = identity->metadata_hash,
-        .model_hash = identity->model_hash,
         .layer_count = identity->layer_count,
         .block_tokens = identity->block_tokens,
         .block_bytes = identity->block_bytes,
@@ -65,6 +64,7 @@ size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t 
         return 0;
     memcpy(hello.name, identity->name, sizeof(hello.name));
     memcpy(hello.kv_dtype, identity->kv_dtype, sizeof(hello.kv_dtype));
+    memcpy(hello.model_hash, identity->model_hash.bytes, sizeof(hello.model_hash));
     memcpy(hello.host, address->host, sizeof(hello.host));
     memcpy(out, &hello, sizeof(hello));
     if (address->worker_bytes > 0)
@@ -143,7 +143,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return error_set(error, ST_INVALID, "hand-shake: a region without an address");
     handshake.identity.role = hello.role;
     handshake.identity.metadata_hash = hello.metadata_hash;
-    handshake.identity.model_hash = hello.model_hash;
+    memcpy(handshake.identity.model_hash.bytes, hello.model_hash, sizeof(hello.model_hash));
     handshake.identity.layer_count = hello.layer_count;
     handshake.identity.block_tokens = hello.block_tokens;
     handshake.identity.block_bytes = hello.block_bytes;

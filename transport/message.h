@@ -232,7 +232,7 @@ struct message_preempted {
 };
 
 /* How KV gets into and out of the memory of its region (transport_memory). `way` is an enum
- * transport_way; with stages, it is the slowest way of all processes. */
+ * transport_memory_way; with stages, it is the slowest way of all processes. */
 struct message_staged {
     COPY_COUNTERS(COUNTER_FIELD_32)
     uint32_t padding;
@@ -338,7 +338,8 @@ struct message_others {
     uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
     bool mixed;                    /* Another gateway has this machine in its mixed pool. */
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
-    uint8_t padding[2];
+    uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
+    uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
     uint64_t kv_tokens;     /* KV tokens of all requests, also those whose prompt is computed. */
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */

@@ -1,7 +1,8 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake) and ucx_data.c (data
- * connections). Only these files include it. The one thread that owns the transport runs all of it.
- * It moves no KV itself (fabric.h) and gives messages no meaning (message.h). */
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_linger.c (its end),
+ * ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data connections).
+ * Only these files include it. The one thread that owns the transport runs all of it. It moves no
+ * KV itself (fabric.h) and gives messages no meaning (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -9,15 +10,17 @@
 #include "transport/auth.h"
 #include "transport/fabric.h"
 #include "transport/handshake.h"
+#include "transport/names.h"
 #include "transport/stream.h"
 #include "transport/transport_internal.h"
 
-#include <netdb.h>
-
 enum peer_state {
-    PEER_CONNECTING, /* The socket is not connected yet, or not yet opened. */
+    PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
     PEER_UP,
+    /* The connection has ended here, but its peer may still write into our memory: the socket stays
+     * until the other side closes it (see ucx_linger.c). */
+    PEER_LINGERING,
     PEER_DEAD, /* In the graveyard until no caller can hold the pointer. */
 };
 
@@ -35,6 +38,8 @@ enum frame_kind {
     FRAME_DATA,        /* See ucx_data.c for the frames of data connections. */
     FRAME_WRITE,
     FRAME_TAKEN,
+    FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
+    FRAME_KEY_REPLY, /* As FRAME_KEY: the receiver of FRAME_KEY proves the same key. */
 };
 
 /* The frame that is awaited while PEER_GREETING. */
@@ -52,11 +57,16 @@ struct peer {
     struct peer *next;
     enum peer_state state;
     enum greeting_step step;
-    struct auth_exchange auth; /* With a key: what both sides have said of themselves. */
+    struct auth_exchange auth;           /* With a key: what both sides have said of themselves. */
+    uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
+    int64_t key_by_us; /* When the peer must have proved a present key; 0 = no limit. */
     bool accepted;
     struct stream stream;
-    uint32_t watched;                     /* The epoll events that the socket is watched for. */
-    struct addrinfo *addresses, *address; /* The addresses to try; the one being tried. */
+    uint32_t watched;               /* The epoll events that the socket is watched for. */
+    bool resolving;                 /* `host` is being looked up. */
+    struct address host;            /* Where to connect to. */
+    struct address_found addresses; /* The addresses to try … */
+    uint32_t address;               /* … and the index of the one being tried. */
     int64_t begun_us, heard_us, sent_us;
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
@@ -76,17 +86,23 @@ struct peer {
     /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
     enum status failing;
     struct error why;
+    bool writes_directly; /* See fabric_writes_directly. */
+    bool same_host;
+    bool writes_awaited; /* The caller awaits writes_ended. */
 };
 
 struct ucx {
     struct transport_options options;
     bool has_key;
-    uint8_t key[TRANSPORT_KEY_BYTES];
+    struct secret_keys keys;
     struct tls_keys *tls_keys; /* NULL = no key. */
     uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
     int64_t turn_end_us;       /* When progress returns. */
     struct fabric *fabric;     /* NULL = no region. */
-    struct peer *peers, *graveyard;
+    struct names *names;
+    struct peer *peers, *lingering, *graveyard;
+    uint32_t lingering_count;
+    uint64_t connections;       /* Number of the latest connection. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
     bool more; /* more_fd is readable. */
@@ -98,9 +114,26 @@ struct ucx {
 /* Makes transport_fd readable because there is work that no other descriptor reports. */
 void ucx_more(struct ucx *ucx);
 
+/* ---- ucx_linger.c ---- */
+
+/* True if no further connections may linger. */
+bool linger_full(const struct ucx *ucx);
+/* See transport_writes_await. */
+bool linger_await(struct peer *peer);
+/* Ends the socket and the link of a peer that ends. The peer's state is then PEER_LINGERING or
+ * PEER_DEAD. */
+void linger_begin(struct peer *peer);
+/* Handles an event of the socket of a peer that lingers. */
+void linger_ready(struct peer *peer);
+void linger_close(struct ucx *ucx); /* The transport closes. */
+
+/* ---- ucx_peer.c ---- */
+
 /* Begins to connect. Returns NULL for an unusable address or without memory; later failures are
  * reported as peer_down. */
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
+/* Connects if the addresses of the peer's host are known now. */
+void peer_resolve(struct peer *peer);
 /* Takes over an accepted socket and begins its greeting. */
 void peer_accept(struct ucx *ucx, int fd);
 /* Ends the connection without a callback. The peer's memory stays valid until the next progress. */
@@ -134,12 +167,28 @@ void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, siz
 size_t peer_greet_bytes_max(const struct peer *peer);
 /* Refuses a peer that began TLS with a process that has no key. */
 void peer_greet_foreign(struct peer *peer);
+/* Text for both logs when a peer has another key. */
+#define PEER_KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
 /* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
 /* Sends REFUSE with the reason, and marks the peer as failing. */
 void peer_refuse(struct peer *peer, enum status why, const struct error *error);
 /* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
+
+/* ---- ucx_key.c ---- */
+
+/* Replaces the cluster keys; see transport_keys_set. */
+enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
+/* Returns the key that the peer has proved; NULL = the key is gone. */
+const struct secret_key *peer_key(const struct peer *peer);
+/* A peer has come up, or the keys have changed: if the key that the peer has proved last is not the
+ * first one, sends a proof of the first key. If that key is gone, sets key_by_us. */
+void peer_key_renew(struct peer *peer);
+/* Handles KEY and KEY_REPLY of a peer that is up. */
+void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+/* Fails a peer that has not proved a present key in time. */
+void peer_key_tick(struct peer *peer);
 
 /* ---- ucx_data.c ---- */
 
@@ -157,7 +206,7 @@ size_t data_frame_bytes_max(void);
 bool data_may_receive(const struct peer *peer);
 void data_received(struct peer *peer); /* All data that was there has been read. */
 /* Sends what waits for a data connection. Returns whether anything was done. */
-bool data_turn(struct peer *peer);
+bool data_send_waiting(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */

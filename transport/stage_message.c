@@ -42,6 +42,7 @@ static const struct message_layout sequence_layout = {RULES(sequence_rules)};
 static const struct message_rule push_rules[] = {
     RANGE(stage_push, target, 0, LIMIT_MACHINES - 1),
     RANGE(stage_push, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(stage_push, padding),
 };
 static const struct message_layout push_layout = {RULES(push_rules)};
 
@@ -172,10 +173,18 @@ static const struct message_rule flushed_rules[] = {PADDING(stage_flushed, paddi
 
 static const struct message_rule writer_rules[] = {
     TEXT(stage_writer, name),
-    BOOL(stage_writer, up),
+    RANGE(stage_writer, event, 0, STAGE_WRITER_EVENTS - 1),
     PADDING(stage_writer, padding),
     TEXT(stage_writer, text),
 };
+
+static const struct message_rule await_rules[] = {
+    RANGE(stage_await, table, 0, LIMIT_MACHINE_REQUESTS - 1),
+    TEXT(stage_await, writer),
+    RANGE(stage_await, ends, 0, 1),
+    RANGE(stage_await, block_count, 0, LIMIT_CONTEXT_TOKENS),
+};
+static const struct message_array await_arrays[] = {ARRAY(stage_await, blocks, block_count, NULL)};
 
 static const struct message_rule load_rules[] = {
     STRUCT(message_process, staged, message_staged_layout)};
@@ -201,6 +210,9 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
     [STAGE_WRITER - STAGE_OPEN] = {"WRITER", SIZE(stage_writer), RULES(writer_rules)},
     [STAGE_LOAD - STAGE_OPEN] = {"LOAD", SIZE(message_process), RULES(load_rules)},
     [STAGE_GROUP - STAGE_OPEN] = {"GROUP", SIZE(stage_group), RULES(group_rules)},
+    [STAGE_AWAIT - STAGE_OPEN] = {"AWAIT", UP_TO(stage_await, blocks), RULES(await_rules),
+                                  ARRAYS(await_arrays)},
+    [STAGE_AWAITED - STAGE_OPEN] = {"AWAITED", SIZE(stage_awaited)},
 };
 
 const struct message_layout *stage_message_layout(uint32_t kind)

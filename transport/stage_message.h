@@ -3,8 +3,8 @@
  * message.h, structs are sent as they are in memory, then their arrays, and tables in
  * stage_message.c hold the range of every field.
  *
- *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH
- *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD
+ *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH, AWAIT
+ *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
  *   stage → stage   ACTIVATIONS
  *
  * All stages of a path get a batch's JOB at the same time. Each begins when the stage before it has
@@ -41,6 +41,8 @@ enum stage_message_kind {
     /* The id by which the ranks of a stage find each other: from rank 0 to the head, then to all
      * ranks. */
     STAGE_GROUP,
+    STAGE_AWAIT,   /* A request awaits KV in these blocks from now on, or no longer. */
+    STAGE_AWAITED, /* Writes of the request into its blocks are wanted now. */
     STAGE_KIND_END
 };
 
@@ -89,8 +91,10 @@ struct stage_sequence {
 
 /* KV of a sequence to be written to a target: blocks first to first + count - 1 of its table. */
 struct stage_push {
-    uint64_t cookie; /* Names the request. */
-    uint32_t target; /* Number of the target, from TARGET. */
+    uint64_t cookie;     /* Names the request between head and stages. */
+    uint64_t request;    /* Its id, which each write names. */
+    uint32_t generation; /* Of the request. */
+    uint32_t target;     /* Number of the target, from TARGET. */
     /* Serial of that TARGET; with a later serial the number means another machine. */
     uint32_t serial;
     uint32_t sequence;
@@ -100,7 +104,7 @@ struct stage_push {
     /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
     uint8_t layerwise;
     uint8_t last; /* 1 = last push of the request: flush without waiting for FLUSH. */
-    uint8_t padding[1];
+    uint8_t padding[5];
 };
 
 struct stage_sample { /* A row whose next token is sampled (engine.h). */
@@ -188,11 +192,37 @@ struct stage_flushed {
     uint32_t padding;
 };
 
+enum stage_writer_event {
+    STAGE_WRITER_UP,
+    STAGE_WRITER_DOWN,
+    STAGE_WRITER_LINGERS, /* The connection has ended, its writes have not. */
+    STAGE_WRITER_ENDED,   /* The writes of such a connection have ended. */
+    STAGE_WRITER_EVENTS
+};
+
 struct stage_writer {
+    uint64_t number; /* Of the connection, in this process (transport_peer_number). */
     char name[LIMIT_NAME_BYTES];
-    bool up;
-    uint8_t padding[7];
+    uint32_t event; /* enum stage_writer_event. */
+    uint32_t padding;
     char text[256];
+};
+
+/* A request that awaits KV of another machine. The process answers AWAITED, after which `writer` may
+ * be told the blocks. */
+struct stage_await {
+    uint64_t cookie;
+    uint64_t request;
+    uint32_t generation;
+    uint32_t table; /* As in struct stage_sequence. */
+    char writer[LIMIT_NAME_BYTES];
+    uint32_t ends; /* 1 = no write into these blocks is wanted any more; not answered. */
+    uint32_t block_count;
+    const uint32_t *blocks;
+};
+
+struct stage_awaited {
+    uint64_t cookie;
 };
 
 #pragma GCC diagnostic pop
@@ -212,6 +242,8 @@ struct stage_message {
         struct stage_writer writer;
         struct message_process load;
         struct stage_group group;
+        struct stage_await await;
+        struct stage_awaited awaited;
     };
 };
 

@@ -27,21 +27,39 @@ void stream_init(struct stream *stream, int fd)
     *stream = (struct stream){.fd = fd};
 }
 
-void stream_done(struct stream *stream)
+int stream_release(struct stream *stream)
 {
-    if (stream->fd >= 0)
-        close(stream->fd);
+    int fd = stream->fd;
     tls_close(stream->tls);
     free(stream->in);
     free(stream->out);
     free(stream->sealed);
     *stream = (struct stream){.fd = -1};
+    return fd;
+}
+
+void stream_done(struct stream *stream)
+{
+    int fd = stream_release(stream);
+    if (fd >= 0)
+        close(fd);
 }
 
 static enum status lost(struct stream *stream, int error_number, struct error *error)
 {
+    /* After any first error, the kernel reports EPIPE or the end of the stream. */
+    if (!stream->failed)
+        stream->closed = error_number == ECONNRESET || error_number == EPIPE;
     stream->failed = true;
     return error_set(error, ST_UNREACHABLE, "connection lost: %s", strerror(error_number));
+}
+
+static enum status closed(struct stream *stream, struct error *error)
+{
+    if (!stream->failed)
+        stream->closed = true;
+    stream->failed = true;
+    return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
 }
 
 static enum status out_append(struct stream *stream, const void *data, size_t bytes)
@@ -147,10 +165,8 @@ static enum status socket_read(struct stream *stream, uint8_t *to, size_t capaci
         return ST_IN_PROGRESS;
     if (count < 0)
         return lost(stream, errno, error);
-    if (count == 0) {
-        stream->failed = true;
-        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
-    }
+    if (count == 0)
+        return closed(stream, error);
     *got = (size_t)count;
     return ST_OK;
 }
@@ -186,15 +202,10 @@ static enum status first_bytes_look(struct stream *stream, struct error *error)
         return ST_IN_PROGRESS;
     if (got < 0)
         return lost(stream, errno, error);
-    if (got == 0) {
-        stream->failed = true;
-        return error_set(error, ST_UNREACHABLE, "connection closed by the peer");
-    }
-    if (got < (ssize_t)sizeof(first)) {
-        stream->failed = stream_ended(stream);
-        return stream->failed ? error_set(error, ST_UNREACHABLE, "connection closed by the peer")
-                              : ST_IN_PROGRESS;
-    }
+    if (got == 0)
+        return closed(stream, error);
+    if (got < (ssize_t)sizeof(first))
+        return stream_ended(stream) ? closed(stream, error) : ST_IN_PROGRESS;
     first_bytes_await(stream, 1);
     stream->tls_seen = (first[0] == 22 || first[0] == 21) && first[1] == 3 && first[2] != 0;
     return stream->tls_seen ? ST_OK : ST_UNSUPPORTED;

@@ -26,6 +26,7 @@ struct stream_frame {
 struct stream {
     int fd; /* -1 = none. */
     bool failed;
+    bool closed; /* The other side has closed or reset the connection. */
     /* Buffer of received bytes; those from in_head to in_tail are not taken yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
@@ -43,6 +44,8 @@ struct stream {
 void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
 /* Closes the socket and frees the buffers. May be called again. */
 void stream_done(struct stream *stream);
+/* Frees everything except the socket, which the caller takes over. Returns -1 if there is none. */
+int stream_release(struct stream *stream);
 
 /* Begins TLS, before anything is sent or received. */
 enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting);

@@ -1,11 +1,10 @@
 /* tls: see the header. */
 #include "transport/tls.h"
 
-#include "common/secret.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <gnutls/gnutls.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,16 +13,26 @@
 #define PRIORITY                                                                                   \
     "NONE:+VERS-TLS1.3:+AES-128-GCM:+CHACHA20-POLY1305:+AEAD:+ECDHE-PSK:+GROUP-X25519:"            \
     "+GROUP-SECP256R1:+SIGN-ALL:+COMP-NULL"
-#define PSK_NAME      "cleave" /* The name of the key in the ClientHello. It says nothing. */
 #define PSK_LABEL     "cleave link, TLS 1.3 pre-shared key, 1"
 #define CHANNEL_LABEL "EXPORTER-cleave-link-1"
 /* Largest message of a hand-shake; ours have a few hundred bytes. */
 #define HANDSHAKE_MOST 4096
-/* A key of AES-GCM is good for 2^24.5 full records (RFC 8446, section 5.5). */
-#define REKEY_BYTES ((uint64_t)64 << 30)
+/* A key of AES-GCM is good for 2^24.5 full records (RFC 8446, section 5.5). GnuTLS changes it after
+ * 2^24 records by itself, unless its build does not. */
+#define REKEY_BYTES   ((uint64_t)64 << 30)
+#define REKEY_RECORDS ((uint64_t)1 << 23)
+#define NAME_BYTES    (2 * SECRET_KEY_ID_BYTES + 1)
+
+struct tls_psk {
+    char name[NAME_BYTES]; /* The key's id in hexadecimal digits: its name in the ClientHello. */
+    uint8_t id[SECRET_KEY_ID_BYTES];
+    uint8_t bytes[SECRET_HASH_BYTES];
+};
 
 struct tls_keys {
-    uint8_t psk[SECRET_HASH_BYTES];
+    uint32_t users; /* The owner, and sessions in their hand-shake. */
+    uint32_t count;
+    struct tls_psk psks[SECRET_KEYS_MAX];
     gnutls_psk_client_credentials_t client;
     gnutls_psk_server_credentials_t server;
     gnutls_priority_t priority;
@@ -31,9 +40,10 @@ struct tls_keys {
 
 struct tls {
     gnutls_session_t session;
-    struct tls_options options;
-    uint64_t key_bytes;   /* Sent under the current key. */
-    uint64_t taken_bytes; /* Received encrypted bytes. */
+    struct tls_options options; /* keys: NULL after the hand-shake. */
+    uint8_t key_id[SECRET_KEY_ID_BYTES];
+    uint64_t key_bytes, key_records; /* Sent under the current key. */
+    uint64_t taken_bytes;            /* Received encrypted bytes. */
 };
 
 static enum status tls_error(struct error *error, enum status status, int code)
@@ -42,34 +52,61 @@ static enum status tls_error(struct error *error, enum status status, int code)
 }
 
 /* GnuTLS frees the copy. */
-static int psk_copy(const struct tls_keys *keys, gnutls_datum_t *out)
+static int psk_copy(const struct tls_psk *psk, gnutls_datum_t *out)
 {
-    out->data = gnutls_malloc(sizeof(keys->psk));
+    out->data = gnutls_malloc(sizeof(psk->bytes));
     if (out->data == NULL)
         return -1;
-    memcpy(out->data, keys->psk, sizeof(keys->psk));
-    out->size = sizeof(keys->psk);
+    memcpy(out->data, psk->bytes, sizeof(psk->bytes));
+    out->size = sizeof(psk->bytes);
     return 0;
 }
 
+/* Gives GnuTLS the key with this name. For an unknown name GnuTLS takes random bytes, so that the
+ * hand-shake fails as with a wrong key. */
 static int on_name(gnutls_session_t session, const char *name, gnutls_datum_t *key)
 {
-    const struct tls *tls = gnutls_session_get_ptr(session);
-    return strcmp(name, PSK_NAME) == 0 ? psk_copy(tls->options.keys, key) : -1;
+    struct tls *tls = gnutls_session_get_ptr(session);
+    const struct tls_keys *keys = tls->options.keys;
+    const struct tls_psk *found = NULL;
+    char wanted[NAME_BYTES] = "";
+    memcpy(wanted, name, strnlen(name, sizeof(wanted)));
+    if (wanted[NAME_BYTES - 1] != 0)
+        return 1;
+    for (uint32_t i = 0; i < keys->count; i++) /* All, so that the time does not say which. */
+        if (secret_equal(keys->psks[i].name, wanted, NAME_BYTES))
+            found = &keys->psks[i];
+    if (found == NULL)
+        return 1;
+    memcpy(tls->key_id, found->id, sizeof(tls->key_id));
+    return psk_copy(found, key);
 }
 
-enum status tls_keys_open(const uint8_t key[TRANSPORT_KEY_BYTES], struct tls_keys **out,
+static void psk_make(const struct secret_key *key, struct tls_psk *out)
+{
+    const struct secret_piece label = {PSK_LABEL, sizeof(PSK_LABEL)};
+    secret_mac(key->bytes, sizeof(key->bytes), &label, 1, out->bytes);
+    memcpy(out->id, key->id, sizeof(out->id));
+    for (size_t i = 0; i < sizeof(out->id); i++)
+        snprintf(out->name + 2 * i, NAME_BYTES - 2 * i, "%02x", out->id[i]);
+}
+
+enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
                           struct error *error)
 {
+    assert(from->count > 0);
     struct tls_keys *keys = calloc(1, sizeof(*keys));
-    const struct secret_piece label = {PSK_LABEL, sizeof(PSK_LABEL)};
     if (keys == NULL)
         return error_set(error, ST_NO_MEMORY, "TLS: out of memory");
-    secret_mac(key, TRANSPORT_KEY_BYTES, &label, 1, keys->psk);
-    const gnutls_datum_t psk = {keys->psk, sizeof(keys->psk)};
+    keys->users = 1;
+    keys->count = from->count;
+    for (uint32_t i = 0; i < from->count; i++)
+        psk_make(&from->keys[i], &keys->psks[i]);
+    const gnutls_datum_t psk = {keys->psks[0].bytes, sizeof(keys->psks[0].bytes)};
     int code = gnutls_psk_allocate_client_credentials(&keys->client);
     if (code == 0)
-        code = gnutls_psk_set_client_credentials(keys->client, PSK_NAME, &psk, GNUTLS_PSK_KEY_RAW);
+        code = gnutls_psk_set_client_credentials(keys->client, keys->psks[0].name, &psk,
+                                                 GNUTLS_PSK_KEY_RAW);
     if (code == 0)
         code = gnutls_psk_allocate_server_credentials(&keys->server);
     if (code == 0)
@@ -85,7 +122,7 @@ enum status tls_keys_open(const uint8_t key[TRANSPORT_KEY_BYTES], struct tls_key
 
 void tls_keys_close(struct tls_keys *keys)
 {
-    if (keys == NULL)
+    if (keys == NULL || --keys->users > 0)
         return;
     if (keys->client != NULL)
         gnutls_psk_free_client_credentials(keys->client);
@@ -93,7 +130,7 @@ void tls_keys_close(struct tls_keys *keys)
         gnutls_psk_free_server_credentials(keys->server);
     if (keys->priority != NULL)
         gnutls_priority_deinit(keys->priority);
-    secret_wipe(keys->psk, sizeof(keys->psk));
+    secret_wipe(keys, sizeof(*keys));
     free(keys);
 }
 
@@ -132,6 +169,12 @@ static int session_set(struct tls *tls)
     return code != 0 ? code : gnutls_credentials_set(tls->session, GNUTLS_CRD_PSK, credentials);
 }
 
+static void keys_leave(struct tls *tls)
+{
+    tls_keys_close(tls->options.keys);
+    tls->options.keys = NULL;
+}
+
 enum status tls_open(const struct tls_options *options, struct tls **out)
 {
     struct tls *tls = calloc(1, sizeof(*tls));
@@ -140,7 +183,15 @@ enum status tls_open(const struct tls_options *options, struct tls **out)
     if (tls == NULL)
         return ST_NO_MEMORY;
     tls->options = *options;
+    tls->options.keys->users++;
+    if (options->rekey_bytes == 0)
+        tls->options.rekey_bytes = REKEY_BYTES;
+    if (options->rekey_records == 0)
+        tls->options.rekey_records = REKEY_RECORDS;
+    if (!options->accepting)
+        memcpy(tls->key_id, options->keys->psks[0].id, sizeof(tls->key_id));
     if (gnutls_init(&tls->session, flags) != 0) {
+        keys_leave(tls);
         free(tls);
         return ST_NO_MEMORY;
     }
@@ -157,6 +208,7 @@ void tls_close(struct tls *tls)
     if (tls == NULL)
         return;
     gnutls_deinit(tls->session);
+    keys_leave(tls);
     free(tls);
 }
 
@@ -176,8 +228,11 @@ enum status tls_handshake(struct tls *tls, struct error *error)
     while (code == GNUTLS_E_INTERRUPTED || code == GNUTLS_E_WARNING_ALERT_RECEIVED);
     if (code == GNUTLS_E_AGAIN)
         return ST_IN_PROGRESS;
-    if (code == 0)
+    if (code == 0) {
+        gnutls_credentials_clear(tls->session);
+        keys_leave(tls);
         return ST_OK;
+    }
     (void)gnutls_alert_send_appropriate(tls->session, code);
     return tls_error(error, other_key(code) ? ST_MISMATCH : ST_INVALID, code);
 }
@@ -190,21 +245,36 @@ void tls_channel(struct tls *tls, uint8_t out[TLS_CHANNEL_BYTES])
     (void)code;
 }
 
+const uint8_t *tls_key_id(const struct tls *tls)
+{
+    assert(tls->options.keys == NULL); /* Until the hand-shake is done, nothing is proved. */
+    return tls->key_id;
+}
+
+/* Changes the key that this side encrypts with, if the key has been used enough. */
+static enum status rekey(struct tls *tls, struct error *error)
+{
+    if (tls->key_bytes <= tls->options.rekey_bytes &&
+        tls->key_records <= tls->options.rekey_records)
+        return ST_OK;
+    int code = gnutls_session_key_update(tls->session, 0);
+    tls->key_bytes = tls->key_records = 0;
+    return code == 0 ? ST_OK : tls_error(error, ST_UNREACHABLE, code);
+}
+
 enum status tls_write(struct tls *tls, const void *data, size_t bytes, struct error *error)
 {
     const uint8_t *at = data;
-    if (tls->key_bytes > REKEY_BYTES) {
-        int code = gnutls_session_key_update(tls->session, 0);
-        if (code != 0)
-            return tls_error(error, ST_UNREACHABLE, code);
-        tls->key_bytes = 0;
-    }
-    tls->key_bytes += bytes;
     while (bytes > 0) {
+        enum status status = rekey(tls, error);
+        if (status != ST_OK)
+            return status;
         ssize_t sent = gnutls_record_send(tls->session, at,
                                           bytes < TLS_RECORD_BYTES ? bytes : TLS_RECORD_BYTES);
         if (sent < 0) /* on_push takes everything, so there is nothing to wait for. */
             return tls_error(error, ST_UNREACHABLE, (int)sent);
+        tls->key_bytes += (uint64_t)sent;
+        tls->key_records++;
         at += sent;
         bytes -= (size_t)sent;
     }

@@ -55,6 +55,12 @@ void transport_expect(struct transport *t, uint64_t metadata_hash)
     t->ops->expect(t->impl, metadata_hash);
 }
 
+enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
+                               struct error *error)
+{
+    return t->ops->keys_set(t->impl, keys, error);
+}
+
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes)
 {
@@ -96,7 +102,7 @@ void transport_memory(struct transport *t, struct transport_memory *out)
     t->ops->memory(t->impl, out);
 }
 
-const char *transport_way_name(enum transport_way way)
+const char *transport_memory_way_name(enum transport_memory_way way)
 {
     static const char *const names[] = {"host", "direct", "staged", "ipc"};
     return names[way];
@@ -132,6 +138,16 @@ const char *transport_peer_note(const struct transport_peer *peer)
     return peer->note;
 }
 
+uint64_t transport_peer_number(const struct transport_peer *peer)
+{
+    return peer->number;
+}
+
+bool transport_writes_await(struct transport *t, struct transport_peer *peer)
+{
+    return t->ops->writes_await(t->impl, peer);
+}
+
 void *transport_peer_user(const struct transport_peer *peer)
 {
     return peer->user;
@@ -152,11 +168,11 @@ enum status transport_identity_check(const struct transport_identity *first,
         bool machines_only;
     } fields[] = {
         {"metadata_hash", first->metadata_hash, second->metadata_hash, true, false},
-        {"model_hash", first->model_hash, second->model_hash, true, true},
         {"layer_count", first->layer_count, second->layer_count, false, true},
         {"block_tokens", first->block_tokens, second->block_tokens, false, true},
         {"block_bytes", first->block_bytes, second->block_bytes, false, true},
     };
+    char texts[2][DIGEST_SHORT_BYTES];
     bool machines = first->role == TRANSPORT_MACHINE && second->role == TRANSPORT_MACHINE;
     /* A gateway with two models compares by itself. */
     if (!machines && (first->metadata_hash == 0 || second->metadata_hash == 0))
@@ -166,6 +182,12 @@ enum status transport_identity_check(const struct transport_identity *first,
         strncmp(first->kv_dtype, second->kv_dtype, sizeof(first->kv_dtype)) != 0)
         return error_set(error, ST_MISMATCH, "%s and %s do not match: kv/dtype is %.7s and %.7s",
                          first->name, second->name, first->kv_dtype, second->kv_dtype);
+    if (machines && first->metadata_hash == second->metadata_hash &&
+        !digest_equal(&first->model_hash, &second->model_hash))
+        return error_set(error, ST_MISMATCH, "%s and %s do not match: model_hash is %s and %s",
+                         first->name, second->name,
+                         digest_write(&first->model_hash, texts[0], sizeof(texts[0])),
+                         digest_write(&second->model_hash, texts[1], sizeof(texts[1])));
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].first == fields[i].second || (fields[i].machines_only && !machines))
             continue;

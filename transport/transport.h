@@ -17,7 +17,9 @@
 
 #include "common/counters.h"
 #include "common/device_memory.h"
+#include "common/digest.h"
 #include "common/limits.h"
+#include "common/secret_keys.h"
 #include "common/status.h"
 
 #include <stdbool.h>
@@ -25,9 +27,8 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 11 sent 38 counters. */
-#define TRANSPORT_PROTOCOL_VERSION (12 + COUNTERS_SENT - 38)
-#define TRANSPORT_KEY_BYTES        32
+ * itself: version 13 sent 38 counters. */
+#define TRANSPORT_PROTOCOL_VERSION (13 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -42,7 +43,7 @@ struct transport_identity {
     /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two models and
      * compares by itself. */
     uint64_t metadata_hash;
-    uint64_t model_hash; /* Hash of the metadata and the weights; 0 for a gateway. */
+    struct digest model_hash; /* Of the metadata and the weights; none for a gateway. */
     uint32_t layer_count;
     uint32_t block_tokens;
     /* Size of one layer of a block with all KV heads, even if the process holds only some. */
@@ -61,7 +62,8 @@ struct transport_region_info {
 struct transport;
 struct transport_peer;
 
-/* The request that a write belongs to, so that the receiver can check it; id 0 = not named. */
+/* The request that a write of KV belongs to, so that the receiver can check it; id 0 = none: the
+ * write is no KV. */
 struct transport_request {
     uint64_t id;
     uint32_t generation;
@@ -80,11 +82,14 @@ struct transport_events {
     /* Every write to `peer` issued before transport_flush(…, cookie) is in the peer's memory
      * (ST_OK), or it is unknown whether it is (any other status; then peer_down follows). */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
-    /* Whether a write of a peer into our region is still wanted; called for writes that travel as
-     * messages and name their request. A write that is not wanted is dropped, and its flush
-     * succeeds. NULL = every write inside the region is wanted. */
-    bool (*write_wanted)(void *self, const struct transport_request *request, uint64_t offset,
-                         uint64_t bytes);
+    /* Whether a write of a peer into our region is wanted; called for writes that travel as
+     * messages. A write that is not wanted is dropped, and its flush succeeds. NULL = every write
+     * inside the region is wanted. */
+    bool (*write_wanted)(void *self, const struct transport_peer *peer,
+                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
+    /* No write over the connection with this number can land any more. Called only after
+     * transport_writes_await has returned true for it. */
+    void (*writes_ended)(void *self, uint64_t number);
 };
 
 struct transport_options {
@@ -106,19 +111,20 @@ struct transport_options {
     bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
     /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Bytes sent over all data connections to a peer that it has not received; 0 = 8 MiB. */
+    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for a
+     * peer and not finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
-    /* The cluster's key, TRANSPORT_KEY_BYTES, copied. Each side proves that it has the key before
-     * anything else is read, and sockets are encrypted. NULL = no key and no encryption: peers that
-     * have a key are refused, and no peer may open a device's memory. */
-    const uint8_t *key;
+    /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
+     * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
+     * refused, and no peer may open a device's memory. */
+    const struct secret_keys *keys;
 };
 
 /* Where our region is, and how writes get into and out of it. */
-enum transport_way {
+enum transport_memory_way {
     TRANSPORT_WAY_HOST, /* The region is host memory. */
     /* Device memory that UCX reads and writes where the peer's transport allows it. */
     TRANSPORT_WAY_DIRECT,
@@ -135,7 +141,7 @@ struct transport_copied {
 };
 
 struct transport_memory {
-    enum transport_way way;
+    enum transport_memory_way way;
     char why[128]; /* Why the way is not direct, or not shared; else empty. */
     struct transport_copied copied[DEVICE_DIRECTIONS]; /* Indexed by enum device_direction. */
 };
@@ -159,6 +165,8 @@ struct transport_ops {
     void (*progress)(void *impl);
     void (*expect)(void *impl, uint64_t metadata_hash);
     void (*memory)(void *impl, struct transport_memory *out);
+    bool (*writes_await)(void *impl, struct transport_peer *peer);
+    enum status (*keys_set)(void *impl, const struct secret_keys *keys, struct error *error);
 };
 
 extern const struct transport_ops transport_ucx;
@@ -190,6 +198,13 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 /* Sets the metadata_hash of our identity for connections that begin after this call. */
 void transport_expect(struct transport *t, uint64_t metadata_hash);
 
+/* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
+ * is not the first one, both sides prove the first key to each other. A connection whose key is
+ * gone goes down if its peer has not proved another key within connect_ms. Requires that the
+ * transport was opened with keys. On an error nothing has changed. */
+enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
+                               struct error *error);
+
 /* Of a peer that is not up yet, identity and region are zero. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
@@ -199,6 +214,14 @@ const char *transport_peer_path(const struct transport_peer *peer);
 /* Why writes to the device of a peer on this host do not go device to device although both sides
  * share their memory; empty = they do, or there is no such device. */
 const char *transport_peer_note(const struct transport_peer *peer);
+/* Number of the connection, from 1; no other connection of the transport has it. */
+uint64_t transport_peer_number(const struct transport_peer *peer);
+/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the peer
+ * may still land after the connection has ended: the peer writes into our memory itself (shared
+ * memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called when its
+ * process has given up its writes and closed the connection, or has died. After a failure of the
+ * network within one host, that may be never. */
+bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
@@ -227,7 +250,8 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 void *transport_region(struct transport *t);
 /* Reports the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
-const char *transport_way_name(enum transport_way way); /* "host", "direct", "staged", "ipc" */
+const char *
+transport_memory_way_name(enum transport_memory_way way); /* "host", "direct", "staged", "ipc" */
 
 /* A descriptor that is readable when there is something to do. Add it to an epoll,
  * level-triggered. */

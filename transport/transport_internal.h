@@ -20,6 +20,7 @@ struct transport_peer {
     char path[64];  /* See transport_peer_path. */
     char note[160]; /* See transport_peer_note. */
     void *user;
+    uint64_t number; /* See transport_peer_number. */
 };
 
 /* Compares two identities. Returns ST_OK, or ST_MISMATCH with a text that names the field and both

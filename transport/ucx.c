@@ -52,7 +52,8 @@ static enum status descriptors_open(struct ucx *ucx)
     ucx->more_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (ucx->epoll_fd < 0 || ucx->timer_fd < 0 || ucx->more_fd < 0 ||
         watch(ucx, ucx->timer_fd, &ucx->timer_fd) != ST_OK ||
-        watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK)
+        watch(ucx, ucx->more_fd, &ucx->more_fd) != ST_OK ||
+        watch(ucx, names_fd(ucx->names), &ucx->names) != ST_OK)
         return ST_IO;
     if (ucx->fabric == NULL)
         return ST_OK;
@@ -88,14 +89,14 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.data_connections = 2;
     if (options->data_window_bytes == 0)
         ucx->options.data_window_bytes = (uint64_t)8 << 20;
-    ucx->has_key = options->key != NULL;
+    ucx->has_key = options->keys != NULL;
     if (ucx->has_key)
-        memcpy(ucx->key, options->key, sizeof(ucx->key));
-    ucx->options.key = NULL; /* The caller may free its key after this call. */
+        ucx->keys = *options->keys;
+    ucx->options.keys = NULL; /* The caller may free its keys after this call. */
     ucx->now_us = now_us();
     enum status status = ST_OK;
     if (ucx->has_key)
-        status = tls_keys_open(ucx->key, &ucx->tls_keys, error);
+        status = tls_keys_open(&ucx->keys, &ucx->tls_keys, error);
     if (status != ST_OK)
         goto undo_alloc;
     const struct fabric_options fabric = {
@@ -104,6 +105,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         .copy_ms = ucx->options.silence_ms,
         .share = ucx->has_key,
         .encrypted = ucx->has_key,
+        .window_bytes = ucx->options.data_window_bytes,
         .write_wanted = options->events.write_wanted,
         .self = options->self,
         .ucx_tls = options->ucx_tls,
@@ -114,6 +116,9 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         status = fabric_open(&fabric, &ucx->fabric, error);
     if (status != ST_OK)
         goto undo_alloc;
+    status = names_open(address_resolve, &ucx->names, error);
+    if (status != ST_OK)
+        goto undo_fabric;
     status = descriptors_open(ucx);
     if (status != ST_OK) {
         error_set(error, status, "transport: descriptors: %s", strerror(errno));
@@ -125,10 +130,12 @@ static enum status ucx_open(const struct transport_options *options, void **impl
 
 undo_descriptors:
     descriptors_close(ucx);
+    names_close(ucx->names);
+undo_fabric:
     fabric_close(ucx->fabric);
 undo_alloc:
     tls_keys_close(ucx->tls_keys);
-    secret_wipe(ucx->key, sizeof(ucx->key));
+    secret_wipe(&ucx->keys, sizeof(ucx->keys));
     free(ucx);
     return status;
 }
@@ -148,11 +155,13 @@ static void ucx_close(void *impl)
     assert(!ucx->in_progress);
     while (ucx->peers != NULL)
         peer_end(ucx->peers);
+    linger_close(ucx);
     graveyard_clear(ucx);
     descriptors_close(ucx);
+    names_close(ucx->names);
     fabric_close(ucx->fabric);
     tls_keys_close(ucx->tls_keys);
-    secret_wipe(ucx->key, sizeof(ucx->key));
+    secret_wipe(&ucx->keys, sizeof(ucx->keys));
     free(ucx);
 }
 
@@ -273,6 +282,12 @@ static void ucx_memory(void *impl, struct transport_memory *out)
         fabric_memory_state(ucx->fabric, out);
 }
 
+static bool ucx_writes_await(void *impl, struct transport_peer *base)
+{
+    (void)impl;
+    return linger_await((struct peer *)base);
+}
+
 static int ucx_fd(void *impl)
 {
     return ((struct ucx *)impl)->epoll_fd;
@@ -319,6 +334,15 @@ static void accept_some(struct ucx *ucx)
     timer_set(ucx, true);
 }
 
+/* A look-up has ended. */
+static void names_turn(struct ucx *ucx)
+{
+    eventfd_t ignored;
+    (void)eventfd_read(names_fd(ucx->names), &ignored);
+    for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
+        peer_resolve(peer);
+}
+
 static bool sockets_turn(struct ucx *ucx)
 {
     struct epoll_event events[EVENTS];
@@ -338,6 +362,8 @@ static bool sockets_turn(struct ucx *ucx)
             ucx->tick = read(ucx->timer_fd, &ignored, sizeof(ignored)) > 0 || ucx->tick;
         else if (what == &ucx->more_fd)
             ucx->more = read(ucx->more_fd, &ignored, sizeof(ignored)) <= 0 && ucx->more;
+        else if (what == &ucx->names)
+            names_turn(ucx);
         else if (what == &ucx->device_fd)
             did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else
@@ -356,9 +382,9 @@ static bool settle_turn(struct ucx *ucx)
         struct peer *next = peer->next;
         if (peer_settle(peer)) {
             did = true;
-            next = peer->state == PEER_DEAD ? ucx->peers : peer->next;
+            next = peer->state >= PEER_LINGERING ? ucx->peers : peer->next;
         }
-        if (peer->failing != ST_OK && peer->state != PEER_DEAD) {
+        if (peer->failing != ST_OK && peer->state < PEER_LINGERING) {
             peer_finish(peer);
             did = true;
             next = ucx->peers;
@@ -421,6 +447,13 @@ static void ucx_expect(void *impl, uint64_t metadata_hash)
     ucx->options.identity.metadata_hash = metadata_hash;
 }
 
+static enum status ucx_keys_change(void *impl, const struct secret_keys *keys, struct error *error)
+{
+    struct ucx *ucx = impl;
+    ucx->now_us = now_us();
+    return ucx_keys_set(ucx, keys, error);
+}
+
 const struct transport_ops transport_ucx = {
     .name = "ucx",
     .open = ucx_open,
@@ -436,4 +469,6 @@ const struct transport_ops transport_ucx = {
     .progress = ucx_progress,
     .expect = ucx_expect,
     .memory = ucx_memory,
+    .writes_await = ucx_writes_await,
+    .keys_set = ucx_keys_change,
 };

@@ -101,7 +101,8 @@ void data_begin(struct peer *peer)
 {
     const struct wire_data wire = {.token = peer->control->greeting.token};
     peer->state = PEER_UP;
-    (void)peer_send(peer, FRAME_DATA, &wire, sizeof(wire));
+    if (peer_send(peer, FRAME_DATA, &wire, sizeof(wire)) == ST_OK)
+        peer_key_renew(peer);
 }
 
 /* Finds the control connection of a data connection: it has the inbox with this token, and its peer
@@ -138,6 +139,7 @@ void data_accept(struct peer *peer, const uint8_t *data, size_t bytes)
     peer->ucx->accepted_greeting--;
     control->data_opened = true;
     data_attach(peer, control);
+    peer_key_renew(peer);
 }
 
 void data_detach(struct peer *peer)
@@ -267,7 +269,7 @@ static bool pieces_send(struct peer *peer, struct fabric_link *link)
     return did;
 }
 
-bool data_turn(struct peer *peer)
+bool data_send_waiting(struct peer *peer)
 {
     struct error error;
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control->failing != ST_OK)

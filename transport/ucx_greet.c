@@ -72,7 +72,7 @@ static void hello_send(struct peer *peer)
                    .layer_stride_bytes = ucx->options.layer_stride_bytes},
     };
     if (ucx->fabric != NULL) {
-        if (fabric_inbox_open(ucx->fabric, &peer->inbox) != ST_OK) {
+        if (fabric_inbox_open(ucx->fabric, &peer->base, &peer->inbox) != ST_OK) {
             error_set(&error, ST_NO_MEMORY, "out of memory");
             peer_fail(peer, ST_NO_MEMORY, &error);
             return;
@@ -121,9 +121,6 @@ static void proof_begin(struct peer *peer)
     (void)peer_send(peer, FRAME_AUTH, frame, auth_encode(&auth->connecting, frame));
 }
 
-/* Both sides use these words, so an operator finds them in either log. */
-#define KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
-
 static void tls_begin(struct peer *peer)
 {
     peer->step = GREETING_TLS;
@@ -147,9 +144,10 @@ bool peer_greet_tls(struct peer *peer)
     enum status status = stream_handshake(&peer->stream, &error);
     if (status == ST_OK) {
         tls_channel(peer->stream.tls, peer->auth.channel);
+        memcpy(peer->key_id, tls_key_id(peer->stream.tls), sizeof(peer->key_id));
         proof_begin(peer);
     } else if (status == ST_MISMATCH) {
-        error_prefix(&error, KEYS_DIFFER);
+        error_prefix(&error, PEER_KEYS_DIFFER);
     }
     peer_watch(peer);
     if (status != ST_OK && status != ST_IN_PROGRESS && status != ST_UNSUPPORTED) {
@@ -184,8 +182,13 @@ static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
         refuse_text(peer, ST_INVALID, OURSELVES);
         return;
     }
+    const struct secret_key *key = peer_key(peer);
+    if (key == NULL) {
+        refuse_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
+        return;
+    }
     peer->step = GREETING_AUTH_PROOF;
-    auth_proof(peer->ucx->key, auth, AUTH_BY_ACCEPTING, proof);
+    auth_proof(key, auth, AUTH_BY_ACCEPTING, proof);
     size_t size = auth_reply_encode(&auth->accepting, proof, frame);
     (void)peer_send(peer, FRAME_AUTH_REPLY, frame, size);
 }
@@ -205,12 +208,14 @@ static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
         fail_text(peer, ST_INVALID, OURSELVES);
         return;
     }
-    auth_proof(peer->ucx->key, auth, AUTH_BY_ACCEPTING, want);
-    if (!secret_equal(proof, want, sizeof(want))) {
-        fail_text(peer, ST_MISMATCH, KEYS_DIFFER);
+    const struct secret_key *key = peer_key(peer);
+    if (key != NULL)
+        auth_proof(key, auth, AUTH_BY_ACCEPTING, want);
+    if (key == NULL || !secret_equal(proof, want, sizeof(want))) {
+        fail_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
         return;
     }
-    auth_proof(peer->ucx->key, auth, AUTH_BY_CONNECTING, proof);
+    auth_proof(key, auth, AUTH_BY_CONNECTING, proof);
     peer->step = GREETING_HELLO;
     if (peer_send(peer, FRAME_AUTH_PROOF, proof, sizeof(proof)) == ST_OK)
         greeting_send(peer);
@@ -219,9 +224,11 @@ static void on_auth_reply(struct peer *peer, const uint8_t *data, size_t bytes)
 static void on_auth_proof(struct peer *peer, const uint8_t *data, size_t bytes)
 {
     uint8_t want[SECRET_HASH_BYTES];
-    auth_proof(peer->ucx->key, &peer->auth, AUTH_BY_CONNECTING, want);
-    if (bytes != sizeof(want) || !secret_equal(data, want, sizeof(want)))
-        refuse_text(peer, ST_MISMATCH, KEYS_DIFFER);
+    const struct secret_key *key = peer_key(peer);
+    if (key != NULL)
+        auth_proof(key, &peer->auth, AUTH_BY_CONNECTING, want);
+    if (key == NULL || bytes != sizeof(want) || !secret_equal(data, want, sizeof(want)))
+        refuse_text(peer, ST_MISMATCH, PEER_KEYS_DIFFER);
     else
         peer->step = GREETING_HELLO;
 }
@@ -269,11 +276,19 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
         peer_refuse(peer, ST_MISMATCH, &error);
         return;
     }
+    if (peer->accepted && linger_full(ucx) && theirs->identity.role == TRANSPORT_MACHINE) {
+        refuse_text(peer, ST_NO_RESOURCE,
+                    "too many earlier connections have not been closed by their machines");
+        return;
+    }
     if (peer->accepted) {
         hello_send(peer);
         ucx->accepted_greeting--;
     }
     peer->state = PEER_UP;
+    peer->writes_directly = ucx->fabric != NULL && theirs->identity.role == TRANSPORT_MACHINE &&
+                            fabric_writes_directly(ucx->fabric, &theirs->address, &peer->same_host);
+    peer_key_renew(peer);
     bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
     /* A gateway, which writes nothing, needs the region's size. */
     peer->base.region = theirs->region;

@@ -16,7 +16,7 @@
 
 void peer_fail(struct peer *peer, enum status why, const struct error *error)
 {
-    if (peer->failing != ST_OK || peer->state == PEER_DEAD)
+    if (peer->failing != ST_OK || peer->state >= PEER_LINGERING)
         return;
     peer->failing = why;
     error_set(&peer->why, why, "%s", error->text);
@@ -34,6 +34,7 @@ static struct peer *peer_add(struct ucx *ucx, void *user)
         return NULL;
     peer->ucx = ucx;
     peer->base.user = user;
+    peer->base.number = ++ucx->connections;
     stream_init(&peer->stream, -1);
     peer->begun_us = ucx->now_us;
     peer->next = ucx->peers;
@@ -44,7 +45,7 @@ static struct peer *peer_add(struct ucx *ucx, void *user)
 void peer_end(struct peer *peer)
 {
     struct ucx *ucx = peer->ucx;
-    assert(peer->state != PEER_DEAD);
+    assert(peer->state < PEER_LINGERING);
     if (peer->accepted && peer->state == PEER_GREETING)
         ucx->accepted_greeting--;
     struct error ignored;
@@ -54,18 +55,15 @@ void peer_end(struct peer *peer)
     peer->state = PEER_DEAD;
     data_detach(peer);
     fabric_link_settle(peer->link); /* Before the other side learns of the end. */
-    stream_done(&peer->stream);
-    fabric_link_close(peer->link);
     fabric_inbox_close(peer->inbox);
+    peer->inbox = NULL;
     free(peer->hello);
-    if (peer->addresses != NULL)
-        freeaddrinfo(peer->addresses);
+    peer->hello = NULL;
     struct peer **at = &ucx->peers;
     while (*at != peer)
         at = &(*at)->next;
     *at = peer->next;
-    peer->next = ucx->graveyard;
-    ucx->graveyard = peer;
+    linger_begin(peer);
 }
 
 /* EPOLLOUT if the peer is connecting or has queued frames. */
@@ -108,15 +106,17 @@ static enum status socket_watch(struct peer *peer, int fd)
 /* Tries the peer's next address. error_number says why the previous one failed. */
 static void connect_next(struct peer *peer, int error_number)
 {
-    for (; peer->address != NULL; peer->address = peer->address->ai_next) {
+    for (; peer->address < peer->addresses.count; peer->address++) {
+        const struct sockaddr *to =
+            (const struct sockaddr *)&peer->addresses.list[peer->address].address;
         stream_done(&peer->stream);
-        int fd = socket(peer->address->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (fd < 0) {
             error_number = errno;
             continue;
         }
         if (socket_watch(peer, fd) != ST_OK ||
-            (connect(fd, peer->address->ai_addr, peer->address->ai_addrlen) != 0 &&
+            (connect(fd, to, peer->addresses.list[peer->address].bytes) != 0 &&
              errno != EINPROGRESS)) {
             error_number = errno;
             continue;
@@ -126,6 +126,24 @@ static void connect_next(struct peer *peer, int error_number)
     struct error error;
     error_set(&error, ST_UNREACHABLE, "cannot connect: %s", strerror(error_number));
     peer_fail(peer, ST_UNREACHABLE, &error);
+}
+
+/* After a quarter of the time to connect, the last good answer has to do. */
+void peer_resolve(struct peer *peer)
+{
+    const struct ucx *ucx = peer->ucx;
+    struct error error = {{0}};
+    if (!peer->resolving || peer->failing != ST_OK)
+        return;
+    bool late = ucx->now_us - peer->begun_us > (int64_t)ucx->options.connect_ms * 250;
+    enum status status = names_find(ucx->names, &peer->host, late, &peer->addresses, &error);
+    if (status == ST_IN_PROGRESS)
+        return;
+    peer->resolving = false;
+    if (status == ST_OK)
+        connect_next(peer, EADDRNOTAVAIL);
+    else
+        peer_fail(peer, ST_UNREACHABLE, &error);
 }
 
 struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct error *error)
@@ -139,13 +157,9 @@ struct peer *peer_connect(struct ucx *ucx, const char *text, void *user, struct 
         return NULL;
     }
     memcpy(peer->base.address, text, strnlen(text, LIMIT_ADDRESS_BYTES - 1));
-    struct error why;
-    if (address_resolve(&address, false, &peer->addresses, &why) != ST_OK) {
-        peer_fail(peer, ST_UNREACHABLE, &why);
-        return peer;
-    }
-    peer->address = peer->addresses;
-    connect_next(peer, EADDRNOTAVAIL);
+    peer->host = address;
+    peer->resolving = true;
+    peer_resolve(peer);
     return peer;
 }
 
@@ -156,7 +170,7 @@ static void connected(struct peer *peer)
     if (getsockopt(peer->stream.fd, SOL_SOCKET, SO_ERROR, &error_number, &bytes) != 0)
         error_number = errno;
     if (error_number != 0) {
-        peer->address = peer->address->ai_next;
+        peer->address++;
         connect_next(peer, error_number);
         return;
     }
@@ -223,6 +237,8 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     struct error error;
     if (peer->state != PEER_UP)
         peer_greet_frame(peer, kind, data, bytes);
+    else if ((kind == FRAME_KEY || kind == FRAME_KEY_REPLY) && peer->ucx->has_key)
+        peer_key_frame(peer, kind, data, bytes);
     else if (peer->control != NULL)
         data_frame(peer, kind, data, bytes);
     else if (kind == FRAME_REFUSE)
@@ -288,7 +304,7 @@ static void peer_receive(struct peer *peer)
         const uint8_t *payload;
         while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
             frame(peer, head.kind, payload, head.bytes);
-            if (peer->state == PEER_DEAD)
+            if (peer->state >= PEER_LINGERING)
                 return;
         }
         if (peer->failing != ST_OK)
@@ -299,6 +315,10 @@ static void peer_receive(struct peer *peer)
 void peer_ready(struct peer *peer, uint32_t epoll_events)
 {
     struct error error;
+    if (peer->state == PEER_LINGERING) {
+        linger_ready(peer);
+        return;
+    }
     if (peer->state == PEER_DEAD || peer->failing != ST_OK)
         return;
     if (peer->state == PEER_CONNECTING) {
@@ -363,11 +383,11 @@ bool peer_settle(struct peer *peer)
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
-        return data_turn(peer);
+        return data_send_waiting(peer);
     while (peer->link != NULL && fabric_link_flushed(peer->link, false, &cookie)) {
         did = true;
         options->events.flushed(options->self, &peer->base, cookie, ST_OK);
-        if (peer->state == PEER_DEAD)
+        if (peer->state >= PEER_LINGERING)
             return true;
     }
     uint32_t words[2] = {0};
@@ -399,7 +419,7 @@ void peer_finish(struct peer *peer)
            fabric_link_flushed(peer->link, true, &cookie))
         options->events.flushed(options->self, &peer->base, cookie, peer->failing);
     /* The callback has disconnected the peer. */
-    if (peer->state == PEER_DEAD)
+    if (peer->state >= PEER_LINGERING)
         return;
     fabric_inbox_settle(peer->inbox); /* After peer_down, no write of the peer may land. */
     enum status why = peer->failing;
@@ -407,7 +427,7 @@ void peer_finish(struct peer *peer)
     if (peer->state != PEER_UP)
         peer->base.region = (struct transport_region_info){0};
     options->events.peer_down(options->self, &peer->base, why, text.text);
-    if (peer->state != PEER_DEAD)
+    if (peer->state < PEER_LINGERING)
         peer_end(peer);
 }
 
@@ -418,13 +438,17 @@ void peer_tick(struct peer *peer)
     struct error error;
     if (peer->failing != ST_OK)
         return;
+    peer_resolve(peer);
     if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
         error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
-                  peer->state == PEER_CONNECTING ? "connection" : "hand-shake",
+                  peer->resolving                  ? "address of the host"
+                  : peer->state == PEER_CONNECTING ? "connection"
+                                                   : "hand-shake",
                   options->connect_ms);
         peer_greet_explain(peer, &error);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }
+    peer_key_tick(peer);
     /* The control connection notices the peer's silence. */
     if (peer->state != PEER_UP || peer->failing != ST_OK || peer->control != NULL)
         return;

@@ -33,7 +33,7 @@ struct cpu_split {
 };
 
 /* One thread's share of a product's work items, for prefetching weights. */
-struct cpu_ahead {
+struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
     uintptr_t end;  /* End address of the share's weights. */
@@ -54,8 +54,8 @@ struct compute {
     bool prefetch; /* Weights are prefetched by software. */
     struct arena weights;
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
-    struct cpu_ahead ahead[WORKERS_THREADS_MAX];     /* Per thread. */
-    struct cpu_scratch scratch[WORKERS_THREADS_MAX]; /* Per thread. */
+    struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
+    struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */
     /* First work item of each sequence; used by attention. */
     uint32_t *first_items;
     uint32_t first_items_max;
@@ -81,8 +81,8 @@ struct compute_matrix {
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
     /* [threads of the device, then of its lanes]: where, in the last forward pass, the weights
-     * began that the thread read after its share of this matrix (see cpu_ahead.next); 0 = not known
-     * yet. */
+     * began that the thread read after its share of this matrix (see cpu_weights_ahead.next); 0 =
+     * not known yet. */
     uintptr_t *next;
 };
 

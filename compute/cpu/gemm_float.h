@@ -74,7 +74,7 @@ INLINE void float_tile(const struct kernels_float *p, enum kernels_form form, ui
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (uint32_t i = 0; i < panels; i++)
-            f[r][i] = p->go_on ? v_load(&out[row + r][(panel + i) * PANEL_ROWS]) : v_zero();
+            f[r][i] = p->continues_sum ? v_load(&out[row + r][(panel + i) * PANEL_ROWS]) : v_zero();
     float_columns(p, form, weights + panel * panel_bytes, (const float *)p->x + row * p->x_stride,
                   rows, panels, prefetch, f);
 #pragma GCC unroll 6

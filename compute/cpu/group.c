@@ -102,7 +102,7 @@ static void sum(struct compute *c, size_t count, const float *y, float *to, bool
                               .add = adds,
                               .count = part};
         piece_run(c, give_item, &piece);
-        if (!meeting_meet(c->meeting))
+        if (!meeting_exchange(c->meeting))
             return; /* `check` reports it. */
         piece_run(c, sum_item, &piece);
     }
@@ -157,7 +157,7 @@ void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
         if (rank > 0)
             memcpy(meeting_own(c->meeting), part + (at < own ? at : 0),
                    part_at(own, at) * sizeof(float));
-        if (!meeting_meet(c->meeting))
+        if (!meeting_exchange(c->meeting))
             return; /* `check` reports it. */
         for (uint32_t i = 0, first = 0; i < ranks && rank == 0; first += counts[i++]) {
             const struct columns columns = {first, counts[i], cols};

@@ -19,8 +19,8 @@ INLINE void dot_tile(const struct kernels_float *p, uint32_t rows, float out[TIL
     vec f[TILE_ROWS][2];
 #pragma GCC unroll 6
     for (uint32_t r = 0; r < rows; r++) {
-        f[r][0] = p->go_on ? v_load(out[r]) : v_zero();
-        f[r][1] = p->go_on ? v_load(out[r] + PANEL_ROWS) : v_zero();
+        f[r][0] = p->continues_sum ? v_load(out[r]) : v_zero();
+        f[r][1] = p->continues_sum ? v_load(out[r] + PANEL_ROWS) : v_zero();
     }
     for (uint32_t k = p->first / 2; k < (p->last + 1) / 2; k++, weights += 128) {
         if (p->prefetch) {

@@ -132,7 +132,7 @@ struct kernels_float {
     const void *x;
     size_t x_stride;      /* In units of 4 bytes. */
     uint32_t first, last; /* Both even, except at the end of a row. */
-    bool go_on;           /* Continue from the sums in `out`; false = start from 0. */
+    bool continues_sum;   /* Continue from the sums in `out`; false = start from 0. */
     uint32_t rows;
     bool prefetch; /* Prefetch the weights that come next, also beyond the end of the group. */
 };

@@ -30,7 +30,7 @@ struct matmul {
     uint32_t item_groups;
     uint32_t chunk_items; /* Items of one chunk of rows. */
     uint32_t chunk_tiles;
-    const struct cpu_ahead *ahead; /* [threads] */
+    const struct cpu_weights_ahead *ahead; /* [threads] */
 };
 
 /* Returns where block number `block` of columns that share scales ends. */
@@ -74,7 +74,7 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
     for (block = 0, end = 0; end < m->cols; block++) {
         f.first = end;
         end = block_end(m, block);
-        for (f.go_on = false; f.first < end; f.first = f.last, f.go_on = true) {
+        for (f.continues_sum = false; f.first < end; f.first = f.last, f.continues_sum = true) {
             f.last = end - f.first > piece ? f.first + piece : end;
             for (row = 0; row < p->rows; row += f.rows) {
                 f.rows = p->rows - row < TILE_ROWS ? p->rows - row : TILE_ROWS;
@@ -94,7 +94,7 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
 
 /* Multiplies groups [first, first + groups) of matrix k with rows [first_row, last_row). */
 static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uint32_t groups,
-                       uint32_t first_row, uint32_t last_row, const struct cpu_ahead *ahead)
+                       uint32_t first_row, uint32_t last_row, const struct cpu_weights_ahead *ahead)
 {
     const struct compute_matrix *m = job->matrices[k];
     uint32_t output = first * GROUP_ROWS, left = m->rows - output;
@@ -128,7 +128,7 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
 static void matmul_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct matmul *job = context;
-    const struct cpu_ahead past = {.end = 0}, *ahead = &job->ahead[thread];
+    const struct cpu_weights_ahead past = {.end = 0}, *ahead = &job->ahead[thread];
     if (item < ahead->first_item || item >= ahead->end_item)
         ahead = &past; /* The item was taken from another thread's share. */
     const uint32_t chunk_rows = job->chunk_tiles * job->a->tile_rows;
@@ -190,7 +190,7 @@ static void ahead_make(struct compute *c, const struct matmul *job, uint32_t ite
     const struct compute_matrix *before = c->last_product;
     const uint32_t threads = workers_threads(c->workers);
     for (uint32_t i = 0; i < threads; i++) {
-        struct cpu_ahead *ahead = &c->ahead[i];
+        struct cpu_weights_ahead *ahead = &c->ahead[i];
         ahead->first_item = workers_share(c->workers, items, i);
         ahead->end_item = workers_share(c->workers, items, i + 1);
         if (ahead->first_item == ahead->end_item)

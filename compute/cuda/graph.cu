@@ -2,9 +2,9 @@
  *
  * A batch becomes arrays of numbers. They are written to pinned memory at fixed positions and
  * copied to the device at once (the block tables are last, and only their used part is copied).
- * There are three such places: for decode steps, for steps with prompts, and for other arrays that
- * an operation names (the rows of a prompt's tail), which are copied when they are named. Each
- * place has two pinned buffers, so that the next batch can be written while the last one is still
+ * There are three sets of arrays: for decode steps, for steps with prompts, and for other arrays
+ * that an operation names (the rows of a prompt's tail), which are copied when they are named. Each
+ * set has two pinned buffers, so that the next batch can be written while the last one is still
  * being copied.
  *
  * A step with one row per sequence, and without marks between its operations, is the same few
@@ -40,7 +40,7 @@
 #define AHEAD_TOKENS     4096
 #define RECORDING_NS_MAX 3000000000ull
 
-enum { PLACE_TOKENS, PLACE_PROMPTS, PLACE_OTHER, PLACES };
+enum { SET_TOKENS, SET_PROMPTS, SET_OTHER, SETS };
 
 /* Arrays of rows_max numbers each, in this order; block ids follow them. */
 enum {
@@ -55,14 +55,14 @@ enum {
     ARRAYS
 };
 
-struct place {
+struct array_set {
     uint32_t rows_max;
     uint32_t blocks_max;
     uint32_t *device;
     uint32_t *host[2];
     cudaEvent_t free[2]; /* The copy from host[i] is done. */
     uint32_t turn;
-    /* The sequences whose arrays are in this place; NULL = none that are valid. */
+    /* The sequences whose arrays are in this set; NULL = none that are valid. */
     const struct compute_sequence *source;
     struct cuda_sequences sequences;
 };
@@ -82,17 +82,17 @@ struct graph {
 };
 
 struct cuda_steps {
-    struct place places[PLACES];
+    struct array_set sets[SETS];
     struct compute_step step; /* The current step; owner NULL = no step has begun. */
-    struct place *place;      /* The current step's place. */
+    struct array_set *current; /* The current step's set. */
     struct graph *recording;
     uint64_t uses;
     struct graph graphs[GRAPHS];
 };
 
-/* ---- places ---- */
+/* ---- arrays ---- */
 
-static void place_done(struct compute *c, struct place *p)
+static void array_set_done(struct compute *c, struct array_set *p)
 {
     cuda_give(c, p->device);
     for (int i = 0; i < 2; i++) {
@@ -114,7 +114,7 @@ static uint32_t at_least(uint32_t have, uint32_t want)
 
 /* Makes room for `rows` rows and `blocks` block ids. Recordings contain the addresses of the
  * arrays: they are dropped if the arrays move. */
-static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32_t blocks)
+static bool array_set_grow(struct compute *c, struct array_set *p, uint32_t rows, uint32_t blocks)
 {
     if (p->device != NULL && rows <= p->rows_max && blocks <= p->blocks_max)
         return true;
@@ -125,7 +125,7 @@ static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32
     rows = at_least(p->rows_max, rows);
     blocks = at_least(p->blocks_max, blocks < 8 * rows ? 8 * rows : blocks);
     cuda_steps_forget(c);
-    place_done(c, p);
+    array_set_done(c, p);
     const size_t bytes = ((size_t)ARRAYS * rows + blocks) * sizeof(uint32_t);
     p->device = (uint32_t *)cuda_take(c, bytes, true);
     bool good = p->device != NULL;
@@ -134,7 +134,7 @@ static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32
             cuda_good(c, cudaMallocHost((void **)&p->host[i], bytes), "pinned memory") &&
             cuda_good(c, cudaEventCreateWithFlags(&p->free[i], cudaEventDisableTiming), "an event");
     if (!good) {
-        place_done(c, p);
+        array_set_done(c, p);
         cuda_fail(c, "no memory for a batch of %u rows", rows);
         return false;
     }
@@ -143,7 +143,7 @@ static bool place_grow(struct compute *c, struct place *p, uint32_t rows, uint32
     return true;
 }
 
-static uint32_t *array_of(const struct place *p, uint32_t *base, int array)
+static uint32_t *array_of(const struct array_set *p, uint32_t *base, int array)
 {
     return base + (size_t)array * p->rows_max;
 }
@@ -182,7 +182,7 @@ static struct cuda_sequences measure(const struct compute_batch *batch, uint32_t
     return all;
 }
 
-static void lay_out(const struct place *p, uint32_t *to, const struct compute_batch *batch,
+static void lay_out(const struct array_set *p, uint32_t *to, const struct compute_batch *batch,
                     uint32_t block_tokens)
 {
     uint32_t *row_sequence = array_of(p, to, ROW_SEQUENCE);
@@ -216,7 +216,7 @@ static void lay_out(const struct place *p, uint32_t *to, const struct compute_ba
 
 /* Writes ids and rows of logits. Padding rows get the first token of the vocabulary and logits of
  * their own. */
-static void lay_out_step(const struct place *p, uint32_t *to, const struct compute_step *step)
+static void lay_out_step(const struct array_set *p, uint32_t *to, const struct compute_step *step)
 {
     const uint32_t used = rows_used(&step->batch), rows = step->batch.row_count;
     const uint32_t padding = rows - used;
@@ -233,7 +233,7 @@ static void lay_out_step(const struct place *p, uint32_t *to, const struct compu
 }
 
 /* Returns the other pinned buffer as soon as it is free; NULL = the device has failed. */
-static uint32_t *side_take(struct compute *c, struct place *p)
+static uint32_t *side_take(struct compute *c, struct array_set *p)
 {
     p->turn ^= 1;
     return cuda_good(c, cudaEventSynchronize(p->free[p->turn]), "the batch before")
@@ -241,7 +241,7 @@ static uint32_t *side_take(struct compute *c, struct place *p)
                : NULL;
 }
 
-static bool side_send(struct compute *c, const struct place *p, size_t first, size_t count)
+static bool side_send(struct compute *c, const struct array_set *p, size_t first, size_t count)
 {
     return cuda_good(c,
                      cudaMemcpyAsync(p->device + first, p->host[p->turn] + first,
@@ -249,20 +249,20 @@ static bool side_send(struct compute *c, const struct place *p, size_t first, si
                      "sending a batch");
 }
 
-static bool side_sent(struct compute *c, const struct place *p)
+static bool side_sent(struct compute *c, const struct array_set *p)
 {
     return cuda_good(c, cudaEventRecord(p->free[p->turn], c->stream), "sending a batch");
 }
 
 /* Copies a whole batch, with the step's ids and rows of logits if there is a step. */
-static bool place_fill(struct compute *c, struct place *p, const struct compute_batch *batch,
+static bool array_set_fill(struct compute *c, struct array_set *p, const struct compute_batch *batch,
                        uint32_t block_tokens, const struct compute_step *step)
 {
     uint32_t blocks;
     struct cuda_sequences s = measure(batch, block_tokens, &blocks);
     if (step != NULL && s.tokens_longest < step->tokens_longest)
         s.tokens_longest = step->tokens_longest;
-    if (!place_grow(c, p, batch->row_count, blocks))
+    if (!array_set_grow(c, p, batch->row_count, blocks))
         return false;
     uint32_t *to = side_take(c, p);
     if (to == NULL)
@@ -289,7 +289,7 @@ enum status cuda_steps_open(struct compute *c)
     c->steps = (struct cuda_steps *)calloc(1, sizeof(*c->steps));
     if (c->steps == NULL)
         return ST_NO_MEMORY;
-    return place_grow(c, &c->steps->places[PLACE_TOKENS], CUDA_STEP_ROWS, STEP_BLOCKS)
+    return array_set_grow(c, &c->steps->sets[SET_TOKENS], CUDA_STEP_ROWS, STEP_BLOCKS)
                ? ST_OK
                : ST_NO_MEMORY;
 }
@@ -309,8 +309,8 @@ void cuda_steps_close(struct compute *c)
     if (c->steps == NULL)
         return;
     cuda_steps_forget(c);
-    for (int i = 0; i < PLACES; i++)
-        place_done(c, &c->steps->places[i]);
+    for (int i = 0; i < SETS; i++)
+        array_set_done(c, &c->steps->sets[i]);
     free(c->steps);
     c->steps = NULL;
 }
@@ -403,7 +403,7 @@ static uint32_t bucket_of(uint32_t tokens)
 static bool graph_use(struct compute *c, const struct compute_step *step)
 {
     struct cuda_steps *steps = c->steps;
-    struct cuda_sequences *s = &steps->place->sequences;
+    struct cuda_sequences *s = &steps->current->sequences;
     struct graph_key key = {};
     s->tokens_longest = bucket_of(s->tokens_longest);
     key.owner = step->owner;
@@ -440,10 +440,10 @@ bool cuda_step_begin(struct compute *c, const struct compute_step *step)
         cuda_matrices_settle(c);
     const bool tokens = recordable(step);
     steps->step = *step;
-    steps->place = &steps->places[tokens ? PLACE_TOKENS : PLACE_PROMPTS];
-    for (int i = 0; i < PLACES; i++)
-        steps->places[i].source = NULL; /* The same address may have other contents now. */
-    if (!place_fill(c, steps->place, &step->batch, step->block_tokens, step))
+    steps->current = &steps->sets[tokens ? SET_TOKENS : SET_PROMPTS];
+    for (int i = 0; i < SETS; i++)
+        steps->sets[i].source = NULL; /* The same address may have other contents now. */
+    if (!array_set_fill(c, steps->current, &step->batch, step->block_tokens, step))
         return false;
     return tokens && graph_use(c, step);
 }
@@ -455,8 +455,8 @@ void cuda_step_end(struct compute *c)
     cudaGraph_t graph = NULL;
     steps->step = {};
     steps->recording = NULL;
-    for (int i = 0; i < PLACES; i++)
-        steps->places[i].source = NULL;
+    for (int i = 0; i < SETS; i++)
+        steps->sets[i].source = NULL;
     if (g == NULL)
         return;
     (void)cudaSetDevice(c->device);
@@ -473,8 +473,8 @@ const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct com
                                              uint32_t block_tokens)
 {
     struct cuda_steps *steps = c->steps;
-    for (int i = 0; i < PLACES; i++) {
-        struct place *p = &steps->places[i];
+    for (int i = 0; i < SETS; i++) {
+        struct array_set *p = &steps->sets[i];
         if (p->source == batch->sequences && p->sequences.rows == batch->row_count)
             return &p->sequences;
     }
@@ -482,8 +482,8 @@ const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct com
         cuda_fail(c, "a step that is recorded names rows that it did not begin with");
         return NULL;
     }
-    struct place *other = &steps->places[PLACE_OTHER];
-    return place_fill(c, other, batch, block_tokens, NULL) ? &other->sequences : NULL;
+    struct array_set *other = &steps->sets[SET_OTHER];
+    return array_set_fill(c, other, batch, block_tokens, NULL) ? &other->sequences : NULL;
 }
 
 const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, uint32_t count)
@@ -491,11 +491,11 @@ const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, ui
     struct cuda_steps *steps = c->steps;
     const struct compute_step *step = &steps->step;
     if (step->owner != NULL && numbers == step->token_ids)
-        return array_of(steps->place, steps->place->device, IDS);
+        return array_of(steps->current, steps->current->device, IDS);
     if (step->owner != NULL && numbers == step->logits_rows)
-        return array_of(steps->place, steps->place->device, LOGITS);
-    struct place *other = &steps->places[PLACE_OTHER];
-    if (!place_grow(c, other, count, 0))
+        return array_of(steps->current, steps->current->device, LOGITS);
+    struct array_set *other = &steps->sets[SET_OTHER];
+    if (!array_set_grow(c, other, count, 0))
         return NULL;
     if (steps->recording != NULL) {
         cuda_fail(c, "a step that is recorded names rows that it did not begin with");

@@ -108,7 +108,7 @@ static void wait_layer_begin(struct compute *c, uint32_t row_count)
         c->time.sleep_until_ns(c->time.self, due_ns);
         now_ns = c->time.now_ns(c->time.self);
     }
-    if (c->meeting != NULL && meeting_meet(c->meeting))
+    if (c->meeting != NULL && meeting_exchange(c->meeting))
         now_ns = c->time.now_ns(c->time.self);
     c->late_ns = now_ns - due_ns;
 }

@@ -13,6 +13,7 @@
 #include "machine/executor/engine.h"
 #include "machine/executor/shape.h"
 #include "prompt_pool/prompt_pool.h"
+#include "transport/stage_message.h"
 
 struct executor;
 
@@ -21,8 +22,8 @@ struct executor;
 struct executor_batch {
     uint32_t slot; /* Batch slot, < stage_plan_slots. */
     uint32_t path;
-    struct engine_job *job; /* Its samples and scores receive the results. */
-    const uint32_t *tables; /* [sequence_count]: slot of each sequence's request. */
+    struct engine_job *job;        /* Its samples and scores receive the results. */
+    const uint32_t *request_slots; /* [sequence_count]: slot of each sequence's request. */
     /* [sequence_count]: distinguishes successive requests in the same slot. */
     const kv_owner_id *owners;
     /* [sequence_count]: KV to push, for an executor with pushes_kv; count 0 = none. */
@@ -59,7 +60,7 @@ struct executor_ops {
     void (*layout)(const struct executor *e, struct message_stages *out);
 
     /* As kv_targets_set and kv_targets_drop, for every process that holds KV.
-     * executor_calls.target reports the result of target_set. */
+     * executor_calls.target_changed reports the result of target_set. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
@@ -71,6 +72,14 @@ struct executor_ops {
      * requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
+
+    /* Lets the processes of the path check what is written into them: a request awaits KV of another
+     * machine, or no longer. In the first case executor_calls.awaited follows. NULL = the caller
+     * checks writes itself. */
+    void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
+    /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
+     * executor without stage processes. */
+    void (*keys_set)(struct executor *e, const struct secret_keys *keys);
 
     /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
      * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
@@ -108,10 +117,11 @@ struct executor_calls {
     /* The flush that target_flush has requested for this cookie has ended. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
     /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
-    void (*target)(void *self, uint32_t target, bool up, const char *text);
+    void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
-    void (*writer)(void *self, uint32_t stage, const char *name, bool up, const char *text);
+    void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);
+    void (*awaited)(void *self, uint64_t cookie); /* See executor_ops.await. */
 };
 
 struct executor_options {
@@ -122,9 +132,9 @@ struct executor_options {
     const struct compute_ops *compute;  /* Backend; NULL = as the entry's device says. */
     struct turns *turns;                /* Not owned; NULL = none. */
     /* For stage processes that the executor starts: */
-    const uint8_t *cluster_key; /* Read during the call; NULL = none. */
-    int turns_fd;               /* Descriptor of the turns' shared memory; -1 = none. */
-    const char *log_level;      /* Not owned; NULL = the default. */
+    const struct secret_keys *cluster_keys; /* Read during the call; NULL = none. */
+    int turns_fd;                           /* Descriptor of the turns' shared memory; -1 = none. */
+    const char *log_level;                  /* Not owned; NULL = the default. */
     struct executor_calls calls;
     void *self; /* First argument of the calls. */
 };

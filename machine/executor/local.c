@@ -240,7 +240,7 @@ enum status executor_local_open(const struct executor_options *options, struct e
         .transport = l->transport,
         .arena = *arena,
         .context_blocks = machine_shape_context_blocks(options->shape),
-        .link = options->calls.target,
+        .link = options->calls.target_changed,
         .flushed = options->calls.flushed,
         .self = options->self,
     };

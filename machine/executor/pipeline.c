@@ -68,8 +68,7 @@ static enum status start_child(struct pipeline *p, struct stage_process *process
     const struct child_spec spec = {
         .machine = options->entry->name,
         .config = options->config,
-        .key = p->has_key ? p->key : NULL,
-        .key_bytes = TRANSPORT_KEY_BYTES,
+        .keys = p->keys.count > 0 ? &p->keys : NULL,
         .turns_fd = options->turns_fd,
         .log_level = options->log_level,
         .arguments = {"--stage", index, "--listen", address},
@@ -95,7 +94,7 @@ static enum status open_processes(struct pipeline *p, struct error *error)
         struct stage_process *process = &p->processes[i];
         *process = (struct stage_process){
             .user = {PEER_STAGE, process}, .index = i, .retry_us = RETRY_FIRST_US};
-        process->child.pidfd = process->child.ready_fd = -1;
+        process->child.pidfd = process->child.ready_fd = process->child.keys_fd = -1;
         stage_name(p->options.entry->name, i, process->name);
         if (from->config.address[0] != 0) {
             process->state = PROCESS_APART;
@@ -121,6 +120,8 @@ static void child_end(struct stage_process *process)
     close(process->child.pidfd);
     if (process->child.ready_fd >= 0)
         close(process->child.ready_fd);
+    if (process->child.keys_fd >= 0)
+        close(process->child.keys_fd);
     process->child.pid = 0;
 }
 
@@ -145,10 +146,24 @@ static void pipeline_close(struct executor *e)
     pipeline_jobs_close(p);
     pipeline_kv_close(p);
     message_buffer_done(&p->out);
-    explicit_bzero(p->key, sizeof(p->key));
+    secret_wipe(&p->keys, sizeof(p->keys));
     if (p->epoll >= 0)
         close(p->epoll);
     free(p);
+}
+
+/* Stage processes on other hosts, and those started by hand, read their own key file. */
+static void pipeline_keys_set(struct executor *e, const struct secret_keys *keys)
+{
+    struct pipeline *p = pipeline_of(e);
+    p->keys = *keys;
+    for (uint32_t i = 0; i < p->plan->process_count; i++) {
+        const struct stage_process *process = &p->processes[i];
+        if (process->child.pid != 0 && process->child.keys_fd >= 0 &&
+            child_keys_send(process->child.keys_fd, keys) != ST_OK)
+            log_warn("stage %s: cannot give it the new cluster keys: %s", process->name,
+                     strerror(errno));
+    }
 }
 
 static int pipeline_fd(const struct executor *e)
@@ -409,8 +424,10 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
         pipeline_flushed(p, &message.flushed);
         return;
     case STAGE_WRITER:
-        p->options.calls.writer(p->options.self, process->index, message.writer.name,
-                                message.writer.up, message.writer.text);
+        p->options.calls.writer(p->options.self, process->index, &message.writer);
+        return;
+    case STAGE_AWAITED:
+        pipeline_awaited(p, &message.awaited);
         return;
     case STAGE_LOAD:
         process->load = message.load;
@@ -446,6 +463,8 @@ static const struct executor_ops pipeline_ops = {
     .target_set = pipeline_target_set,
     .target_drop = pipeline_target_drop,
     .target_flush = pipeline_target_flush,
+    .await = pipeline_await,
+    .keys_set = pipeline_keys_set,
     .peer_up = pipeline_peer_up,
     .peer_down = pipeline_peer_down,
     .peer_message = pipeline_peer_message,
@@ -463,9 +482,9 @@ enum status executor_pipeline_open(const struct executor_options *options, struc
         (struct executor){.ops = &pipeline_ops, .pushes_kv = true, .queues_messages = true};
     p->options = *options;
     p->plan = &options->shape->plan;
-    p->has_key = options->cluster_key != NULL;
-    if (p->has_key)
-        memcpy(p->key, options->cluster_key, sizeof(p->key));
+    if (options->cluster_keys != NULL)
+        p->keys = *options->cluster_keys;
+    p->options.cluster_keys = NULL; /* the caller's keys may be gone */
     snprintf(p->text, sizeof(p->text), "%u stages in %u processes", p->plan->stage_count,
              p->plan->process_count);
     p->epoll = epoll_create1(EPOLL_CLOEXEC);

@@ -63,13 +63,13 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
     uint32_t block_tokens = p->options.shape->arena.block_tokens;
     for (uint32_t i = 0; i < rows->sequence_count; i++) {
         const struct compute_sequence *s = &rows->sequences[i];
-        struct table *table = &p->tables[batch->tables[i]];
+        struct table *table = &p->tables[batch->request_slots[i]];
         uint32_t needed = (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
         if (table->owner != batch->owners[i])
             *table = (struct table){.owner = batch->owners[i]};
         uint32_t fresh = needed > table->known_blocks ? needed - table->known_blocks : 0;
         p->sequences[i] = (struct stage_sequence){
-            .table = batch->tables[i],
+            .table = batch->request_slots[i],
             .row_count = s->row_count,
             .first_position = s->first_position,
             .known = table->known_blocks,
@@ -100,6 +100,8 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
             return false;
         p->pushes[job->push_count++] = (struct stage_push){
             .cookie = push->cookie,
+            .request = push->request.id,
+            .generation = push->request.generation,
             .target = push->target,
             .serial = p->targets[push->target].serial,
             .sequence = i,

@@ -11,13 +11,15 @@ enum status pipeline_kv_open(struct pipeline *p)
 {
     p->flights = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->flights[0]));
     p->landed = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->landed[0]));
-    return p->flights != NULL && p->landed != NULL ? ST_OK : ST_NO_MEMORY;
+    p->awaiting = calloc(LIMIT_MACHINE_REQUESTS, sizeof(p->awaiting[0]));
+    return p->flights != NULL && p->landed != NULL && p->awaiting != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
 void pipeline_kv_close(struct pipeline *p)
 {
     free(p->flights);
     free(p->landed);
+    free(p->awaiting);
 }
 
 static void send_all(struct pipeline *p, const struct stage_message *message)
@@ -72,11 +74,11 @@ void pipeline_target_link(struct pipeline *p, const struct stage_process *proces
     if (!link->up) {
         entry->unconnected = UINT32_MAX;
         snprintf(text, sizeof(text), "stage %s: %.200s", process->name, link->text);
-        p->options.calls.target(p->options.self, link->target, false, text);
+        p->options.calls.target_changed(p->options.self, link->target, false, text);
         return;
     }
     if (entry->unconnected > 0 && --entry->unconnected == 0)
-        p->options.calls.target(p->options.self, link->target, true, link->text);
+        p->options.calls.target_changed(p->options.self, link->target, true, link->text);
 }
 
 /* Returns the request's flight, which begins with the first call; NULL = a later request uses its
@@ -126,6 +128,27 @@ void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed)
     if (flushed->status != ST_OK)
         flight->status = (enum status)flushed->status;
     flight_check(p, flight);
+}
+
+void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await)
+{
+    struct pipeline *p = pipeline_of(e);
+    const uint64_t processes = p->path_processes[path];
+    const struct stage_message message = {.kind = STAGE_AWAIT, .await = *await};
+    if (await->ends == 0)
+        p->awaiting[await->cookie % LIMIT_MACHINE_REQUESTS] = (struct awaiting){
+            .cookie = await->cookie, .unanswered = (uint32_t)__builtin_popcountll(processes)};
+    for (uint32_t i = 0; i < p->plan->process_count; i++)
+        if ((processes >> i & 1) != 0)
+            pipeline_send(p, &p->processes[i], &message);
+}
+
+void pipeline_awaited(struct pipeline *p, const struct stage_awaited *awaited)
+{
+    struct awaiting *awaiting = &p->awaiting[awaited->cookie % LIMIT_MACHINE_REQUESTS];
+    if (awaiting->cookie == awaited->cookie && awaiting->unanswered > 0 &&
+        --awaiting->unanswered == 0)
+        p->options.calls.awaited(p->options.self, awaited->cookie);
 }
 
 void pipeline_kv_report(struct pipeline *p)

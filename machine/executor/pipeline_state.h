@@ -67,6 +67,13 @@ struct flight {
     enum status status; /* ST_OK, or the latest error of a FLUSHED. */
 };
 
+/* A request whose stage processes have been sent AWAIT; indexed by its cookie modulo
+ * LIMIT_MACHINE_REQUESTS. */
+struct awaiting {
+    uint64_t cookie;
+    uint32_t unanswered; /* Stage processes that have not answered. */
+};
+
 /* A token machine that the stage processes connect to, as the head sees it. */
 struct target {
     uint32_t serial; /* Number of the latest set or drop. */
@@ -80,8 +87,7 @@ struct pipeline {
     struct transport *transport;
     char text[64]; /* Number of stages and processes, for the log. */
     const struct stage_plan *plan;
-    uint8_t key[TRANSPORT_KEY_BYTES];
-    bool has_key;
+    struct secret_keys keys; /* count 0 = no key. */
     int epoll;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
     bool lost;            /* The machine cannot continue (pipeline_fail). */
@@ -107,6 +113,7 @@ struct pipeline {
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
 
+    struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct target targets[LIMIT_MACHINES];
     struct flight *flights; /* [LIMIT_MACHINE_REQUESTS] */
     uint32_t landed_count;  /* Flights to report in the next call of `progress`. */
@@ -149,6 +156,8 @@ void pipeline_target_flush(struct executor *e, uint32_t own_path, uint32_t targe
 void pipeline_target_link(struct pipeline *p, const struct stage_process *process,
                           const struct stage_target_link *link);
 void pipeline_flushed(struct pipeline *p, const struct stage_flushed *flushed);
+void pipeline_await(struct executor *e, uint32_t path, const struct stage_await *await);
+void pipeline_awaited(struct pipeline *p, const struct stage_awaited *awaited);
 void pipeline_kv_report(struct pipeline *p); /* Reports the flights that have landed. */
 
 #endif

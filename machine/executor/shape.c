@@ -26,7 +26,7 @@ static enum status read_file(const struct config *config, struct model_file **fi
     if (status != ST_OK)
         return status;
     out->metadata_hash = model_file_metadata_hash(*file_out);
-    out->model_hash = model_file_hash(*file_out);
+    out->model_hash = *model_file_digest(*file_out);
     uint32_t wanted = config->scheduler.context_tokens_max;
     out->context_tokens =
         wanted > 0 ? min_u32(wanted, out->hyper.context_tokens) : out->hyper.context_tokens;

@@ -9,6 +9,7 @@
 #ifndef MACHINE_EXECUTOR_SHAPE_H
 #define MACHINE_EXECUTOR_SHAPE_H
 
+#include "common/digest.h"
 #include "kvcache/kv_transfer.h"
 #include "machine/executor/stage_plan.h"
 #include "transport/message.h"
@@ -17,7 +18,7 @@
 struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
     uint64_t metadata_hash;   /* Hash of the model file's metadata. */
-    uint64_t model_hash;      /* Hash of metadata and weights. */
+    struct digest model_hash; /* Hash of metadata and weights. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
     struct kv_arena arena;  /* Arena of all layers and heads. */

@@ -34,7 +34,7 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
     options.region_bytes = (kv_bytes + 4095) / 4096 * 4096 + s->slot_count * s->slot_bytes;
     options.layer_stride_bytes = s->arena.layer_stride_bytes;
     options.device = device;
-    options.key = s->options.cluster_key;
+    options.keys = s->options.cluster_keys;
     memcpy(options.identity.name, s->name, sizeof(options.identity.name));
     return transport_open(s->options.transport, &options, &s->transport, error);
 }
@@ -117,6 +117,8 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
     status = kv_targets_open(&targets, &s->targets);
     if (status == ST_OK)
         status = stage_jobs_open(s);
+    if (status == ST_OK)
+        status = stage_writers_open(s);
     if (status != ST_OK)
         return error_set(error, status, "stage %s: %s", s->name, status_name(status));
     return open_loop(s, error);
@@ -139,8 +141,8 @@ enum status stage_open(const struct stage_options *options, struct stage **out, 
     s->now_us = clock_now_us(options->clock);
     stage_name(options->machine, options->process, s->name);
     enum status status = open_all(s, &file, error);
-    model_file_close(file);        /* the weights are repacked */
-    s->options.cluster_key = NULL; /* the caller's key may be gone */
+    model_file_close(file);         /* the weights are repacked */
+    s->options.cluster_keys = NULL; /* the caller's keys may be gone */
     if (status != ST_OK) {
         stage_close(s);
         return status;
@@ -161,6 +163,7 @@ void stage_close(struct stage *s)
         return;
     device_stop(&s->device);
     stage_jobs_close(s);
+    stage_writers_close(s);
     kv_targets_close(s->targets);
     transport_close(s->transport); /* its region may be in device memory */
     device_close(&s->device);
@@ -238,6 +241,11 @@ int stage_turn(struct stage *s)
         return -1;
     int64_t left_ms = (s->load_at_us - s->now_us + 999) / 1000;
     return left_ms < 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}
+
+enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, struct error *error)
+{
+    return transport_keys_set(s->transport, keys, error);
 }
 
 void stage_stop(struct stage *s)

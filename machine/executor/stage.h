@@ -26,9 +26,9 @@ struct stage_options {
     const struct transport_ops *transport;
     const struct compute_ops *compute; /* Backend; NULL = as the stage's device says. */
     const struct clock *clock;
-    const uint8_t *cluster_key; /* Copied; NULL = none. */
-    struct turns *turns;        /* Turns on the host's cores. Not owned; NULL = none. */
-    bool child;                 /* A child of the head: it stops when the head is gone. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
+    struct turns *turns;                    /* Turns on the host's cores. Not owned; NULL = none. */
+    bool child; /* A child of the head: it stops when the head is gone. */
 };
 
 /* Loads the weights and allocates all memory. An error names the mistake in one line. */
@@ -40,6 +40,8 @@ enum status stage_listen(struct stage *s, const char *address, char bound_out[LI
 
 int stage_fd(const struct stage *s); /* See machine_fd. */
 int stage_turn(struct stage *s);     /* See machine_turn. */
+/* Replaces the cluster keys; see transport_keys_set. */
+enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, struct error *error);
 /* Stops the stage at once: stage_stopped is true after it. */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);

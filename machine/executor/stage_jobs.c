@@ -321,7 +321,8 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
-    struct kv_push writes = {.target = push->target,
+    struct kv_push writes = {.request = {.id = push->request, .generation = push->generation},
+                             .target = push->target,
                              .path = push->path,
                              /* Both tables begin at the push's first block. */
                              .source = slot->sequences[push->sequence].blocks + push->first,

@@ -35,14 +35,6 @@ void stage_state_send(struct stage *s, bool ready, const char *text)
     stage_send(s, s->head, &message);
 }
 
-static void send_writer(struct stage *s, const char *name, bool up, const char *text)
-{
-    struct stage_message message = {.kind = STAGE_WRITER, .writer = {.up = up}};
-    snprintf(message.writer.name, sizeof(message.writer.name), "%s", name);
-    snprintf(message.writer.text, sizeof(message.writer.text), "%.255s", text);
-    stage_send(s, s->head, &message);
-}
-
 /* A peer has connected: the head, a stage process of this machine ("t0/1"), or another machine that
  * writes KV. */
 static void new_up(struct stage *s, struct transport_peer *peer)
@@ -71,10 +63,9 @@ static void new_up(struct stage *s, struct transport_peer *peer)
         return;
     }
     transport_peer_set_user(peer, &writer_user);
+    stage_writer_up(s, peer);
     if (!s->opened)
         doomed_add(&s->doomed, peer, "this stage has no machine yet");
-    else
-        send_writer(s, name, true, "");
 }
 
 /* All work was for the head that is gone, also that of the writers and the targets. */
@@ -92,6 +83,7 @@ static void head_down(struct stage *s, struct transport_peer *peer, const char *
     s->next_count = 0;
     for (uint32_t i = 0; i < LIMIT_MACHINES; i++)
         kv_targets_drop(s->targets, i);
+    stage_writers_drop(s);
     stage_jobs_forget(s);
     stage_group_gone(s);
     if (s->options.child)
@@ -117,14 +109,8 @@ static void previous_down(struct stage *s, struct transport_peer *peer, const ch
 
 static void refused_down(struct stage *s, struct transport_peer *peer, const char *text)
 {
-    (void)s;
     (void)peer;
-    log_info("a peer was refused: %s", text);
-}
-
-static void writer_down(struct stage *s, struct transport_peer *peer, const char *text)
-{
-    send_writer(s, name_of(peer), false, text);
+    refusals_log(&s->refusals, text, s->now_us);
 }
 
 static void target_up(struct stage *s, struct transport_peer *peer)
@@ -182,6 +168,7 @@ static void on_open(struct stage *s, const struct stage_open *open)
         return;
     }
     s->opened = true;
+    stage_writers_report(s);
     s->next_count = open->next_count;
     for (uint32_t i = 0; i < s->next_count; i++) {
         struct stage_next *next = &s->next[i];
@@ -281,6 +268,9 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
         case STAGE_FLUSH:
             stage_flush_take(s, &message.flush);
             break;
+        case STAGE_AWAIT:
+            status = stage_await_take(s, &message.await, &error);
+            break;
         default:
             status = error_set(&error, ST_INVALID, "%s is no message for a stage",
                                stage_message_name(message.kind));
@@ -319,7 +309,7 @@ static const struct {
     [PEER_NEW] = {new_up, refused_down, no_message},
     [PEER_HEAD] = {new_up, head_down, head_message},
     [PEER_STAGE_PREVIOUS] = {new_up, previous_down, previous_message},
-    [PEER_WRITER] = {new_up, writer_down, no_message},
+    [PEER_WRITER] = {new_up, stage_writer_down, no_message},
     [PEER_TARGET] = {target_up, target_down, target_message},
     [PEER_STAGE] = {next_up, next_down, no_message},
 };
@@ -374,8 +364,25 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     handlers[peer_kind_of(peer)].message(s, peer, data, bytes);
 }
 
+static bool on_write(void *self, const struct transport_peer *peer,
+                     const struct transport_request *request, uint64_t offset, uint64_t bytes)
+{
+    return stage_write_wanted(self, peer, request, offset, bytes);
+}
+
+static void on_writes_ended(void *self, uint64_t number)
+{
+    struct stage *s = self;
+    s->events++;
+    stage_writes_ended(s, number);
+}
+
 struct transport_events stage_transport_events(void)
 {
-    return (struct transport_events){
-        .peer_up = on_up, .peer_down = on_down, .message = on_message, .flushed = on_flushed};
+    return (struct transport_events){.peer_up = on_up,
+                                     .peer_down = on_down,
+                                     .message = on_message,
+                                     .flushed = on_flushed,
+                                     .write_wanted = on_write,
+                                     .writes_ended = on_writes_ended};
 }

@@ -7,6 +7,7 @@
 
 #include "kvcache/kv_targets.h"
 #include "machine/executor/device.h"
+#include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
@@ -53,6 +54,20 @@ struct stage_request {
     bool flushing;      /* A flush is pending. */
 };
 
+/* A connection of a machine that writes KV: open, or ended while its writes have not. */
+struct stage_writer_link {
+    uint64_t number;
+    char name[LIMIT_NAME_BYTES];
+    struct transport_peer *peer; /* NULL = ended. */
+};
+
+/* A request that awaits KV of `writer`; id 0 = none. */
+struct stage_awaiting {
+    uint64_t id;
+    uint32_t generation;
+    char writer[LIMIT_NAME_BYTES];
+};
+
 struct stage {
     struct stage_options options;
     const struct config_machine *entry;
@@ -74,7 +89,13 @@ struct stage {
     uint32_t next_count; /* Entries of `next` in use. */
     struct stage_next next[LIMIT_STAGES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
-    struct doomed doomed;                    /* Peers to disconnect at the end of the iteration. */
+    uint32_t writer_count, writer_capacity;
+    struct stage_writer_link *writers;
+    struct stage_awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS], by AWAIT's table. */
+    /* [block_count]: 1 + the table of the request that awaits KV in the block; 0 = none. */
+    uint16_t *block_tables;
+    struct doomed doomed; /* Peers to disconnect at the end of the iteration. */
+    struct refusals refusals;
 
     uint64_t jobs;            /* Jobs received. */
     struct stage_slot *slots; /* [slot_count] */
@@ -108,6 +129,20 @@ void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 void stage_ready_report(struct stage *s);
 
 void stage_state_send(struct stage *s, bool ready, const char *text);
+
+/* stage_writers.c: which peers write KV, and what they may write. */
+enum status stage_writers_open(struct stage *s);
+void stage_writers_close(struct stage *s);
+void stage_writer_up(struct stage *s, struct transport_peer *peer);
+void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
+void stage_writes_ended(struct stage *s, uint64_t number);
+/* The head is gone: its writers are disconnected, and no request awaits KV. */
+void stage_writers_drop(struct stage *s);
+/* A head has opened this process: tells it which earlier writes may still land. */
+void stage_writers_report(struct stage *s);
+enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
+bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
+                        const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
 /* stage_group.c */
 bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */

@@ -7,7 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PIECE_BYTES ((size_t)64 << 10)
+#define PIECE_BYTES   ((size_t)64 << 10)
+#define DIGEST_PIECES 16
 
 /* Loads the pages with one call instead of one page fault per 16 pages; the kernel reads ahead
  * sequentially. If the call fails (kernels before 5.14), page faults load them. */
@@ -24,7 +25,7 @@ static void populate(const uint8_t *data, size_t bytes)
 #define LANES           8
 #define LANE_MULTIPLIER 0x9e3779b97f4a7c15u
 
-uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
+static uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
 {
     uint64_t lanes[LANES];
     uint64_t words[LANES];
@@ -50,8 +51,10 @@ uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes)
     return hash;
 }
 
-uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, size_t bytes_max,
-                              bool mapped)
+/* Hash of tensor data: all of it if `bytes` is at most bytes_max, otherwise 64 KiB pieces at equal
+ * distances, bytes_max in all. */
+static uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes,
+                                     size_t bytes_max, bool mapped)
 {
     if (bytes <= bytes_max) {
         if (mapped && bytes > 0)
@@ -66,4 +69,18 @@ uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, 
     for (size_t i = 0; i < pieces; i++)
         seed = content_hash(seed, data + i * step, PIECE_BYTES);
     return seed;
+}
+
+void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
+                        bool mapped)
+{
+    uint64_t fast = content_hash_sampled(0, data, bytes, bytes_max, mapped);
+    digest_add(digest, &fast, sizeof(fast));
+    if (bytes <= DIGEST_PIECES * PIECE_BYTES) {
+        digest_add(digest, data, bytes);
+        return;
+    }
+    size_t step = (bytes - PIECE_BYTES) / (DIGEST_PIECES - 1);
+    for (size_t i = 0; i < DIGEST_PIECES; i++)
+        digest_add(digest, data + i * step, PIECE_BYTES);
 }

@@ -1,20 +1,24 @@
-/* content_hash: a hash of the bytes of a model's files, fast enough to read all weights at
- * start-up. It is not cryptographic. It has no state: any thread. Internal to model/. */
+/* content_hash: adds a model's tensor data to the digest of the model's files. gguf.c and folder.c
+ * call it, on the thread that uses the model_file; no state. All of up to 1 GiB of data is read by
+ * a fast hash, which is not cryptographic: it finds accidental differences. It opens and maps no
+ * files. */
 #ifndef MODEL_FILE_CONTENT_HASH_H
 #define MODEL_FILE_CONTENT_HASH_H
+
+#include "common/digest.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* Most bytes of tensor data that the hash of a model reads. */
+/* Most bytes of tensor data that the digest of a model reads. */
 #define CONTENT_HASH_BYTES_MAX (1024u << 20)
 
-uint64_t content_hash(uint64_t seed, const uint8_t *data, size_t bytes);
-/* Hash of tensor data: all of it if `bytes` is at most bytes_max, otherwise 64 KiB pieces at equal
- * distances, bytes_max in all. `mapped`: the data is a file's mapping; its pages are then loaded
- * with one system call. */
-uint64_t content_hash_sampled(uint64_t seed, const uint8_t *data, size_t bytes, size_t bytes_max,
-                              bool mapped);
+/* Appends tensor data to a digest: a fast hash of all data, or of 64 KiB pieces at equal distances,
+ * bytes_max in all, if there is more; and the SHA-256 of 16 such pieces (of all data, if there is
+ * less). mapped = the data is the mapping of a file, whose pages may be loaded with one system
+ * call. */
+void content_digest_add(struct digest *digest, const uint8_t *data, size_t bytes, size_t bytes_max,
+                        bool mapped);
 
 #endif

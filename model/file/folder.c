@@ -5,13 +5,13 @@
 
 #include "model/file/content_hash.h"
 #include "model/file/json_read.h"
+#include "model/file/mapping.h"
 #include "model/file/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +51,8 @@ struct folder {
     size_t shard_count;
     const struct mapped_tensor **tensors; /* Tensors of all shards, sorted by name. */
     size_t tensor_count;
+    struct digest metadata_digest; /* None = not computed yet. */
+    struct digest digest;
 };
 
 /* ---- files ---- */
@@ -70,8 +72,8 @@ static enum status map_file(int directory, const char *name, struct file *out, s
         status = error_set(error, ST_INVALID, "%s: %s", name,
                            S_ISREG(info.st_mode) ? "is empty" : "is not a regular file");
     } else {
-        void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (data == MAP_FAILED)
+        const void *data = mapping_open(fd, (size_t)info.st_size, name);
+        if (data == NULL)
             status = error_set(error, ST_IO, "%s: cannot map it: %s", name, strerror(errno));
         else
             *out = (struct file){data, (size_t)info.st_size, true};
@@ -97,7 +99,7 @@ static enum status file_take(const struct folder *f, const char *name, struct fi
 static void file_done(struct file *file)
 {
     if (file->mapped)
-        munmap((void *)file->data, file->bytes);
+        mapping_close(file->data, file->bytes);
 }
 
 static struct mapped_text text_of(const struct file *file)
@@ -383,29 +385,35 @@ uint64_t folder_bytes(const struct folder *f)
     return bytes;
 }
 
-uint64_t folder_metadata_hash(const struct folder *f)
+const struct digest *folder_metadata_digest(struct folder *f)
 {
-    uint64_t hash = folder_bytes(f);
+    struct digest *d = &f->metadata_digest;
+    if (!digest_is_none(d))
+        return d;
+    const uint64_t all = folder_bytes(f);
+    digest_add(d, &all, sizeof(all));
     for (int i = 0; i < FOLDER_FILE_COUNT; i++)
-        hash = content_hash(hash, f->files[i].data != NULL ? f->files[i].data : (const uint8_t *)"",
-                            f->files[i].bytes);
+        digest_add(d, f->files[i].data != NULL ? f->files[i].data : (const uint8_t *)"",
+                   f->files[i].bytes);
     for (size_t i = 0; i < f->shard_count; i++)
-        hash = content_hash(hash, f->shards[i].file.data, f->shards[i].tensors.data_start);
-    return hash;
+        digest_add(d, f->shards[i].file.data, f->shards[i].tensors.data_start);
+    return d;
 }
 
 /* Each shard's data gets its share of the bytes that are read. */
-uint64_t folder_hash(const struct folder *f)
+const struct digest *folder_digest(struct folder *f)
 {
     const uint64_t all = folder_bytes(f);
-    uint64_t hash = folder_metadata_hash(f);
+    if (!digest_is_none(&f->digest))
+        return &f->digest;
+    f->digest = *folder_metadata_digest(f);
     for (size_t i = 0; i < f->shard_count; i++) {
         const struct shard *shard = &f->shards[i];
         size_t start = shard->tensors.data_start, bytes = shard->file.bytes - start;
         double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
-        hash = content_hash_sampled(hash, shard->file.data + start, bytes,
-                                    all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share,
-                                    shard->file.mapped);
+        content_digest_add(&f->digest, shard->file.data + start, bytes,
+                           all <= CONTENT_HASH_BYTES_MAX ? bytes : (size_t)share,
+                           shard->file.mapped);
     }
-    return hash;
+    return &f->digest;
 }

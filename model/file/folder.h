@@ -1,8 +1,9 @@
-/* folder: a model's folder as Hugging Face lays it out: config.json, the tokenizer's files, and
- * model.safetensors or the files that model.safetensors.index.json names. It maps the files, checks
- * their tensors (safetensors.h) and finds tensors by name. It does not interpret config.json (see
- * keys.c) or the tokenizer's files (see vocabulary_json.c). One thread at a time. Internal to
- * model/. */
+/* folder: a model's folder in the form of Hugging Face: config.json, the tokenizer's files, and
+ * model.safetensors or the files that model.safetensors.index.json names. It owns the mappings of
+ * the files, checks their tensors (safetensors.h) and finds tensors by name. What its functions
+ * return is valid until folder_close. Other files of model/file/ call it, on the thread that uses
+ * the model_file. It does not interpret config.json (keys.c does) or the tokenizer's files
+ * (vocabulary_json.c does). */
 #ifndef MODEL_FILE_FOLDER_H
 #define MODEL_FILE_FOLDER_H
 
@@ -24,34 +25,39 @@ enum folder_file {
     FOLDER_FILE_COUNT
 };
 
-/* Opens the folder at `path`. ST_OK: the caller closes *out with folder_close. */
+/* Opens the folder at `path`. The caller closes *out with folder_close. Errors name the file. */
 enum status folder_open(const char *path, struct folder **out, struct error *error);
 
-/* Opens a folder whose files are in memory (fuzzing, tests). Requires the data unchanged until
- * folder_close. `name` is the folder's name. */
+/* A file in memory. */
 struct folder_part {
-    const char *name;
+    const char *name; /* Name of the file, such as "config.json". */
     const void *data;
     size_t bytes;
 };
+/* Opens a folder whose files are in memory (fuzzing, tests). Requires that `parts` and the data
+ * stay unchanged until folder_close. `name` is the folder's name. */
 enum status folder_open_memory(const char *name, const struct folder_part *parts, size_t count,
                                struct folder **out, struct error *error);
 void folder_close(struct folder *f); /* NULL is fine */
 
-const char *folder_file_name(enum folder_file file);
-/* The file's bytes; text NULL = the folder has no such file. */
+const char *folder_file_name(enum folder_file file); /* Returns a name such as "config.json". */
+/* Returns the file's content; text NULL = the folder has no such file. Not for FOLDER_WEIGHTS. */
 struct mapped_text folder_text(const struct folder *f, enum folder_file file);
+/* Returns config.json as a JSON object. */
 const struct json_t *folder_config(const struct folder *f);
-struct mapped_text folder_name(const struct folder *f);
+struct mapped_text folder_name(const struct folder *f); /* Returns the last part of the path. */
 
-size_t folder_tensor_count(const struct folder *f);
+size_t folder_tensor_count(const struct folder *f); /* Returns the number of all tensors. */
+/* Returns tensor `index` in the order of names; NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* NULL = no tensor has this name. */
+/* Returns the tensor with this name; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 
-/* Hashes and size as in model_file.h. */
-uint64_t folder_hash(const struct folder *f);
-uint64_t folder_metadata_hash(const struct folder *f);
+/* The functions do for a folder what model_file_digest, model_file_metadata_hash and
+ * model_file_bytes do (model_file.h). The folder owns the digests, which are computed at the first
+ * call. */
+const struct digest *folder_digest(struct folder *f);
+const struct digest *folder_metadata_digest(struct folder *f);
 uint64_t folder_bytes(const struct folder *f);
 
 #endif

@@ -3,6 +3,7 @@
 #include "model/file/gguf_internal.h"
 
 #include "model/file/content_hash.h"
+#include "model/file/mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ static enum status open_bytes(const void *data, size_t bytes, const char *name, 
     struct gguf *g = calloc(1, sizeof(*g));
     if (g == NULL) {
         if (mapped)
-            munmap((void *)data, bytes);
+            mapping_close(data, bytes);
         return error_set(error, ST_NO_MEMORY, "%s: no memory to open it", name);
     }
     snprintf(g->name, sizeof(g->name), "%s", slash != NULL ? slash + 1 : name);
@@ -60,7 +60,7 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
 enum status gguf_open(const char *path, struct gguf **out, struct error *error)
 {
     struct stat info;
-    void *data;
+    const void *data;
     enum status status;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
@@ -75,8 +75,8 @@ enum status gguf_open(const char *path, struct gguf **out, struct error *error)
                            S_ISREG(info.st_mode) ? "is empty" : "is not a regular file");
         goto undo_file;
     }
-    data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, file, 0);
-    if (data == MAP_FAILED) {
+    data = mapping_open(file, (size_t)info.st_size, path);
+    if (data == NULL) {
         status = error_set(error, ST_IO, "%s: cannot map %" PRIdMAX " bytes: %s", path,
                            (intmax_t)info.st_size, strerror(errno));
         goto undo_file;
@@ -102,25 +102,29 @@ void gguf_close(struct gguf *g)
     free(g->tensors);
     free(g->tensor_index.slots);
     if (g->mapped)
-        munmap((void *)g->data, g->bytes);
+        mapping_close(g->data, g->bytes);
     free(g);
 }
 
 /* ---- hash ---- */
 
-uint64_t gguf_metadata_hash(const struct gguf *g)
+const struct digest *gguf_metadata_digest(struct gguf *g)
 {
-    return content_hash(g->bytes, g->data, g->data_start);
+    if (digest_is_none(&g->metadata_digest)) {
+        digest_add(&g->metadata_digest, &g->bytes, sizeof(g->bytes));
+        digest_add(&g->metadata_digest, g->data, g->data_start);
+    }
+    return &g->metadata_digest;
 }
 
-uint64_t gguf_hash(struct gguf *g)
+const struct digest *gguf_digest(struct gguf *g)
 {
-    if (g->hashed)
-        return g->hash;
-    g->hash = content_hash_sampled(gguf_metadata_hash(g), g->data + g->data_start,
-                                   g->bytes - g->data_start, CONTENT_HASH_BYTES_MAX, g->mapped);
-    g->hashed = true;
-    return g->hash;
+    if (!digest_is_none(&g->digest))
+        return &g->digest;
+    g->digest = *gguf_metadata_digest(g);
+    content_digest_add(&g->digest, g->data + g->data_start, g->bytes - g->data_start,
+                       CONTENT_HASH_BYTES_MAX, g->mapped);
+    return &g->digest;
 }
 
 /* ---- look-ups ---- */

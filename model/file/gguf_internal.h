@@ -1,5 +1,6 @@
-/* gguf_internal: what gguf.c (files, look-ups, hash) and gguf_parse.c (parsing the bytes) share. No
- * other file includes it. It runs on the thread that uses the file (gguf.h). */
+/* gguf_internal: the struct and the functions that gguf.c (files, look-ups, hash) and gguf_parse.c
+ * (parsing the bytes) share. They run on the thread that uses the struct gguf (gguf.h). Other files
+ * use gguf.h. */
 #ifndef MODEL_FILE_GGUF_INTERNAL_H
 #define MODEL_FILE_GGUF_INTERNAL_H
 
@@ -28,15 +29,15 @@ struct gguf_key {
     enum gguf_value type;
     enum gguf_value element; /* Type of an array's elements. */
     size_t count;            /* Number of an array's elements. */
-    const uint8_t *value;    /* The scalar's bytes in the mapping, unaligned. */
+    const uint8_t *value;    /* Bytes of a number or of an array of numbers; unaligned. */
     struct mapped_text string;
     struct mapped_text *strings; /* Elements of an array of strings. Owned. */
     /* Elements of an array of I32 or U32. An owned copy, because the file does not align them. */
     int32_t *numbers;
 };
 
-/* Hash index from a name to an index, open addressing, at most half full. A slot holds index + 1; 0
- * = empty. */
+/* Hash table from a name to the index of a key or tensor; open addressing, at most half full. A
+ * slot holds index + 1; 0 = empty. */
 struct gguf_index {
     uint32_t *slots;
     size_t mask;
@@ -53,37 +54,30 @@ struct gguf {
     struct mapped_tensor *tensors;
     size_t tensor_count;
     struct gguf_index tensor_index;
-    size_t data_start; /* Offset of the tensor data; the end of the file if there is none. */
-    uint64_t hash;
-    bool hashed;
+    size_t data_start;     /* Offset of the tensor data; the end of the file if there is none. */
+    uint64_t index_key[2]; /* Secret key of both indices. */
+    struct digest metadata_digest; /* All zeros = not computed yet. */
+    struct digest digest;          /* All zeros = not computed yet. */
 };
 
-/* Writes a name as errors show it, printable and short. Returns `shown`. */
+/* Writes a name for an error text: cut, and with "?" for characters that are not printable. Returns
+ * `shown`. */
 #define GGUF_SHOWN_BYTES 80
 const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES]);
 
 const char *gguf_value_name(enum gguf_value type);
 
-/* Parses data[0..bytes) into keys, tensors and data_start. On failure, memory taken so far stays in
- * g and gguf_close frees it. The error does not name the file. */
+/* Parses data[0..bytes) into keys, tensors and data_start. After an error, gguf_close frees what
+ * was allocated. The error does not name the file. */
 enum status gguf_parse(struct gguf *g, struct error *error);
 
-/* Returns the key, or NULL. */
+/* The two functions return the key or tensor with this name; NULL = none. */
 const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, size_t bytes);
 const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
                                                    size_t bytes);
 
-/* Reads a value of any integer type; false for other types. An unsigned value above INT64_MAX
- * becomes INT64_MAX, which every caller rejects as too large. */
+/* Stores a value of any integer type. Returns false for other types. An unsigned value above
+ * INT64_MAX becomes INT64_MAX, which every caller rejects as too large. */
 bool gguf_key_integer(const struct gguf_key *key, int64_t *out);
-
-/* FNV-1a, for the index. */
-static inline uint64_t gguf_name_hash(const char *text, size_t bytes)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ (uint8_t)text[i]) * 0x100000001b3u;
-    return hash ^ hash >> 29;
-}
 
 #endif

@@ -4,6 +4,8 @@
  * field. */
 #include "model/file/gguf_internal.h"
 
+#include "common/siphash.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,7 +160,7 @@ static bool index_open(struct gguf_index *index, size_t count)
 /* Returns the slot that has the name, or the empty slot where it would be. */
 static uint32_t *key_slot(const struct gguf *g, const char *name, size_t bytes)
 {
-    size_t at = gguf_name_hash(name, bytes) & g->key_index.mask;
+    size_t at = siphash(g->index_key, name, bytes) & g->key_index.mask;
     for (;; at = (at + 1) & g->key_index.mask) {
         uint32_t *slot = &g->key_index.slots[at];
         if (*slot == 0)
@@ -171,7 +173,7 @@ static uint32_t *key_slot(const struct gguf *g, const char *name, size_t bytes)
 
 static uint32_t *tensor_slot(const struct gguf *g, const char *name, size_t bytes)
 {
-    size_t at = gguf_name_hash(name, bytes) & g->tensor_index.mask;
+    size_t at = siphash(g->index_key, name, bytes) & g->tensor_index.mask;
     for (;; at = (at + 1) & g->tensor_index.mask) {
         uint32_t *slot = &g->tensor_index.slots[at];
         if (*slot == 0)
@@ -276,6 +278,8 @@ named:
 
 static enum status read_keys(struct cursor *c, struct gguf *g, size_t count)
 {
+    /* A hostile file could otherwise choose names whose hashes are equal. */
+    secret_random(g->index_key, sizeof(g->index_key));
     g->keys = calloc(count + 1, sizeof(*g->keys));
     if (g->keys == NULL || !index_open(&g->key_index, count))
         return error_set(c->error, ST_NO_MEMORY, "no memory for %zu keys", count);

@@ -1,6 +1,7 @@
-/* hyper: the hyper-parameters of a model, read from its file and checked. It reads no weights. The
- * gateway, the machine's start, model_open and `cleave profile` call it, on the thread that uses
- * the file. A `struct model_hyper` is a plain value, which any thread may read. */
+/* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines and
+ * stage processes, model_open and `cleave profile` call it when they open a model, on the thread
+ * that uses the model_file. A `struct model_hyper` is a plain value, which any thread may read. It
+ * reads no weights, and does not check their shapes (weights_load.c does). */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -20,8 +21,8 @@ struct model_rope_ramp {
 };
 
 struct model_hyper {
-    char architecture[32];
-    char name[64]; /* The name in the model's files; without one, the architecture. */
+    char architecture[32]; /* "llama", "qwen2", "qwen3" or "gemma3". */
+    char name[64];         /* The model_file_name; without one, the architecture. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length. */
@@ -30,16 +31,16 @@ struct model_hyper {
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    uint32_t head_dim;
-    uint32_t vocab;
+    uint32_t head_dim; /* Dimensions of a head. */
+    uint32_t vocab;    /* Tokens of the vocabulary. */
     /* Context length that the file gives, limited to the attention window. */
     uint32_t context_tokens;
     float norm_epsilon;
-    /* Rotated pairs are (i, i + rope_dim/2), not neighbours. */
+    /* RoPE rotates the pairs (i, i + rope_dim/2); false = neighbours. */
     bool rope_neox;
-    uint32_t rope_dim;
+    uint32_t rope_dim; /* Dimensions of a head that are rotated. */
     float rope_freq_base;
-    float rope_freq_scale;
+    float rope_freq_scale; /* Factor of all frequencies. */
     struct model_rope_ramp rope_ramp;
     float attention_scale; /* Factor of query times key. */
     /* Differences between families. */
@@ -56,7 +57,8 @@ struct model_hyper {
     float local_freq_base;
 };
 
-/* Fills *out. ST_INVALID, ST_UNSUPPORTED: the error names the key, its value and what is wanted. */
+/* Fills *out. Returns ST_INVALID, or ST_UNSUPPORTED for a model that would be computed wrongly; the
+ * error names the key or tensor. *out is written only on success. */
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,
                              struct error *error);
 

@@ -1,5 +1,5 @@
-/* hyper_internal: what hyper.c and hyper_rope.c share: readers that check one value. No other file
- * includes it. */
+/* hyper_internal: the functions that hyper.c and hyper_rope.c share: each reads and checks one
+ * value of a model's file. They run on the thread that calls model_hyper_read; no state. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
@@ -17,10 +17,11 @@ struct hyper_shown {
     char text[KEY_NAME_BYTES];
 };
 
+/* Returns the name of the key in the file, for errors. */
 struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key);
 
-/* Each reads one value. A missing key is an error if `required`; otherwise *value keeps its
- * default. */
+/* The functions read one value. A missing key is an error if `required`; otherwise *value keeps its
+ * default. hyper_u32_in accepts numbers from min to max. */
 enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool required,
                          uint32_t min, uint32_t max, uint32_t *value);
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
@@ -32,7 +33,8 @@ enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* Reads the rotary embedding: rope_dim and every field that begins with rope_ or local_. */
+/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale, rope_ramp,
+ * local_period and local_freq_base. */
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
 
 #endif

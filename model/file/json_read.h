@@ -1,7 +1,6 @@
-/* json_read: reads the JSON files of a model, with errors that name the file and the position.
- * Texts that it returns point into the JSON document and live as long as that document. The readers
- * of folders call it on the thread that opens the model. No state. It does not know what the names
- * in a file mean. Internal to model/. */
+/* json_read: reads the JSON files of a model's folder. The other files of model/file/ call it, on
+ * the thread that uses the model_file; no state. Texts that it returns are valid as long as the
+ * JSON document. It does not know the meaning of the names in a file. */
 #ifndef MODEL_FILE_JSON_READ_H
 #define MODEL_FILE_JSON_READ_H
 
@@ -11,15 +10,15 @@
 #include <jansson.h>
 
 /* Parses `text`, which must be a JSON object. A name that occurs twice in one object is an error.
- * The caller releases *out with json_decref. */
+ * The error names `file`, line and column. The caller releases *out with json_decref. */
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
-/* Returns the value at path "a/b" below root. `paths` may name several paths separated by '|': the
+/* Returns the value at path "a/b" below root. `paths` may have several paths separated by '|': the
  * first that exists is used. NULL = no path exists, or the value is null. */
 const json_t *json_at(const json_t *root, const char *paths);
 
-/* Each reads one value. ST_NOT_FOUND: it is absent. ST_INVALID: its type does not fit, and the
- * error names `file` and the path. */
+/* The functions read one value. They return ST_NOT_FOUND if there is none, and ST_INVALID, with
+ * `file` and the path, if its type does not fit. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,
@@ -34,10 +33,10 @@ static inline struct mapped_text json_text_of(const json_t *string)
     return (struct mapped_text){json_string_value(string), json_string_length(string)};
 }
 
-/* True if `object` has a string `name` whose value is `text`. */
+/* Returns true if `object` has a string `name` whose value is `text`. */
 bool json_says(const json_t *object, const char *name, const char *text);
 
-/* The kind of a value, for errors: "an object", "true" … */
+/* Returns the kind of a value, for errors: "an object", "true" … */
 const char *json_kind(const json_t *value);
 
 #endif

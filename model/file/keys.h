@@ -1,7 +1,7 @@
-/* keys: reads a model's hyper-parameters by meaning, from a GGUF file's metadata or from a folder's
- * config.json. A table in keys.c maps each key to its name in both formats; a key that a format
- * does not have is reported as absent. Called while a model is opened. Values are not checked here
- * (see hyper.c). Internal to model/. */
+/* keys: reads a model's hyper-parameters from a GGUF file's metadata or from a folder's
+ * config.json. Tables in keys.c have the name of each key in both formats. hyper.c and hyper_rope.c
+ * call it, on the thread that uses the model_file; no state. It does not check values (hyper.c
+ * does). */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 
@@ -14,22 +14,22 @@ enum model_key {
     KEY_FFN,
     KEY_CONTEXT,
     KEY_VOCAB,
-    KEY_WINDOW,
-    KEY_WINDOW_USED,
+    KEY_WINDOW,      /* Tokens of the attention window. */
+    KEY_WINDOW_USED, /* Whether the model uses the window. */
     KEY_HEADS,
     KEY_KV_HEADS,
-    KEY_HEAD_DIM,
-    KEY_VALUE_DIM,
+    KEY_HEAD_DIM,     /* Dimensions of a head of q and k. */
+    KEY_VALUE_DIM,    /* Dimensions of a head of v. */
     KEY_QUERY_SCALAR, /* The root of this value divides queries times keys; default head_dim. */
-    KEY_ROPE_DIM,
-    KEY_ROPE_SHARE, /* Share of a head's dimensions that is rotated. */
+    KEY_ROPE_DIM,     /* Dimensions of a head that are rotated. */
+    KEY_ROPE_SHARE,   /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,
-    KEY_ROPE_BASE_LOCAL,
-    KEY_LOCAL_PERIOD,
-    KEY_ROPE_SCALING,
+    KEY_ROPE_BASE_LOCAL, /* Base of layers with an attention window. */
+    KEY_LOCAL_PERIOD,    /* Every layer of this number has no attention window. */
+    KEY_ROPE_SCALING,    /* How frequencies are scaled. */
     KEY_ROPE_FACTOR,
-    KEY_ROPE_FACTOR_OLD,
-    KEY_ROPE_LOW,
+    KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */
+    KEY_ROPE_LOW,        /* struct model_rope_ramp has the meaning of low and high. */
     KEY_ROPE_HIGH,
     KEY_ROPE_CONTEXT, /* Context length before RoPE scaling. */
     KEY_EPSILON,
@@ -40,14 +40,15 @@ enum model_key {
     KEY_COUNT
 };
 
-#define KEY_NAME_BYTES 128
+#define KEY_NAME_BYTES 128 /* A key's name, with its NUL. */
 
-/* Returns `out`, filled with the key's name in the file, for errors: "llama.block_count" or
- * "config.json/num_hidden_layers". Of several possible names in config.json, the first. */
+/* Writes the key's name in the file, for errors, such as "llama.block_count" or
+ * "config.json/num_hidden_layers", and returns `out`. */
 const char *key_name(const struct model_file *file, enum model_key key, char out[KEY_NAME_BYTES]);
 
-/* Each reads one value. ST_NOT_FOUND: the key is absent. ST_INVALID: its type does not fit, and
- * `error` says so. *out is written only on success. A text lives as long as the file is open. */
+/* The functions read one value. They return ST_NOT_FOUND if the file or its format does not have
+ * the key, ST_INVALID if its type does not fit. *out is written only on success. A text is valid
+ * until the file is closed. */
 enum status key_u32(const struct model_file *file, enum model_key key, uint32_t *out,
                     struct error *error);
 enum status key_f32(const struct model_file *file, enum model_key key, float *out,
@@ -57,8 +58,8 @@ enum status key_bool(const struct model_file *file, enum model_key key, bool *ou
 enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
                      struct error *error);
 
-/* Reads entry `layer` of config.json's array layer_types. ST_NOT_FOUND: a GGUF file, or no such
- * array. ST_INVALID: the entry is missing or is not a string. */
+/* Reads entry `layer` of config.json's array layer_types. Returns ST_NOT_FOUND for a GGUF file or
+ * if there is no such array, ST_INVALID if the entry is missing or is not a string. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 

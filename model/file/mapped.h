@@ -1,6 +1,7 @@
-/* mapped: texts and tensors that the readers of model files return. They point into the mapping of
- * a file, or into memory that the reader owns, and are valid until the file is closed. Types only:
- * the readers of this folder fill them, and any thread may read them. They free nothing. */
+/* mapped: the types of texts and tensors that the readers of model files return. Both point into
+ * the mapping of a file, or into memory that the reader owns, and are valid until the file is
+ * closed. The readers of this folder fill them; any thread may read them. Types and look-ups only:
+ * nothing here maps or frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -22,7 +23,7 @@ struct mapped_tensor {
     enum compute_type type;
     uint32_t dim_count;
     uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    const void *data; /* The elements. The reader has checked that `bytes` bytes are there. */
+    const void *data; /* The elements, perhaps not aligned. The reader has checked `bytes`. */
     size_t bytes;
 };
 

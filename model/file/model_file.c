@@ -86,15 +86,18 @@ void model_file_close(struct model_file *file)
     free(file);
 }
 
-uint64_t model_file_hash(struct model_file *file)
+const struct digest *model_file_digest(struct model_file *file)
 {
-    return file->folder != NULL ? folder_hash(file->folder) : gguf_hash(file->gguf);
+    return file->folder != NULL ? folder_digest(file->folder) : gguf_digest(file->gguf);
 }
 
 uint64_t model_file_metadata_hash(const struct model_file *file)
 {
-    return file->folder != NULL ? folder_metadata_hash(file->folder)
-                                : gguf_metadata_hash(file->gguf);
+    const struct digest *digest = file->folder != NULL ? folder_metadata_digest(file->folder)
+                                                       : gguf_metadata_digest(file->gguf);
+    uint64_t hash;
+    memcpy(&hash, digest->bytes, sizeof(hash));
+    return hash;
 }
 
 uint64_t model_file_bytes(const struct model_file *file)

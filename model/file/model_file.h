@@ -1,11 +1,12 @@
 /* model_file: a model's files in any supported format: a GGUF file, or a Hugging Face folder
  * (config.json, tokenizer.json, safetensors). It owns the mappings of the files; what its functions
- * return is valid until model_file_close. The differences between the formats are confined to the
- * readers (gguf*, folder*, safetensors, vocabulary_*) and to two tables of names (roles.c, keys.c).
- * One thread at a time may use a model_file. */
+ * return is valid until model_file_close. The gateway, machines and stage processes open it when
+ * they start; so do `cleave profile` and the benchmarks. One thread at a time may use a model_file.
+ * It does not load weights to a device (weights_load.h does) and does not tokenize. */
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 
+#include "common/digest.h"
 #include "common/status.h"
 #include "model/file/mapped.h"
 #include "model/file/roles.h"
@@ -15,57 +16,60 @@ struct gguf;
 struct model_file;
 struct vocabulary;
 
-/* `path` is a GGUF file or a folder. ST_OK: the caller closes *out with model_file_close. */
+/* Opens the GGUF file or folder at `path`. The caller closes *out with model_file_close. */
 enum status model_file_open(const char *path, struct model_file **out, struct error *error);
-/* Opens a GGUF image in memory. Requires `data` aligned to 16 bytes and unchanged until
- * model_file_close. `name` is used in errors. */
+/* Opens a GGUF file in memory, which errors call `name`. Requires that `data` is aligned to 16
+ * bytes and stays unchanged until model_file_close. */
 enum status model_file_open_memory(const void *data, size_t bytes, const char *name,
                                    struct model_file **out, struct error *error);
-/* Opens a folder whose files are in memory (see folder.h). Requires the files' data unchanged until
- * model_file_close. */
+/* Opens a folder whose files are in memory (folder.h). Requires that `parts` and the files' data
+ * stay unchanged until model_file_close. */
 enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
 
-/* Hash of the metadata, the tensor tables and the tensor data (sampled beyond 1 GiB). It is
- * computed on first use. Two machines with equal hashes have the same weights. */
-uint64_t model_file_hash(struct model_file *file);
-/* Hash of the metadata and the tensor tables only. The gateway uses it, since it does not read
- * weights. */
+/* Returns a digest of the metadata, the tensor tables and the tensor data; `file` owns it.
+ * content_digest_add (content_hash.h) says how much of the data is read. It is computed at the
+ * first call. Machines with equal digests are taken to have the same weights. The digest finds
+ * every accidental difference in 1 GiB of data, but a deliberate one only in what SHA-256 covers.
+ */
+const struct digest *model_file_digest(struct model_file *file);
+/* Returns the first 64 bits of a SHA-256 of the metadata and the tensor tables. The gateway
+ * compares it with that of machines, because it does not read weights. */
 uint64_t model_file_metadata_hash(const struct model_file *file);
-/* Total bytes of the files that hold weights. */
+/* Returns the bytes of the files that have weights. */
 uint64_t model_file_bytes(const struct model_file *file);
 
-/* Finds the tensor of a role; NULL = the model has none. `layer` is used only for roles of a layer.
- * For ROLE_OUTPUT the result is NULL when the projection is tied to the embedding. */
+/* Returns the tensor of a role; NULL = none. `layer` is used only for roles of a layer. For
+ * ROLE_OUTPUT the result is NULL if the model uses the embedding as vocabulary matrix. */
 const struct mapped_tensor *model_file_find(const struct model_file *file, enum model_role role,
                                             uint32_t layer);
-/* Writes the name that the file's format has for this tensor, whether or not the tensor exists.
- * Returns `out`. */
+/* Writes the name of this tensor in the file's format, even if the file has no such tensor. Returns
+ * `out`. */
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
                                    uint32_t layer, char out[ROLE_NAME_BYTES]);
-/* Returns tensor `index` of all tensors; NULL beyond the last. *known_out is false if the tensor
- * has no role; then *role_out and *layer_out are not written. A tensor of scales has the role of
- * the weights that it scales. */
+/* Returns tensor `index` of all tensors; NULL = there are fewer. *known_out = false: the tensor has
+ * no role, and *role_out and *layer_out are not written. A tensor of scales has the role of the
+ * weights that it scales. */
 const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, size_t index,
                                                  enum model_role *role_out, uint32_t *layer_out,
                                                  bool *known_out);
 
 /* Describes a matrix for compute_ops.matrix_open: its elements and their scales. On success the
- * caller frees *scales_out after the last use of *out; it may be NULL. ST_INVALID: scales are
- * missing, have a wrong shape, or are not finite numbers. */
+ * caller frees *scales_out, which may be NULL, after the last use of *out. Returns the errors of
+ * quantization_scales_read (quantization.h). */
 enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
                               struct compute_source *out, float **scales_out, struct error *error);
 
 bool model_file_is_folder(const struct model_file *file);
-/* The model's name as the file gives it; text NULL = none. */
+/* Returns the name in a GGUF file, or the folder's name; text NULL = none. */
 struct mapped_text model_file_name(const struct model_file *file);
 
-/* Reads the vocabulary on first use. *out is owned by `file`. */
+/* Reads the vocabulary at the first call. `file` owns *out. */
 enum status model_file_vocabulary(struct model_file *file, const struct vocabulary **out,
                                   struct error *error);
 
-/* The GGUF file; NULL for a folder. */
+/* Returns the GGUF file; NULL for a folder. */
 struct gguf *model_file_gguf(const struct model_file *file);
 
 #endif

@@ -1,5 +1,5 @@
-/* model_file_internal: the struct that model_file.c and keys.c share. No other file includes it.
- * One thread at a time uses the struct (model_file.h). */
+/* model_file_internal: struct model_file, for model_file.c, which owns it, and keys.c, which reads
+ * it. One thread at a time uses the struct (model_file.h). Other files use model_file.h. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 
@@ -12,13 +12,12 @@
 struct model_file {
     struct gguf *gguf;
     struct folder *folder;
-    enum role_names names;
+    enum role_names names;            /* How the file names its tensors. */
     struct quantization quantization; /* How weights are quantised. Used only for a folder. */
-    /* The output projection is the embedding, even if the folder has a tensor for the projection.
-     */
+    /* The model uses the embedding as vocabulary matrix. Set only for a folder. */
     bool tied;
     struct vocabulary vocabulary;
-    bool vocabulary_read;
+    bool vocabulary_read; /* `vocabulary` is set. */
 };
 
 #endif

@@ -1,5 +1,6 @@
-/* roles: the role of each tensor in a model, and the tensor's name in each file format. Tables and
- * look-ups without state: any thread may call them. It reads no file and checks no shape. */
+/* roles: the role of each tensor in a model, and the tensor's name in each file format.
+ * model_file.c and the code that loads weights (model/forward/) use it. Any thread; no state. It
+ * reads no file and checks no shape. */
 #ifndef MODEL_FILE_ROLES_H
 #define MODEL_FILE_ROLES_H
 
@@ -8,9 +9,9 @@
 enum model_role {
     ROLE_EMBEDDING,
     ROLE_OUTPUT_NORM,
-    ROLE_OUTPUT,
-    ROLE_ROPE_FACTORS,
-    /* Roles from here on exist once per layer. */
+    ROLE_OUTPUT,       /* Vocabulary matrix. */
+    ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
+    /* The roles below exist once per layer. */
     ROLE_ATTENTION_NORM,
     ROLE_Q,
     ROLE_K,
@@ -27,10 +28,11 @@ enum model_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
-    ROLE_ROPE_TABLE, /* RoPE table that old files carry. It is ignored and computed again. */
+    ROLE_ROPE_TABLE, /* RoPE table of old files, which is not used. */
     ROLE_COUNT
 };
 
+/* How a file names its tensors. */
 enum role_names {
     ROLE_NAMES_GGUF,
     ROLE_NAMES_HUB, /* Hugging Face names. */
@@ -39,7 +41,7 @@ enum role_names {
     ROLE_NAMES_COUNT
 };
 
-#define ROLE_NAME_BYTES 96
+#define ROLE_NAME_BYTES 96 /* A tensor's name, with its NUL. */
 
 static inline bool role_of_layer(enum model_role role)
 {
@@ -50,8 +52,8 @@ static inline bool role_of_layer(enum model_role role)
  * `layer` is used only for roles of a layer. */
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES]);
-/* Finds the role of a tensor name; false for a name without a role. *layer_out is 0 for roles
- * outside the layers. */
+/* Stores the role of the tensor with this name. Returns false for a name without a role. *layer_out
+ * is 0 for roles outside the layers. */
 bool role_find(enum role_names names, struct mapped_text name, enum model_role *role_out,
                uint32_t *layer_out);
 

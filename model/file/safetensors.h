@@ -1,8 +1,8 @@
-/* safetensors: reads and checks the header of one safetensors file. Every tensor's type, shape and
- * position are checked; as the format demands, tensors do not overlap, and no bytes lie between
- * them or after the last tensor. The data stays in the caller's mapping. folder.c calls it for each
- * file, on the thread that opens the model. It maps no files, reads no tensor data and knows
- * nothing of models. Internal to model/. */
+/* safetensors: reads and checks the header of one safetensors file: the type, shape and position of
+ * every tensor. Tensors must not overlap, and no bytes may lie between or behind them. The data
+ * stays in the caller's mapping. folder.c calls it for each file, on the thread that uses the
+ * model_file; no state. It maps no files, reads no tensor data, and does not know the tensors of a
+ * model. */
 #ifndef MODEL_FILE_SAFETENSORS_H
 #define MODEL_FILE_SAFETENSORS_H
 
@@ -18,8 +18,8 @@ struct safetensors {
     size_t data_start; /* Offset of the tensor data in the file. */
 };
 
-/* Reads the header of the file in data[0..bytes), which must stay mapped until safetensors_done.
- * `name` is the file's name for errors. */
+/* Reads the header of the file data[0..bytes), which must stay mapped until safetensors_done.
+ * Errors call the file `name`. *out is written only on success. */
 enum status safetensors_read(const char *name, const void *data, size_t bytes,
                              struct safetensors *out, struct error *error);
 void safetensors_done(struct safetensors *s); /* A zeroed struct is fine. */

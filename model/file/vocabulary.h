@@ -1,7 +1,8 @@
-/* vocabulary: the raw material of a tokenizer and a chat template, independent of the file format.
- * vocabulary_gguf.c and vocabulary_json.c fill it; tokenizer_open and chat_template_open read it.
- * Its texts point into the model's files, which must stay open. It is read-only once filled;
- * the thread that opens the model's text side uses it. It does not tokenize. */
+/* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, for every
+ * file format. vocabulary_gguf.c and vocabulary_json.c fill it; tokenizer_open and
+ * chat_template_open read it, on the thread that uses the model_file. Its texts point into the
+ * model's files, which must stay open. It does not change once it is filled. It has no look-ups and
+ * does not tokenize (tokenizer.h does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -27,28 +28,27 @@ enum vocabulary_type {
     TOKEN_BYTE
 };
 
-/* Whether a blank that is not in the text is put before each part of a text between special tokens.
- */
+/* Special tokens divide a text into parts. Whether the tokenizer puts a blank before a part: */
 enum vocabulary_prefix {
-    VOCABULARY_PREFIX_NONE,
-    VOCABULARY_PREFIX_ALWAYS,
-    VOCABULARY_PREFIX_UNLESS_BLANK, /* Unless the part begins with a blank. */
-    /* Only at the beginning of the text, and unless the text begins with a blank. */
+    VOCABULARY_PREFIX_NONE,         /* Never. */
+    VOCABULARY_PREFIX_ALWAYS,       /* Before each part. */
+    VOCABULARY_PREFIX_UNLESS_BLANK, /* Before each part that does not begin with a blank. */
+    /* Only before the first part, and only if it does not begin with a blank. */
     VOCABULARY_PREFIX_FIRST,
 };
 
-/* A setting that a file may leave open (UNSAID). */
+/* A setting of a file; UNSAID = the file does not have it. */
 enum vocabulary_said { VOCABULARY_UNSAID, VOCABULARY_NO, VOCABULARY_YES };
 
-#define VOCABULARY_NO_TOKEN   UINT32_MAX
-#define VOCABULARY_ENDS_MAX   8
-#define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* More tokens than any known vocabulary has. */
+#define VOCABULARY_NO_TOKEN   UINT32_MAX       /* No such token. */
+#define VOCABULARY_ENDS_MAX   8                /* Tokens in `ends`. */
+#define VOCABULARY_TOKENS_MAX ((1u << 20) - 1) /* Tokens of a vocabulary. */
 
 struct json_t;
 
 struct vocabulary {
     enum vocabulary_kind kind;
-    uint32_t count;
+    uint32_t count;                   /* Number of tokens. */
     const struct mapped_text *tokens; /* [count] tokens as the file spells them. */
     /* [count] enum vocabulary_type; NULL = all tokens are normal. */
     const int32_t *types;
@@ -57,25 +57,27 @@ struct vocabulary {
     const struct mapped_text *merges;
     size_t merge_count;
     struct mapped_text splitter; /* Name of the pre-tokenizer; only with VOCABULARY_BYTES. */
-    /* Whether a word that is a token is never merged. UNSAID: as is usual for the pre-tokenizer. */
+    /* Whether a word that is a token is not merged from its bytes. UNSAID: the pre-tokenizer's
+     * default. */
     enum vocabulary_said words_first;
-    /* Whether the model wants BOS first. UNSAID: as is usual for the pre-tokenizer; yes for
-     * SentencePiece. */
+    /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for SentencePiece.
+     */
     enum vocabulary_said add_bos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */
     bool blank_begins_word;
     uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
-    /* Tokens besides eos that end an answer, as the files list them. */
+    /* Other tokens that end an answer, according to the files. */
     uint32_t ends[VOCABULARY_ENDS_MAX];
     uint32_t end_count;
-    struct mapped_text template; /* Chat template; text NULL = none. */
-    struct mapped_text architecture;
-    void *owned[4]; /* Allocations that vocabulary_done frees. */
+    struct mapped_text template;     /* Chat template; text NULL = none. */
+    struct mapped_text architecture; /* Name of the model's architecture in its files. */
+    void *owned[4];                  /* Allocations that vocabulary_done frees. */
     /* JSON documents that texts point into; vocabulary_done releases them. */
     struct json_t *documents[3];
 };
 
-void vocabulary_done(struct vocabulary *v); /* A zeroed struct is fine. */
+/* Frees what the vocabulary owns, and sets *v to 0. A zeroed struct is fine. */
+void vocabulary_done(struct vocabulary *v);
 
 #endif

@@ -1,6 +1,6 @@
-/* vocabulary_read: the readers of vocabularies, one per file format. model_file.c
- * calls them on the thread that uses the file. They check what they read but build no
- * look-ups (tokenizer_open does). Internal to model/. */
+/* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls them
+ * on the thread that uses the model_file; no state. They check what they read, but build no
+ * look-ups (tokenizer_open does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 
@@ -8,14 +8,14 @@
 #include "model/file/gguf.h"
 #include "model/file/vocabulary.h"
 
-/* Reads the keys tokenizer.ggml.* of a GGUF file. On success the caller releases *out with
+/* Reads the keys tokenizer.ggml.* of a GGUF file. On success the caller frees *out with
  * vocabulary_done. */
 enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, struct error *error);
 
-/* Reads tokenizer.json and the files beside it. The vocabulary gets one token per row of
- * `embedding`; rows that tokenizer.json does not name become unused tokens. A part of
- * tokenizer.json that is not supported is an error that names the part. On success the caller
- * releases *out with vocabulary_done. */
+/* Reads tokenizer.json and the tokenizer's other files. The vocabulary gets one token for each row
+ * of `embedding`. Rows without a token in tokenizer.json become unused tokens. Returns an error,
+ * which names the part, if a part of tokenizer.json is not supported. On success the caller frees
+ * *out with vocabulary_done. */
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
@@ -31,7 +31,7 @@ enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary 
 /* Reads model.merges. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
-/* The id of the token with this text, or VOCABULARY_NO_TOKEN. */
+/* Returns the id of the token with this text; VOCABULARY_NO_TOKEN = none. */
 uint32_t vocabulary_json_find(const struct json_t *root, const char *text);
 
 #endif

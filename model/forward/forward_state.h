@@ -1,51 +1,49 @@
-/* forward_state: the internal state of the forward pass, shared by forward_open.c (workspace),
- * forward.c (order of the layers), forward_lane.c (one layer) and forward_group.c (what the ranks
- * of a stage do together). Everything runs on the engine thread or, within a lane, on the device's
- * worker threads. Internal to model/.
+/* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
+ * (order of the layers), forward_lane.c (one layer) and forward_group.c (sums over the ranks of a
+ * stage). Its functions run on the engine thread; those of a lane also run on the device's worker
+ * threads. It does not have the weights (weights.h) or the KV cache. Other folders use model.h.
  *
- * A lane is a range of neighbouring rows of a batch and the workspace in which they are computed.
- * Rows are independent of each other except for K and V, so lanes wait for each other once per
- * layer. Usually there is one lane, and the device's threads share its matrices. Where that costs
- * more than it gains (compute_lanes_ops.pick), each thread has a lane. */
+ * A lane is a range of consecutive rows of a batch, and the workspace in which they are computed.
+ * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
+ * Usually there is one lane, and the device's threads share its matrices. For batches where several
+ * lanes are faster (compute_lanes_ops.pick), each thread has a lane. */
 #ifndef MODEL_FORWARD_FORWARD_STATE_H
 #define MODEL_FORWARD_FORWARD_STATE_H
 
 #include "model/forward/model.h"
 #include "model/forward/weights.h"
 
-/* Most rows of a chunk. Large enough that each weight that is read is used for many rows, small
- * enough that gate and up of a chunk stay in the L2 or L3 cache. */
+/* Here a chunk is a part of a lane's rows that goes through the matrices together. Most rows of a
+ * chunk: many rows use each weight that is read, and gate and up of a chunk stay in the L2 or L3
+ * cache. Not for devices that compute whole batches (compute_ops.whole_batches). */
 #define FORWARD_CHUNK_ROWS 252
-/* All chunks of a batch have about the same size, so that no small rest reads all weights for a few
- * rows. Every chunk except the last is a multiple of this many rows, which are whole tiles for
- * every backend. */
+/* All chunks of a lane have about the same size. Every chunk except the last has a multiple of this
+ * number of rows, which are whole tiles for every backend. */
 #define FORWARD_CHUNK_STEP 12
 /* Most rows of a chunk when several lanes run. */
 #define FORWARD_LANE_CHUNK_ROWS 132
 
 struct forward_lane {
-    /* Where this lane's rows are computed: the device, or one lane of it. */
-    struct compute *compute;
-    uint32_t chunk_rows;
-    /* k, v and gate, up share memory with other arrays (see lay_all). k and v are free once
-     * rope_store has written them to the cache, gate and up once the layer is done. */
-    float *k; /* [chunk_rows × kv width], written to the cache before the next chunk. */
-    float *v;
+    struct compute *compute; /* The device, or one lane of it. */
+    uint32_t chunk_rows;     /* Most rows of a chunk. */
+    /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
+    float *k;    /* [chunk_rows × kv width], written to the cache before the next chunk. */
+    float *v;    /* As k. */
     float *gate; /* [chunk_rows × ffn] */
-    float *up;
-    /* Normalised rows: input of q, k, v, of gate, up and of the output projection. */
+    float *up;   /* [chunk_rows × ffn] */
+    /* Normalised rows: input of q, k, v, of gate, up and of the vocabulary matrix. */
     struct compute_activations *hidden;
     struct compute_activations *heads; /* Attention's result: input of its output matrix. */
     struct compute_activations *ffn;   /* Input of down. */
-    /* [rows_max]; the lane's sequences when the lane has only some of the rows. */
+    /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
-    struct compute_sequence *tail_sequences; /* [logits_max] */
-    struct compute_sequence *part_sequences; /* [chunk_rows] */
-    uint32_t *tail_rows;                     /* [logits_max] */
+    struct compute_sequence *tail_sequences; /* [logits_max]; sequences of tail_rows. */
+    struct compute_sequence *part_sequences; /* [chunk_rows]; sequences of a chunk. */
+    uint32_t *tail_rows; /* [logits_max]; the lane's rows whose logits are wanted. */
 
     /* State of the current batch. */
-    uint32_t first_row; /* The lane has rows [first_row, first_row + batch.row_count). */
-    struct compute_batch batch;
+    uint32_t first_row;         /* First row of the lane in the whole batch. */
+    struct compute_batch batch; /* The lane's rows. */
     /* The lane has entries [logits_first, logits_first + logits_count) of the batch's logits_rows.
      */
     uint32_t logits_first;
@@ -57,34 +55,34 @@ struct forward {
     uint32_t rows_max;
     uint32_t logits_max;
     float *memory; /* One allocation for all float arrays, including those of the lanes. */
-    float *own_x;  /* [rows_max × hidden]; the residual stream of a whole model. */
-    /* The residual stream of the last batch: own_x, or the memory that the stage was given. */
+    float *own_x;  /* [rows_max × hidden]; the residual stream, if the stage has all layers. */
+    /* The residual stream of the last batch: own_x, or forward_batch.x. */
     float *x;
     float *q;      /* [rows_max × q width] */
-    float *tail_x; /* [logits_max × hidden] */
-    float *tail_q;
-    /* [rows_max × hidden]; what a block adds to x, before its post norm or the sum over the ranks.
-     * NULL = the model has no post norms and one rank. */
+    float *tail_x; /* [logits_max × hidden]; rows of x whose logits are wanted. */
+    float *tail_q; /* [logits_max × q width]; the same rows of q. */
+    /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
+     * the sum over the ranks. NULL = the model has no post norms and one rank. */
     float *branch;
     float *logits; /* [logits_max × vocab]; with several ranks, only at rank 0. */
-    /* [logits_max × the slice's vocabulary]; only with several ranks. */
+    /* [logits_max × vocabulary of the rank's slice]; only with several ranks. */
     float *part;
-    /* [rows_max]; token ids as rows of the slice's embedding; only with several ranks. */
+    /* [rows_max]; token ids as rows of the rank's slice of the embedding; only with several ranks.
+     */
     uint32_t *own_ids;
     uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
     const uint32_t *token_ids;       /* Token ids of the last batch: the caller's, or own_ids. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory. */
     float *host_logits;
     bool logits_stay; /* logits_stay of the last batch. */
-    /* Rows of x that forward_logits may use: all rows of the last batch if it set all_rows, else 0.
-     */
+    /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
     uint32_t scored_rows;
     uint32_t lane_count;
-    /* [lane_count]; lanes[0] can hold all rows, the others are used together. */
+    /* [lane_count]. A batch uses either lanes[0], or several of the others together. */
     struct forward_lane *lanes;
 };
 
-/* Widths of the rank's slice. */
+/* The two functions return the widths of q, and of k and v, in the rank's slice. */
 static inline uint32_t forward_q_width(const struct model *m)
 {
     return m->shard.head_count * m->hyper.head_dim;
@@ -95,6 +93,7 @@ static inline uint32_t forward_kv_width(const struct model *m)
     return m->shard.kv_head_count * m->hyper.head_dim;
 }
 
+/* Returns true if the stage has several ranks. */
 static inline bool forward_in_group(const struct forward *f)
 {
     return !model_shard_is_whole(&f->m->shard);
@@ -107,14 +106,16 @@ struct forward_layer {
     struct compute_kv kv;
 };
 
+/* Returns true if the stage has all layers of the model. */
 static inline bool forward_stage_is_whole(const struct model *m)
 {
     return model_has_first(m) && model_has_last(m);
 }
 
-/* Most rows of a batch that several lanes may share. */
+/* Returns the most rows of a batch that several lanes may share. */
 uint32_t forward_lanes_rows(const struct forward *f);
-/* Returns rows [first, first + count) of `batch` as a batch; `sequences` receives its sequences. */
+/* Returns rows [first, first + count) of `batch` as a batch, whose sequences are stored in
+ * `sequences`. */
 struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
                                   struct compute_sequence *sequences);
 /* Writes the embeddings of the lane's tokens to x. */
@@ -130,22 +131,22 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
 /* Computes the logits of the lane's entries of logits_rows. */
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,
                          const struct forward_batch *batch, bool tail);
-/* Computes logits[i] from row rows[i] of x (rows NULL: row i), using the lane's workspace. */
+/* Computes logits[i] from row rows[i] of x (rows NULL = from row i), in the lane's workspace. */
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
                         const uint32_t *rows, uint32_t count, float *logits);
 
-/* forward_group.c: what the ranks of a stage do together (compute.h). Each rank has the whole
- * residual stream. */
+/* The functions of forward_group.c. Each rank of a stage has the whole residual stream. */
 
 /* Allocates the host memory that several ranks need; with one rank, does nothing. */
 enum status forward_group_open(struct forward *f, struct error *error);
 /* Returns the batch's token ids as rows of this rank's slice of the embedding. Ids outside the
  * slice become row numbers beyond its end. */
 const uint32_t *forward_group_ids(struct forward *f, const struct forward_batch *batch);
-/* Adds to x the sum of y over the ranks, or the RMSNorm of that sum. y is overwritten. */
+/* Adds to x the sum of y over the ranks, or, if post_norm is not NULL, the RMSNorm of that sum. y
+ * is overwritten. */
 void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_count,
                        const float *post_norm, float *y, float *x);
-/* Puts the ranks' parts of the logits side by side in rank 0's `logits`. */
+/* Collects the ranks' parts of the logits in rank 0's `logits`. */
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits);
 

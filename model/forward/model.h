@@ -1,9 +1,9 @@
-/* model: the weights and the forward pass of layers [first, last) over a batch, for the
- * architectures `llama`, `qwen2`, `qwen3` and `gemma3`. A `struct model` is read-only after
- * model_open, which is called while a process starts. A `struct forward` is the workspace
- * of one engine thread, which runs every batch (machine/executor/engine.c). The model owns weights
- * and activations; the caller provides the KV-cache's memory and the block ids. It does not sample
- * (sampler.h) and does not know requests. */
+/* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
+ * architectures `llama`, `qwen2`, `qwen3` and `gemma3`. A `struct model` owns the weights and does
+ * not change after model_open, which machine/executor/ calls while a process starts. A `struct
+ * forward` owns the activations; only the engine thread (machine/executor/engine.c) calls it. The
+ * caller provides the memory of the KV cache and the block ids. `cleave profile` and bench-engine
+ * use both, too. It does not sample (sampler.h) and does not know requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
@@ -25,28 +25,31 @@ struct model_options {
     uint32_t last_layer;
     /* The rank's slice of each layer (shard.h); 0, 0 = whole layers. */
     uint32_t rank, ranks;
-    /* Positions to prepare RoPE for; 0 = the context length in the file. */
+    /* Longest context; 0 = the context length in the file. At most LIMIT_CONTEXT_TOKENS. */
     uint32_t context_tokens_max;
     /* Called after each loaded layer. NULL = no reports. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
-    void *progress_self;
+    void *progress_self; /* First argument of `progress`. */
 };
 
 struct model;
 
 /* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
- * the embedding; a stage with the last layer also loads the final norm and the output projection
- * (its own or the embedding). `file` is read only during the call. */
+ * the embedding; a stage with the last layer also loads the final norm and the vocabulary matrix
+ * (its own or the embedding). `file` is read only during the call. Errors name the tensor or key.
+ */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
+/* Returns the hyper-parameters of the whole model. */
 const struct model_hyper *model_hyper_of(const struct model *m);
-/* The slice that this process has. */
+/* Returns the slice of each layer that this process has. */
 const struct model_shard *model_shard_in(const struct model *m);
+/* Returns the bytes of the loaded weights on the device. */
 size_t model_weight_bytes(const struct model *m);
 
-/* The KV-cache of this stage's layers as one arena. Layer i (counted from the stage's first) starts
- * at base + i * layer_stride_bytes; within a layer, blocks lie as struct compute_kv describes. */
+/* The KV cache of this stage's layers. Layer i (counted from the stage's first) starts at base + i
+ * * layer_stride_bytes; struct compute_kv describes the blocks of a layer. */
 struct model_kv {
     void *base;
     size_t layer_stride_bytes;
@@ -57,55 +60,55 @@ struct model_kv {
 
 struct forward;
 
-/* Prepares the device before its first batch, after the model, the workspace and the KV-cache are
- * there: the device fixes where weights lie and records decode steps (CUDA graphs). It does not
- * change the KV-cache. Afterwards, compute_ops.check reports failures. */
+/* Lets a GPU prepare for its first batch: it records decode steps (CUDA graphs). Does nothing on
+ * other devices. Must be called once, when the KV cache is allocated. It does not change the KV
+ * cache. compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
-/* Opens a workspace for batches of up to rows_max rows and logits_max rows of logits. All memory is
- * allocated here. */
+/* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. No later
+ * call allocates memory for a batch. Returns ST_INVALID, ST_NO_MEMORY. */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine */
 
 struct forward_batch {
     const uint32_t *token_ids; /* [batch.row_count] tokens; read by the stage that has layer 0. */
-    /* [batch.row_count × hidden] activations in 64-byte aligned device memory. A stage without
-     * layer 0 reads the output of the stage before from it; a stage without the last layer leaves
-     * its output for the next stage in it; a last stage overwrites it. NULL for a whole model. */
+    /* [batch.row_count × hidden] activations in 64-byte aligned device memory. Before the call it
+     * has the output of the stage before; after the call, the output of this stage. The first
+     * stage ignores its content, and the last stage destroys it. NULL = the stage has all layers.
+     */
     float *x;
-    struct compute_batch batch;
+    struct compute_batch batch;  /* Rows, their sequences and block tables. */
     const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */
     uint32_t logits_count;
-    /* forward_logits will ask for rows other than logits_rows (a scored prompt). If false, the last
-     * layer computes only K and V for rows without logits. */
+    /* true: forward_logits may be called for any row (a scored prompt). false: rows without logits
+     * are not computed after K and V of the last layer. */
     bool all_rows;
-    /* Leave the logits in device memory, also those of forward_logits: *logits_out is then an
-     * address for the device's operations, not for the host. No effect where the host reads the
-     * device's memory. */
+    /* true: the logits, also those of forward_logits, stay in device memory, and *logits_out is a
+     * device address. No effect if the host can read the device's memory. */
     bool logits_stay;
     /* Called on the engine thread when K and V of all rows of layer `layer` (counted in the model)
-     * are stored, or their computation is queued on the device (then compute_ops.mark tells when it
-     * is done). NULL = no calls. */
+     * are stored, or, on a device with a queue, when their computation is queued
+     * (compute_ops.mark). NULL = no calls. */
     void (*layer_done)(void *self, uint32_t layer);
-    void *layer_done_self;
+    void *layer_done_self; /* First argument of layer_done. */
 };
 
-/* Runs the stage over one batch and writes K and V of every row into its blocks. *logits_out points
- * to [logits_count × vocab] fp32, owned by f and valid until the next run; NULL if the stage does
- * not have the last layer. It cannot fail; wrong shapes are caught by assertions.
+/* Computes one batch and writes K and V of every row into its blocks. *logits_out points to
+ * [logits_count × vocab] fp32, owned by f and valid until the next call; NULL if the stage does not
+ * have the last layer. Wrong shapes are caught by assertions; compute_ops.check reports failures of
+ * the device.
  *
- * With several ranks (model_options.ranks), all ranks must run the same batches in the same order,
- * and make the same calls of forward_logits, with workspaces of the same sizes. Only rank 0 gets
- * logits; the other ranks' *logits_out is NULL. K and V are those of the slice's KV heads, and
- * model_kv has room for these heads only. Requires that the devices have joined
- * (compute_group_ops.join). When another rank has died, compute_ops.check reports it and the
- * results are invalid. */
+ * With several ranks (model_options.ranks), all ranks must run the same batches in the same order
+ * and make the same calls of forward_logits, with workspaces of the same sizes. Requires that the
+ * devices have joined (compute_group_ops.join). Only rank 0 gets logits; the other ranks get NULL.
+ * The KV cache of a rank has only the KV heads of its slice. If another rank dies, the results are
+ * invalid, and compute_ops.check reports it. */
 void forward_run(struct forward *f, const struct forward_batch *batch, const struct model_kv *kv,
                  const float **logits_out);
 
-/* Computes logits of the rows rows[0..count) of the last batch (a scored prompt). Requires that the
- * batch set all_rows, and count <= logits_max. May be called as often as needed. */
+/* Computes the logits of rows rows[0..count) of the last batch (a scored prompt). Requires the last
+ * layer, a batch with all_rows, and count from 1 to logits_max. *logits_out as in forward_run. */
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
                     const float **logits_out);
 

@@ -1,8 +1,7 @@
-/* sampler: chooses one token from one row of logits. It has no state and uses no clock: the random
- * draw depends only on (seed, position), so a request gets the same tokens on any machine.
- * machine/executor/engine.c calls it, where the device does not sample by itself, on the engine
- * thread and on the device's worker threads; any thread may call it. It does not decide when an
- * answer ends. */
+/* sampler: chooses one token from one row of logits. The random draw depends only on seed and
+ * position, so a request gets the same tokens on any machine. machine/executor/engine.c calls it,
+ * if the device does not sample by itself, on the engine thread and on the device's worker threads.
+ * Any thread; no state. It does not decide when an answer ends (machine/answer.c does). */
 #ifndef MODEL_FORWARD_SAMPLER_H
 #define MODEL_FORWARD_SAMPLER_H
 
@@ -12,16 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Draws a token. `position` is the position that the new token will have in the sequence.
- * masked[0..masked_count) are ids that must not be drawn (end tokens before min_tokens is reached).
- * The vocabulary is not sorted: candidates are selected by a threshold. Requires scratch of 2 ×
- * vocab floats. */
+/* Draws a token, and computes its log-probability and alternatives if sampling->logprobs asks for
+ * them. `position` is the position that the token will have in the sequence. The ids
+ * masked[0..masked_count) are not drawn. `scratch` has room for 2 × vocab floats. */
 void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t vocab,
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
 
-/* Computes the log-probability of a given token, and `logprobs` alternatives; used to score a
- * prompt. Draws nothing. */
+/* Computes the log-probability of token `id` and `logprobs` alternatives. Used to score a prompt.
+ */
 void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,
                    struct sampled *out);
 

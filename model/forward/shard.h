@@ -1,8 +1,8 @@
-/* shard: computes which part of every layer belongs to a rank (tensor parallelism; Shoeybi et al.
- * 2019, Megatron-LM, section 3). A rank has some heads of q, k and v with their columns of the
- * attention's output matrix, some rows of gate and up with their columns of down, and some rows of
- * the vocabulary. stage_plan.c and model_open compute slices; the engine and the forward pass read
- * them. Arithmetic only: no weights, no device. No state: any thread. */
+/* shard: computes which slice of every layer a rank has (tensor parallelism; Shoeybi et al. 2019,
+ * Megatron-LM, section 3): some heads of q, k and v with their columns of the attention's output
+ * matrix, some rows of gate and up with their columns of down, and some rows of the vocabulary.
+ * machine/executor/stage_plan.c and model/forward/ compute slices; the engine and the forward pass
+ * read them. Any thread; no state. It loads no weights and knows no device. */
 #ifndef MODEL_FORWARD_SHARD_H
 #define MODEL_FORWARD_SHARD_H
 
@@ -16,8 +16,7 @@ struct model_hyper;
 /* Most ranks that can compute one stage together. */
 #define MODEL_RANKS_MAX 16
 
-/* One rank's slice of every layer: ranges of heads, of feed-forward rows and of vocabulary rows.
- * Where a count does not divide evenly, the first ranks have more. */
+/* One rank's slice of every layer. If a count does not divide evenly, the first ranks have more. */
 struct model_shard {
     uint32_t rank, ranks; /* Rank 0 of 1 has the whole layer. */
     uint32_t kv_head_first, kv_head_count;
@@ -27,13 +26,13 @@ struct model_shard {
     uint32_t vocab_first, vocab_count;
 };
 
-/* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has everything. No range of a
- * slice is empty: ST_INVALID when there are more ranks than KV heads, than pieces of the
- * feed-forward or than tokens in the vocabulary, and for a rank out of range. The error names the
- * number of ranks and the model's count. */
+/* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has whole layers. Returns
+ * ST_INVALID for a rank out of range, or if a range of some rank would be empty: there are more
+ * ranks than KV heads, than blocks of the feed-forward, or than tokens in the vocabulary. */
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
                            struct model_shard *out, struct error *error);
 
+/* Returns true if the slice is the whole layer. */
 static inline bool model_shard_is_whole(const struct model_shard *shard)
 {
     return shard->ranks <= 1;

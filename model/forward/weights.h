@@ -1,6 +1,7 @@
-/* weights: struct model: the repacked matrices and the vectors of one stage. model_open builds it,
- * the forward pass reads it on the engine thread; it is read-only after model_open. It does not
- * hold the KV-cache or activations (forward_state.h). Internal to model/. */
+/* weights: struct model, which owns the repacked matrices and the vectors of one stage. Only the
+ * files of model/forward/ use it: model.c builds it while a process starts, and the forward pass
+ * reads it on the engine thread and the device's worker threads. It does not change after
+ * model_open. It does not have the KV cache or the activations (forward_state.h). */
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 
@@ -46,10 +47,12 @@ struct model {
     struct compute_rope_table *rope;
     struct compute_rope_table *local_rope; /* NULL = all layers use `rope`. */
     float *vectors;                        /* Device memory of all norm weights and biases. */
-    size_t vectors_used;
-    size_t vectors_capacity;
-    size_t weight_bytes;
+    size_t vectors_used;                   /* Floats in use. */
+    size_t vectors_capacity;               /* Floats allocated. */
+    size_t weight_bytes;                   /* Result of model_weight_bytes. */
 };
+
+/* The two functions return true if the stage has the model's first or last layer. */
 
 static inline bool model_has_first(const struct model *m)
 {

@@ -1,21 +1,21 @@
-/* weights_load: copies tensors from a model's files to the device. Matrices are repacked by
- * compute_ops.matrix_open; vectors (norms, biases) become fp32 in one allocation of device memory.
- * A rank loads only its slice. Every tensor is found by its role, and its shape and type are
- * checked; errors name the tensor as its file does. Used by model.c while a model is opened.
- * Internal to model/. */
+/* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
+ * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. A rank loads
+ * only its slice. Shapes and types are checked; errors name the tensor. model.c calls it in
+ * model_open, on one thread. It does not decide which tensors a model needs (model.c does). */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
 #include "model/forward/weights.h"
 
+/* The state of one model_open. */
 struct loader {
     const struct model_file *file;
     struct model *m;
-    struct error *error;
-    float *host; /* One vector on its way to the device. */
+    struct error *error; /* Receives the errors of all functions. */
+    float *host;         /* Room for one vector in the host's memory. */
 };
 
-/* A range of neighbouring rows, columns or elements: `count` from `first` on, out of `of`. */
+/* `count` consecutive rows, columns or elements from `first` on; the whole has `of`. */
 struct load_part {
     uint32_t first, count, of;
 };
@@ -25,15 +25,15 @@ static inline struct load_part load_whole(uint32_t count)
     return (struct load_part){0, count, count};
 }
 
-/* Whether the model's files have this tensor. */
+/* Returns true if the model's files have this tensor. */
 bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer);
 
-/* Loads the given part of a matrix of [rows.of × cols.of]. ST_INVALID: the tensor is missing, has
- * another shape, or the part would cut a quantisation block of its type. */
+/* Loads the given part of a matrix of [rows.of × cols.of] to the device. Returns ST_INVALID if the
+ * tensor is missing or has another shape, or if the part would cut a quantisation block. */
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 
-/* Reads a vector of `count` elements into l->host. */
+/* Reads a vector of `count` elements into l->host, as fp32. */
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count);
 /* Copies a part of the vector in l->host to the device. Returns its device address, valid until

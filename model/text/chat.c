@@ -250,6 +250,8 @@ struct text {
     char *bytes;
     size_t used;
     size_t room;
+    struct tokenizer_range *contents; /* Room for one per message. */
+    size_t content_count;
     bool failed;
 };
 
@@ -288,7 +290,10 @@ static void put_content(struct text *t, const struct chat_message *m, enum trim 
         bytes--;
     while (trim != TRIM_NONE && bytes > 0 && is_blank(start[bytes - 1]))
         bytes--;
+    size_t begin = t->used;
     bytes_put(t, start, bytes);
+    if (t->used > begin)
+        t->contents[t->content_count++] = (struct tokenizer_range){begin, t->used};
 }
 
 /* "developer" is a newer name of "system". NULL = an unknown role. */
@@ -426,7 +431,7 @@ static enum status check_roles(const struct chat_message *messages, size_t count
 }
 
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, char **text_out, size_t *bytes_out, struct error *error)
+                        size_t count, struct chat_text *out, struct error *error)
 {
     struct text t = {0};
     if (c->family == FAMILY_NONE)
@@ -437,6 +442,9 @@ enum status chat_render(const struct chat_template *c, const struct chat_message
         status = check_turns(messages, count, error);
     if (status != ST_OK)
         return status;
+    t.contents = calloc(count, sizeof(*t.contents));
+    if (t.contents == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory to render %zu messages", count);
     if (c->family == FAMILY_CHATML)
         render_chatml(c, messages, count, &t);
     else if (c->family == FAMILY_LLAMA3)
@@ -445,10 +453,17 @@ enum status chat_render(const struct chat_template *c, const struct chat_message
         render_inst(c, messages, count, &t);
     if (t.failed) {
         free(t.bytes);
+        free(t.contents);
         return error_set(error, ST_NO_MEMORY, "no memory to render %zu messages", count);
     }
     t.bytes[t.used] = 0;
-    *text_out = t.bytes;
-    *bytes_out = t.used;
+    *out = (struct chat_text){t.bytes, t.used, t.contents, t.content_count};
     return ST_OK;
+}
+
+void chat_text_done(struct chat_text *text)
+{
+    free(text->text);
+    free(text->contents);
+    *text = (struct chat_text){0};
 }

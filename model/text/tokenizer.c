@@ -251,8 +251,12 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
 {
     struct output o = {ids_out, capacity, 0};
     struct bpe_space space = {0};
+    static const struct tokenizer_range whole = {0, SIZE_MAX};
+    struct plain_ranges plain = {options->plain, options->plain_count};
     enum status status = ST_OK;
     size_t at = 0;
+    if (!options->parse_special)
+        plain = (struct plain_ranges){&whole, 1};
     if (bytes > UINT32_MAX / 2) /* Positions within a word have 32 bits. */
         return error_set(error, ST_TOO_LARGE, "a text of %zu bytes: want at most %u", bytes,
                          UINT32_MAX / 2);
@@ -268,8 +272,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
         size_t start = bytes;
         size_t end = bytes;
         uint32_t id = TOKENIZER_NO_TOKEN;
-        bool found =
-            specials_next(&t->specials, text, bytes, at, options->parse_special, &start, &end, &id);
+        bool found = specials_next(&t->specials, text, bytes, at, &plain, &start, &end, &id);
         status = encode_plain(t, text + at, start - at, at == 0, &space, &o);
         if (found && status == ST_OK && !reserve(&o, 1))
             status = ST_NO_MEMORY;

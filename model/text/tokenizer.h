@@ -1,8 +1,9 @@
-/* tokenizer: converts text to tokens and back. It supports byte-level BPE with the pre-tokenizers
- * smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, whose regular expressions
- * PCRE2 runs; and SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json).
- * After tokenizer_open, any thread may call any function of the same tokenizer. It does not render
- * chat templates (chat.h). */
+/* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE with the
+ * pre-tokenizers smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, and
+ * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
+ * one for each model and calls it on its event loop thread; bench-tokenizer uses it too. After
+ * tokenizer_open, any thread may call the functions of a tokenizer. Machines have no tokenizer. It
+ * does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -15,55 +16,68 @@
 
 struct tokenizer;
 
-#define TOKENIZER_NO_TOKEN UINT32_MAX
+#define TOKENIZER_NO_TOKEN UINT32_MAX /* No such token. */
 
-/* Copies what it needs: `file` may be closed afterwards. */
+/* Opens the tokenizer of a model. *out does not use `file` after the call. */
 enum status tokenizer_open(struct model_file *file, struct tokenizer **out, struct error *error);
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
-uint32_t tokenizer_vocab(const struct tokenizer *t);
-uint32_t tokenizer_bos(const struct tokenizer *t); /* TOKENIZER_NO_TOKEN if none */
+uint32_t tokenizer_vocab(const struct tokenizer *t); /* Returns the number of tokens. */
+/* The two functions return the id of BOS or EOS; TOKENIZER_NO_TOKEN = none. */
+uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
+/* Returns true for control tokens and the unknown token. */
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
-/* Writes the ids of all tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
- * …), for a process that has no tokenizer. Returns their number (at most 16). */
+/* Stores the ids of all tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
+ * …), which machines need because they have no tokenizer. Returns their number. */
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
+
+/* A part of a text. */
+struct tokenizer_range {
+    size_t begin;
+    size_t end; /* Offset of the first byte behind the range. */
+};
 
 struct tokenizer_encode_options {
     bool parse_special; /* Recognise special tokens that are spelled out in the text. */
-    bool add_bos;       /* Put BOS first, if the model's file says that the model wants it. */
+    bool add_bos;       /* Put BOS first, if the model's prompts begin with BOS. */
+    /* Parts of the text in which no special token is recognised although parse_special is true, and
+     * whose ends no special token may cross. In ascending order, without overlaps. NULL = none. */
+    const struct tokenizer_range *plain;
+    size_t plain_count;
 };
 
-/* Encodes text[0..bytes), which must be valid UTF-8, to count_out tokens. Grows *ids_out by
- * realloc: start with *ids_out NULL and *capacity 0, or pass those of an earlier call. The caller
- * frees *ids_out. ST_INVALID: invalid UTF-8; the error names the byte offset. The time is nearly
- * linear in `bytes`, also for a text without spaces. */
+/* Encodes text[0..bytes) and stores the tokens in *ids_out and their number in *count_out. *ids_out
+ * grows by realloc: the caller starts with *ids_out NULL and *capacity 0, may pass both to further
+ * calls, and frees *ids_out. Returns ST_INVALID, with the byte's offset, if the text is not UTF-8;
+ * ST_TOO_LARGE, ST_NO_MEMORY. The time is nearly linear in `bytes`, also without spaces. */
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
-/* The bytes of one token; for a special token, its text. NULL = the id is out of range. Owned by t.
- */
+/* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out
+ * of range. t owns the bytes. */
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out);
-/* The id of the token whose vocabulary text is exactly `text`, such as "<|im_end|>";
+/* Returns the id of the token that the model's file spells exactly as `text`, such as "<|im_end|>";
  * TOKENIZER_NO_TOKEN = none. */
 uint32_t tokenizer_find(const struct tokenizer *t, const char *text);
 
-/* State of turning one answer's tokens into text. Bytes of an unfinished UTF-8 character wait in
- * `pending` for the next token. Bytes that can never become a character are written as U+FFFD. */
+/* The state of converting the tokens of one answer to text. All zeros = the answer begins. One
+ * thread at a time may use it. */
 struct detokenizer {
-    uint8_t pending[4];
+    uint8_t pending[4]; /* Bytes of an unfinished UTF-8 character. */
     uint8_t pending_bytes;
 };
 
+/* Room that detokenizer_feed needs for a token of piece_bytes bytes. */
 #define DETOKENIZER_OUT_BYTES(piece_bytes) (((piece_bytes) + 4) * 3)
 
-/* Adds one token and writes only whole characters to out. Requires room for
- * DETOKENIZER_OUT_BYTES(bytes of the token's piece) bytes. skip_special leaves out special tokens.
- * Returns the bytes written. */
+/* Adds one token and writes the characters that are complete to `out`. Bytes that cannot become a
+ * character are written as U+FFFD. skip_special = special tokens write nothing. Returns the number
+ * of bytes written. */
 size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32_t id,
                         bool skip_special, char *out);
-/* Ends a text: writes U+FFFD for an unfinished character. Returns the bytes written. */
+/* Ends the text: writes U+FFFD for an unfinished character. Returns the number of bytes written. */
 size_t detokenizer_finish(struct detokenizer *d, char out[3]);
 
 #endif

@@ -1,4 +1,4 @@
-/* tokenizer_internal: what the files of the tokenizer share:
+/* tokenizer_internal: the structs and functions that the files of the tokenizer share:
  *    tokenizer.c             look-ups; encoding a whole text
  *    tokenizer_open.c        opening
  *    tokenizer_vocab.c       texts with an index; merges; the byte alphabet
@@ -7,9 +7,9 @@
  *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)
  *    tokenizer_characters.c  one word into tokens (SentencePiece with merges)
  *    tokenizer_special.c     finding special tokens in a text
- *    detokenizer.c           tokens into text
- * Tests include it for bpe_space.steps; no other file does. A tokenizer is read-only after
- * tokenizer_open, so these functions run on any thread that calls the tokenizer (tokenizer.h). */
+ * Other files use tokenizer.h; tests include this header to count steps. The functions that open
+ * and add run on the thread of tokenizer_open. After that a tokenizer does not change, except
+ * tokenizer.words, so any thread may call the other functions. */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 
@@ -18,10 +18,9 @@
 
 #include <assert.h>
 
-/* ---- texts: strings numbered from 0, one allocation, with an index from text to number ---- */
+/* ---- texts: strings numbered from 0, with an index from text to number ---- */
 
-/* A short text is stored in its slot, so that finding it touches one cache line. Most words are
- * short. */
+/* Longest text that is stored in its slot, so that finding it reads one cache line. */
 #define TEXT_SLOT_BYTES 11
 
 struct text_slot {
@@ -39,23 +38,30 @@ struct text_slot {
 static_assert(sizeof(struct text_slot) == 16, "four slots are a cache line");
 
 struct texts {
-    char *bytes;
-    size_t *starts; /* [count + 1] */
+    char *bytes;    /* All texts, one after the other. */
+    size_t *starts; /* [count + 1]; where each text begins in `bytes`. */
     uint32_t count;
     struct text_slot *slots; /* Open addressing, at most half full. */
-    size_t mask;
+    size_t mask;             /* Number of slots - 1. */
 };
 
+/* Opens an empty list for at most `capacity` texts of bytes_max bytes together. Returns false if
+ * there is no memory. */
 bool texts_open(struct texts *t, uint32_t capacity, size_t bytes_max);
 void texts_close(struct texts *t);
-/* Starts a new text: returns room for it. The caller writes the text and passes its size to
- * texts_end. The sum of all sizes must stay within texts_open's bytes_max. */
+/* Adds a text: texts_begin returns the room for it, the caller writes the text there and passes its
+ * size to texts_end. */
 char *texts_begin(struct texts *t);
 void texts_end(struct texts *t, size_t bytes);
-/* Adds text `id` to the index, unless an equal text is there: the first one added stays. */
-void texts_index(struct texts *t, uint32_t id);
-/* Prefetches the memory that indexing or finding this text will read. Opening a vocabulary is
- * mostly waiting for memory. */
+/* Most steps of a look-up. The tables of texts and merges are at most half full, so even with a
+ * million entries a look-up takes fewer than a hundred steps, unless the texts were chosen to make
+ * it slow. */
+#define TABLE_STEPS_MAX 1024
+
+/* Adds text `id` to the index, unless the index has an equal text. Returns false if its look-up
+ * would take more than TABLE_STEPS_MAX steps. */
+bool texts_index(struct texts *t, uint32_t id);
+/* Prefetches the slot that texts_index or texts_find will read for this text. */
 void texts_prefetch(const struct texts *t, const char *text, size_t bytes);
 /* Returns the id of the text; TOKENIZER_NO_TOKEN = none. */
 uint32_t texts_find(const struct texts *t, const char *text, size_t bytes);
@@ -68,15 +74,16 @@ static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *b
 
 /* ---- merges ---- */
 
-#define MERGE_NONE     UINT32_MAX
-#define MERGE_ID_BITS  20 /* Bits of a token id in a slot. */
+#define MERGE_NONE     UINT32_MAX /* No rank. */
+#define MERGE_ID_BITS  20         /* Bits of a token id in a slot. */
 #define MERGE_ID_MAX   ((1u << MERGE_ID_BITS) - 2)
 #define MERGE_RANK_MAX ((1u << 24) - 2)
-#define MERGE_PAIR     ((1ull << 2 * MERGE_ID_BITS) - 1)
-#define MERGE_EMPTY    UINT64_MAX
+#define MERGE_PAIR     ((1ull << 2 * MERGE_ID_BITS) - 1) /* Bits of the two ids in a slot. */
+#define MERGE_EMPTY    UINT64_MAX                        /* An empty slot. */
 
-/* The merges, as a hash table from a pair of tokens to the merge's rank. Most pairs have no merge;
- * a small filter recognises most of them without reading a slot. */
+/* The merges, as a hash table from a pair of tokens to the merge's rank: its place in the list of
+ * merges. Most pairs have no merge. A small filter recognises most of them without reading a slot.
+ */
 struct merges {
     uint64_t *slots;  /* rank << 40 | left << 20 | right; open addressing, at most half full. */
     uint64_t *filter; /* One bit per pair's hash; a clear bit means that the pair has no merge. */
@@ -86,11 +93,13 @@ struct merges {
     uint32_t count;
 };
 
-/* Requires at most MERGE_RANK_MAX merges, of ids up to MERGE_ID_MAX. False: no memory. */
+/* Opens an empty table for `capacity` merges. Returns false if there is no memory. */
 bool merges_open(struct merges *m, uint32_t capacity);
 void merges_close(struct merges *m);
-/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. */
-void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+/* Adds a merge with the next rank. If the pair has a merge already, the earlier one stays. Returns
+ * false if its look-up would take more than TABLE_STEPS_MAX steps. Requires ids up to MERGE_ID_MAX
+ * and ranks up to MERGE_RANK_MAX. */
+bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
 
 static inline uint64_t merges_hash(uint64_t pair)
 {
@@ -113,48 +122,49 @@ static inline uint32_t merges_rank(const struct merges *m, uint32_t left, uint32
 
 /* ---- the byte alphabet of GPT-2, which writes every byte as a printable character ---- */
 
-/* Decodes `text`, spelled in the byte alphabet, to out (capacity ≥ bytes). A character that is not
- * in the alphabet is copied. Returns the size. */
+/* Decodes `text` from the byte alphabet to `out`, which has room for `bytes` bytes. Characters that
+ * are not in the alphabet are copied. Returns the number of bytes written. */
 size_t alphabet_decode(const char *text, size_t bytes, char *out);
 
 /* ---- pre-tokenizers: splitting a text into words ---- */
 
 struct splitter;
 
-/* ST_UNSUPPORTED: no pre-tokenizer has this name. */
+/* Opens the pre-tokenizer with this name. Returns ST_UNSUPPORTED if there is none, ST_NO_MEMORY. */
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
                           struct error *error);
 void splitter_close(struct splitter *s);
-/* Whether a word that is in the vocabulary is one token even if the merges would not make it (Llama
- * 3, tekken). */
+/* Returns the default of tokenizer.words_first for models with this pre-tokenizer. */
 bool splitter_words_first(const struct splitter *s);
-/* Whether BOS is added if the file does not say. */
+/* Returns the default of tokenizer.add_bos for models with this pre-tokenizer. */
 bool splitter_adds_bos(const struct splitter *s);
 
-/* A walk over one text. Words follow each other without gaps. */
+/* The state of splitting one text. */
 struct split {
     const struct splitter *splitter;
-    void *match; /* PCRE2's result block. */
+    void *match; /* PCRE2's match data. */
     const char *text;
     size_t bytes;
     /* Where the next word begins. */
     size_t at;
 };
 
+/* Begins to split a text. The caller ends it with split_end. The only error is ST_NO_MEMORY. */
 enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes);
-/* Returns the next word. ST_NOT_FOUND: the end of the text. ST_TOO_LARGE: the matcher gave up at
- * w->at. */
+/* Stores where the next word begins and ends. Words follow each other without gaps. Returns
+ * ST_NOT_FOUND at the end of the text, ST_TOO_LARGE if the matcher needs too many steps. */
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
 /* ---- special tokens ---- */
 
+/* A node of the trie of special tokens: one byte after the bytes of the nodes above. */
 struct special_node {
-    uint32_t child;   /* 0 = none. */
-    uint32_t sibling; /* 0 = none. */
+    uint32_t child;   /* First child; 0 = none. */
+    uint32_t sibling; /* Next child of the same parent; 0 = none. */
     uint32_t id;      /* The token that ends at this node, or TOKENIZER_NO_TOKEN. */
     uint8_t byte;
-    /* A user-defined token, which is found even if special tokens are not asked for. */
+    /* A user-defined token, which is found even without parse_special. */
     bool always;
 };
 
@@ -165,23 +175,32 @@ struct specials {
     bool first[256]; /* Bytes that a special token begins with. */
 };
 
+/* Adds a special token. Returns false if there is no memory. */
 bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
 void specials_close(struct specials *s);
-/* Finds the next special token at or after `at`: the leftmost, and of those the longest. False:
- * there is none, and *start_out is `bytes`. */
+/* The parts of a text in which only user-defined tokens are recognised, not special tokens.
+ * specials_next removes the parts that it has passed. */
+struct plain_ranges {
+    const struct tokenizer_range *next;
+    size_t count;
+};
+
+/* Finds the next special token at or after `at`: the leftmost, and of several at the same place the
+ * longest. Returns false, with *start_out = bytes, if there is none. `at` must not decrease between
+ * calls with the same *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
-                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out);
+                   struct plain_ranges *plain, size_t *start_out, size_t *end_out,
+                   uint32_t *id_out);
 
 /* ---- merging ---- */
 
-/* Memory for words that are too long for the stack. Starts zeroed. `steps` counts look-ups, vectors
- * searched and queue operations. */
+/* Memory for words that are too long for the stack. All zeros = nothing is allocated. */
 struct bpe_space {
     void *memory;
-    size_t capacity; /* Bytes of text that `memory` suffices for. */
+    size_t capacity; /* Bytes of text for which `memory` is large enough. */
     void *heap;
-    size_t heap_capacity; /* Bytes of text that `heap` suffices for. */
-    uint64_t steps;
+    size_t heap_capacity; /* Bytes of text for which `heap` is large enough. */
+    uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
 };
 
 void bpe_space_done(struct bpe_space *space);
@@ -191,11 +210,12 @@ struct bpe {
     uint32_t byte_ids[256]; /* The token of each byte, or TOKENIZER_NO_TOKEN. */
 };
 
-/* Encodes one word by merging its bytes. Requires room for `bytes` ids in ids_out. Bytes without a
- * token are left out, as the models' own tokenizers do. The only error is ST_NO_MEMORY. */
+/* Encodes one word by merging its bytes. ids_out has room for `bytes` ids. Bytes without a token
+ * are left out. The only error is ST_NO_MEMORY. */
 enum status bpe_encode(const struct bpe *bpe, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
-/* Merges ids[0..count) in place. */
+/* Merges ids[0..count) in place, and stores the number of ids that are left. The only error is
+ * ST_NO_MEMORY. */
 enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct bpe_space *space,
                       size_t *count_out);
 
@@ -203,21 +223,22 @@ enum status bpe_merge(const struct bpe *bpe, uint32_t *ids, size_t count, struct
 
 struct tokenizer;
 
-/* Decodes a token's spelling (U+2581 is a blank) to out (capacity ≥ bytes). Returns the size. */
+/* Decodes a token's spelling, where U+2581 is a blank, to `out`, which has room for `bytes` bytes.
+ * Returns the number of bytes written. */
 size_t spm_decode(const char *text, size_t bytes, char *out);
-/* Returns the byte that a byte token's spelling ("<0x0A>") names, or -1. */
+/* Returns the byte of a byte token's spelling ("<0x0A>"); -1 = it is no byte token. */
 int spm_byte(const char *text, size_t bytes);
-/* Whether a token has a blank after another character. Such a vocabulary cannot encode words one by
- * one. */
+/* Returns true if a token has a blank after another character. Words cannot be encoded one by one
+ * if the vocabulary has such a token. */
 bool spm_word_crosses(const char *piece, size_t bytes);
 /* Returns the end of the word that begins at `at`. */
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);
-/* Encodes one word with scores. Requires room for `bytes` ids in ids_out. The only error is
- * ST_NO_MEMORY. */
+/* Encodes one word with scores. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY.
+ */
 enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
-/* Encodes one word with merges. Requires room for `bytes` ids in ids_out. The only error is
- * ST_NO_MEMORY. */
+/* Encodes one word with merges. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY.
+ */
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
 
@@ -227,32 +248,32 @@ struct tokenizer {
     /* Bytes that the tokens stand for, by id. Only normal tokens are in the index. */
     struct texts pieces;
     uint8_t *flags;         /* FLAG_ bits, by id. */
-    _Atomic uint8_t *words; /* WORD_ values, by id. Any thread may write one. */
-    struct bpe bpe;
+    _Atomic uint8_t *words; /* WORD_ values, by id. Any thread that encodes may change a value. */
+    struct bpe bpe;         /* Not with scores. */
     struct specials specials;
     struct splitter *splitter;
     size_t word_bytes_max; /* Bytes of the longest normal token. */
     uint32_t bos;
     uint32_t eos;
     bool add_bos;
-    bool words_first; /* A word that is a token is never merged. */
+    bool words_first; /* A word that is a token is not merged from its bytes. */
     /* SentencePiece only: scores by id; NULL = the vocabulary has merges. */
     float *scores;
-    uint32_t unknown; /* The token for a byte that has none. */
+    uint32_t unknown; /* The token for a byte without a token. */
     bool spm_crosses; /* spm_word_crosses() is true for some token. */
     bool blank_begins_word;
     enum vocabulary_prefix prefix;
-    uint32_t ends[16];
+    uint32_t ends[16]; /* Tokens that end an answer. */
     uint32_t end_count;
 };
 
-#define FLAG_SPECIAL 1u /* Control or unknown token; skip_special drops it. */
-#define FLAG_END     2u
+#define FLAG_SPECIAL 1u /* Control or unknown token; skip_special leaves it out. */
+#define FLAG_END     2u /* The token ends an answer. */
 /* A special or user-defined token. It is found in texts as it is spelled, never within a word. */
 #define FLAG_VERBATIM 4u
 
-/* Whether encoding a token's bytes as a word gives this one token, so that no merging is needed. It
- * is found out when such a word first occurs; every thread gets the same result. */
+/* Whether encoding a token's bytes as a word gives this token (WORD_WHOLE) or others (WORD_MERGED).
+ * The value is computed when such a word first occurs; every thread computes the same value. */
 enum { WORD_UNKNOWN, WORD_WHOLE, WORD_MERGED };
 
 #endif

@@ -16,8 +16,15 @@ static const char *const end_texts[] = {
     "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
 };
 
+static enum status refuse_steps(struct error *error, const char *what, size_t index)
+{
+    return error_set(error, ST_INVALID,
+                     "%s %zu: too many others have the same hash, as if they were chosen for it",
+                     what, index);
+}
+
 /* Indexes all texts except those of tokens with FLAG_VERBATIM. */
-static void index_all(struct texts *texts, const uint8_t *flags)
+static enum status index_all(struct texts *texts, const uint8_t *flags, struct error *error)
 {
     for (uint32_t id = 0; id < texts->count; id++) {
         if (id + AHEAD < texts->count) {
@@ -25,9 +32,10 @@ static void index_all(struct texts *texts, const uint8_t *flags)
             const char *text = texts_at(texts, id + AHEAD, &bytes);
             texts_prefetch(texts, text, bytes);
         }
-        if (flags == NULL || (flags[id] & FLAG_VERBATIM) == 0)
-            texts_index(texts, id);
+        if ((flags == NULL || (flags[id] & FLAG_VERBATIM) == 0) && !texts_index(texts, id))
+            return refuse_steps(error, "token", id);
     }
+    return ST_OK;
 }
 
 static bool is_special(int32_t type)
@@ -89,9 +97,8 @@ static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, s
     for (uint32_t id = 0; id < count; id++)
         if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL))
             return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
-    index_all(&t->spellings, NULL);
-    index_all(&t->pieces, t->flags);
-    return ST_OK;
+    enum status status = index_all(&t->spellings, NULL, error);
+    return status != ST_OK ? status : index_all(&t->pieces, t->flags, error);
 }
 
 /* Returns the blank in "left right", searched from the second byte on, because the first byte may
@@ -143,7 +150,8 @@ static enum status open_merge(struct tokenizer *t, const struct mapped_text *mer
     if (left == TOKENIZER_NO_TOKEN || right == TOKENIZER_NO_TOKEN || id == TOKENIZER_NO_TOKEN)
         return error_set(error, ST_INVALID,
                          "merge %zu: a part or the result is not in the vocabulary", index);
-    merges_add(&t->bpe.merges, left, right, id);
+    if (!merges_add(&t->bpe.merges, left, right, id))
+        return refuse_steps(error, "merge", index);
     *id_out = id;
     return ST_OK;
 }

@@ -55,20 +55,28 @@ void specials_close(struct specials *s)
     free(s->nodes);
 }
 
+/* Returns the offset behind which no control token that begins at `at` may end. */
+static size_t control_limit(struct plain_ranges *plain, size_t at)
+{
+    for (; plain->count > 0 && plain->next->end <= at; plain->count--)
+        plain->next++;
+    return plain->count > 0 ? plain->next->begin : SIZE_MAX;
+}
+
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
-                   bool parse_special, size_t *start_out, size_t *end_out, uint32_t *id_out)
+                   struct plain_ranges *plain, size_t *start_out, size_t *end_out, uint32_t *id_out)
 {
     for (; at < bytes; at++) {
         if (!s->first[(uint8_t)text[at]])
             continue;
         bool found = false;
+        size_t limit = control_limit(plain, at);
         uint32_t node = 0;
         for (size_t i = at; i < bytes; i++) {
             node = child_of(s, node, (uint8_t)text[i]);
             if (node == 0)
                 break;
-            if (s->nodes[node].id == TOKENIZER_NO_TOKEN ||
-                !(parse_special || s->nodes[node].always))
+            if (s->nodes[node].id == TOKENIZER_NO_TOKEN || (i >= limit && !s->nodes[node].always))
                 continue;
             *start_out = at;
             *end_out = i + 1;

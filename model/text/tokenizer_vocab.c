@@ -79,25 +79,27 @@ static struct text_slot slot_of(const char *text, size_t bytes, uint64_t hash)
     return slot;
 }
 
-/* Returns the slot that has the text, or the empty slot where it would be. `want` is the text's
- * slot_of. */
+/* Returns the slot that has the text, or the empty slot where it would be; NULL = neither is within
+ * TABLE_STEPS_MAX steps, so the text is not in the table. `want` is the text's slot_of. */
 static struct text_slot *text_slot(const struct texts *t, const char *text, size_t bytes,
                                    uint64_t hash, const struct text_slot *want)
 {
-    size_t at = hash & t->mask;
-    for (;; at = (at + 1) & t->mask) {
+    size_t last = (hash + TABLE_STEPS_MAX - 1) & t->mask;
+    for (size_t at = hash & t->mask;; at = (at + 1) & t->mask) {
         struct text_slot *slot = &t->slots[at];
         if (slot->id == 0)
             return slot;
-        if (slot->words[0] != want->words[0] || slot->words[1] != want->words[1] ||
-            slot->words[2] != want->words[2])
-            continue;
-        size_t found_bytes;
-        if (want->bytes != 255)
-            return slot;
-        const char *found = texts_at(t, slot->id - 1, &found_bytes);
-        if (found_bytes == bytes && memcmp(found, text, bytes) == 0)
-            return slot;
+        if (slot->words[0] == want->words[0] && slot->words[1] == want->words[1] &&
+            slot->words[2] == want->words[2]) {
+            size_t found_bytes;
+            if (want->bytes != 255)
+                return slot;
+            const char *found = texts_at(t, slot->id - 1, &found_bytes);
+            if (found_bytes == bytes && memcmp(found, text, bytes) == 0)
+                return slot;
+        }
+        if (at == last)
+            return NULL;
     }
 }
 
@@ -106,17 +108,20 @@ void texts_prefetch(const struct texts *t, const char *text, size_t bytes)
     __builtin_prefetch(&t->slots[text_hash(text, bytes) & t->mask]);
 }
 
-void texts_index(struct texts *t, uint32_t id)
+bool texts_index(struct texts *t, uint32_t id)
 {
     size_t bytes;
     const char *text = texts_at(t, id, &bytes);
     uint64_t hash = text_hash(text, bytes);
     struct text_slot want = slot_of(text, bytes, hash);
     struct text_slot *slot = text_slot(t, text, bytes, hash, &want);
+    if (slot == NULL)
+        return false;
     if (slot->id != 0)
-        return;
+        return true;
     *slot = want;
     slot->id = id + 1;
+    return true;
 }
 
 uint32_t texts_find(const struct texts *t, const char *text, size_t bytes)
@@ -124,7 +129,7 @@ uint32_t texts_find(const struct texts *t, const char *text, size_t bytes)
     uint64_t hash = text_hash(text, bytes);
     struct text_slot want = slot_of(text, bytes, hash);
     const struct text_slot *slot = text_slot(t, text, bytes, hash, &want);
-    return slot->id == 0 ? TOKENIZER_NO_TOKEN : slot->id - 1;
+    return slot == NULL || slot->id == 0 ? TOKENIZER_NO_TOKEN : slot->id - 1;
 }
 
 /* ---- merges ---- */
@@ -155,7 +160,7 @@ void merges_close(struct merges *m)
     free(m->ids);
 }
 
-void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
+bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
 {
     uint64_t pair = (uint64_t)left << MERGE_ID_BITS | right;
     uint64_t hash = merges_hash(pair);
@@ -165,10 +170,16 @@ void merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
     assert(left <= MERGE_ID_MAX && right <= MERGE_ID_MAX && rank <= MERGE_RANK_MAX);
     m->ids[rank] = id;
     m->filter[bit / 64] |= 1ull << bit % 64;
-    for (; m->slots[at] != MERGE_EMPTY; at = (at + 1) & m->mask)
+    uint32_t steps = 0;
+    for (; m->slots[at] != MERGE_EMPTY && steps < TABLE_STEPS_MAX; at = (at + 1) & m->mask) {
         if ((m->slots[at] & MERGE_PAIR) == pair)
-            return;
+            return true;
+        steps++;
+    }
+    if (steps == TABLE_STEPS_MAX)
+        return false;
     m->slots[at] = (uint64_t)rank << 2 * MERGE_ID_BITS | pair;
+    return true;
 }
 
 /* ---- the byte alphabet ---- */

@@ -1,9 +1,8 @@
-/* cluster_state: private to the files of sched_cluster. cluster.c: events. queue.c:
- * requests and actions. load.c: the load of each machine, and the pools.
- * route.c: the choice by load. cheapest.c: the choice by prefixes that machines
- * hold. repurpose.c: home pools that follow the demand. prefix.c: which machine
- * holds which prefix. tree.c: machines ordered by load. Pure and not thread-safe, as
- * cluster.h. */
+/* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
+ * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
+ * route.c: the choice by load; cheapest.c: the choice by prefixes that machines hold; repurpose.c:
+ * home pools that follow the demand. They run on the thread that calls sched_cluster; not
+ * thread-safe. Pure: no clock, no I/O. Nothing here is visible to the gateway or the simulator. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -14,7 +13,7 @@
 #define REQUEST_NONE   UINT32_MAX
 #define ENDS_KEPT      64 /* Recent ends from which retry_after_ms is estimated. */
 #define MACHINE_WORDS  (SCHED_MACHINES_MAX / 64)
-#define DEMAND_BUCKETS 8
+#define DEMAND_BUCKETS 8 /* Parts of the window over which demand is measured. */
 
 /* Where the scheduler has a request: nowhere (the slot is free), in the queue `waiting`, on
  * machines, or in the list `lost`. */
@@ -23,18 +22,17 @@ enum place { PLACE_NONE, PLACE_WAITING, PLACE_ROUTED, PLACE_LOST };
 struct cluster_request {
     uint8_t place; /* enum place */
     bool resumed;
-    bool computed; /* Its prompt is computed. */
-    bool moved;    /* Its prompt machine has no more work for it. */
-    /* Too large for its prompt machine [0] or token machine [1] if that were mixed: see
-     * cluster_machine.large. */
+    bool computed; /* SCHED_COMPUTED, SCHED_PREFILLED or the end of the request was reported. */
+    bool moved;    /* SCHED_PREFILLED or the end of the request was reported. */
+    /* [0]: too large for the prompt machine if that were mixed; [1]: for the token machine. */
     bool large[2];
     uint32_t prompt_tokens;
-    uint32_t output_tokens;
+    uint32_t output_tokens; /* Most tokens of the answer. */
     uint32_t prompt_machine;
-    uint32_t token_machine;
-    uint32_t saved_tokens; /* Tokens of the prompt that need not be computed. */
-    uint32_t prefix_count; /* Hashes in sc->prefixes_of. */
-    uint32_t key;          /* key, weight and priority are those of the sched_event. */
+    uint32_t token_machine; /* SCHED_NO_MACHINE = none is needed. */
+    uint32_t saved_tokens;  /* Tokens of the prompt that need not be computed. */
+    uint32_t prefix_count;  /* Hashes in sc->prefixes_of. */
+    uint32_t key;           /* key, weight and priority are those of the sched_event. */
     uint32_t weight;
     int32_t priority;
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
@@ -42,10 +40,11 @@ struct cluster_request {
     uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
     uint32_t next;           /* Next in the list `lost`. */
     uint32_t previous;
-    /* Since when no machine that is up could take it; -1 = some machine can. */
+    /* Time at which it was first found that no machine which is up can take it; -1 = not found. */
     int64_t stranded_us;
 };
 
+/* A list linked through the requests. */
 struct request_list {
     uint32_t first;
     uint32_t last;
@@ -56,6 +55,7 @@ struct request_list {
  * 2 (cluster.h). */
 enum measure { MEASURE_PENDING, MEASURE_MEMORY, MEASURE_COUNT };
 
+/* A set of machines, one bit for each. */
 struct machine_set {
     uint64_t words[MACHINE_WORDS];
 };
@@ -65,30 +65,31 @@ struct cluster_machine {
     bool draining;
     /* The machine was up at some time, so its size counts for what the cluster can ever hold. */
     bool known;
-    bool busy; /* As SCHED_MACHINE_QUEUE reported. */
-    /* No change of the machine's pools waits to be reported to the caller (SCHED_MOVED). */
+    bool busy; /* `busy` of the latest SCHED_MACHINE_QUEUE. */
+    /* The caller knows the machine's pools: no SCHED_MOVED is due. */
     bool move_reported;
-    enum pool reported_pool; /* Current pool that was reported to the caller last. */
-    enum pool reported_home; /* Home pool that was reported to the caller last. */
-    enum pool home;
-    enum pool pool;
+    enum pool reported_pool; /* Current pool that the caller knows. */
+    enum pool reported_home; /* Home pool that the caller knows. */
+    enum pool home;          /* Home pool. */
+    enum pool pool;          /* Current pool. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
-    uint64_t prompt_tokens_pending;
-    uint64_t memory_tokens;
-    uint32_t prompts;         /* Prompts routed here whose KV has not moved on. */
-    uint32_t prompts_pending; /* Prompts routed here and not computed. */
-    uint32_t decodes;
-    /* Requests here, not moved on, that are too large for a mixed machine. While there are any, the
-     * machine must not become mixed. */
+    uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
+    uint64_t memory_tokens;         /* KV tokens scheduled on the machine. */
+    uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */
+    uint32_t prompts_pending;       /* Prompts routed to the machine, until SCHED_COMPUTED. */
+    uint32_t decodes;               /* Answers routed to the machine, until SCHED_ENDED. */
+    /* Requests, until SCHED_PREFILLED, that are too large for the machine if it is mixed. While
+     * there are any, rule 3 does not move the machine. */
     uint32_t large;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s;
-    struct sched_others others; /* As reported last. */
+    struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
     struct machine_set links;   /* Machines that this machine can write KV to. */
 };
 
+/* The demand of one bucket (repurpose.c). */
 struct demand {
     uint64_t prompt_tokens;
     uint64_t answers;   /* Requests that will be decoded. */
@@ -98,8 +99,8 @@ struct demand {
 
 struct sched_cluster {
     struct sched_cluster_options options;
-    int64_t now_us;
-    struct sched_fair *fair;
+    int64_t now_us;          /* Time of the latest event. */
+    struct sched_fair *fair; /* Accounts of the API keys. */
     struct sched_queue waiting;
     struct request_list lost; /* Requests for which SCHED_LOST is still to be sent. */
     uint64_t waiting_tokens;  /* Prompt tokens of the waiting requests. */
@@ -110,37 +111,36 @@ struct sched_cluster {
     struct machine_set open;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
-    /* Counter of pool moves, which orders machines of equal load. */
-    uint64_t moves;
-    uint32_t away;             /* Machines in the trees that are lent. */
+    uint64_t moves; /* Number of pool moves. A machine's latest move is the order of its ranks. */
+    uint32_t away;  /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
-    /* KV tokens of the largest known machine for prompts; UINT64_MAX = none known. */
+    /* KV tokens of the largest known machine in the prompt or mixed pool; UINT64_MAX = none. */
     uint64_t prompt_tokens_most;
-    /* KV tokens of the largest known machine for tokens; UINT64_MAX = none known. */
+    /* KV tokens of the largest known machine in the token or mixed pool; UINT64_MAX = none. */
     uint64_t token_tokens_most;
-    /* KV tokens of the largest known machine of all; UINT64_MAX = none known. */
+    /* KV tokens of the largest known machine; UINT64_MAX = none. */
     uint64_t tokens_most;
-    /* Largest prompt without a token phase: [0] on machines for prompts, [1] on any machine. */
+    /* Tokens of the largest prompt without an answer: [0] on machines of the prompt and mixed pool,
+     * [1] on any machine; UINT64_MAX = no machine is known. */
     uint64_t alone_most[2];
-    /* A prompt machine and a token machine can serve together as the pools are now, or a mixed
-     * machine alone. */
-    bool pair;
-    bool paired;         /* `pair` was true at some time: the start-up grace period is over. */
+    bool pair;           /* The result of sched_cluster_paired. */
+    bool paired;         /* `pair` was true at some time: cover_after_us no longer counts. */
     int64_t first_up_us; /* Time at which the first machine was up; -1 = not yet. */
 
     int64_t ends_us[ENDS_KEPT]; /* Ring: times at which routed requests ended. */
-    uint64_t ends;
+    uint64_t ends;              /* Number of routed requests that have ended. */
 
-    struct demand demand[DEMAND_BUCKETS]; /* Ring; demand_bucket is being filled. */
-    uint32_t demand_bucket;
-    uint32_t demand_filled;   /* Complete buckets in the ring. */
-    int64_t demand_until_us;  /* End of the bucket being filled; -1 = not begun. */
-    int64_t repurposed_us;    /* Time of the latest repurposing; -1 = never. */
-    uint32_t repurpose_votes; /* Consecutive evaluations that wanted repurpose_to. */
-    enum pool repurpose_to;
+    struct demand demand[DEMAND_BUCKETS]; /* Ring. */
+    uint32_t demand_bucket;               /* Index of the bucket being filled. */
+    uint32_t demand_filled;               /* Complete buckets in the ring. */
+    int64_t demand_until_us;              /* End of the bucket being filled; -1 = not begun. */
+    int64_t repurposed_us;                /* Time of the latest repurposing; -1 = never. */
+    uint32_t repurpose_votes; /* Number of the latest evaluations that all gave repurpose_to. */
+    enum pool repurpose_to;   /* Pool that should get a machine; POOL_COUNT = none. */
 
     struct cluster_prefixes *prefixes; /* NULL = prefixes are not remembered. */
-    /* [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not remembered. */
+    /* Hashes of each request's prefixes, [request_count][SCHED_PREFIX_MAX]; NULL = prefixes are not
+     * remembered. */
     uint64_t *prefixes_of;
 
     struct cluster_machine *machines; /* [machine_count] */
@@ -173,8 +173,8 @@ static inline uint64_t request_tokens(const struct cluster_request *request)
     return (uint64_t)request->prompt_tokens + request->output_tokens;
 }
 
-/* Tokens with which the request is scheduled on its token machine. request_tokens is the most that
- * it may become. */
+/* Returns the KV tokens with which the request is scheduled on its token machine; request_tokens is
+ * the largest number that it may need. */
 static inline uint64_t request_memory(const struct cluster_request *request)
 {
     return (uint64_t)request->prompt_tokens + request->answer_memory;
@@ -182,7 +182,7 @@ static inline uint64_t request_memory(const struct cluster_request *request)
 
 /* ---- queue.c ---- */
 
-/* Handles SCHED_ARRIVED and appends the actions that follow. */
+/* Handles SCHED_ARRIVED and appends the actions that follow to *out. */
 void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event *event,
                              struct sched_actions *out);
 /* Handles SCHED_COMPUTED, SCHED_PREFILLED and SCHED_ENDED. */
@@ -196,33 +196,34 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
 
 /* ---- load.c ---- */
 
-/* Adds the request to the load of its machines, or removes what is done: its prompt computed, its
- * KV moved on, or the whole request. */
+/* cluster_load_route adds the request to the load of its machines. The other functions remove from
+ * that load: the pending tokens of the computed prompt (computed), all of the prompt (moved), and
+ * the whole request (end). */
 void cluster_load_route(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_computed(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_moved(struct sched_cluster *sc, struct cluster_request *request);
 void cluster_load_end(struct sched_cluster *sc, struct cluster_request *request);
 
-/* Sets the load that other schedulers have on the machine. */
+/* Sets the load that other schedulers have on the machine. Requests that no longer fit the machine
+ * are lost (cluster_requests_lose_large). */
 void cluster_load_others(struct sched_cluster *sc, uint32_t machine,
                          const struct sched_others *others);
 
-/* Puts the machine into the trees or takes it out. Call after its `up` or `draining` has changed.
- */
+/* Adds the machine to the trees or removes it. Must be called after its `up` or `draining` has
+ * changed. */
 void cluster_pool_refresh(struct sched_cluster *sc, uint32_t machine);
-/* Moves the machine to another pool, as the last in the order of moves. The caller of the scheduler
- * gets SCHED_MOVED. */
+/* Changes the machine's current pool. SCHED_MOVED becomes due. */
 void cluster_pool_move(struct sched_cluster *sc, uint32_t machine, enum pool pool);
-/* Changes the home pool. The machine goes there at once if it has no work of the other phase, else
- * it stays mixed until that is done. */
+/* Changes the home pool. The current pool becomes the home pool, or the mixed pool if the machine
+ * has work of the other phase. */
 void cluster_pool_home(struct sched_cluster *sc, uint32_t machine, enum pool home);
 /* Returns all lent machines to their home pools if the option `homing` allows it now. */
 void cluster_pool_settle_all(struct sched_cluster *sc);
-/* Computes the sizes of the largest machines again. Call after a change of the known machines,
- * their pools or sizes. */
+/* Computes prompt_tokens_most, token_tokens_most, tokens_most and alone_most. Must be called after
+ * a change of the known machines, their pools or sizes. */
 void cluster_pool_sizes(struct sched_cluster *sc);
 
-/* Computes sc->pair and sc->paired again. Call after a change of pools or links. */
+/* Computes sc->pair and sc->paired. Must be called after a change of pools, links or sc->open. */
 void cluster_pool_pair(struct sched_cluster *sc);
 
 /* ---- route.c ---- */
@@ -238,32 +239,34 @@ struct route {
     uint32_t token; /* SCHED_NO_MACHINE = none is needed. */
     uint32_t prefix_tokens;
     bool prompt_moves; /* The prompt machine moves to the mixed pool for this request. */
-    bool token_moves;
+    bool token_moves;  /* The token machine moves to the mixed pool for this request. */
     /* 1 + another machine that moves to the mixed pool (options.lent_stay); 0 = none. */
     uint32_t lent;
 };
 
-/* Finds the pair of machines for a request by the policy of cluster.h. Changes nothing. */
+/* Finds the pair of machines for a request by the policy of cluster.h. *out is valid only with
+ * ROUTE_FOUND. */
 enum route_result cluster_route_find(const struct sched_cluster *sc,
                                      const struct cluster_request *request, struct route *out);
 
-/* False when no machine that was ever up is large enough, so that waiting is useless. */
+/* Returns false if no machine that was ever up is large enough for the request. */
 bool cluster_route_possible(const struct sched_cluster *sc, const struct cluster_request *request);
 
-/* Microseconds by which the request's first token would be later than ttft_us_max on the earliest
- * machine, behind tokens_before waiting prompt tokens; ≤ 0 = in time, or not known. *never_out: the
- * first token would be too late even on an idle machine. */
+/* Returns the microseconds by which the request's first token would be later than ttft_us_max on
+ * the machine that would compute it first, after tokens_before waiting prompt tokens; ≤ 0 = in
+ * time, or not known. *never_out = the first token would be too late even on an idle machine. */
 int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct cluster_request *request,
                               uint64_t tokens_before, bool *never_out);
 
 /* ---- repurpose.c ---- */
 
+/* The three functions add to the bucket being filled: an arrived request, an answer that has ended
+ * with `generated` tokens, and the demand that other schedulers sent to a machine. */
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
-/* Adds the demand that other schedulers sent to a machine. */
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);
-/* Closes the buckets that are complete, and changes a home pool if enough evaluations in a row
- * asked for it. */
+/* Closes the buckets that are complete, evaluates the demand, and changes a home pool if enough
+ * consecutive evaluations agree. */
 void cluster_demand_tick(struct sched_cluster *sc);
 
 #endif

@@ -1,19 +1,20 @@
-/* cluster_tree: machines ordered by a rank, as a tournament tree. Each inner node names the better
- * of its two children, so a change of a rank costs log2(n) comparisons, and the best machine that
- * meets a condition is found without visiting worse ones. cluster.c, load.c and route.c call it on
- * the cluster scheduler's thread. Pure; the caller owns the nodes and the ranks. It does not know
- * what a rank measures. */
+/* cluster_tree: machines ordered by a rank, as a tournament tree: each inner node stores the better
+ * machine of its two children. So a change of a rank costs log2(n) comparisons, and the root has
+ * the best machine. cluster.c, load.c and route.c call it on the cluster scheduler's thread; not
+ * thread-safe. Pure. The caller owns the nodes and the ranks. It does not know what the tokens of a
+ * rank measure. */
 #ifndef SCHEDULER_CLUSTER_TREE_H
 #define SCHEDULER_CLUSTER_TREE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TREE_NONE UINT16_MAX
+#define TREE_NONE UINT16_MAX /* A node without a machine. */
 
+/* The rank of a machine: fewer tokens are better, then a lower order, then a lower index. */
 struct cluster_rank {
     uint64_t tokens;
-    uint64_t order; /* Order among equal token counts. */
+    uint64_t order;
 };
 
 struct cluster_tree {
@@ -21,12 +22,13 @@ struct cluster_tree {
     uint16_t *nodes; /* [2 × leaves]: node 1 is the root, machine i is leaf `leaves` + i. */
 };
 
-/* Initialises a tree for `count` machines, none of which is in it. `nodes` has
- * cluster_tree_nodes(count) elements and stays the caller's. */
+/* Returns the number of nodes of a tree for `count` machines. */
 uint32_t cluster_tree_nodes(uint32_t count);
+/* Initialises an empty tree for `count` < TREE_NONE machines. `nodes` has cluster_tree_nodes(count)
+ * elements and must outlive the tree. */
 void cluster_tree_init(struct cluster_tree *tree, uint32_t count, uint16_t *nodes);
 
-/* True if `a` is better: fewer tokens, then lower order, then lower index. */
+/* Returns true if machine `a` is better than machine `b`. */
 static inline bool cluster_rank_before(const struct cluster_rank *ranks, uint32_t a, uint32_t b)
 {
     if (ranks[a].tokens != ranks[b].tokens)
@@ -34,8 +36,8 @@ static inline bool cluster_rank_before(const struct cluster_rank *ranks, uint32_
     return ranks[a].order != ranks[b].order ? ranks[a].order < ranks[b].order : a < b;
 }
 
-/* Puts the machine into the tree or takes it out. Call also (with in = true) after its rank has
- * changed. */
+/* Adds the machine to the tree (in = true) or removes it. Must also be called, with in = true,
+ * after the rank of a machine in the tree has changed. */
 void cluster_tree_put(struct cluster_tree *tree, const struct cluster_rank *ranks, uint32_t machine,
                       bool in);
 

@@ -1,4 +1,18 @@
-/* sched_machine, part 2: which request gets KV memory next, and which gives it up. */
+/* sched_machine, part 2: which request gets KV memory next, and which gives it up.
+ *
+ * Why no request waits for ever in a deadlock between machines: a request that holds blocks here
+ * and does not await KV is running, being sent or being given back, and ends by itself. If all
+ * holders await their KV and none is given up, each holder has a lower number than all prompts that
+ * wait here. The prompt of a holder is computed, or waits on a machine where the same is true for a
+ * still lower number. Numbers are the same on all machines, so such a chain ends at a prompt that
+ * runs. And a request is given up only for lower numbers, of which there is a finite number.
+ *
+ * Why growth ends: a decode that is short is not pinned, so a victim exists (perhaps the decode
+ * itself) unless the least urgent decode is in flight. Each victim is one decode less. When the
+ * batch of the least urgent decode has ended, either blocks are free or that decode is the victim.
+ * Only a less urgent decode that has joined a batch meanwhile can delay this. That decode had its
+ * memory before, because no request gets memory while a decode is short, so each decode delays it
+ * at most once. */
 #include "scheduler/machine/machine.h"
 
 #include "scheduler/machine/state.h"

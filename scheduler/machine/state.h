@@ -1,6 +1,7 @@
-/* machine_state: private to machine.c (requests and their states), memory.c (which request
- * gets memory) and batch.c (what runs next). Every request is in at most one list or queue,
- * linked through its slot, so that no event allocates. Pure and not thread-safe, as machine.h. */
+/* machine_state: the state of sched_machine, private to machine.c (requests and their states),
+ * memory.c (which request gets memory) and batch.c (what runs next). They run on the thread that
+ * calls sched_machine; not thread-safe. Pure. Every request is in at most one list or queue, linked
+ * through its slot, so that no call allocates. It does not decide which blocks a request gets. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -14,32 +15,34 @@
 #define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS
 
 enum slot_state {
-    SLOT_UNKNOWN,
+    SLOT_UNKNOWN,        /* Unused, or a granted reservation whose prompt runs here. */
     SLOT_RESERVING,      /* In the queue `reservations`. */
     SLOT_AWAITING,       /* In the list `awaiting`: has its blocks, but not its KV. */
     SLOT_PROMPT_WAITING, /* In the queue `prompts` or `booked` of its path. */
-    SLOT_PROMPT_RUNNING, /* A batch got its first chunk; its last chunk is not done. */
-    SLOT_PROMPT_ENDED,
-    SLOT_DECODING, /* In the list `decodes` of its path. */
-    SLOT_DECODE_ENDED,
+    SLOT_PROMPT_RUNNING, /* A batch has its first chunk; its last chunk is not computed. */
+    SLOT_PROMPT_ENDED,   /* Its prompt is computed. */
+    SLOT_DECODING,       /* In the list `decodes` of its path. */
+    SLOT_DECODE_ENDED,   /* It has no token left to generate. */
 };
 
+/* A request. */
 struct slot {
     uint8_t state;     /* enum slot_state */
     uint8_t path;      /* Path of a prompt or decode. */
     uint8_t in_flight; /* Batches that contain it; at most one for a decode. */
-    uint32_t next;
+    uint32_t next;     /* Neighbours in the list `awaiting` or `decodes`. */
     uint32_t previous;
-    uint32_t blocks;      /* Blocks that its prompt or reservation needs. */
-    uint32_t tokens;      /* Prompt: its tokens. Decode: tokens left to generate. */
-    uint32_t tokens_done; /* Tokens of its prompt that are computed or in flight. */
-    uint32_t room;        /* Decodes: tokens for which memory is there. */
-    bool pinned;          /* Decodes: never a victim. */
-    struct sched_rank rank;
-    uint64_t arrival; /* Order of arrival. */
-    uint64_t number;  /* rank.number of a prompt or reservation. */
+    uint32_t blocks;        /* Blocks that its prompt or reservation needs. */
+    uint32_t tokens;        /* Prompt: its tokens. Decode: tokens left to generate. */
+    uint32_t tokens_done;   /* Tokens of its prompt that are computed or in flight. */
+    uint32_t room;          /* Decode: tokens that its blocks can still hold. */
+    bool pinned;            /* Decode: never a victim. */
+    struct sched_rank rank; /* Decode: urgency and API key. */
+    uint64_t arrival;       /* Order of arrival of a prompt or reservation. */
+    uint64_t number;        /* rank.number of a prompt or reservation. */
 };
 
+/* A list linked through the slots. */
 struct slot_list {
     uint32_t first;
     uint32_t last;
@@ -50,13 +53,12 @@ struct slot_list {
 struct sched_path {
     struct sched_queue prompts; /* Waiting prompts that need blocks to start. */
     struct sched_queue booked;  /* Waiting prompts that have their blocks already. */
-    /* In the order in which they run next: a decode that a batch took goes to the end. */
+    /* Decodes in the order in which they run next. */
     struct slot_list decodes;
-    /* Prompt whose first chunk was taken and that has chunks left; at most one. */
-    uint32_t running;
-    bool prompt_had_turn;    /* The previous batch had a prompt: see places_for_decodes. */
+    uint32_t running;        /* Prompt that was begun and has chunks left; SLOT_NONE = none. */
+    bool prompt_had_turn;    /* The previous batch had a prompt (places_for_decodes in batch.c). */
     uint32_t decodes_short;  /* Decodes with room = 0. */
-    uint32_t decodes_flying; /* Decodes in a batch. */
+    uint32_t decodes_flying; /* Decodes that are in a batch in flight. */
     /* Index of the oldest batch in the path's ring of batches_in_flight. */
     uint32_t batch_oldest;
     uint32_t batch_count;
@@ -65,22 +67,21 @@ struct sched_path {
 
 struct sched_machine {
     struct sched_machine_options options; /* With defaults filled in. */
-    /* Order of requests for memory, used by `reservations`. */
-    struct sched_fair *memory;
+    struct sched_fair *memory;            /* Accounts of the API keys for `reservations`. */
     struct sched_queue reservations;
     struct slot_list awaiting;
-    struct sched_fair *compute; /* Order of prompts, used by the queues of all paths. */
+    struct sched_fair *compute; /* Accounts of the API keys for the prompts of all paths. */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */
-    int64_t now_us;
-    uint64_t arrivals;
+    int64_t now_us;              /* Time of the latest sched_machine_time. */
+    uint64_t arrivals;           /* Number of prompts and reservations that have arrived. */
     uint32_t prompts_running;
     uint64_t prompt_tokens_pending;
     uint64_t decode_tokens_pending;
     struct slot slots[];
 };
 
-/* Returns the slot's entry. Requires that the slot is unused. */
+/* Returns the slot's entry. Requires that its state is SLOT_UNKNOWN. */
 struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot);
 
 static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
@@ -90,8 +91,8 @@ static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
     return entry->blocks > 0 ? &path->prompts : &path->booked;
 }
 
-/* The queue ticket for a request with this rank; its cost is `tokens`. rank NULL = no key, priority
- * 0. */
+/* Returns the ticket of a request with this rank and the cost `tokens`. rank NULL = no key,
+ * priority 0. */
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens);
 
 void sched_list_append(struct sched_machine *sm, struct slot_list *list, sched_slot slot);

@@ -23,6 +23,7 @@
 
 struct entry {
     bool present;     /* In the key file that is in use. */
+    bool revoked;     /* See api_keys_revoked. */
     uint32_t holders; /* Requests that have shown the key. */
     uint8_t hash[SECRET_HASH_BYTES];
     struct api_key_rules rules;
@@ -33,6 +34,8 @@ struct entry {
 
 struct api_keys {
     bool wanted;
+    uint32_t gateways; /* See api_keys_share_set. */
+    uint32_t rank;
     struct entry entries[PLACES];
 };
 
@@ -265,6 +268,7 @@ enum status api_keys_open(struct api_keys **out)
     struct api_keys *keys = calloc(1, sizeof(*keys));
     if (keys == NULL)
         return ST_NO_MEMORY;
+    keys->gateways = 1;
     *out = keys;
     return ST_OK;
 }
@@ -274,12 +278,13 @@ void api_keys_close(struct api_keys *keys)
     free(keys);
 }
 
-static struct entry *entry_named(struct api_keys *keys, const char *name)
+/* Returns the place of the key with this name; PLACES = none. */
+static uint32_t place_of(const struct api_keys *keys, const char *name)
 {
-    for (uint32_t i = 0; i < PLACES; i++)
-        if (strcmp(keys->entries[i].rules.name, name) == 0)
-            return &keys->entries[i];
-    return NULL;
+    uint32_t place = 0;
+    while (place < PLACES && strcmp(keys->entries[place].rules.name, name) != 0)
+        place++;
+    return place;
 }
 
 static bool unused(const struct entry *e)
@@ -293,22 +298,54 @@ static void entry_set(struct entry *e, const struct api_key_set *set, uint32_t i
     if (e->rules.tokens_per_minute != rules->tokens_per_minute)
         e->tokens = (double)rules->tokens_per_minute;
     e->present = true;
+    e->revoked = e->revoked && !secret_equal(e->hash, set->keys[index].hash, sizeof(e->hash));
     e->rules = *rules;
     memcpy(e->hash, set->keys[index].hash, sizeof(e->hash));
+}
+
+static bool rules_equal(const struct api_key_rules *a, const struct api_key_rules *b)
+{
+    return strcmp(a->cache_group, b->cache_group) == 0 && a->weight == b->weight &&
+           a->requests_max == b->requests_max && a->tokens_per_minute == b->tokens_per_minute &&
+           a->priority_best == b->priority_best && a->admin == b->admin && a->metrics == b->metrics;
+}
+
+void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
+                      void (*change)(void *self, const char *name, const char *how), void *self)
+{
+    bool kept[PLACES] = {false};
+    for (uint32_t i = 0; set != NULL && i < set->count; i++) {
+        const struct api_key_rules *rules = &set->keys[i].rules;
+        uint32_t place = place_of(keys, rules->name);
+        const struct entry *e = place < PLACES ? &keys->entries[place] : NULL;
+        if (e == NULL || !e->present) {
+            change(self, rules->name, "added");
+            continue;
+        }
+        kept[place] = true;
+        if (!secret_equal(e->hash, set->keys[i].hash, sizeof(e->hash)) ||
+            !rules_equal(&e->rules, rules))
+            change(self, rules->name, "changed");
+    }
+    for (uint32_t i = 0; i < PLACES; i++)
+        if (keys->entries[i].present && !kept[i])
+            change(self, keys->entries[i].rules.name, "removed");
 }
 
 /* Known names keep their indices; they are placed first, so that no new key takes one of them. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
 {
     bool placed[LIMIT_API_KEYS] = {false};
-    for (uint32_t i = 0; i < PLACES; i++)
+    for (uint32_t i = 0; i < PLACES; i++) {
+        keys->entries[i].revoked = keys->entries[i].present && set != NULL;
         keys->entries[i].present = false;
+    }
     keys->wanted = set != NULL;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
-        struct entry *e = entry_named(keys, set->keys[i].rules.name);
-        placed[i] = e != NULL;
-        if (e != NULL)
-            entry_set(e, set, i);
+        uint32_t place = place_of(keys, set->keys[i].rules.name);
+        placed[i] = place < PLACES;
+        if (placed[i])
+            entry_set(&keys->entries[place], set, i);
     }
     uint32_t at = 0;
     for (uint32_t i = 0; set != NULL && i < set->count; i++) {
@@ -370,24 +407,43 @@ static struct entry *entry_at(struct api_keys *keys, uint32_t key)
     return key < PLACES ? &keys->entries[key] : NULL;
 }
 
-static bool limit_refuse(struct entry *e, struct api_error *error, double wait_us, const char *what,
-                         unsigned long long limit)
+void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank)
 {
+    keys->gateways = gateways;
+    keys->rank = rank;
+}
+
+/* Returns this gateway's share of a limit. */
+static uint64_t share_of(const struct api_keys *keys, uint64_t limit)
+{
+    return limit / keys->gateways + (keys->rank < limit % keys->gateways);
+}
+
+static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct api_error *error,
+                         double wait_us, const char *what, uint64_t limit)
+{
+    char shared[64] = "";
     e->counts.refused++;
-    api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s", e->rules.name, limit,
-                  what);
+    if (keys->gateways > 1)
+        snprintf(shared, sizeof(shared), " (of which %llu at this one of %u gateways)",
+                 (unsigned long long)share_of(keys, limit), keys->gateways);
+    api_error_set(error, 429, NULL, "key %s is at its limit of %llu %s%s", e->rules.name,
+                  (unsigned long long)limit, what, shared);
     error->code = "rate_limit_exceeded";
     double seconds = wait_us / 1e6 + 1;
     error->retry_after_s = seconds > RETRY_S_MAX ? RETRY_S_MAX : (uint32_t)seconds;
     return false;
 }
 
-static void tokens_fill(struct entry *e, int64_t now_us)
+/* `most` is the budget of a minute. One of several gateways may be a new one, which must not add
+ * a whole budget to those of the others: it begins with what begins one request. */
+static void tokens_fill(const struct api_keys *keys, struct entry *e, double most, int64_t now_us)
 {
-    double most = (double)e->rules.tokens_per_minute;
-    if (now_us > e->filled_us)
+    if (e->filled_us == 0)
+        e->tokens = keys->gateways > 1 ? 1 : most;
+    else if (now_us > e->filled_us)
         e->tokens += (double)(now_us - e->filled_us) * most / MINUTE_US;
-    if (e->tokens > most || e->filled_us == 0)
+    if (e->tokens > most)
         e->tokens = most;
     e->filled_us = now_us;
 }
@@ -408,9 +464,9 @@ void api_keys_release(struct api_keys *keys, uint32_t key)
     e->holders--;
 }
 
-bool api_keys_present(const struct api_keys *keys, uint32_t key)
+bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
 {
-    return key >= PLACES || keys->entries[key].present;
+    return key < PLACES && keys->entries[key].revoked;
 }
 
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
@@ -419,13 +475,16 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
         return true;
-    uint64_t rate = e->rules.tokens_per_minute;
-    tokens_fill(e, now_us);
-    if (e->rules.requests_max > 0 && e->counts.in_flight + answers > e->rules.requests_max)
-        return limit_refuse(e, error, 0, "answers in flight", e->rules.requests_max);
-    if (rate > 0 && e->tokens < 1)
-        return limit_refuse(e, error, (1 - e->tokens) * MINUTE_US / (double)rate, "tokens a minute",
-                            rate);
+    uint64_t rate = share_of(keys, e->rules.tokens_per_minute);
+    tokens_fill(keys, e, (double)rate, now_us);
+    if (e->rules.requests_max > 0 &&
+        e->counts.in_flight + answers > share_of(keys, e->rules.requests_max))
+        return limit_refuse(keys, e, error, 0, "answers in flight", e->rules.requests_max);
+    if (e->rules.tokens_per_minute > 0 && e->tokens < 1)
+        return limit_refuse(keys, e, error,
+                            rate > 0 ? (1 - e->tokens) * MINUTE_US / (double)rate
+                                     : RETRY_S_MAX * 1e6,
+                            "tokens a minute", e->rules.tokens_per_minute);
     e->tokens -= (double)prompt_tokens;
     e->counts.in_flight += answers;
     e->counts.requests += answers;

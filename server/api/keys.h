@@ -53,9 +53,19 @@ void api_keys_close(struct api_keys *keys);       /* NULL is fine */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
 
-/* Replaces the keys in use (NULL = no keys are configured). Counters continue by name; requests in
- * flight continue. Frees the set. */
+/* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed",
+ * "changed" (its secret or its rules). set: NULL = no keys. */
+void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
+                      void (*change)(void *self, const char *name, const char *how), void *self);
+
+/* Replaces the keys in use (NULL = no keys are configured). Counters continue by name. A key that
+ * is removed or that gets another secret is revoked: the caller ends its requests in flight (see
+ * api_keys_revoked). Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
+
+/* Sets this gateway's part of each key's limits: `gateways` gateways divide them evenly; the first
+ * ones by rank (0, 1, …) get one more of what is left over. Initially 1 gateway. */
+void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank);
 
 /* True if keys are configured. */
 bool api_keys_wanted(const struct api_keys *keys);
@@ -68,15 +78,18 @@ bool api_keys_find(const struct api_keys *keys, const char *authorization, uint3
  * api_keys_find, or API_KEY_NONE. */
 void api_keys_hold(struct api_keys *keys, uint32_t key);
 void api_keys_release(struct api_keys *keys, uint32_t key);
-/* False if the key was removed from the file since api_keys_find. True for API_KEY_NONE. */
-bool api_keys_present(const struct api_keys *keys, uint32_t key);
+/* True if the latest api_keys_apply revoked the secret that the key had before. False for
+ * API_KEY_NONE, and if no keys are configured any more: then every client may use the API. */
+bool api_keys_revoked(const struct api_keys *keys, uint32_t key);
+#define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
 
 /* `key` comes from api_keys_find, or is any index below API_KEY_PLACES. rules: NULL = there is no
  * such key. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
-/* Begins `answers` answers to prompts of prompt_tokens tokens in all. Returns false with a 429 in
+/* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share of
+ * the limits. Returns false with a 429 in
  * *error; only the refusal is counted then. Tokens are charged as they are generated: an answer may
  * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
  * it always succeeds. */

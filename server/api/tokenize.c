@@ -7,33 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool encode(const struct api_tokenize *with, const char *text, size_t bytes, bool add_bos,
-                   uint32_t **ids, size_t *count, struct api_error *error)
-{
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
-    struct error why = {0};
-    size_t capacity = 0;
-    enum status status =
-        tokenizer_encode(with->tokenizer, text, bytes, &options, ids, &capacity, count, &why);
-    if (status == ST_OK)
-        return true;
-    return api_error_set(error, status == ST_INVALID ? 400 : 503, "prompt", "%s", why.text);
-}
-
 static bool encode_messages(const struct api_tokenize *with, json_t *messages, uint32_t **ids,
                             size_t *count, struct api_error *error)
 {
     struct api_request request;
     memset(&request, 0, sizeof(request));
-    struct error why = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    bool good = api_messages_parse(messages, &request, error);
-    if (good && chat_render(with->chat, request.messages, request.message_count, &text, &bytes,
-                            &why) != ST_OK)
-        good = api_error_set(error, 400, "messages", "%s", why.text);
-    good = good && encode(with, text, bytes, true, ids, count, error);
-    free(text);
+    bool good =
+        api_messages_parse(messages, &request, error) &&
+        api_encode_chat(&with->encode, request.messages, request.message_count, ids, count, error);
     api_request_done(&request);
     return good;
 }
@@ -52,7 +33,7 @@ static void write_tokens(const struct api_tokenize *with, const uint32_t *ids, s
     text_adds(out, "[");
     for (size_t i = 0; i < count; i++) {
         size_t bytes = 0;
-        const char *piece = tokenizer_piece(with->tokenizer, ids[i], &bytes);
+        const char *piece = tokenizer_piece(with->encode.tokenizer, ids[i], &bytes);
         text_adds(out, i > 0 ? "," : "");
         text_add_json_string(out, piece, bytes);
     }
@@ -78,8 +59,8 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
         good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")
                               : api_field_wrong(error, "prompt", prompt, "a string");
     else if (good)
-        good = encode(with, json_string_value(prompt), json_string_length(prompt), special, &ids,
-                      &count, error);
+        good = api_encode_prompt(&with->encode, json_string_value(prompt),
+                                 json_string_length(prompt), special, &ids, &count, error);
     if (good)
         write_tokens(with, ids, count, strings, out);
     free(ids);
@@ -100,7 +81,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
                     ? api_ids_parse(tokens, "tokens", &ids, &count, error)
                     : api_error_set(error, 400, "tokens", "tokens must be a list of token ids");
     struct text plain = {0};
-    uint32_t vocab = tokenizer_vocab(with->tokenizer);
+    uint32_t vocab = tokenizer_vocab(with->encode.tokenizer);
     for (uint32_t i = 0; good && i < count; i++) {
         size_t piece_bytes = 0;
         if (ids[i] >= vocab) {
@@ -109,7 +90,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
                                  ids[i], vocab - 1);
             break;
         }
-        const char *piece = tokenizer_piece(with->tokenizer, ids[i], &piece_bytes);
+        const char *piece = tokenizer_piece(with->encode.tokenizer, ids[i], &piece_bytes);
         text_add(&plain, piece, piece_bytes);
     }
     if (good) {

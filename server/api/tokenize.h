@@ -5,13 +5,11 @@
 #define SERVER_API_TOKENIZE_H
 
 #include "common/text.h"
-#include "model/text/chat.h"
-#include "model/text/tokenizer.h"
+#include "server/api/encode.h"
 #include "server/api/error.h"
 
 struct api_tokenize {
-    const struct tokenizer *tokenizer;
-    const struct chat_template *chat;
+    struct api_encode encode;
     uint32_t context_tokens;
 };
 

@@ -58,6 +58,7 @@ struct fleet_process {
     pid_t pid;    /* 0 = no process. */
     int pidfd;    /* -1 = no process. */
     int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
+    int keys_fd;  /* For child_keys_send; -1 = no keys, or no process. */
     struct child_line line;
     bool was_ready;     /* This process or an earlier one was ready. */
     int64_t started_us; /* When the process was started. */
@@ -84,7 +85,7 @@ struct fleet_connection {
     int64_t backoff_us;                /* Pause after the next loss or failed try. */
     char why[256];                     /* Why the machine is not up. */
     /* The `why` that was logged, so that a machine that stays away is logged once. */
-    char complaint[256];
+    char logged_why[256];
 };
 
 struct fleet_machine {

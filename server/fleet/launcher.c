@@ -4,7 +4,6 @@
 
 #include "host/child.h"
 #include "host/turns.h"
-#include "transport/transport.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -54,8 +53,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
         .program = l->options.program,
         .machine = m->config.name,
         .config = config,
-        .key = l->options.cluster_key,
-        .key_bytes = TRANSPORT_KEY_BYTES,
+        .keys = l->options.cluster_keys,
         .turns_fd = l->turns_fd,
         .log_level = l->options.log_level,
     };
@@ -68,6 +66,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->pid = child.pid;
     process->pidfd = child.pidfd;
     process->ready_fd = child.ready_fd;
+    process->keys_fd = child.keys_fd;
     process->line = (struct child_line){.bytes = 0};
     process->started_us = clock_now_us(l->options.clock);
     descriptor_watch(l, process->pidfd, m, true);
@@ -109,6 +108,13 @@ static void ready_close(struct fleet_process *process)
     if (process->ready_fd >= 0)
         close(process->ready_fd); /* this also removes it from the epoll set */
     process->ready_fd = -1;
+}
+
+static void keys_close(struct fleet_process *process)
+{
+    if (process->keys_fd >= 0)
+        close(process->keys_fd);
+    process->keys_fd = -1;
 }
 
 static void ready_read(struct launcher *l, struct fleet_machine *m)
@@ -187,6 +193,7 @@ static void process_reap(struct launcher *l, struct fleet_machine *m)
     if (process->ready_fd >= 0)
         ready_read(l, m); /* it may have been ready and then died; its pid is still valid */
     ready_close(process);
+    keys_close(process);
     waitid(P_PIDFD, (id_t)process->pidfd, &info, WEXITED);
     close(process->pidfd);
     process->pidfd = -1;
@@ -257,8 +264,11 @@ void launcher_machine_start(struct launcher *l, struct fleet_machine *m)
 {
     (void)l; /* the next launcher_turn starts the process */
     assert(m->process.pid == 0);
-    m->process = (struct fleet_process){
-        .state = PROCESS_DUE, .pidfd = -1, .ready_fd = -1, .backoff_us = RESTART_FIRST_US};
+    m->process = (struct fleet_process){.state = PROCESS_DUE,
+                                        .pidfd = -1,
+                                        .ready_fd = -1,
+                                        .keys_fd = -1,
+                                        .backoff_us = RESTART_FIRST_US};
 }
 
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *m)
@@ -275,6 +285,16 @@ static void signal_all(struct launcher *l, int number)
          m = fleet_next(l->options.fleet, m))
         if (m->process.pid != 0)
             kill(m->process.pid, number);
+}
+
+void launcher_keys_send(struct launcher *l)
+{
+    for (const struct fleet_machine *m = fleet_next(l->options.fleet, NULL); m != NULL;
+         m = fleet_next(l->options.fleet, m))
+        if (m->process.keys_fd >= 0 &&
+            child_keys_send(m->process.keys_fd, l->options.cluster_keys) != ST_OK)
+            log_warn("machine %s: cannot give it the new cluster keys: %s", m->config.name,
+                     strerror(errno));
 }
 
 void launcher_stop(struct launcher *l)
@@ -304,9 +324,10 @@ void launcher_close(struct launcher *l)
         if (m->process.pid != 0)
             waitpid(m->process.pid, NULL, 0);
         ready_close(&m->process);
+        keys_close(&m->process);
         if (m->process.pidfd >= 0)
             close(m->process.pidfd);
-        m->process = (struct fleet_process){.pidfd = -1, .ready_fd = -1};
+        m->process = (struct fleet_process){.pidfd = -1, .ready_fd = -1, .keys_fd = -1};
     }
     if (l->epoll >= 0)
         close(l->epoll);

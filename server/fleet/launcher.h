@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/secret_keys.h"
 #include "common/status.h"
 #include "config/config.h"
 #include "server/fleet/fleet.h"
@@ -37,8 +38,8 @@ struct launcher_options {
     const struct clock *clock;
     const char *program;   /* NULL = this executable. */
     const char *log_level; /* --log-level of the machines; NULL = their default. */
-    /* [TRANSPORT_KEY_BYTES], not owned; given to each machine; NULL = none. */
-    const uint8_t *cluster_key;
+    /* Not owned; given to each machine, as they are when it starts; NULL = none. */
+    const struct secret_keys *cluster_keys;
     struct launcher_events events;
     /* Changes a copy of `config` into the config that the machine gets; NULL = it gets the copy as
      * it is. */
@@ -62,6 +63,9 @@ void launcher_machine_start(struct launcher *l, struct fleet_machine *machine);
 /* Asks a machine to end (SIGTERM), kills it after 5 s, and does not start it again. `ended` is
  * called when it has ended. */
 void launcher_machine_stop(struct launcher *l, struct fleet_machine *machine);
+
+/* Gives the cluster keys, which the owner has changed, to the machines that run. */
+void launcher_keys_send(struct launcher *l);
 
 /* Asks all machines to end (SIGTERM); no machine is started after that. */
 void launcher_stop(struct launcher *l);

@@ -84,13 +84,13 @@ static void connection_lost(struct connections *c, struct fleet_machine *m, bool
     connection->backoff_us =
         connection->backoff_us * 2 < RETRY_MAX_US ? connection->backoff_us * 2 : RETRY_MAX_US;
     if (was_up) {
-        connection->complaint[0] = 0;
+        connection->logged_why[0] = 0;
         c->events.down(c->self, m, silent);
         return;
     }
-    if (strcmp(connection->complaint, connection->why) != 0 && !c->stopping)
+    if (strcmp(connection->logged_why, connection->why) != 0 && !c->stopping)
         log_warn("machine %s cannot be reached: %s", m->config.name, connection->why);
-    memcpy(connection->complaint, connection->why, sizeof(connection->complaint));
+    memcpy(connection->logged_why, connection->why, sizeof(connection->logged_why));
 }
 
 static void on_peer_down(void *self, struct transport_peer *peer, enum status why, const char *text)
@@ -135,7 +135,7 @@ enum status connections_open(const struct connections_options *options, struct c
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
-        .key = options->cluster_key,
+        .keys = options->cluster_keys,
     };
     struct connections *c = calloc(1, sizeof(*c));
     if (c == NULL)
@@ -167,6 +167,12 @@ void connections_close(struct connections *c)
 void connections_model_expect(struct connections *c, uint64_t metadata_hash)
 {
     transport_expect(c->transport, metadata_hash);
+}
+
+enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
+                                 struct error *error)
+{
+    return transport_keys_set(c->transport, keys, error);
 }
 
 /* ---- one machine ---- */
@@ -202,7 +208,7 @@ void connections_address_set(struct connections *c, struct fleet_machine *m, con
     connections_drop(c, m,
                      address[0] != 0 ? "it has another address now" : "its process has ended");
     snprintf(connection->address, sizeof(connection->address), "%s", address);
-    connection->complaint[0] = 0;
+    connection->logged_why[0] = 0;
     connection->backoff_us = RETRY_FIRST_US;
     connection->retry_us = clock_now_us(c->clock);
     c->due_us = 0;

@@ -34,8 +34,8 @@ struct connections_options {
     const struct transport_ops *transport;
     struct fleet *fleet;
     uint64_t metadata_hash;
-    const char *name;           /* This gateway's name, unique among gateways; copied. */
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+    const char *name; /* This gateway's name, unique among gateways; copied. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
     struct connections_events events;
     void *self;
 };
@@ -46,6 +46,10 @@ void connections_close(struct connections *c); /* NULL is fine. */
 
 /* Sets the model that machines must have; 0 = any, `accept` decides. */
 void connections_model_expect(struct connections *c, uint64_t metadata_hash);
+
+/* See transport_keys_set. */
+enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,
+                                 struct error *error);
 
 /* Sets a machine's address and connects to it. "" = no address: the connection is dropped, and no
  * further attempt is made until the next call. */

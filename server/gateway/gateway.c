@@ -21,7 +21,7 @@ static enum status parts_open(struct gateway *g, uint32_t tag, struct error *err
                                                     .fleet = g->fleet,
                                                     .metadata_hash = options->metadata_hash,
                                                     .name = g->name,
-                                                    .cluster_key = options->cluster_key,
+                                                    .cluster_keys = options->cluster_keys,
                                                     .events = gateway_connections_events,
                                                     .self = g};
     status = connections_open(&connections, &g->connections, error);
@@ -58,8 +58,10 @@ enum status gateway_open(const struct gateway_options *options, struct gateway *
     if (getrandom(&tag, sizeof(tag), 0) != sizeof(tag))
         tag = (uint32_t)gateway_now(g);
     snprintf(g->name, sizeof(g->name), "gateway-%08x", tag);
+    g->share = (struct gateway_share){.gateways = 1, .rank = 0};
+    g->fewer_us = -1;
     enum status status = parts_open(g, tag, error);
-    g->options.cluster_key = NULL; /* the caller's key may be gone */
+    g->options.cluster_keys = NULL; /* the caller's keys may be gone */
     if (status != ST_OK) {
         parts_close(g);
         return status;
@@ -76,6 +78,12 @@ void gateway_stop(struct gateway *g)
 {
     connections_stop(g->connections);
     requests_stop(g->requests);
+}
+
+enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
+                                     struct error *error)
+{
+    return connections_keys_set(g->connections, keys, error);
 }
 
 void gateway_close(struct gateway *g)

@@ -34,13 +34,17 @@ struct gateway_options {
     uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
     uint32_t context_tokens; /* The model's context; it is served as version 1. */
     struct metrics *metrics;
-    const uint8_t *cluster_key; /* [TRANSPORT_KEY_BYTES], copied; NULL = none. */
+    const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
 void gateway_close(
     struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
+
+/* See transport_keys_set. Requires that the gateway was opened with keys. */
+enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
+                                     struct error *error);
 
 /* Takes over a machine that was added to the fleet. `version` is the model version of a local
  * machine; 0 = the model that the machine reports decides. */
@@ -103,6 +107,18 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
+
+/* This gateway's share of what all gateways on the same machines may do together. */
+struct gateway_share {
+    uint32_t gateways; /* ≥ 1, this one included. */
+    uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
+};
+
+/* Returns the share, from what the machines report. It is smaller at once when another gateway
+ * connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway that has
+ * lost its connections may still have requests, and may return. */
+#define GATEWAY_SHARE_HOLD_US 5000000
+struct gateway_share gateway_share(struct gateway *g);
 
 /* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
  * happened yet. */

@@ -33,9 +33,9 @@ struct gateway_version {
     uint32_t number; /* From 1; 0 = this entry is free. */
     struct sched_cluster *scheduler;
     uint64_t metadata_hash;
-    uint64_t model_hash;     /* As its machines report; 0 = none has connected yet. */
-    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
-    struct config_kv kv;     /* KV settings of its machines. */
+    struct digest model_hash; /* As its machines report; none = none has connected yet. */
+    uint32_t context_tokens;  /* The model's context, or the config's limit if that is less. */
+    struct config_kv kv;      /* KV settings of its machines. */
 };
 
 struct gateway {
@@ -52,6 +52,8 @@ struct gateway {
     char update_note[400];       /* Set by gateway_update_note_set. */
     char name[LIMIT_NAME_BYTES]; /* Unique among gateways. */
     uint32_t led_elsewhere;      /* Machines on which another gateway leads. */
+    struct gateway_share share;  /* See gateway_share. */
+    int64_t fewer_us;            /* Since when there are fewer gateways than in `share`; -1 = no. */
     uint64_t prompts_waiting;    /* On machines, by their latest STATS. */
     int64_t handover_at_us;      /* Earliest time of the next hand-over check. */
     /* Requests that the scheduler reports as lost now were lost because a machine died. */

@@ -82,6 +82,36 @@ void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
     home_adopt(g, m, others);
 }
 
+/* Returns the share as the machines say now: that of the machine with the most gateways; without
+ * machines, the latest one. */
+static struct gateway_share share_reported(const struct gateway *g)
+{
+    struct gateway_share share = {0, 0};
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        if (m->others.gateways > share.gateways && m->others.rank < m->others.gateways)
+            share = (struct gateway_share){m->others.gateways, m->others.rank};
+    return share.gateways > 0 ? share : g->share;
+}
+
+struct gateway_share gateway_share(struct gateway *g)
+{
+    struct gateway_share now = share_reported(g);
+    if (now.gateways >= g->share.gateways)
+        g->fewer_us = -1;
+    else if (g->fewer_us < 0)
+        g->fewer_us = gateway_now(g);
+    if (g->fewer_us >= 0 && gateway_now(g) - g->fewer_us < GATEWAY_SHARE_HOLD_US)
+        return g->share;
+    if (now.gateways != g->share.gateways)
+        log_info("gateways that serve on these machines: %u, was %u; they divide the limits of API "
+                 "keys",
+                 now.gateways, g->share.gateways);
+    g->fewer_us = -1;
+    g->share = now;
+    return g->share;
+}
+
 void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m)
 {
     memset(&m->others, 0, sizeof(m->others));

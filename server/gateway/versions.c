@@ -161,7 +161,7 @@ static const struct fleet_machine *machine_up(const struct gateway *g,
 static bool weights_free(const struct gateway *g, const struct gateway_version *version)
 {
     bool alone = g->versions[0].number == 0 || g->versions[1].number == 0;
-    return version->model_hash == 0 ||
+    return digest_is_none(&version->model_hash) ||
            (alone && requests_of(g, version)->open == 0 && machine_up(g, version) == NULL);
 }
 
@@ -169,15 +169,16 @@ static void weights_complain(const struct gateway *g, struct fleet_machine *m,
                              const struct gateway_version *version,
                              const struct transport_identity *identity)
 {
-    char known[LIMIT_NAME_BYTES];
+    char known[LIMIT_NAME_BYTES], texts[2][DIGEST_SHORT_BYTES];
     const struct fleet_machine *up = machine_up(g, version);
     if (up != NULL)
         snprintf(known, sizeof(known), "%s", up->config.name);
     else
         snprintf(known, sizeof(known), "version %u", version->number);
     snprintf(m->connection.why, sizeof(m->connection.why),
-             "%s and %s do not match: model_hash is %016llx and %016llx", known, identity->name,
-             (unsigned long long)version->model_hash, (unsigned long long)identity->model_hash);
+             "%s and %s do not match: model_hash is %s and %s", known, identity->name,
+             digest_write(&version->model_hash, texts[0], sizeof(texts[0])),
+             digest_write(&identity->model_hash, texts[1], sizeof(texts[1])));
 }
 
 static void metadata_complain(const struct gateway *g, struct fleet_machine *m,
@@ -204,7 +205,7 @@ struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machi
         if (version->number == 0 || version->metadata_hash != identity->metadata_hash ||
             (m->fixed_version > 0 && m->version != version))
             continue;
-        bool same = version->model_hash == identity->model_hash;
+        bool same = digest_equal(&version->model_hash, &identity->model_hash);
         if (!same && !weights_free(g, version))
             weights_complain(g, m, version, identity);
         else if (found == NULL || same || version == g->current)

@@ -28,7 +28,7 @@ static const char *header(struct exchange *x, const char *name)
     return MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, name);
 }
 
-static bool peer_is_loopback(struct exchange *x)
+bool http_peer_is_loopback(const struct exchange *x)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -58,7 +58,7 @@ static bool page_check(struct exchange *x, struct api_error *error)
     const char *host = header(x, "Host");
     const char *site = strstr(origin, "://");
     if (host != NULL && site != NULL && strcmp(site + 3, host) == 0 &&
-        (!peer_is_loopback(x) || host_is_loopback(x)))
+        (!http_peer_is_loopback(x) || host_is_loopback(x)))
         return true;
     return api_error_set(error, 403, NULL,
                          "without API keys (server/api_keys_file) web pages of other sites "
@@ -90,7 +90,7 @@ static bool admin_without_keys(struct exchange *x, struct api_error *error)
     if (x->http->admin_daemon != NULL)
         return api_error_set(error, 403, NULL, "%s %s is at the socket http/admin_socket only",
                              where, x->route->path);
-    if (!peer_is_loopback(x))
+    if (!http_peer_is_loopback(x))
         return api_error_set(error, 403, NULL, "%s %s is for this computer only", where,
                              x->route->path);
     if (!host_is_loopback(x))
@@ -137,12 +137,27 @@ void http_health_text(struct exchange *x, char *out, size_t capacity)
         gateway_health_summary(x->http->options.gateway, out, capacity);
 }
 
-bool http_access_check_again(const struct exchange *x, struct api_error *error)
+/* Checks what the key's rules allow. */
+static bool rights_check(struct exchange *x, enum http_access access, struct api_error *error)
 {
-    const struct api_keys *keys = x->http->options.keys;
-    if (x->key == API_KEY_NONE || api_keys_present(keys, x->key))
+    const struct api_key_rules *rules = api_keys_rules(x->http->options.keys, x->key);
+    x->is_administrator = rules->admin;
+    if (access == HTTP_ADMIN && !rules->admin)
+        return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",
+                             rules->name, x->route->path);
+    if (access == HTTP_METRICS && !rules->admin && !rules->metrics)
+        return api_error_set(error, 403, NULL, "key %s may not read %s: want \"metrics\": true",
+                             rules->name, x->route->path);
+    return true;
+}
+
+bool http_access_check_again(struct exchange *x, struct api_error *error)
+{
+    if (x->key == API_KEY_NONE)
         return true;
-    api_error_set(error, 401, NULL, "this API key was removed");
+    if (!x->key_revoked)
+        return rights_check(x, x->route->access, error);
+    api_error_set(error, 401, NULL, API_KEY_REVOKED_TEXT);
     error->code = "invalid_api_key";
     return false;
 }
@@ -151,12 +166,17 @@ bool http_access_check(struct exchange *x, struct api_error *error)
 {
     const struct api_keys *keys = x->http->options.keys;
     enum http_access access = x->route != NULL ? x->route->access : HTTP_KEY;
+    x->is_administrator = x->from_socket;
     if (x->from_socket)
         return socket_check(x, error);
     if (access == HTTP_OPEN)
         return true;
-    if (keys == NULL || !api_keys_wanted(keys))
-        return access == HTTP_ADMIN ? admin_without_keys(x, error) : page_check(x, error);
+    if (keys == NULL || !api_keys_wanted(keys)) {
+        if (access != HTTP_ADMIN)
+            return page_check(x, error);
+        x->is_administrator = admin_without_keys(x, error);
+        return x->is_administrator;
+    }
     const char *given = header(x, "Authorization");
     if (!api_keys_find(keys, given, &x->key)) {
         api_error_set(error, 401, NULL, "%s",
@@ -167,13 +187,6 @@ bool http_access_check(struct exchange *x, struct api_error *error)
     }
     api_keys_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
     if (x->client != NULL)
-        http_client_know(x->client);
-    const struct api_key_rules *rules = api_keys_rules(keys, x->key);
-    if (access == HTTP_ADMIN && !rules->admin)
-        return api_error_set(error, 403, NULL, "key %s may not use %s: want \"admin\": true",
-                             rules->name, x->route->path);
-    if (access == HTTP_METRICS && !rules->admin && !rules->metrics)
-        return api_error_set(error, 403, NULL, "key %s may not read %s: want \"metrics\": true",
-                             rules->name, x->route->path);
-    return true;
+        http_client_key_shown(x->client);
+    return rights_check(x, access, error);
 }

@@ -2,6 +2,8 @@
  * their results to JSON. */
 #include "server/http/internal.h"
 
+#include <jansson.h>
+
 static enum MHD_Result answer(struct exchange *x, unsigned code, bool good, struct text *body,
                               const struct api_error *error)
 {
@@ -26,7 +28,9 @@ enum MHD_Result http_answer_reload(struct exchange *x)
     const struct http_admin *admin = &x->http->options.admin;
     struct text body = {0};
     struct api_error error = {0};
-    bool good = admin->reload(admin->self, &body, &error);
+    struct audit_actor actor;
+    http_audit_actor(x, &actor);
+    bool good = admin->reload(admin->self, &actor, &body, &error);
     return answer(x, 200, good, &body, &error);
 }
 
@@ -52,6 +56,11 @@ enum MHD_Result http_answer_undrain(struct exchange *x)
 
 enum MHD_Result http_answer_machine_add(struct exchange *x)
 {
+    json_t *root = json_loadb(x->body.data, x->body.bytes, 0, NULL);
+    const char *name = json_string_value(json_object_get(root, "name"));
+    if (name != NULL)
+        http_audit_target_set(x, name);
+    json_decref(root);
     return answer_machine(x, HTTP_ADMIN_ADD, 202);
 }
 

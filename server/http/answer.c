@@ -20,6 +20,7 @@ static enum MHD_Result queue_response(struct exchange *x, unsigned code,
 {
     MHD_add_response_header(response, "x-request-id", x->request_id);
     x->code = code;
+    http_audit_write(x, code);
     http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
     enum MHD_Result result = MHD_queue_response(x->connection, code, response);
     MHD_destroy_response(response);

@@ -303,7 +303,7 @@ void http_client_moved(struct http_client *c, uint64_t bytes, int64_t now_us)
         c->moved_us = now_us;
 }
 
-void http_client_know(struct http_client *c)
+void http_client_key_shown(struct http_client *c)
 {
     address_unref(c->all, c->address);
     c->address = NULL;

@@ -75,7 +75,7 @@ enum http_client_state http_client_state(const struct http_client *client);
 /* RECEIVING: received this many bytes; ANSWERING: the client has read this many. */
 void http_client_moved(struct http_client *client, uint64_t bytes, int64_t now_us);
 /* The client has shown an API key: it no longer counts for its address. */
-void http_client_know(struct http_client *client);
+void http_client_key_shown(struct http_client *client);
 /* Begins a request that may take long. Returns false if all places but the kept ones have work. The
  * work ends when the client is idle again. */
 bool http_client_work(struct http_client *client);

@@ -17,25 +17,19 @@
 
 /* --- opening: prompts --- */
 
-static bool encode_prompt(struct completion *c, const char *text, size_t bytes, bool add_bos,
-                          struct token_prompt *out, struct api_error *error)
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model)
 {
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = add_bos};
-    struct error why = {0};
-    size_t capacity = 0, count = 0;
-    enum status status = tokenizer_encode(c->model->tokenizer, text, bytes, &options, &out->ids,
-                                          &capacity, &count, &why);
-    if (status == ST_INVALID)
-        return api_error_set(error, 400, "prompt", "%s", why.text);
-    if (status != ST_OK)
-        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
-    out->count = (uint32_t)count;
-    return true;
+    return (struct api_encode){
+        .tokenizer = model->tokenizer,
+        .chat = model->chat,
+        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text)};
 }
 
-static bool check_ids(struct completion *c, const struct api_prompt *given, struct api_error *error)
+static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
+                      struct api_error *error)
 {
-    uint32_t vocab = tokenizer_vocab(c->model->tokenizer);
+    uint32_t vocab = tokenizer_vocab(encode->tokenizer);
     for (uint32_t i = 0; i < given->count; i++)
         if (given->ids[i] >= vocab)
             return api_error_set(error, 400, "prompt",
@@ -44,25 +38,13 @@ static bool check_ids(struct completion *c, const struct api_prompt *given, stru
     return true;
 }
 
-static bool chat_prompt(struct completion *c, struct api_error *error)
-{
-    struct error why = {0};
-    char *text = NULL;
-    size_t bytes = 0;
-    if (chat_render(c->model->chat, c->request.messages, c->request.message_count, &text, &bytes,
-                    &why) != ST_OK)
-        return api_error_set(error, 400, "messages", "%s", why.text);
-    bool good = encode_prompt(c, text, bytes, true, &c->prompts[0], error);
-    free(text);
-    return good;
-}
-
 /* Replaces an empty prompt by the model's start token, as other servers do. */
-static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct api_error *error)
+static bool fill_empty(const struct api_encode *encode, struct token_prompt *prompt,
+                       struct api_error *error)
 {
-    uint32_t start = tokenizer_bos(c->model->tokenizer);
+    uint32_t start = tokenizer_bos(encode->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
-        start = tokenizer_eos(c->model->tokenizer);
+        start = tokenizer_eos(encode->tokenizer);
     if (start == TOKENIZER_NO_TOKEN)
         return api_error_set(error, 400, "prompt", "the prompt is empty");
     uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
@@ -74,28 +56,88 @@ static bool fill_empty(struct completion *c, struct token_prompt *prompt, struct
     return true;
 }
 
-static bool prepare_prompts(struct completion *c, struct api_error *error)
+static bool prepare_prompts(struct completion_input *input, const struct api_encode *encode,
+                            struct api_error *error)
 {
-    if (c->request.kind == API_CHAT)
-        return chat_prompt(c, error);
-    for (uint32_t i = 0; i < c->prompt_count; i++) {
-        struct api_prompt *given = &c->request.prompts[i];
-        struct token_prompt *prompt = &c->prompts[i];
+    size_t count = 0;
+    struct api_request *request = &input->request;
+    if (request->kind == API_CHAT) {
+        bool good = api_encode_chat(encode, request->messages, request->message_count,
+                                    &input->prompts[0].ids, &count, error);
+        input->prompts[0].count = (uint32_t)count;
+        return good;
+    }
+    for (uint32_t i = 0; i < input->prompt_count; i++) {
+        struct api_prompt *given = &request->prompts[i];
+        struct token_prompt *prompt = &input->prompts[i];
         if (given->text != NULL) {
-            if (!encode_prompt(c, given->text, given->bytes, c->request.add_special_tokens, prompt,
-                               error))
+            if (!api_encode_prompt(encode, given->text, given->bytes, request->add_special_tokens,
+                                   &prompt->ids, &count, error))
                 return false;
+            prompt->count = (uint32_t)count;
         } else {
-            if (!check_ids(c, given, error))
+            if (!check_ids(encode, given, error))
                 return false;
             prompt->ids = given->ids;
             prompt->count = given->count;
             given->ids = NULL; /* moved */
         }
-        if (prompt->count == 0 && !fill_empty(c, prompt, error))
+        if (prompt->count == 0 && !fill_empty(encode, prompt, error))
             return false;
     }
     return true;
+}
+
+static bool check_model(const struct api_request *request, const char *name,
+                        struct api_error *error)
+{
+    if (request->model == NULL || request->model[0] == 0 || strcmp(request->model, name) == 0)
+        return true;
+    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'",
+                  request->model, name);
+    error->code = "model_not_found";
+    return false;
+}
+
+struct completion_input *completion_input_read(const struct api_encode *encode,
+                                               const char *model_name, enum api_kind kind,
+                                               const char *body, size_t bytes,
+                                               struct api_error *error)
+{
+    struct completion_input *input = calloc(1, sizeof(*input));
+    if (input == NULL) {
+        api_error_set(error, 503, NULL, "out of memory");
+        return NULL;
+    }
+    bool good = api_request_parse(kind, body, bytes, &input->request, error) &&
+                check_model(&input->request, model_name, error);
+    if (good) {
+        input->prompt_count = kind == API_CHAT ? 1 : input->request.prompt_count;
+        input->prompts = calloc(input->prompt_count, sizeof(*input->prompts));
+        good = input->prompts != NULL ? prepare_prompts(input, encode, error)
+                                      : api_error_set(error, 503, NULL, "out of memory");
+    }
+    api_request_input_free(&input->request); /* the prompts are tokens now */
+    if (good)
+        return input;
+    completion_input_free(input);
+    return NULL;
+}
+
+void completion_input_free(struct completion_input *input)
+{
+    if (input == NULL)
+        return;
+    for (uint32_t i = 0; input->prompts != NULL && i < input->prompt_count; i++)
+        free(input->prompts[i].ids);
+    free(input->prompts);
+    api_request_done(&input->request);
+    free(input);
+}
+
+uint32_t completion_input_unknown_fields(const struct completion_input *input)
+{
+    return input->request.unknown_fields;
 }
 
 /* Sets the default of max_tokens, and checks that prompt and answer fit the context. */
@@ -289,6 +331,7 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     if (c->finished)
         return;
     api_error_set(&c->error, status, NULL, "%s", text);
+    c->error.code = status == 401 ? "invalid_api_key" : NULL;
     c->error.retry_after_s = retry_after_s;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         choice_settle(&c->choices[i]);
@@ -297,6 +340,14 @@ static void completion_fail(struct completion *c, unsigned status, const char *t
     }
     c->open_choices = 0;
     complete(c);
+}
+
+void completion_revoke(struct completion *c)
+{
+    if (c->finished)
+        return;
+    completion_fail(c, 401, API_KEY_REVOKED_TEXT, 0);
+    c->changed(c->self);
 }
 
 static void on_ended(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s)
@@ -486,19 +537,24 @@ static bool check_priority(const struct completion *c, struct api_error *error)
                          c->request.priority, rules->name, rules->priority_best);
 }
 
-bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
-                     int64_t arrived_us, void (*changed)(void *self), void *self,
-                     struct completion **out, struct api_error *error)
+bool completion_open(struct completion_server *server, struct served_model *model,
+                     struct completion_input *input, uint32_t key, int64_t arrived_us,
+                     void (*changed)(void *self), void *self, struct completion **out,
+                     struct api_error *error)
 {
     struct completion *c = calloc(1, sizeof(*c));
-    if (c == NULL)
+    if (c == NULL) {
+        completion_input_free(input);
         return api_error_set(error, 503, NULL, "out of memory");
+    }
     c->server = server;
-    c->model = served_model_ref(server->model);
-    c->request = *request;
+    c->model = served_model_ref(model);
+    c->request = input->request;
+    c->prompts = input->prompts;
+    c->prompt_count = input->prompt_count;
+    free(input); /* the completion has its contents */
     c->key = key;
     c->arrived_us = arrived_us;
-    memset(request, 0, sizeof(*request));
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
     uint64_t id[2];
@@ -506,17 +562,14 @@ bool completion_open(struct completion_server *server, struct api_request *reque
     snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
              c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)id[0],
              (unsigned long long)(id[1] & 0xffffffffu));
-    c->prompt_count = c->request.kind == API_CHAT ? 1 : c->request.prompt_count;
     c->choice_count = c->prompt_count * c->request.n;
     c->open_choices = c->choice_count;
-    c->prompts = calloc(c->prompt_count, sizeof(*c->prompts));
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
-    bool good = c->prompts != NULL && c->choices != NULL;
+    bool good = c->choices != NULL;
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
-    good = good && check_priority(c, error) && prepare_prompts(c, error);
-    api_request_input_free(&c->request); /* the prompts are tokens now */
-    good = good && check_context(c, error) && check_ends(c, error) && submit_choices(c, error);
+    good = good && check_priority(c, error) && check_context(c, error) && check_ends(c, error) &&
+           submit_choices(c, error);
     if (!good) {
         completion_close(c);
         return false;

@@ -8,6 +8,7 @@
 #include "common/secret.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "server/api/encode.h"
 #include "server/api/keys.h"
 #include "server/api/request.h"
 #include "server/api/served_model.h"
@@ -30,20 +31,40 @@ struct completion_server {
 /* Draws 128 bits that cannot be guessed, for an id; the same bits are never drawn twice. */
 void completion_id_draw(struct completion_server *server, uint64_t out[2]);
 
+/* How the texts of requests for a model are encoded, by the config. */
+struct api_encode completion_encode(const struct completion_server *server,
+                                    const struct served_model *model);
+
 struct completion;
 
-/* Opens a completion. Takes over `request` (and empties it) on success; if there was no memory for
- * the completion the caller keeps it. key: API_KEY_NONE = none. arrived_us: when the last byte of
- * the request arrived. `changed` is called (from gateway calls) when there is something new to send
- * or the completion has finished. Returns false with the HTTP error in *error; nothing is left
- * submitted. */
-bool completion_open(struct completion_server *server, struct api_request *request, uint32_t key,
-                     int64_t arrived_us, void (*changed)(void *self), void *self,
-                     struct completion **out, struct api_error *error);
+/* A parsed and checked request with its prompts as tokens. */
+struct completion_input;
+
+/* Parses a body and makes tokens of its prompts, for the model with this name. Takes long for large
+ * bodies; any thread. Returns NULL with the HTTP error in *error. */
+struct completion_input *completion_input_read(const struct api_encode *encode,
+                                               const char *model_name, enum api_kind kind,
+                                               const char *body, size_t bytes,
+                                               struct api_error *error);
+void completion_input_free(struct completion_input *input); /* NULL is fine. */
+/* Returns how many fields of the body neither cleave nor its peers know. */
+uint32_t completion_input_unknown_fields(const struct completion_input *input);
+
+/* Opens a completion at `model`, for which the input was read. Takes over `input`. key: API_KEY_NONE
+ * = none. arrived_us: when the last byte of the request arrived. `changed` is called (from gateway
+ * calls) when there is something new to send or the completion has finished. Returns false with the
+ * HTTP error in *error; nothing is left submitted. */
+bool completion_open(struct completion_server *server, struct served_model *model,
+                     struct completion_input *input, uint32_t key, int64_t arrived_us,
+                     void (*changed)(void *self), void *self, struct completion **out,
+                     struct api_error *error);
 
 /* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
  * fine. */
 void completion_close(struct completion *c);
+
+/* Ends the completion with an error: its API key was revoked. Calls `changed`. */
+void completion_revoke(struct completion *c);
 
 /* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
  * `changed`. */

@@ -12,6 +12,12 @@ struct token_prompt {
     uint32_t count;
 };
 
+struct completion_input {
+    struct api_request request; /* Without the texts of its prompts. */
+    uint32_t prompt_count;
+    struct token_prompt *prompts;
+};
+
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
 
 /* One answer of a completion: one request at the gateway. */

@@ -22,7 +22,7 @@
 
 /* --- watching the sockets of requests that wait --- */
 
-static void exchange_watch(struct exchange *x)
+void http_exchange_watch(struct exchange *x)
 {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -31,7 +31,7 @@ static void exchange_watch(struct exchange *x)
     x->watched = x->fd >= 0 && epoll_ctl(x->http->epoll, EPOLL_CTL_ADD, x->fd, &event) == 0;
 }
 
-static void exchange_unwatch(struct exchange *x)
+void http_exchange_unwatch(struct exchange *x)
 {
     if (x->watched)
         epoll_ctl(x->http->epoll, EPOLL_CTL_DEL, x->fd, NULL);
@@ -84,7 +84,8 @@ static void exchange_forget_changed(struct exchange *x)
 /* Cancels the completion, if there is one, and frees what was not read of it. */
 static void drop_completion(struct exchange *x)
 {
-    exchange_unwatch(x);
+    http_text_drop(x);
+    http_exchange_unwatch(x);
     exchange_forget_changed(x);
     http_stream_end(x);
     completion_close(x->completion);
@@ -107,10 +108,9 @@ static void body_free(struct exchange *x)
     text_done(&x->body);
 }
 
-enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
+enum MHD_Result http_answer_completion(struct exchange *x, const struct http_text_kind *kind)
 {
     struct http *h = x->http;
-    struct api_request request;
     struct api_error error = {0};
     if (h->draining) {
         api_error_set(&error, 503, NULL, "the server is stopping");
@@ -125,29 +125,24 @@ enum MHD_Result http_answer_completion(struct exchange *x, enum api_kind kind)
         error.retry_after_s = 1;
         return http_answer_error(x, &error);
     }
-    if (!api_request_parse(kind, x->body.data, x->body.bytes, &request, &error))
+    return http_text_begin(x, kind);
+}
+
+enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *model,
+                                      struct completion_input *input)
+{
+    struct http *h = x->http;
+    struct api_error error = {0};
+    metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS,
+                        completion_input_unknown_fields(input));
+    if (!completion_open(&h->completions, model, input, x->key, x->arrived_us, exchange_changed, x,
+                         &x->completion, &error))
         return http_answer_error(x, &error);
-    metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS, request.unknown_fields);
-    body_free(x);
-    if (request.model != NULL && request.model[0] != 0 &&
-        strcmp(request.model, h->completions.model->name) != 0) {
-        api_error_set(&error, 404, "model", "there is no model '%.128s' here: it is '%s'",
-                      request.model, h->completions.model->name);
-        error.code = "model_not_found";
-    } else {
-        completion_open(&h->completions, &request, x->key, x->arrived_us, exchange_changed, x,
-                        &x->completion, &error);
-    }
-    api_request_done(&request);
-    if (error.status != 0)
-        return http_answer_error(x, &error);
-    h->open_answers++;
-    x->answers = true;
     if (completion_is_stream(x->completion))
         http_stream_begin(x);
     if (completion_begun(x->completion))
         return http_answer_begun(x);
-    exchange_watch(x);
+    http_exchange_watch(x);
     http_exchange_suspend(x);
     return MHD_YES;
 }
@@ -205,10 +200,16 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
     x->route = http_route_find(url, h->completions.model->name, x->tail);
+    x->next = h->exchanges;
+    if (x->next != NULL)
+        x->next->previous = x;
+    h->exchanges = x;
     request_id_set(x);
     *out = x;
     struct api_error error = {0};
     bool good = http_headers_check(x, url, method, &error);
+    if (!http_audit_open(x, url, method))
+        good = api_error_set(&error, 503, NULL, "out of memory");
     http_exchange_enter(x, HTTP_CLIENT_RECEIVING);
     if (good)
         return MHD_YES;
@@ -254,6 +255,8 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     }
     if (x->gone)
         return MHD_NO;
+    if (x->work != NULL) /* resumed */
+        return http_text_answer(x);
     if (x->completion != NULL) /* resumed */
         return http_answer_begun(x);
     if (x->refusal != NULL)
@@ -281,6 +284,10 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     if (x == NULL)
         return;
     *state = NULL;
+    http_audit_write(x, 0);
+    *(x->previous != NULL ? &x->previous->next : &h->exchanges) = x->next;
+    if (x->next != NULL)
+        x->next->previous = x->previous;
     drop_completion(x);
     http_exchange_enter(x, HTTP_CLIENT_IDLE);
     if (x->client != NULL)

@@ -175,6 +175,27 @@ static enum status daemons_start(struct http *h, struct error *error)
     return ST_OK;
 }
 
+static enum status text_jobs_start(struct http *h, struct error *error)
+{
+    enum status status = text_jobs_open(h->options.config->http.text_threads, &h->text_jobs, error);
+    if (status != ST_OK)
+        return status;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    if (epoll_ctl(h->epoll, EPOLL_CTL_ADD, text_jobs_fd(h->text_jobs), &event) == 0)
+        return ST_OK;
+    text_jobs_stop(h->text_jobs);
+    text_jobs_close(h->text_jobs);
+    return error_set(error, ST_IO, "epoll: %s", strerror(errno));
+}
+
+/* Requires that no exchange is left. */
+static void text_jobs_end(struct http *h)
+{
+    text_jobs_stop(h->text_jobs);
+    http_text_collect(h);
+    text_jobs_close(h->text_jobs);
+}
+
 enum status http_open(const struct http_options *options, struct http **out, struct error *error)
 {
     struct http *h = calloc(1, sizeof(*h));
@@ -195,10 +216,13 @@ enum status http_open(const struct http_options *options, struct http **out, str
         status = error_set(error, ST_IO, "epoll: %s", strerror(errno));
         goto undo_alloc;
     }
+    status = text_jobs_start(h, error);
+    if (status != ST_OK)
+        goto undo_epoll;
     status = clients_open(h);
     if (status != ST_OK) {
         status = error_set(error, status, "out of memory");
-        goto undo_epoll;
+        goto undo_jobs;
     }
     clients_turn(h);
     status = daemons_start(h, error);
@@ -209,6 +233,8 @@ enum status http_open(const struct http_options *options, struct http **out, str
 undo_daemons:
     daemons_stop(h);
     http_clients_close(h->clients);
+undo_jobs:
+    text_jobs_end(h);
 undo_epoll:
     close(h->epoll);
 undo_alloc:
@@ -222,6 +248,7 @@ void http_close(struct http *h)
     if (h == NULL)
         return;
     daemons_stop(h);
+    text_jobs_end(h);
     http_clients_close(h->clients);
     close(h->epoll);
     served_model_unref(h->completions.model);
@@ -233,6 +260,17 @@ void http_model_use(struct http *h, struct served_model *model)
     served_model_ref(model);
     served_model_unref(h->completions.model);
     h->completions.model = model;
+}
+
+void http_keys_changed(struct http *h)
+{
+    for (struct exchange *x = h->exchanges; x != NULL; x = x->next) {
+        if (x->key_revoked || !api_keys_revoked(h->options.keys, x->key))
+            continue;
+        x->key_revoked = true;
+        if (x->completion != NULL)
+            completion_revoke(x->completion);
+    }
 }
 
 void http_quiesce(struct http *h)
@@ -308,6 +346,7 @@ int http_turn(struct http *h)
     for (int i = 0; i < count; i++)
         if (events[i].data.ptr != NULL)
             http_exchange_gone(events[i].data.ptr);
+    http_text_collect(h);
     int ping_ms = http_pings_write(h);
     take_changed(h);
     int timeout_ms = daemon_run(h->daemon);

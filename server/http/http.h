@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "common/text.h"
 #include "config/config.h"
+#include "server/api/audit.h"
 #include "server/api/keys.h"
 #include "server/api/served_model.h"
 #include "server/gateway/gateway.h"
@@ -27,7 +28,8 @@ enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTT
  * or fills *error and returns false; `state` always succeeds. Called from http_turn. */
 struct http_admin {
     void (*state)(void *self, struct text *answer);
-    bool (*reload)(void *self, struct text *answer, struct api_error *error);
+    bool (*reload)(void *self, const struct audit_actor *actor, struct text *answer,
+                   struct api_error *error);
     /* ADD uses the body; the others use the machine's name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
                     size_t bytes, struct text *answer, struct api_error *error);
@@ -54,6 +56,10 @@ void http_close(struct http *h);
 
 /* Sets the model of new requests, and takes a reference of its own. */
 void http_model_use(struct http *h, struct served_model *model);
+
+/* Ends the requests of keys that api_keys_apply has just revoked: a stream gets an error event, any
+ * other request a 401. Call it after each api_keys_apply. */
+void http_keys_changed(struct http *h);
 
 /* Starts to refuse completions with 503 and Retry-After; /health reports the drain. Open requests
  * continue. */

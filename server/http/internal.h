@@ -1,17 +1,23 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
- * (checks before a body is read), answer.c (responses), access.c (access checks), routes.c
+ * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
+ * (audit lines), text_work.c (work for the text threads), pings.c (comments in streams), routes.c
  * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
- * read the counters of struct http. Everything runs on the gateway's loop thread. */
+ * read the counters of struct http. Everything runs on the gateway's loop thread, except the
+ * functions that text_work.c gives to text_jobs.h. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
+#include "server/api/audit.h"
+#include "server/api/tokenize.h"
 #include "server/http/clients.h"
 #include "server/http/completion.h"
 #include "server/http/http.h"
+#include "server/http/text_jobs.h"
 
 #include <microhttpd.h>
 
 struct exchange; /* An HTTP request and its response. */
+struct http_text_work;
 
 struct http {
     struct http_options options;
@@ -19,11 +25,13 @@ struct http {
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
     struct completion_server completions; /* Its model is the one that clients are told about. */
+    struct exchange *exchanges;           /* All of them, linked by next. */
     struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
     uint32_t open_answers;    /* Completions whose clients have not yet got everything. */
     /* All streams, linked by newer and older: the one that was written to longest ago is first. */
     struct exchange *quietest, *loudest;
     struct http_clients *clients;
+    struct text_jobs *text_jobs;
     uint64_t unread_bytes; /* Bytes of all answers that clients have not read. */
     uint64_t bodies_bytes; /* Bytes of all bodies that have not been parsed yet. */
     bool draining;
@@ -34,6 +42,7 @@ struct route;
 
 struct exchange {
     struct http *http;
+    struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
     struct http_client *client; /* NULL = there was no memory to count this connection. */
     bool from_socket;           /* It came through http/admin_socket. */
@@ -41,14 +50,18 @@ struct exchange {
     int fd;
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
+    bool key_revoked;          /* The key was removed from the key file, or got another secret. */
+    bool is_administrator;     /* It may use /admin. */
+    struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
     struct text body;          /* Counted in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
     uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
     /* The error that answers this request after the rest of its body, which is not kept; NULL =
      * none. */
     struct api_error *refusal;
-    bool closes;        /* The connection closes after the answer. */
-    int64_t arrived_us; /* When its last byte had arrived. */
+    bool closes;                 /* The connection closes after the answer. */
+    int64_t arrived_us;          /* When its last byte had arrived. */
+    struct http_text_work *work; /* Its body is with the text threads, or has been; NULL = none. */
     struct completion *completion;
     struct text answer;     /* A whole answer that the client reads in pieces. */
     uint64_t unread_bytes;  /* Of the answer or the stream; counted in http->unread_bytes. */
@@ -96,6 +109,21 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* text_work.c: gives the body to the text threads, and suspends the connection. */
+struct http_text_kind;
+extern const struct http_text_kind http_text_completion, http_text_chat, http_text_tokenize,
+    http_text_detokenize;
+enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
+void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
+/* Answers, or begins the completion. Requires that the connection was resumed. */
+enum MHD_Result http_text_answer(struct exchange *exchange);
+void http_text_drop(struct exchange *exchange); /* The client has gone. Without work: nothing. */
+/* Submits a completion, whose input it takes over. */
+enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
+                                      struct completion_input *input);
+/* Watch for the end of a suspended connection. */
+void http_exchange_watch(struct exchange *exchange);
+void http_exchange_unwatch(struct exchange *exchange);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
 /* Keep the order of streams: the stream begins, has an event, ends (also if it has not begun). */
@@ -115,7 +143,8 @@ void http_answer_backlog_check(struct exchange *exchange);
 void http_answers_check(struct http *h);
 
 /* Parses and starts a completion; suspends the connection until there is something to send. */
-enum MHD_Result http_answer_completion(struct exchange *exchange, enum api_kind kind);
+enum MHD_Result http_answer_completion(struct exchange *exchange,
+                                       const struct http_text_kind *kind);
 
 /* --- admin.c --- */
 
@@ -125,6 +154,18 @@ enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);
 enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
+
+/* --- audit.c --- */
+
+/* Prepares the audit line of a request to a path under /admin; does nothing for other paths. Call
+ * it when exchange->route is known. Returns false without memory. */
+bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
+/* Sets what the request is about, if its URL does not say so. */
+void http_audit_target_set(struct exchange *exchange, const char *target);
+/* Finds out which party has sent the request. */
+void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
+/* Writes the line, once. status: 0 = the client has left before it had an answer. */
+void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* --- headers.c --- */
 
@@ -143,9 +184,10 @@ bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *err
 /* True if this client may use exchange->route. With API keys it sets exchange->key, except for
  * routes that are open to all. On false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
-/* True if the exchange's key was not removed while the body was arriving. On false, *error is a
- * 401. */
-bool http_access_check_again(const struct exchange *exchange, struct api_error *error);
+/* Checks again when the body has arrived: true if the exchange's key was not revoked and still has
+ * the right. On false, *error is a 401 or 403. */
+bool http_access_check_again(struct exchange *exchange, struct api_error *error);
+bool http_peer_is_loopback(const struct exchange *exchange);
 
 /* Writes what is missing. Only administrators get names and addresses of machines. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);

@@ -1,5 +1,4 @@
 /* http_routes: the endpoints. Each takes an exchange whose body has arrived and answers it. */
-#include "server/api/tokenize.h"
 #include "server/http/internal.h"
 
 #include <stdio.h>
@@ -8,12 +7,12 @@
 
 static enum MHD_Result answer_completions(struct exchange *x)
 {
-    return http_answer_completion(x, API_COMPLETION);
+    return http_answer_completion(x, &http_text_completion);
 }
 
 static enum MHD_Result answer_chat(struct exchange *x)
 {
-    return http_answer_completion(x, API_CHAT);
+    return http_answer_completion(x, &http_text_chat);
 }
 
 static void write_model(struct text *out, const struct http *h)
@@ -83,32 +82,14 @@ static enum MHD_Result answer_metrics(struct exchange *x)
     return result;
 }
 
-static enum MHD_Result answer_tokens(struct exchange *x,
-                                     bool (*work)(const struct api_tokenize *, const char *, size_t,
-                                                  struct text *, struct api_error *))
-{
-    const struct served_model *model = x->http->completions.model;
-    struct api_tokenize with = {
-        .tokenizer = model->tokenizer,
-        .chat = model->chat,
-        .context_tokens = gateway_context_tokens(x->http->options.gateway, model->version),
-    };
-    struct text body = {0};
-    struct api_error error = {0};
-    if (work(&with, x->body.data, x->body.bytes, &body, &error))
-        return http_answer_json(x, 200, &body);
-    text_done(&body);
-    return http_answer_error(x, &error);
-}
-
 static enum MHD_Result answer_tokenize(struct exchange *x)
 {
-    return answer_tokens(x, api_tokenize);
+    return http_text_begin(x, &http_text_tokenize);
 }
 
 static enum MHD_Result answer_detokenize(struct exchange *x)
 {
-    return answer_tokens(x, api_detokenize);
+    return http_text_begin(x, &http_text_detokenize);
 }
 
 static const struct route routes[] = {

@@ -192,6 +192,12 @@ class Cluster:
         with open(self.log_path) as file:
             return file.read()
 
+    def audited(self, reads=False):
+        """[(act, target, who, status)] of the audit lines so far, without those of /admin/state unless `reads`."""
+        lines = [json.loads(line.split(": audit: ", 1)[1]) for line in self.logged().splitlines() if ": audit: " in line]
+        return [(line["act"], line["target"], line["who"], line["status"]) for line in lines
+                if reads or line["act"] != "GET /admin/state"]
+
     def __enter__(self):
         return self
 

@@ -31,20 +31,26 @@ def b64(value):
 
 
 class Etcd:
-    def __init__(self, folder):
-        self.folder = folder
+    """`options`: more options of etcd. `tls`: an ssl.SSLContext for what this test asks it over TLS. `token`: what an
+    administrator's login returned, once etcd has users."""
+
+    def __init__(self, folder, options=(), tls=None):
+        self.folder, self.options, self.tls, self.token = folder, options, tls, None
         self.client, self.peer = free_ports(2)
-        self.url = f"http://127.0.0.1:{self.client}"
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.client}"
         self.process = None
 
     def start(self):
+        self.start_process()
+        wait_until(self.answers, "etcd starts")
+
+    def start_process(self):
         peer = f"http://127.0.0.1:{self.peer}"
         self.process = subprocess.Popen(
             ["etcd", "--name", "test", "--data-dir", os.path.join(self.folder, "etcd"), "--listen-client-urls", self.url,
              "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-             "--initial-cluster", f"test={peer}", "--log-level", "error"],
+             "--initial-cluster", f"test={peer}", "--log-level", "error", *self.options],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_until(self.answers, "etcd starts")
 
     def answers(self):
         try:
@@ -59,8 +65,9 @@ class Etcd:
             self.process.wait()
 
     def post(self, path, value):
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(self.url + path, json.dumps(value).encode()), timeout=10) as reply:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.tls))
+        headers = {"Authorization": self.token} if self.token else {}
+        with opener.open(urllib.request.Request(self.url + path, json.dumps(value).encode(), headers), timeout=10) as reply:
             return json.load(reply)
 
     def put(self, name, value):
@@ -254,7 +261,7 @@ class Compacted(http.server.BaseHTTPRequestHandler):
                 time.sleep(3)  # the gateway reads the list again each time that the watch fails
         else:
             Compacted.lists += 1
-            value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 16}
+            value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 64}
             kvs = [{"key": b64(PREFIX + "m0"), "value": b64(json.dumps(value)), "mod_revision": "7"}]
             line = {"header": {"revision": "5"}, **({"kvs": kvs} if Compacted.lists > 1 else {})}
         garbled = isinstance(line, str)

@@ -98,6 +98,47 @@ def check(config, gates, machines_log):
         assert "disconnects" not in log.read()
 
 
+QUOTA = {"keys": [{"name": "tenant", "key": "sk-tenant-0123456789", "requests_max": 5, "metrics": True}]}
+
+
+def taken(cluster, count, first):
+    """Sends `count` requests of the tenant, which wait at the held token machine. Returns how many of its requests the
+    gateway has in flight when each of them is taken or refused."""
+    def sums():
+        return (cluster.metric("cleave_key_requests_in_flight", key="tenant"),
+                cluster.metric("cleave_key_refused_total", key="tenant"))
+
+    before = sum(sums())
+    streams = [Stream(cluster, body(first + i, SHORT)) for i in range(count)]
+    wait_until(lambda: sum(sums()) == before + count, "all are taken or refused", cluster=cluster)
+    in_flight = int(sums()[0])
+    refused = [stream for stream in streams if not stream.is_alive()]
+    for stream in refused:
+        assert stream.error.status == 429 and "answers in flight" in str(stream.error), stream.error
+    return in_flight
+
+
+def check_quota(config, gates):
+    """Two gateways, one key with requests_max 5: together they never take more; when one is killed, the other gets all."""
+    files = {"cluster.key": KEY, "keys.json": QUOTA}
+    config = {**config, "server": {"api_keys_file": "keys.json"}}
+    with Cluster(config, files=files, gates=gates) as first, Cluster(config, files=files, gates=gates) as second:
+        for gateway in (first, second):
+            gateway.headers["Authorization"] = "Bearer sk-tenant-0123456789"
+            wait_until(lambda: "that serve on these machines: 2, was 1" in gateway.logged(), "two gateways",
+                       cluster=gateway)
+        first.hold("token-0")
+        shares = [taken(gateway, 7, 0) for gateway in (first, second)]
+        assert sorted(shares) == [2, 3], shares
+        assert [taken(gateway, 2, 10) for gateway in (first, second)] == shares
+        os.kill(first.process.pid, signal.SIGKILL)
+        wait_until(lambda: "that serve on these machines: 1, was 2" in second.logged(), "the other one is alone",
+                   cluster=second)
+        assert taken(second, 7, 20) == 5
+        first.release()
+        second.wait_all_free()
+
+
 def check_launched():
     """A second gateway on machines that the first gateway has started: it sees the machines end with the first gateway, and
     serves again when they are back."""
@@ -175,6 +216,7 @@ def main():
             machines = [subprocess.Popen([BINARY, "machine", path, name], stderr=logs, env=gated_environment(gates))
                         for name in ("prompt-0", "token-0")]
         try:
+            check_quota(config, gates)
             check(config, gates, log)
         except BaseException:
             print(open(log).read(), file=sys.stderr)

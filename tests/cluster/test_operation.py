@@ -81,6 +81,7 @@ def check_graceful_stop():
         assert cluster.process.wait(300) == 0
         said = cluster.logged()
         assert "refuses new requests, 1 are running" in said and "died" not in said, said
+        assert cluster.audited() == [("stop", "", f"uid {os.getuid()} pid {os.getpid()}", 200)], cluster.audited()
 
 
 def check_hasty_stop():
@@ -109,9 +110,19 @@ def admin(cluster, method, path, body=None, want=200, headers=None):
     return json.loads(data)
 
 
+def control_tokens(cluster, body):
+    """How many control tokens <|im_end|> the tokens of a text or chat have; their text is the text in any case."""
+    said = cluster.post("/tokenize", {**body, "return_token_strs": True})
+    assert cluster.post("/detokenize", {"tokens": said["tokens"]})["prompt"].count("<|im_end|>") >= 1
+    return said["token_strs"].count("<|im_end|>")
+
+
 def check_reload():
     with Cluster(CONFIG, gates=True) as cluster:
         want = undisturbed(cluster)
+        chat = {"messages": [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "a<|im_end|>b"}]}
+        prompt = {"prompt": "a<|im_end|>b"}
+        assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (2, 1)
         stream = held_stream(cluster, "token-0")
         device = cluster.config["machines"]["token-0"]
 
@@ -121,17 +132,25 @@ def check_reload():
                                           "machines": machines, **changes})
 
         # One more machine, another limit; settings that cannot change are named.
-        reload(["prompt-0"], ["token-0", "token-1"], scheduler={"queue_requests_max": 7}, slo={"ttft_ms": 400})
+        reload(["prompt-0"], ["token-0", "token-1"], scheduler={"queue_requests_max": 7}, slo={"ttft_ms": 400},
+               server={"control_tokens_in_text": "as_text"})
         cluster.process.send_signal(signal.SIGHUP)
         wait_until(lambda: up(cluster).get("token-1") == "token", "token-1 serves", cluster=cluster)
         assert "reload: scheduler/queue_requests_max: 7, was 1024" in cluster.logged()
+        who = (f"uid {os.getuid()} pid {os.getpid()}", 200)
+        assert sorted(cluster.audited()) == sorted([
+            ("config changed", "scheduler/queue_requests_max", *who), ("config changed", "slo/ttft_ms", *who),
+            ("config changed", "server/control_tokens_in_text", *who), ("machine added", "token-1", *who),
+            ("reload", "", *who)]), cluster.audited()
+        assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (2, 0)
         reload(["prompt-0"], ["token-0", "token-1"], http={"listen": "127.0.0.1:1"}, threads=2,
-               kv={**cluster.config["kv"], "block_tokens": 32})
+               kv={**cluster.config["kv"], "block_tokens": 32}, server={"control_tokens_in_text": "allow"})
         said = admin(cluster, "POST", "/admin/reload")
         assert 'http/listen: stays "127.0.0.1:0", not "127.0.0.1:1"' in said["needs_restart"], said
         assert "kv/block_tokens: stays 16, not 32" in said["needs_restart"], said
         assert "scheduler/queue_requests_max: 1024, was 7" in said["changed"], said
         assert "machines/token-1/threads: 2, was 1" in said["for_machines_that_start"], said
+        assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (3, 1)
         check_bad_files(cluster)
         # Back to one token machine: the streams of the other one go on, there or here.
         streams = [stream] + [Stream(cluster, LONG) for _ in range(3)]
@@ -148,6 +167,8 @@ def check_reload():
         reload(["token-1"], ["prompt-0"])
         said = admin(cluster, "POST", "/admin/reload")
         assert "machines/prompt-0: pool token, was prompt" in said["changed"], said
+        assert {("machine moved to another pool", name, "loopback client", 200) for name in ("prompt-0", "token-1")} <= set(
+            cluster.audited())
         cluster.release()
         stream.expect(want)
         wait_until(lambda: cluster.request("GET", "/health")[0] == 200, "serves again", cluster=cluster)
@@ -173,6 +194,8 @@ def check_bad_files(cluster):
         assert part in said["error"]["message"], said
     cluster.process.send_signal(signal.SIGHUP)
     wait_until(lambda: cluster.logged().count("reload: nothing is changed") == 6, "the log says so", cluster=cluster)
+    wait_until(lambda: cluster.audited()[-1][0::3] == ("reload", 400), "the audit log says so", cluster=cluster)
+    assert cluster.audited().count(("POST /admin/reload", "", "loopback client", 400)) == 5
     assert up(cluster) == before and cluster.process.poll() is None
     assert cluster.request("GET", "/v1/models")[0] == 200  # no key is needed
 

@@ -126,6 +126,23 @@ static void test_one_cause_is_limited(void)
     close(file);
 }
 
+/* Lines about administrators' acts are all written, at every level. */
+static void test_audit_is_not_limited(void)
+{
+    int file = memfd_create("log", MFD_CLOEXEC);
+    CHECK(file >= 0);
+    stderr_is(file);
+    log_open("test", LOG_ERROR);
+    for (int i = 0; i < FLOOD; i++)
+        log_audit("an administrator did it: %d", i);
+    log_open("test", LOG_INFO);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    read_seen(file);
+    CHECK(count("info  test: an administrator did it") == FLOOD);
+    CHECK(strstr(seen, "not logged") == NULL);
+    close(file);
+}
+
 static void test_controls_are_escaped(void)
 {
     int file = memfd_create("log", MFD_CLOEXEC);
@@ -148,6 +165,7 @@ int main(void)
     test_full_pipe();
     test_full_socket();
     test_one_cause_is_limited();
+    test_audit_is_not_limited();
     test_controls_are_escaped();
     return 0;
 }

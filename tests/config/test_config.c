@@ -306,12 +306,27 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {}, \"token-0\":\n{\"local\": true, \"address\": \"h:1\"}}}",
      "cleave.json:2: /machines/token-0/address = \"h:1\": other computers reach it: want "
      "cluster/key_file, or cluster/allow_insecure: true"},
-    {"{\"cluster\": {\"membership\": \"etcd\"}}", "cleave.json:1: /cluster/etcd_endpoints = \"\": "
-                                                  "want up to 8 addresses, http://HOST:PORT, with "
-                                                  "commas between"},
+    {"{\"cluster\": {\"membership\": \"etcd\"}}",
+     "cleave.json:1: /cluster/etcd_endpoints = \"\": want up to 8 addresses, http://HOST:PORT or "
+     "https://HOST:PORT, separated by commas"},
     {"{\"cluster\": {\"membership\": \"etcd\",\n\"etcd_endpoints\": \"http://a:1, b:2\"}}",
      "cleave.json:2: /cluster/etcd_endpoints = \"http://a:1, b:2\": want up to 8 addresses, "
-     "http://HOST:PORT, with commas between"},
+     "http://HOST:PORT or https://HOST:PORT, separated by commas"},
+    {"{\"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": \"https://a:1, http://b:2\",\n"
+     "\"etcd_user\": \"u\", \"etcd_password_file\": \"p\"}}",
+     "cleave.json:1: /cluster/etcd_endpoints: http://b:2: the password of etcd_user can be read on "
+     "the way: want https://, or cluster/allow_insecure: true"},
+    {"{\"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": \"http://127.0.0.1:1\",\n"
+     "\"etcd_ca_file\": \"c\"}}",
+     "cleave.json:1: /cluster/etcd_endpoints: http://127.0.0.1:1: etcd_ca_file and "
+     "etcd_certificate_file need https://"},
+    {"{\"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": \"http://127.0.0.1:1\",\n"
+     "\"etcd_user\": \"u\"}}",
+     "cleave.json:2: /cluster/etcd_user: want etcd_user and etcd_password_file, or neither"},
+    {"{\"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": \"https://a:1\",\n"
+     "\"etcd_key_file\": \"u\"}}",
+     "cleave.json:1: /cluster/etcd_certificate_file: want etcd_certificate_file and "
+     "etcd_key_file, or neither"},
 };
 
 static void test_openness(void)

@@ -367,14 +367,14 @@ static void open_machines(bool staged)
     bed.staged = staged;
     bed.transport = open_transport(
         "p0", LAYERS, BLOCKS,
-        (struct transport_events){pool_up, pool_down, pool_message, pool_flushed, NULL});
-    bed.target = open_transport(
-        "t0", staged ? 0 : LAYERS, TARGETS,
-        (struct transport_events){target_up, target_down, target_message, pool_flushed, NULL});
+        (struct transport_events){pool_up, pool_down, pool_message, pool_flushed, NULL, NULL});
+    bed.target = open_transport("t0", staged ? 0 : LAYERS, TARGETS,
+                                (struct transport_events){target_up, target_down, target_message,
+                                                          pool_flushed, NULL, NULL});
     for (uint32_t i = 0; i < PLACES && staged; i++)
         bed.places[i] = open_transport(
             stages[i].address, stages[i].last_layer - stages[i].first_layer, TARGETS,
-            (struct transport_events){place_up, target_down, no_message, pool_flushed, NULL});
+            (struct transport_events){place_up, target_down, no_message, pool_flushed, NULL, NULL});
 }
 
 static void bed_open(bool staged)

@@ -18,6 +18,7 @@
 #define FLIGHT   4
 
 static uint64_t seed;
+static uint32_t token_count;
 static uint64_t draws;
 
 static uint32_t draw(uint32_t below)
@@ -30,7 +31,7 @@ static void check_quarantine(void)
     struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
-    token_pool_writer_up(bed.pool, "p0", 0, NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
 
     reserve(&bed, 1); /* no writer knows the blocks: free at once */
     token_pool_cancel(bed.pool, &name, false, bed.now_us);
@@ -63,45 +64,46 @@ static void check_quarantine(void)
 
     reserve(&bed, 1); /* … or a moment after its death */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    token_pool_writer_down(bed.pool, "p0", 0, NULL, "gone", bed.now_us);
+    token_pool_writer_down(bed.pool, link_at(0, 1), false, "gone", bed.now_us);
     token_pool_leases_check(bed.pool, bed.now_us + 900000);
     CHECK(held(&bed) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 1100000);
     CHECK(held(&bed) == 0);
 
     reserve(&bed, 1); /* its death alone fails those that wait for it */
-    token_pool_writer_up(bed.pool, "p0", 0, NULL);
-    token_pool_writer_down(bed.pool, "p0", 0, NULL, "gone", bed.now_us);
+    token_pool_writer_up(bed.pool, link_at(0, 2), "p0", NULL);
+    token_pool_writer_down(bed.pool, link_at(0, 2), false, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
           strstr(last.failed.text, "p0") != NULL);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
 
     reserve(&bed, 1); /* a process of it is gone, another one may write on: until it is, too */
-    token_pool_writer_up(bed.pool, "p0/0", 0, NULL);
-    token_pool_writer_up(bed.pool, "p0/1", 0, NULL);
-    token_pool_writer_up(bed.pool, "p01", 0, NULL);
-    token_pool_writer_down(bed.pool, "p0/0", 0, NULL, "gone", bed.now_us);
+    token_pool_writer_up(bed.pool, link_at(0, 3), "p0/0", NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 4), "p0/1", NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 5), "p01", NULL);
+    token_pool_writer_down(bed.pool, link_at(0, 3), false, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 5000000);
     CHECK(held(&bed) == 3);
-    token_pool_writer_down(bed.pool, "p0/1", 0, NULL, "gone", bed.now_us + 5000000);
+    token_pool_writer_down(bed.pool, link_at(0, 4), false, "gone", bed.now_us + 5000000);
     token_pool_leases_check(bed.pool, bed.now_us + 5900000);
     CHECK(held(&bed) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
 
     reserve(&bed, 1); /* it is connected to two of our processes; one connection is made anew */
-    token_pool_writer_up(bed.pool, "p0", 1, NULL);
-    token_pool_writer_up(bed.pool, "p0", 2, NULL);
+    token_pool_writer_up(bed.pool, link_at(1, 1), "p0", NULL);
+    token_pool_writer_up(bed.pool, link_at(2, 1), "p0", NULL);
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    token_pool_writer_up(bed.pool, "p0", 1, NULL); /* before the loss of the old one is noticed */
-    token_pool_writer_down(bed.pool, "p0", 1, NULL, "gone", bed.now_us);
+    /* Before the loss of the old one is noticed. */
+    token_pool_writer_up(bed.pool, link_at(1, 2), "p0", NULL);
+    token_pool_writer_down(bed.pool, link_at(1, 1), false, "gone", bed.now_us);
     token_pool_leases_check(bed.pool, bed.now_us + 1000000000); /* the other one may still write */
     CHECK(held(&bed) == 3);
-    token_pool_writer_down(bed.pool, "p0", 2, NULL, "gone", bed.now_us + 1000000000);
+    token_pool_writer_down(bed.pool, link_at(2, 1), false, "gone", bed.now_us + 1000000000);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1001100000) == INT64_MAX &&
           held(&bed) == 0);
-    token_pool_writer_down(bed.pool, "p0", 1, NULL, "gone", bed.now_us);
+    token_pool_writer_down(bed.pool, link_at(1, 2), false, "gone", bed.now_us);
     bed_close(&bed);
 }
 
@@ -112,24 +114,26 @@ static void check_awaits(void)
     struct message_request name = {.id = 1, .generation = 1};
     struct message_request next = {.id = 2, .generation = 1};
     struct message_request again = {.id = 1, .generation = 2};
-    token_pool_writer_up(bed.pool, "p0", 0, NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     reserve(&bed, 1);
     const uint32_t first = reserved_blocks[0]; /* two blocks in a row */
     CHECK(reserved_blocks[1] == first + 1);
-    CHECK(token_pool_awaits(bed.pool, &name, first, 2));
-    CHECK(!token_pool_awaits(bed.pool, &name, first, 200));
-    CHECK(!token_pool_awaits(bed.pool, &again, first, 2));
-    CHECK(!token_pool_awaits(bed.pool, &next, first, 2));
+    CHECK(token_pool_awaits(bed.pool, &name, "p0", first, 2));
+    CHECK(token_pool_awaits(bed.pool, &name, "p0/1", first, 2));
+    CHECK(!token_pool_awaits(bed.pool, &name, "p1", first, 2));
+    CHECK(!token_pool_awaits(bed.pool, &name, "p0", first, 200));
+    CHECK(!token_pool_awaits(bed.pool, &again, "p0", first, 2));
+    CHECK(!token_pool_awaits(bed.pool, &next, "p0", first, 2));
     reserve(&bed, 2);
-    CHECK(token_pool_awaits(bed.pool, &next, reserved_blocks[0], 2));
-    CHECK(!token_pool_awaits(bed.pool, &next, first, 1));
-    CHECK(!token_pool_awaits(bed.pool, &name, reserved_blocks[0], 1));
+    CHECK(token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 2));
+    CHECK(!token_pool_awaits(bed.pool, &next, "p0", first, 1));
+    CHECK(!token_pool_awaits(bed.pool, &name, "p0", reserved_blocks[0], 1));
     token_pool_cancel(bed.pool, &next, true, bed.now_us); /* quarantined */
-    CHECK(!token_pool_awaits(bed.pool, &next, reserved_blocks[0], 1));
+    CHECK(!token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 1));
     token_pool_kv_aborted(bed.pool, &next, bed.now_us);
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
     token_pool_kv_ready(bed.pool, &ready, bed.now_us); /* it decodes now */
-    CHECK(!token_pool_awaits(bed.pool, &name, first, 1));
+    CHECK(!token_pool_awaits(bed.pool, &name, "p0", first, 1));
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
     CHECK(held(&bed) == 0);
     bed_close(&bed);
@@ -169,7 +173,7 @@ static void check_lease(void)
     struct bed bed = bed_open(&whole_answers);
     struct message_request name = {.id = 1, .generation = 1};
     struct transport_peer *writer = (struct transport_peer *)&marks[3];
-    token_pool_writer_up(bed.pool, "p0", 0, writer);
+    token_pool_writer_up(bed.pool, link_at(0, 7), "p0", writer);
     reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
     for (int64_t second = 1; second < 599; second++)
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
@@ -183,12 +187,12 @@ static void check_lease(void)
     for (int64_t second = 723; second < 90000; second++) /* it may still write, after hours */
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_writer_down(bed.pool, "p0", 0, writer, "gone", bed.now_us + 90000000000);
+    token_pool_writer_down(bed.pool, link_at(0, 7), false, "gone", bed.now_us + 90000000000);
     token_pool_leases_check(bed.pool, bed.now_us + 90000900000);
     CHECK(held(&bed) == 3);
     token_pool_leases_check(bed.pool, bed.now_us + 90001100000);
     CHECK(held(&bed) == 0);
-    token_pool_writer_up(bed.pool, "p0", 0, NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
 
     reserve(&bed, 1); /* a decode has none */
     token_pool_kv_ready(
@@ -479,12 +483,12 @@ static void plain_batch_begin(struct bed *bed)
     for (uint32_t i = 0; i < flight->batch.item_count; i++) {
         sched_slot slot = flight->batch.items[i].slot;
         struct plain_request *request = plain;
-        struct token_row row;
+        struct token_decode row;
         while (request->state != PLAIN_DECODING ||
                request->name.id != token_request_of(bed->pool, slot)->attempt.id)
             CHECK(++request < plain + REQUESTS);
         CHECK(!request->in_flight && !request->given_up);
-        token_pool_row_begin(bed->pool, slot, bed->now_us, &row);
+        token_pool_decode_begin(bed->pool, slot, bed->now_us, &row);
         CHECK(row.index == request->generated);
         CHECK(row.position == request->reserve.prompt_tokens + request->generated - 1);
         CHECK(row.position < request->blocks * 16);
@@ -524,7 +528,7 @@ static void plain_batch_end(struct bed *bed)
         bool stops = draw(20 * calm) == 0;
         struct message_token token = {.id = 7, .finish = stops ? FINISH_STOP : FINISH_NONE};
         uint32_t before = token_messages;
-        token_pool_row_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
+        token_pool_decode_done(bed->pool, done.batch.items[i].slot, &token, bed->now_us);
         full_count += token_messages - before;
         row_count++;
         plain_row_end(bed, done.rows[i], stops);
@@ -635,7 +639,7 @@ static void check_random(const struct rules *rules)
     next_id = preempted_count = pinned_count = token_messages = token_count = full_count = 0;
     row_count = 0;
     given_up_count = awaited_count = 0;
-    token_pool_writer_up(bed.pool, "p0", 0, NULL);
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     uint32_t full = 0;
     for (uint32_t step = 0; step < STEPS; step++) {
         random_step(&bed, step, true);

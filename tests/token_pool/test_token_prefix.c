@@ -157,8 +157,8 @@ static void deliver(struct talk *talk)
 /* One decode step: reads all blocks so far, writes the position of its token. */
 static struct talk *row_run(sched_slot slot)
 {
-    struct token_row row;
-    token_pool_row_begin(pool, slot, now_us, &row);
+    struct token_decode row;
+    token_pool_decode_begin(pool, slot, now_us, &row);
     struct talk *talk = &talks[row.sampling->seed];
     uint32_t at = row.position;
     CHECK(talk->stage == STAGE_DECODING && at + 1 == talk->count && row.id == talk->tokens[at]);
@@ -197,7 +197,7 @@ static void step(struct talk *cancelled)
             token.finish = full ? FINISH_LENGTH : FINISH_NONE;
             talk->stage = full ? STAGE_NONE : STAGE_DECODING;
         }
-        token_pool_row_done(pool, batch.items[i].slot, &token, now_us);
+        token_pool_decode_done(pool, batch.items[i].slot, &token, now_us);
     }
     token_pool_tokens_send(pool);
 }
@@ -253,7 +253,7 @@ static void open_all(uint32_t preemptions_max)
         .calls = {on_send, on_send_tokens, on_local_writes},
     };
     CHECK(token_pool_open(&options, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p0", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "p0", NULL);
 }
 
 static void close_all(void)

@@ -67,7 +67,7 @@ static void bed_open(void)
                                                .vocab = 1000,
                                                .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&options, &pool) == ST_OK);
-    token_pool_writer_up(pool, "m1", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "m1", NULL);
     preempted_count = 0;
 }
 

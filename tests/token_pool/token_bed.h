@@ -1,5 +1,5 @@
-/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. Included
- * once, by test_token_pool.c, which defines on_preempted and on_token. */
+/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test that
+ * includes it defines on_preempted and on_token. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 
@@ -19,7 +19,6 @@ static uint32_t reserved_block_count;
 static uint32_t reserved_blocks[2]; /* The first two. */
 static uint32_t sent_count;
 static uint32_t token_messages;
-static uint32_t token_count;
 
 static void on_send(void *self, struct transport_peer *peer, const struct message *message)
 {
@@ -82,7 +81,7 @@ struct bed {
 static char marks[4]; /* gateways, two of each: names only, the pool hands them back */
 
 /* Another connection of a gateway that was gone. */
-static void gateway_again(struct bed *bed, uint32_t gateway)
+static inline void gateway_again(struct bed *bed, uint32_t gateway)
 {
     gone_gateways[gateway] = bed->gateways[gateway];
     char *mark = &marks[gateway];
@@ -114,7 +113,7 @@ static struct bed bed_open(const struct rules *rules)
                    .growth_reserve_percent = rules->reserve_percent,
                    .preemptions_max = rules->preemptions_max},
         .vocab = 1000,
-        .calls = {on_send, on_send_tokens, on_local_writes},
+        .calls = {on_send, on_send_tokens, on_local_writes, NULL},
     };
     CHECK(token_pool_open(&options, &bed.pool) == ST_OK);
     bed.gateways[0] = (struct transport_peer *)&marks[0];
@@ -147,6 +146,11 @@ static struct message_reserve reserve_of(uint64_t id, uint32_t prompt_tokens,
         .prompt_tokens = prompt_tokens,
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = output_tokens},
     };
+}
+
+static struct token_link link_at(uint32_t process, uint64_t number)
+{
+    return (struct token_link){.process = process, .number = number};
 }
 
 static void reserve(struct bed *bed, uint64_t id)

@@ -29,10 +29,12 @@ static const struct device_memory *device_of(char whose)
     return fake_memory_device(fake_memory_open(&options));
 }
 
-static const uint8_t *key_of(void)
+static const struct secret_keys *keys_of(void)
 {
-    static const uint8_t key[TRANSPORT_KEY_BYTES] = {1, 2, 3};
-    return getenv("KEY") != NULL ? key : NULL;
+    static const uint8_t key[SECRET_HASH_BYTES] = {1, 2, 3};
+    static struct secret_keys keys;
+    secret_keys_set(&keys, key);
+    return getenv("KEY") != NULL ? &keys : NULL;
 }
 
 static void child(const char *tls, int out)
@@ -43,7 +45,7 @@ static void child(const char *tls, int out)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     struct transport_options options = net_options("t0", REGION);
     options.ucx_tls = tls;
-    options.key = key_of();
+    options.keys = keys_of();
     options.device = device_of('r');
     net_open(&side, options);
     CHECK(transport_listen(side.t, "127.0.0.1:0", bound, &error) == ST_OK);
@@ -133,7 +135,7 @@ int main(int argc, char **argv)
     struct net_side side;
     struct transport_options options = net_options("p0", REGION);
     options.ucx_tls = tls;
-    options.key = key_of();
+    options.keys = keys_of();
     options.device = device_of('w');
     net_open(&side, options);
     struct transport_peer *peer;

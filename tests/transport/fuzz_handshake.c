@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (handshake.version != TRANSPORT_PROTOCOL_VERSION || size > sizeof(again))
         return 0;
     CHECK(handshake_encode(&handshake, again, sizeof(again)) == size);
-    CHECK(memcmp(again + 40, data + 40, 68) == 0);
-    CHECK(memcmp(again + 112, data + 112, size - 112) == 0);
+    CHECK(memcmp(again + 40, data + 40, 92) == 0);
+    CHECK(memcmp(again + 136, data + 136, size - 136) == 0);
     return 0;
 }
 
@@ -33,7 +33,7 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         .identity = {.name = "p0",
                      .role = TRANSPORT_MACHINE,
                      .metadata_hash = 7,
-                     .model_hash = 77,
+                     .model_hash = {{77}},
                      .layer_count = 30},
         .token = 5,
     };

@@ -353,14 +353,17 @@ static bool device_copy(struct loop *loop, enum device_direction direction, void
 }
 
 /* Performs a write, through host memory if either side is a device. */
-static bool write_land(struct loop *from, struct loop *there, const struct loop_write *write)
+static bool write_land(struct loop *from, const struct loop_peer *to,
+                       const struct loop_write *write)
 {
+    struct loop *there = to->owner;
     void *target = (uint8_t *)there->region + write->offset;
     const struct device_memory *source_device = from->options.device;
     const struct device_memory *target_device = there->options.device;
     const struct transport_events *events = &there->options.events;
-    if (write->request.id != 0 && events->write_wanted != NULL &&
-        !events->write_wanted(there->options.self, &write->request, write->offset, write->bytes))
+    if (events->write_wanted != NULL &&
+        !events->write_wanted(there->options.self, &to->base, &write->request, write->offset,
+                              write->bytes))
         return true;
     there->landed_bytes += write->bytes;
     if (source_device == NULL && target_device == NULL) {
@@ -389,10 +392,9 @@ static void flushes_release(struct loop_peer *peer)
         peer->flushes = flush->next;
         if (peer->flushes == NULL)
             peer->flushes_tail = &peer->flushes;
-        struct loop *there = peer->other->owner;
         bool good = true;
         for (struct loop_write *write = flush->writes; write != NULL; write = write->next)
-            good = good && write_land(peer->owner, there, write);
+            good = good && write_land(peer->owner, peer->other, write);
         writes_free(flush->writes);
         if (!good) {
             free(flush);
@@ -422,6 +424,13 @@ static void loop_flush(void *impl, struct transport_peer *base, uint64_t cookie)
     *peer->flushes_tail = flush;
     peer->flushes_tail = &flush->next;
     eventfd_write(peer->owner->fd, 1); /* loop_progress performs the writes. */
+}
+
+/* A write lands before its flush is reported, and none after the end. */
+static bool loop_writes_await(void *impl, struct transport_peer *peer)
+{
+    (void)impl, (void)peer;
+    return false;
 }
 
 static void *loop_region(void *impl)
@@ -531,6 +540,13 @@ static void loop_memory(void *impl, struct transport_memory *out)
     memcpy(out->copied, loop->copied, sizeof(out->copied));
 }
 
+/* No keys: nothing is proved. */
+static enum status loop_keys_set(void *impl, const struct secret_keys *keys, struct error *error)
+{
+    (void)impl, (void)keys, (void)error;
+    return ST_OK;
+}
+
 const struct transport_ops transport_loopback = {
     .name = "loopback",
     .open = loop_open,
@@ -546,4 +562,6 @@ const struct transport_ops transport_loopback = {
     .progress = loop_progress,
     .expect = loop_expect,
     .memory = loop_memory,
+    .writes_await = loop_writes_await,
+    .keys_set = loop_keys_set,
 };

@@ -57,10 +57,10 @@ static void on_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
     note("%s flushed %d %s; ", side->name, (int)cookie, status_name(status));
 }
 
-static void side_open(struct side *side, const char *name, uint64_t model_hash)
+static void side_open(struct side *side, const char *name, uint8_t model_hash)
 {
     struct transport_options options = {
-        .identity = {.role = TRANSPORT_MACHINE, .model_hash = model_hash, .layer_count = 3},
+        .identity = {.role = TRANSPORT_MACHINE, .model_hash = {{model_hash}}, .layer_count = 3},
         .events = {on_up, on_down, on_message, on_flushed, NULL},
         .self = side,
         .region_bytes = 65536,
@@ -115,7 +115,7 @@ int main(void)
     expect("p0 down unreachable (nobody:1: connection refused); ");
     CHECK(transport_connect(s[0].t, "t1:1", NULL, &peer, &error) == ST_OK);
     run(s, 3);
-#define DIFFER "p0 and t1 do not match: model_hash is 0000000000000005 and 0000000000000006"
+#define DIFFER "p0 and t1 do not match: model_hash is 0500000000000000 and 0600000000000000"
     expect("t1 down mismatch (p0: " DIFFER "); p0 down mismatch (t1: " DIFFER "); ");
     int user;
     CHECK(transport_connect(s[0].t, "t0:1", &user, &peer, &error) == ST_OK);

@@ -1,6 +1,6 @@
 /* Goal: with a cluster key, a connection is set up only between peers that hold it, before any
  * other data of the peer is read; proofs cannot be replayed, reflected or used with another name;
- * unknown peers cost little and block no peer. Method: transports of this process over 127.0.0.1;
+ * on a connection that is up, another key needs a proof, too; unknown peers cost little and block no peer. Method: transports of this process over 127.0.0.1;
  * raw sockets that know the protocol play the attackers. */
 #include "tests/transport/net.h"
 #include "transport/auth.h"
@@ -14,20 +14,21 @@
 
 #define REGION ((uint64_t)1 << 20)
 
-enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, DATA = 11, HELLO = 1, REFUSE };
+enum { AUTH = 7, AUTH_REPLY, AUTH_PROOF, DATA = 11, KEY = 14, KEY_REPLY, HELLO = 1, REFUSE };
 
-static const uint8_t key_a[TRANSPORT_KEY_BYTES] = "the key of this cluster, 32 byte";
-static const uint8_t key_b[TRANSPORT_KEY_BYTES] = "the key of another one, 32 bytes";
+static struct secret_keys key_a;
+static struct secret_keys key_b;
 static char address[LIMIT_ADDRESS_BYTES];
 
-static struct transport_options options_of(const char *name, const uint8_t *key)
+static struct transport_options options_of(const char *name, const struct secret_keys *key)
 {
     struct transport_options options = net_options(name, REGION);
-    options.key = key;
+    options.keys = key;
     return options;
 }
 
-static void pair_open(struct net_side *sides, const uint8_t *first, const uint8_t *second)
+static void pair_open(struct net_side *sides, const struct secret_keys *first,
+                      const struct secret_keys *second)
 {
     net_pair_open(sides, options_of("p0", first), options_of("t0", second), address);
 }
@@ -42,7 +43,7 @@ static void pair_connect(struct net_side *sides)
 static void test_same_key(void)
 {
     struct net_side sides[2];
-    pair_open(sides, key_a, key_a);
+    pair_open(sides, &key_a, &key_a);
     pair_connect(sides);
     NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
     CHECK(strcmp(transport_peer_identity(sides[1].peer)->name, "p0") == 0);
@@ -63,7 +64,7 @@ static void test_many(void)
 {
     enum { MANY = 40 };
     struct net_side sides[2];
-    pair_open(sides, key_a, key_a);
+    pair_open(sides, &key_a, &key_a);
     for (int i = 0; i < MANY; i++)
         pair_connect(sides);
     NET_WAIT(sides, 2, sides[0].ups == MANY && sides[1].ups == MANY);
@@ -71,8 +72,8 @@ static void test_many(void)
     net_pair_close(sides);
 }
 
-static void expect_refusal(const uint8_t *first, const uint8_t *second, const char *first_says,
-                           const char *second_says)
+static void expect_refusal(const struct secret_keys *first, const struct secret_keys *second,
+                           const char *first_says, const char *second_says)
 {
     struct net_side sides[2];
     pair_open(sides, first, second);
@@ -86,11 +87,11 @@ static void expect_refusal(const uint8_t *first, const uint8_t *second, const ch
 
 static void test_other_keys(void)
 {
-    expect_refusal(key_a, key_b, "the cluster keys differ (cluster/key_file)",
+    expect_refusal(&key_a, &key_b, "the cluster keys differ (cluster/key_file)",
                    "it has not proved the cluster key");
-    expect_refusal(NULL, key_a, "it has no cluster key, and here is one",
+    expect_refusal(NULL, &key_a, "it has no cluster key, and here is one",
                    "it has no cluster key, and here is one");
-    expect_refusal(key_a, NULL, "it has a cluster key, and here is none",
+    expect_refusal(&key_a, NULL, "it has a cluster key, and here is none",
                    "it has a cluster key, and here is none");
 }
 
@@ -110,7 +111,7 @@ static int dial(void)
 }
 
 /* Connects with TLS under this key, while `side` runs. Returns the status of the hand-shake. */
-static enum status raw_open(struct net_side *side, const uint8_t *key)
+static enum status raw_open(struct net_side *side, const struct secret_keys *key)
 {
     struct error error = {{0}};
     int64_t end_ms = net_now_ms() + NET_LONG_MS;
@@ -161,12 +162,12 @@ static void begin_as(struct net_side *side, const char *name, struct auth_exchan
     struct transport_identity identity = {.role = TRANSPORT_MACHINE};
     snprintf(identity.name, sizeof(identity.name), "%s", name);
     auth_side_init(&exchange->connecting, &identity);
-    CHECK(raw_open(side, key_a) == ST_OK);
+    CHECK(raw_open(side, &key_a) == ST_OK);
     tls_channel(raw.tls, exchange->channel);
     put_frame(AUTH, frame, auth_encode(&exchange->connecting, frame));
     CHECK(get_frame(side, reply, sizeof(reply)) == AUTH_REPLY);
     CHECK(auth_reply_decode(reply, 112, &exchange->accepting, proof, &error) == ST_OK);
-    auth_proof(key_a, exchange, AUTH_BY_ACCEPTING, want);
+    auth_proof(&key_a.keys[0], exchange, AUTH_BY_ACCEPTING, want);
     CHECK(memcmp(proof, want, sizeof(want)) == 0);
 }
 
@@ -186,17 +187,17 @@ static void test_cheats(void)
     uint8_t proof[SECRET_HASH_BYTES], frame[AUTH_BYTES_MAX];
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
     int downs = 0;
-    net_open(&side, options_of("t0", key_a));
+    net_open(&side, options_of("t0", &key_a));
     CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
     /* Its own proof, sent back. */
     begin_as(&side, "p0", &first);
-    auth_proof(key_a, &first, AUTH_BY_ACCEPTING, proof);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_ACCEPTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     CHECK(get_frame(&side, hello, 264) == REFUSE);
     CHECK(strstr((char *)hello + 8, "the cluster keys differ") != NULL);
     expect_end(&side, ++downs, "the cluster keys differ");
     /* The right proof of an earlier connection. */
-    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     begin_as(&side, "p0", &second);
     CHECK(memcmp(second.accepting.nonce, first.accepting.nonce, AUTH_NONCE_BYTES) != 0);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
@@ -205,20 +206,20 @@ static void test_cheats(void)
     begin_as(&side, "p0", &second);
     CHECK(memcmp(second.channel, first.channel, TLS_CHANNEL_BYTES) != 0);
     memcpy(second.channel, first.channel, TLS_CHANNEL_BYTES);
-    auth_proof(key_a, &second, AUTH_BY_CONNECTING, proof);
+    auth_proof(&key_a.keys[0], &second, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     expect_end(&side, ++downs, "the cluster keys differ");
     /* Proved as p0, says hello as p1. */
     struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
                                  .identity = net_options("p1", 0).identity};
     begin_as(&side, "p0", &first);
-    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
     expect_end(&side, ++downs, "its name is not the one that it proved");
     /* Proved as p0, and a data connection that belongs to no connection. */
     begin_as(&side, "p0", &first);
-    auth_proof(key_a, &first, AUTH_BY_CONNECTING, proof);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(DATA, "01234567", 8);
     CHECK(get_frame(&side, hello, 264) == REFUSE);
@@ -230,18 +231,18 @@ static void test_cheats(void)
     begin_as(&side, "p0", &first);
     put_frame(3, hello, 120);
     expect_end(&side, ++downs, "not a peer of this kind (first frame: 3)");
-    CHECK(raw_open(&side, key_a) == ST_OK);
+    CHECK(raw_open(&side, &key_a) == ST_OK);
     put_frame(AUTH, hello, 8192);
     expect_end(&side, ++downs,
                "it has not proved the cluster key (cluster/key_file): a frame of 8192");
     /* Under its own name: its own words, passed back to it. */
     struct transport_identity own = options_of("t0", NULL).identity;
     auth_side_init(&first.connecting, &own);
-    CHECK(raw_open(&side, key_a) == ST_OK);
+    CHECK(raw_open(&side, &key_a) == ST_OK);
     put_frame(AUTH, frame, auth_encode(&first.connecting, frame));
     expect_end(&side, ++downs, "it has the same name as this process");
     /* Another key. */
-    CHECK(raw_open(&side, key_b) == ST_MISMATCH);
+    CHECK(raw_open(&side, &key_b) == ST_MISMATCH);
     expect_end(&side, ++downs, "the cluster keys differ (cluster/key_file): TLS");
     /* No TLS: frames that would be right inside it, and noise. */
     stream_init(&raw, dial());
@@ -270,14 +271,14 @@ static void test_strangers(void)
 {
     struct net_side sides[2];
     struct error error;
-    struct transport_options options = options_of("t0", key_a);
+    struct transport_options options = options_of("t0", &key_a);
     options.connect_ms = 200;
     net_open(&sides[1], options);
     CHECK(transport_listen(sides[1].t, "127.0.0.1:0", address, &error) == ST_OK);
     stream_init(&raw, dial());
     expect_end(&sides[1], 1, "it has not proved the cluster key (cluster/key_file): no hand-shake");
     transport_close(sides[1].t);
-    pair_open(sides, key_a, key_a);
+    pair_open(sides, &key_a, &key_a);
     enum { STRANGERS = 300 };
     static int fds[STRANGERS];
     for (int i = 0; i < STRANGERS; i++) {
@@ -294,8 +295,111 @@ static void test_strangers(void)
     net_pair_close(sides);
 }
 
+/* Comes up as the machine p0 under key_a; its connection is then `side`'s, whose keys are a and b. */
+static void up_as_p0(struct net_side *side, struct auth_exchange *exchange)
+{
+    static uint8_t hello[HANDSHAKE_BYTES_MAX];
+    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
+                                 .identity = net_options("p0", 0).identity};
+    uint8_t proof[SECRET_HASH_BYTES];
+    int ups = side->ups;
+    begin_as(side, "p0", exchange);
+    auth_proof(&key_a.keys[0], exchange, AUTH_BY_CONNECTING, proof);
+    put_frame(AUTH_PROOF, proof, sizeof(proof));
+    put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    NET_WAIT(side, 1, side->ups == ups + 1);
+    CHECK(get_frame(side, hello, sizeof(hello)) == HELLO);
+}
+
+/* On a connection that is up, another key is taken only with a proof of it that was made for this
+ * connection and by this side. */
+static void test_false_renewals(void)
+{
+    struct net_side side;
+    struct error error;
+    struct auth_exchange first, second;
+    struct {
+        uint8_t id[SECRET_KEY_ID_BYTES];
+        uint8_t proof[SECRET_HASH_BYTES];
+    } wire, got;
+    struct secret_keys both = key_a;
+    both.count = 2;
+    both.keys[1] = key_b.keys[0];
+    struct transport_options options = options_of("t0", &both);
+    options.connect_ms = 300;
+    net_open(&side, options);
+    CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
+    memcpy(wire.id, key_b.keys[0].id, sizeof(wire.id));
+    /* The proof of the greeting, of the other key, of the other side, of another connection. */
+    for (int i = 0; i < 4; i++) {
+        up_as_p0(&side, &first);
+        auth_proof(&(i == 1 ? &key_a : &key_b)->keys[0], i == 3 ? &second : &first,
+                   i == 0   ? AUTH_BY_CONNECTING
+                   : i == 2 ? AUTH_RENEWED_BY_ACCEPTING
+                            : AUTH_RENEWED_BY_CONNECTING,
+                   wire.proof);
+        put_frame(KEY, &wire, sizeof(wire));
+        NET_WAIT(&side, 1, side.downs == i + 1);
+        CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
+        stream_done(&raw);
+        second = first;
+    }
+    up_as_p0(&side, &first);
+    put_frame(KEY, &wire, 12);
+    NET_WAIT(&side, 1, side.downs == 5);
+    CHECKF(strstr(side.text, "a KEY frame of 12 bytes") != NULL, "%s", side.text);
+    stream_done(&raw);
+    /* An unknown id is not an error. The right proof is answered with the other side's. */
+    up_as_p0(&side, &first);
+    wire.id[0] ^= 1;
+    put_frame(KEY, &wire, sizeof(wire));
+    wire.id[0] ^= 1;
+    auth_proof(&key_b.keys[0], &first, AUTH_RENEWED_BY_CONNECTING, wire.proof);
+    put_frame(KEY, &wire, sizeof(wire));
+    CHECK(get_frame(&side, (uint8_t *)&got, sizeof(got)) == KEY_REPLY);
+    auth_proof(&key_b.keys[0], &first, AUTH_RENEWED_BY_ACCEPTING, wire.proof);
+    CHECK(memcmp(&got, &wire, sizeof(wire)) == 0);
+    /* Key b alone: this connection has proved it. The next one has proved key a only, and ends. */
+    CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
+    struct stream renewed = raw;
+    CHECK(raw_open(&side, &key_a) == ST_MISMATCH);
+    NET_WAIT(&side, 1, side.downs == 6);
+    CHECK(side.ups == 6);
+    stream_done(&raw);
+    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK); /* b is not the first: KEY(a) */
+    raw = renewed;
+    CHECK(get_frame(&side, (uint8_t *)&got, sizeof(got)) == KEY);
+    CHECK(memcmp(got.id, key_a.keys[0].id, sizeof(got.id)) == 0);
+    CHECK(transport_keys_set(side.t, &key_a, &error) == ST_OK);
+    NET_WAIT(&side, 1, side.downs == 7); /* It was asked for key a, and proves nothing. */
+    CHECKF(strstr(side.text, "it does not prove a key that is still in use") != NULL, "%s",
+           side.text);
+    stream_done(&raw);
+    /* Key a is gone between its proof and the hello. */
+    struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
+                                 .identity = net_options("p0", 0).identity};
+    static uint8_t hello[HANDSHAKE_BYTES_MAX];
+    begin_as(&side, "p0", &first);
+    auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, wire.proof);
+    put_frame(AUTH_PROOF, wire.proof, sizeof(wire.proof));
+    for (int i = 0; i < 5; i++)
+        net_turn(&side, 1, 5);
+    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
+    CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
+    put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
+    NET_WAIT(&side, 1, side.downs == 8);
+    CHECKF(strstr(side.text, "the cluster keys differ") != NULL, "%s", side.text);
+    stream_done(&raw);
+    transport_close(side.t);
+    tls_keys_close(raw_keys);
+    raw_keys = NULL;
+}
+
 int main(void)
 {
+    secret_keys_set(&key_a, (const uint8_t *)"the key of this cluster, 32 byte");
+    secret_keys_set(&key_b, (const uint8_t *)"the key of another one, 32 bytes");
+    test_false_renewals();
     test_same_key();
     test_many();
     test_other_keys();

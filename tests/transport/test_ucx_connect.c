@@ -53,8 +53,8 @@ static void expect_mismatch(struct transport_options first, struct transport_opt
 static void test_mismatch(void)
 {
     struct transport_options good = net_options("t0", REGION), other = net_options("p0", REGION);
-    other.identity.model_hash = 0xabc;
-    expect_mismatch(other, good, "model_hash", "0000000000000abc", "0000000000001234");
+    other.identity.model_hash = (struct digest){{0xab, 0xc0}};
+    expect_mismatch(other, good, "model_hash", "abc0000000000000", "1234000000000000");
     other.identity.role = TRANSPORT_GATEWAY;
     other.identity.metadata_hash = 0xabc;
     other.region_bytes = 0;
@@ -124,7 +124,7 @@ struct raw_hello {
     uint32_t role, memory;
     char kv_dtype[8];
     uint64_t metadata_hash;
-    uint64_t model_hash;
+    uint8_t model_hash[32];
     uint8_t rest[88];
 };
 

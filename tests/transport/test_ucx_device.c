@@ -204,7 +204,8 @@ static void test_no_room(void)
     CHECK(transport_open(&transport_ucx, &options, &t, &error) == ST_OK);
     struct transport_memory memory;
     transport_memory(t, &memory);
-    printf("pointers said to be CUDA's: %s: %s\n", transport_way_name(memory.way), memory.why);
+    printf("pointers said to be CUDA's: %s: %s\n", transport_memory_way_name(memory.way),
+           memory.why);
     CHECK(memory.way == TRANSPORT_WAY_STAGED && strstr(memory.why, "knows no CUDA") != NULL);
     transport_close(t);
     fake_memory_close(device);

@@ -39,7 +39,13 @@ static struct relay {
     bool damage; /* Change a byte of the next data that pass. */
 } relay;
 
-static const uint8_t key[TRANSPORT_KEY_BYTES] = "the key of this cluster, 32 byte";
+static const struct secret_keys *keys(void)
+{
+    static const uint8_t key[SECRET_HASH_BYTES] = "the key of this cluster, 32 byte";
+    static struct secret_keys keys;
+    secret_keys_set(&keys, key);
+    return &keys;
+}
 
 static int socket_to(uint16_t port)
 {
@@ -161,7 +167,7 @@ static void pair_open(struct net_side *sides, bool with_key, char address[LIMIT_
     struct transport_options options[2] = {net_options(NAME, REGION), net_options("t0", REGION)};
     for (int i = 0; i < 2; i++) {
         options[i].ucx_tls = "none";
-        options[i].key = with_key ? key : NULL;
+        options[i].keys = with_key ? keys() : NULL;
     }
     net_pair_open(sides, options[0], options[1], direct);
     relay_open(direct, address);
@@ -241,16 +247,20 @@ static void test_damage(void)
     relay_close();
 }
 
-static bool odd_only(void *self, const struct transport_request *request, uint64_t offset,
-                     uint64_t bytes)
+static const struct transport_peer *wanted_of; /* The peer whose writes are judged. */
+
+static bool odd_only(void *self, const struct transport_peer *peer,
+                     const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {
-    (void)self;
+    struct net_side *side = self;
+    CHECK(peer == side->peer && transport_peer_number(peer) > 0);
+    wanted_of = peer;
     CHECK(bytes > 0 && offset + bytes <= REGION && request->generation == 3);
     return request->id % 2 == 1;
 }
 
-/* Writes of requests that the receiver no longer wants are dropped; their flush succeeds. Writes
- * without a name land. */
+/* Writes that the receiver does not want are dropped, also those without a name; their flush
+ * succeeds. */
 static void test_wanted(const char *tls)
 {
     struct net_side sides[2];
@@ -261,7 +271,7 @@ static void test_wanted(const char *tls)
     for (int i = 0; i < 2; i++) {
         options[i].ucx_tls = tls;
         options[i].one_host = true;
-        options[i].key = key;
+        options[i].keys = keys();
         options[i].events.write_wanted = odd_only;
     }
     net_pair_open(sides, options[0], options[1], address);
@@ -280,7 +290,8 @@ static void test_wanted(const char *tls)
     NET_WAIT(sides, 2, sides[0].flushes == 1);
     for (uint64_t id = 0; id < 20; id++)
         for (uint64_t at = 0; at < 300000; at += 1000)
-            CHECK(theirs[id * 300000 + at] == (id == 0 || id % 2 == 1 ? 7 : 0));
+            CHECK(theirs[id * 300000 + at] == (id % 2 == 1 ? 7 : 0));
+    CHECK(wanted_of == sides[1].peer);
     net_pair_close(sides);
 }
 

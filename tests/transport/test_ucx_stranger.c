@@ -3,7 +3,10 @@
  *
  * Method: another process opens the default fabric and gives away its UCX address. This process is a
  * stock UCX client with TCP: it must not reach that address. As a control, it does reach a fabric
- * that was given TCP by name. The listening sockets of both kinds are counted in /proc. */
+ * that was given TCP by name. The listening sockets of both kinds are counted in /proc.
+ *
+ * Also: no other user may attach shared memory that UCX makes at any time, although UCX asks for
+ * segments that its group may attach. */
 #include "tests/check.h"
 #include "transport/fabric.h"
 #include "transport/transport.h"
@@ -102,6 +105,51 @@ static pid_t victim_start(const char *tls, struct gift *gift)
     return pid;
 }
 
+/* Number of System V segments that this process has made. Fails if others may attach one. */
+static int segments(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *file = fopen("/proc/sysvipc/shm", "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        unsigned mode;
+        int maker;
+        if (sscanf(line, "%*s %*s %o %*s %d", &mode, &maker) != 2 || maker != getpid())
+            continue;
+        CHECKF((mode & 077) == 0, "a segment of mode %o", mode);
+        count++;
+    }
+    fclose(file);
+    return count;
+}
+
+/* Memory that UCX makes after the transport has been opened. */
+static _Noreturn void segments_check(void)
+{
+    const struct fabric_options options = {.region_bytes = REGION, .one_host = true};
+    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                 .features = UCP_FEATURE_RMA};
+    const ucp_mem_map_params_t map = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                                                    UCP_MEM_MAP_PARAM_FIELD_FLAGS,
+                                      .length = REGION,
+                                      .flags = UCP_MEM_MAP_ALLOCATE};
+    struct fabric *fabric;
+    struct error error = {{0}};
+    ucp_config_t *config;
+    ucp_context_h context;
+    ucp_mem_h memory;
+    CHECKF(fabric_open(&options, &fabric, &error) == ST_OK, "%s", error.text);
+    int before = segments();
+    CHECK(before > 0);
+    CHECK(ucp_config_read(NULL, NULL, &config) == UCS_OK);
+    CHECK(ucp_config_modify(config, "TLS", "sysv,self") == UCS_OK);
+    CHECK(ucp_init(&params, config, &context) == UCS_OK);
+    CHECK(ucp_mem_map(context, &map, &memory) == UCS_OK);
+    CHECK(segments() > before);
+    _exit(0);
+}
+
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
     (void)ep;
@@ -169,6 +217,13 @@ static void test_names(void)
 
 int main(void)
 {
+    int status;
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        segments_check();
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
     struct gift gift;
     test_names();
     setenv("UCX_TLS", "tcp", 1); /* The environment must not open a port either. */

@@ -41,10 +41,12 @@ static void device_open(char whose)
 
 static struct transport_options options_of(const char *name)
 {
-    static const uint8_t key[TRANSPORT_KEY_BYTES] = {1, 2, 3};
+    static const uint8_t key[SECRET_HASH_BYTES] = {1, 2, 3};
     struct transport_options options = net_options(name, REGION);
     options.ucx_tls = tls;
-    options.key = getenv("KEY") != NULL ? key : NULL;
+    static struct secret_keys keys;
+    secret_keys_set(&keys, key);
+    options.keys = getenv("KEY") != NULL ? &keys : NULL;
     options.device = device != NULL ? fake_memory_device(device) : NULL;
     return options;
 }

@@ -118,6 +118,8 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
     status = end->memory->ops->host_take(end->memory->self, REGION_BYTES, &host, error);
     if (status != ST_OK)
         return status;
+    struct secret_keys keys;
+    secret_keys_set(&keys, key);
     end->host = host;
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE, .kv_dtype = "f16"},
@@ -129,7 +131,7 @@ static enum status end_open(struct end *end, uint32_t number, const uint8_t *key
         .silence_ms = SILENCE_MS,
         .device = end->memory,
         .one_host = true,
-        .key = key,
+        .keys = &keys,
     };
     snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
     return transport_open(&transport_ucx, &options, &end->t, error);
@@ -213,7 +215,7 @@ static enum status pair_check(const void *context, void *result, struct error *e
     struct doctor_copy *out = result;
     struct end end;
     struct transport_peer *peer;
-    uint8_t key[TRANSPORT_KEY_BYTES];
+    uint8_t key[SECRET_HASH_BYTES];
     char address[LIMIT_ADDRESS_BYTES];
     int ends[2];
     if (getrandom(key, sizeof(key), 0) != sizeof(key) || pipe(ends) != 0)

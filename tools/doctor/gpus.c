@@ -30,7 +30,9 @@ static void no_flushed(void *self, struct transport_peer *peer, uint64_t cookie,
 /* Opens a transport like a machine with its KV on the GPU. */
 static void way_measure(const struct device_memory *memory, struct doctor_gpu *out)
 {
-    static const uint8_t key[TRANSPORT_KEY_BYTES]; /* Any key, because no peer connects. */
+    static const uint8_t key[SECRET_HASH_BYTES]; /* Any key, because no peer connects. */
+    struct secret_keys keys;
+    secret_keys_set(&keys, key);
     const struct transport_options options = {
         .identity = {.name = "doctor", .role = TRANSPORT_MACHINE},
         .events = {no_up, no_down, no_message, no_flushed, NULL},
@@ -39,7 +41,7 @@ static void way_measure(const struct device_memory *memory, struct doctor_gpu *o
         .layer_stride_bytes = REGION_BYTES,
         .device = memory,
         .one_host = true,
-        .key = key,
+        .keys = &keys,
     };
     struct transport_memory state;
     struct transport *t;

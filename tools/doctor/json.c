@@ -37,7 +37,7 @@ static json_t *gpu_list_json(const struct doctor_gpus *gpus)
         json_array_append_new(list, json_pack("{ss ss sI sI ss so}", "device", gpu->device, "text",
                                               gpu->text, "free_bytes", (json_int_t)gpu->free_bytes,
                                               "total_bytes", (json_int_t)gpu->total_bytes,
-                                              "kv_transfer", transport_way_name(gpu->way),
+                                              "kv_transfer", transport_memory_way_name(gpu->way),
                                               "kv_transfer_why", text(gpu->way_why)));
     }
     return list;

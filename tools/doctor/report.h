@@ -40,8 +40,8 @@ struct doctor_gpu {
     char text[160];  /* The backend's description. */
     uint64_t free_bytes;
     uint64_t total_bytes;
-    enum transport_way way; /* How the transport moves KV out of the GPU. */
-    char way_why[128];      /* Why `way` is not direct or not shared; "" = it is. */
+    enum transport_memory_way way; /* How the transport moves KV out of the GPU. */
+    char way_why[128];             /* Why `way` is not direct or not shared; "" = it is. */
 };
 
 struct doctor_gpus {

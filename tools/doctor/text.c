@@ -106,7 +106,7 @@ static void gpus_write(const struct doctor_report *report, FILE *out)
         const struct doctor_gpu *gpu = &gpus->gpus[i];
         fprintf(out, "gpu         %s: %s, %s of %s free\n", gpu->device, gpu->text,
                 bytes_text(gpu->free_bytes, a), bytes_text(gpu->total_bytes, b));
-        fprintf(out, "            its KV travels %s%s%s\n", transport_way_name(gpu->way),
+        fprintf(out, "            its KV travels %s%s%s\n", transport_memory_way_name(gpu->way),
                 gpu->way_why[0] != 0 ? ": " : "", gpu->way_why);
     }
     copies_write(report, out);

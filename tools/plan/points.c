@@ -175,8 +175,8 @@ bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell 
     return serves(point) && compare(inputs, cell, point, best) == 0;
 }
 
-uint32_t plan_point_bar(const struct plan_inputs *inputs, const struct plan_cell *cell,
-                        const struct plan_point *point, const struct plan_point *best)
+uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
+                                 const struct plan_point *point, const struct plan_point *best)
 {
     if (cell->fixed != PLAN_RATE)
         return best->value;

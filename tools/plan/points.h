@@ -30,7 +30,7 @@ bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell 
                        const struct plan_point *point, const struct plan_point *best);
 /* Returns the smallest value at which the split is as good as `best`; > point->most = it never is.
  */
-uint32_t plan_point_bar(const struct plan_inputs *inputs, const struct plan_cell *cell,
-                        const struct plan_point *point, const struct plan_point *best);
+uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
+                                 const struct plan_point *point, const struct plan_point *best);
 
 #endif

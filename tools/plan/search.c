@@ -187,7 +187,7 @@ static uint32_t level_tasks(struct crew *crew, uint32_t stride, struct task *tas
                 continue;
             struct task task = {.cell = cell, .point = point, .guess = guess_of(cell, i, stride)};
             if (!search->full && best != NULL)
-                task.bar = plan_point_bar(search->inputs, cell, point, best);
+                task.bar = plan_point_value_wanted(search->inputs, cell, point, best);
             if (task.bar <= point->most) {
                 tasks[count++] = task;
                 continue;

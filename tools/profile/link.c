@@ -123,7 +123,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
     struct transport_options transport = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = 1,
-                     .model_hash = 1,
+                     .model_hash = {{1}},
                      .layer_count = 1,
                      .block_tokens = 1,
                      .block_bytes = block_bytes},
@@ -135,7 +135,7 @@ static enum status side_open(struct side *side, const struct profile_link_option
         .layer_stride_bytes = region_bytes,
         .ucx_tls = tls,
         .one_host = config_address_is_loopback(address),
-        .key = options->key,
+        .keys = options->keys,
     };
     snprintf(transport.identity.name, sizeof(transport.identity.name), "%.*s", LIMIT_NAME_BYTES - 1,
              options->host);

@@ -11,9 +11,9 @@
 #include <stdio.h>
 
 struct profile_link_options {
-    const char *host;   /* Name of this host in the profile. */
-    const char *tls;    /* UCX_TLS for the link to another host; NULL = UCX chooses. */
-    const uint8_t *key; /* TRANSPORT_KEY_BYTES bytes, equal at both ends; NULL = none. */
+    const char *host;               /* Name of this host in the profile. */
+    const char *tls;                /* UCX_TLS for the link to another host; NULL = UCX chooses. */
+    const struct secret_keys *keys; /* With a common key at both ends; NULL = none. */
     /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
     const char *device;
     bool quick;     /* True: a smaller region and fewer samples. */

@@ -62,13 +62,14 @@ static double link_seconds(const struct profile_options *options)
 
 /* Measures the links. All links inside this host are one part; each link to another host is a part.
  */
-static enum status measure_links(const struct profile_options *options, const uint8_t *key,
-                                 struct progress *progress, struct profile *p, struct error *error)
+static enum status measure_links(const struct profile_options *options,
+                                 const struct secret_keys *keys, struct progress *progress,
+                                 struct profile *p, struct error *error)
 {
     const struct profile_link_options links = {
         .host = options->host,
         .tls = options->tls,
-        .key = key,
+        .keys = keys,
         .device = device_name_gpu(options->device, NULL) ? options->device : NULL,
         .quick = options->quick,
         .seconds = link_seconds(options),
@@ -122,14 +123,14 @@ static enum status measure_device(const struct profile_options *options, uint32_
     return status;
 }
 
-static enum status measure(const struct profile_options *options, const uint8_t *key,
+static enum status measure(const struct profile_options *options, const struct secret_keys *keys,
                            struct model_file *file, struct profile *p, struct error *error)
 {
     const double links_s = link_seconds(options) * (!options->no_links + options->peers.count);
     const double devices_s = options->seconds > links_s ? options->seconds - links_s : 0;
     struct progress progress = {.terminal = isatty(STDERR_FILENO),
                                 .after_s = links_s + (options->no_devices ? 0 : devices_s)};
-    enum status status = measure_links(options, key, &progress, p, error);
+    enum status status = measure_links(options, keys, &progress, p, error);
     for (uint32_t i = 0; !options->no_devices && i < options->threads.count && status == ST_OK; i++)
         status = measure_device(options, i, file, &progress, devices_s * device_share(options, i),
                                 p, error);
@@ -156,20 +157,19 @@ static enum status open_profile(const struct profile_options *options,
                      options->add);
 }
 
-static enum status load_key(const struct profile_options *options,
-                            uint8_t room[TRANSPORT_KEY_BYTES], const uint8_t **out,
-                            struct error *error)
+static enum status load_keys(const struct profile_options *options, struct secret_keys *room,
+                             const struct secret_keys **out, struct error *error)
 {
     *out = options->key_file != NULL ? room : NULL;
-    return options->key_file != NULL ? secret_key_read(options->key_file, room, error) : ST_OK;
+    return options->key_file != NULL ? secret_keys_read(options->key_file, room, error) : ST_OK;
 }
 
-static enum status serve_link(const struct profile_options *options, const uint8_t *key,
+static enum status serve_link(const struct profile_options *options, const struct secret_keys *keys,
                               struct error *error)
 {
     const struct profile_link_options link = {
-        .host = options->host, .tls = options->tls, .key = key, .quick = options->quick};
-    if (key == NULL && !config_address_is_loopback(options->serve_link))
+        .host = options->host, .tls = options->tls, .keys = keys, .quick = options->quick};
+    if (keys == NULL && !config_address_is_loopback(options->serve_link))
         return error_set(error, ST_INVALID,
                          "listen on %s: other computers reach it: want --key-file",
                          options->serve_link);
@@ -206,7 +206,7 @@ static enum status write_out(const struct profile_options *options, const struct
     return status;
 }
 
-static enum status run_open(const struct profile_options *options, const uint8_t *key,
+static enum status run_open(const struct profile_options *options, const struct secret_keys *keys,
                             struct model_file **file, struct profile **p, struct error *error)
 {
     const struct compute_ops *ops;
@@ -218,21 +218,21 @@ static enum status run_open(const struct profile_options *options, const uint8_t
         status = open_profile(options, *file, p, error);
     if (status == ST_OK)
         status = check_out(options, error);
-    return status == ST_OK ? measure(options, key, *file, *p, error) : status;
+    return status == ST_OK ? measure(options, keys, *file, *p, error) : status;
 }
 
 static enum status run(const struct profile_options *options, struct error *error)
 {
     struct model_file *file = NULL;
     struct profile *p = NULL;
-    uint8_t room[TRANSPORT_KEY_BYTES];
-    const uint8_t *key;
+    struct secret_keys room;
+    const struct secret_keys *keys;
     int64_t begin_us = clock_now_us(&clock_system);
     FILE *tables = strcmp(options->out, "-") == 0 ? stderr : stdout;
-    enum status status = load_key(options, room, &key, error);
+    enum status status = load_keys(options, &room, &keys, error);
     if (status == ST_OK)
-        status = options->serve_link != NULL ? serve_link(options, key, error)
-                                             : run_open(options, key, &file, &p, error);
+        status = options->serve_link != NULL ? serve_link(options, keys, error)
+                                             : run_open(options, keys, &file, &p, error);
     if (status == ST_OK)
         status = write_out(options, p, error);
     if (status == ST_OK) {
@@ -240,7 +240,7 @@ static enum status run(const struct profile_options *options, struct error *erro
         fprintf(tables, "\n%s, in %.1f s\n", options->out,
                 (double)(clock_now_us(&clock_system) - begin_us) * 1e-6);
     }
-    secret_wipe(room, sizeof(room));
+    secret_wipe(&room, sizeof(room));
     model_file_close(file);
     profile_close(p);
     return status;

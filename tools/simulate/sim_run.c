@@ -125,7 +125,7 @@ static void event_happens(struct run *r, uint32_t id)
     else if (id == event_rates(r))
         run_rates(r);
     else
-        run_step(r, id - event_of_slot(r, 0));
+        run_request_step_end(r, id - event_of_slot(r, 0));
 }
 
 static void pending_begin(struct run *r)

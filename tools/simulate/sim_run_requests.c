@@ -232,7 +232,7 @@ static void kv_reaches(struct run *r, uint32_t slot)
     run_event_apply(r, &(struct sched_event){.kind = SCHED_PREFILLED, .request = slot});
 }
 
-void run_step(struct run *r, uint32_t slot)
+void run_request_step_end(struct run *r, uint32_t slot)
 {
     switch (r->requests[slot].state) {
     case RUN_RESERVE_SENT:

@@ -159,7 +159,7 @@ extern const struct sim_machine_calls run_machine_calls;
 /* Begin a request; do the step of a request whose event is due; do the scheduler's actions for a
  * request that was routed, or that cannot be served. */
 void run_arrive(struct run *r, const struct sim_arrival *arrival);
-void run_step(struct run *r, uint32_t slot);
+void run_request_step_end(struct run *r, uint32_t slot);
 void run_routed(struct run *r, const struct sched_action *action);
 void run_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */

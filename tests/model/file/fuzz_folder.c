@@ -48,7 +48,7 @@ static void read_tensors(struct model_file *file)
     enum model_role role;
     uint32_t layer;
     bool known;
-    uint64_t sum = model_file_hash(file) + model_file_metadata_hash(file);
+    uint64_t sum = model_file_digest(file)->bytes[0] + model_file_metadata_hash(file);
     for (size_t i = 0; (t = model_file_tensor_at(file, i, &role, &layer, &known)) != NULL; i++) {
         struct compute_source source;
         struct error error = {""};

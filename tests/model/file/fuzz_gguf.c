@@ -32,7 +32,7 @@ static void read_all(struct gguf *g)
     bool flag;
     size_t count;
     struct error error;
-    uint64_t sum = gguf_hash(g);
+    uint64_t sum = gguf_digest(g)->bytes[0];
     for (size_t k = 0; k < sizeof(arrays) / sizeof(arrays[0]); k++) {
         if (gguf_get_string_array(g, arrays[k], &strings, &count, &error) == ST_OK)
             for (size_t i = 0; i < count; i++)

@@ -39,13 +39,12 @@ static void use_chat(const struct chat_template *c)
     static const struct chat_message messages[] = {
         {"system", "s", 1}, {"user", " u ", 3}, {"assistant", "a", 1}, {"user", "v", 1}};
     struct error error = {""};
-    char *text = NULL;
-    size_t bytes = 0;
-    if (chat_render(c, messages, 4, &text, &bytes, &error) == ST_OK && bytes > 0)
-        sink += (unsigned char)text[bytes - 1];
+    struct chat_text chat = {0};
+    if (chat_render(c, messages, 4, &chat, &error) == ST_OK && chat.bytes > 0)
+        sink += (unsigned char)chat.text[chat.bytes - 1];
     else if (error.text[0] == 0)
         abort();
-    free(text);
+    chat_text_done(&chat);
 }
 
 void fuzz_text_use(struct model_file *file)

@@ -559,11 +559,10 @@ static void check_tokenizer(void)
     CHECK(tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2 && tokenizer_vocab(t) == 8);
     CHECK(tokenizer_ends(t, ends) == 2 && ends[0] == 2 && ends[1] == 1);
     const struct chat_message message = {"user", "a", 1};
-    char *text = NULL;
-    size_t bytes = 0;
-    CHECKF(chat_render(chat, &message, 1, &text, &bytes, &error) == ST_OK, "%s", error.text);
-    CHECKF(strcmp(text, "[INST] a [/INST]") == 0, "%s", text);
-    free(text);
+    struct chat_text text;
+    CHECKF(chat_render(chat, &message, 1, &text, &error) == ST_OK, "%s", error.text);
+    CHECKF(strcmp(text.text, "[INST] a [/INST]") == 0, "%s", text.text);
+    chat_text_done(&text);
     chat_template_close(chat);
     tokenizer_close(t);
 }

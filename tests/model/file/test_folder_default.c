@@ -108,15 +108,12 @@ static char *render(struct model_file *file)
     static const struct chat_message messages[] = {{"user", "What is gravity?", 16}};
     struct chat_template *chat;
     struct error error = {""};
-    char *text;
-    size_t bytes;
+    struct chat_text text;
     CHECKF(chat_template_open(file, &chat, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_render(chat, messages, 1, &text, &bytes, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_render(chat, messages, 1, &text, &error) == ST_OK, "%s", error.text);
     chat_template_close(chat);
-    char *ended = strndup(text, bytes);
-    CHECK(ended != NULL);
-    free(text);
-    return ended;
+    free(text.contents);
+    return text.text;
 }
 
 int main(void)

@@ -3,12 +3,15 @@
  * rule, a file cut at every byte, random damage (20 000 files), and the default model's file. Also
  * run with ASan and UBSan. */
 #include "common/random.h"
-#include "model/file/gguf.h"
+#include "common/siphash.h"
+#include "model/file/gguf_internal.h"
+#include "model/file/mapping.h"
 #include "tests/check.h"
 #include "tests/model/file/gguf_writer.h"
 
 #include <string.h>
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const words[] = {"zero", "", "two"};
@@ -247,7 +250,7 @@ static void test_wrong_tensors(void)
 /* Touches everything that an opened file promises, so that ASan sees a promise that is not kept. */
 static uint64_t touch(struct gguf *g)
 {
-    uint64_t sum = gguf_hash(g);
+    uint64_t sum = gguf_digest(g)->bytes[0];
     const struct mapped_tensor *t;
     for (size_t i = 0; (t = gguf_tensor_at(g, i)) != NULL; i++) {
         for (size_t k = 0; k < t->bytes; k++)
@@ -322,14 +325,20 @@ static void test_damage(uint64_t seed)
     free(file);
 }
 
-static uint64_t hash_of(const uint8_t *file, size_t bytes)
+static struct digest hash_of(const uint8_t *file, size_t bytes)
 {
     struct gguf *g = NULL;
     CHECK(gguf_open_memory(file, bytes, "h.gguf", &g, NULL) == ST_OK);
-    uint64_t hash = gguf_hash(g);
-    CHECK(hash == gguf_hash(g));
+    struct digest digest = *gguf_digest(g);
+    CHECK(digest_equal(&digest, gguf_digest(g)));
     gguf_close(g);
-    return hash;
+    return digest;
+}
+
+static bool is_hash(const uint8_t *file, size_t bytes, const struct digest *want)
+{
+    struct digest digest = hash_of(file, bytes);
+    return digest_equal(&digest, want);
 }
 
 /* Every bit of the tensor data and a metadata value change the hash. */
@@ -337,19 +346,19 @@ static void test_hash(void)
 {
     size_t bytes;
     uint8_t *file = small_file(3, 0, &bytes);
-    uint64_t hash = hash_of(file, bytes);
-    CHECK(hash == hash_of(file, bytes));
+    struct digest hash = hash_of(file, bytes);
+    CHECK(is_hash(file, bytes, &hash));
     for (size_t at = bytes - 256; at < bytes; at++) {
         for (unsigned bit = 0; bit < 8; bit++) {
             file[at] ^= (uint8_t)(1u << bit);
-            CHECK(hash_of(file, bytes) != hash);
+            CHECK(!is_hash(file, bytes, &hash));
             file[at] ^= (uint8_t)(1u << bit);
         }
     }
     uint8_t *value = memmem(file, bytes, "llama", 5);
     CHECK(value != NULL);
     value[0] = 'L';
-    CHECK(hash_of(file, bytes) != hash);
+    CHECK(!is_hash(file, bytes, &hash));
     free(file);
 }
 
@@ -370,11 +379,67 @@ static void test_files(void)
     CHECK(write(file, image, bytes) == (ssize_t)bytes);
     close(file);
     CHECKF(gguf_open(path, &g, &error) == ST_OK, "%s", error.text);
-    CHECK(gguf_hash(g) == hash_of(image, bytes));
+    CHECK(is_hash(image, bytes, gguf_digest(g)));
     gguf_close(g);
     gguf_close(NULL);
     unlink(path);
     free(image);
+}
+
+/* Names cannot be chosen so that the index needs many steps: where they are depends on a secret that
+ * is drawn anew each time. */
+static void test_index_is_keyed(void)
+{
+    struct gguf *files[2];
+    size_t bytes;
+    uint8_t *image = small_file(3, 0, &bytes);
+    for (int i = 0; i < 2; i++) {
+        CHECK(gguf_open_memory(image, bytes, "k.gguf", &files[i], NULL) == ST_OK);
+        const struct gguf_key *key = &files[i]->keys[0]; /* the first one is where it wants to be */
+        uint64_t hash = siphash(files[i]->index_key, key->name.text, key->name.bytes);
+        CHECK(files[i]->key_index.slots[hash & files[i]->key_index.mask] == 1);
+    }
+    CHECK(memcmp(files[0]->index_key, files[1]->index_key, sizeof(files[0]->index_key)) != 0);
+    gguf_close(files[0]);
+    gguf_close(files[1]);
+    free(image);
+}
+
+/* The file becomes shorter while it is mapped: the process ends with an error that names the file. */
+static void test_shortened_file(void)
+{
+    char path[] = "/tmp/cleave-short-XXXXXX", said[512];
+    size_t bytes;
+    int ends[2], status = 0, file = mkstemp(path);
+    uint8_t *image = small_file(3, 0, &bytes);
+    CHECK(file >= 0 && write(file, image, bytes) == (ssize_t)bytes && pipe(ends) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct gguf *g = NULL;
+        struct error error = {""};
+        dup2(ends[1], STDERR_FILENO);
+        mapping_faults_report();
+        CHECK(gguf_open(path, &g, &error) == ST_OK && ftruncate(file, 0) == 0);
+        _exit(2 + gguf_digest(g)->bytes[0] % 2);
+    }
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t got; (got = read(ends[0], said + used, sizeof(said) - 1 - used)) > 0;)
+        used += (size_t)got;
+    said[used] = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECKF(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status %x, %s", (unsigned)status, said);
+    CHECKF(strstr(said, path) != NULL && strstr(said, "has become shorter") != NULL, "%s", said);
+    close(ends[0]);
+    close(file);
+    unlink(path);
+    free(image);
+}
+
+static double ms_between(const struct timespec *a, const struct timespec *b)
+{
+    return (double)(b->tv_sec - a->tv_sec) * 1e3 + (double)(b->tv_nsec - a->tv_nsec) * 1e-6;
 }
 
 static void test_default_model(void)
@@ -385,7 +450,9 @@ static void test_default_model(void)
     const struct mapped_text *tokens;
     size_t count;
     struct timespec start;
+    struct timespec metadata_end;
     struct timespec end;
+    char text[DIGEST_TEXT_BYTES];
     const char *path = test_model_path();
     CHECKF(gguf_open(path, &g, &error) == ST_OK, "%s", error.text);
     CHECK(gguf_get_u32(g, "llama.block_count", &layers, &error) == ST_OK && layers == 30);
@@ -398,12 +465,14 @@ static void test_default_model(void)
     for (size_t i = 0; i < 272; i++)
         bytes += gguf_tensor_at(g, i)->bytes;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    uint64_t hash = gguf_hash(g);
+    gguf_metadata_digest(g);
+    clock_gettime(CLOCK_MONOTONIC, &metadata_end);
+    const struct digest *hash = gguf_digest(g);
     clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds =
-        (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9;
-    printf("default model: hash %016" PRIx64 " of %zu bytes, %.1f GB/s (page faults included)\n",
-           hash, bytes, (double)bytes / seconds * 1e-9);
+    printf("default model: digest %s; metadata in %.1f ms, %zu bytes of tensors in %.1f ms (page "
+           "faults included)\n",
+           digest_write(hash, text, sizeof(text)), ms_between(&start, &metadata_end), bytes,
+           ms_between(&metadata_end, &end));
     gguf_close(g);
 }
 
@@ -417,6 +486,8 @@ int main(void)
     test_damage(seed);
     test_hash();
     test_files();
+    test_index_is_keyed();
+    test_shortened_file();
     test_default_model(); /* last: skips where the file is not there */
     return 0;
 }

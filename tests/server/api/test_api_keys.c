@@ -148,6 +148,64 @@ static void check_limits(struct api_keys *keys)
     CHECK(begin(keys, API_KEY_NONE, 1000, 1u << 30, 0, 0)); /* without a key there are no limits */
 }
 
+/* Three gateways divide the limits of one key: together they accept what one would, and the rest of
+ * a division is not lost. */
+static void check_shares(void)
+{
+    struct api_keys *gateways[3];
+    uint32_t key = API_KEY_NONE;
+    int64_t now = 5 * SECOND_US;
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(api_keys_open(&gateways[i]) == ST_OK);
+        apply(gateways[i], "{\"keys\": [{\"name\": \"s\", \"key\": \"" SECRET_A
+                           "\", \"requests_max\": 8, \"tokens_per_minute\": 602}]}");
+        api_keys_share_set(gateways[i], 3, i);
+        key = find(gateways[i], "Bearer " SECRET_A);
+    }
+    uint32_t accepted[3] = {0};
+    for (uint32_t i = 0; i < 3; i++)
+        while (begin(gateways[i], key, 1, 0, now, 1))
+            accepted[i]++;
+    CHECK(accepted[0] == 3 && accepted[1] == 3 && accepted[2] == 2);
+    /* Another gateway is gone: the two others take what it had. */
+    api_keys_share_set(gateways[1], 2, 0);
+    CHECK(begin(gateways[1], key, 1, 0, now, 0) && !begin(gateways[1], key, 1, 0, now, 1));
+    struct api_error error;
+    CHECK(!api_keys_begin(gateways[1], key, 1, 0, now, &error));
+    CHECKF(strcmp(error.message, "key s is at its limit of 8 answers in flight (of which 4 at this "
+                                 "one of 2 gateways)") == 0,
+           "%s", error.message);
+    api_keys_share_set(gateways[1], 3, 1);
+    /* Tokens: each begins with one, gains a third of the rate, and holds a third of a minute's. */
+    for (uint32_t i = 0; i < 3; i++) {
+        for (uint64_t k = api_keys_counts(gateways[i], key)->in_flight; k > 0; k--)
+            api_keys_end(gateways[i], key);
+        api_keys_generated(gateways[i], key, 1);
+        CHECK(!begin(gateways[i], key, 1, 1, now, 1)); /* 1 of 3.3 a second, in 0.3 s */
+        CHECK(begin(gateways[i], key, 1, 20, now + 10 * SECOND_US, 0));
+        api_keys_generated(gateways[i], key, 14); /* 33 were there */
+        CHECK(!begin(gateways[i], key, 1, 1, now + 10 * SECOND_US, 1));
+        CHECK(begin(gateways[i], key, 1, 200, now + 9000 * SECOND_US, 0));
+        api_keys_generated(gateways[i], key, 1);
+        CHECK(!begin(gateways[i], key, 1, 1, now + 9000 * SECOND_US, 1));
+        api_keys_close(gateways[i]);
+    }
+}
+
+/* A limit that is smaller than the number of gateways: only the first ones serve the key. */
+static void check_small_shares(void)
+{
+    struct api_keys *keys;
+    CHECK(api_keys_open(&keys) == ST_OK);
+    apply(keys, "{\"keys\": [{\"name\": \"s\", \"key\": \"" SECRET_A "\", \"requests_max\": 1}]}");
+    uint32_t key = find(keys, "Bearer " SECRET_A);
+    api_keys_share_set(keys, 2, 1);
+    CHECK(!begin(keys, key, 1, 1, SECOND_US, 1));
+    api_keys_share_set(keys, 2, 0);
+    CHECK(begin(keys, key, 1, 1, SECOND_US, 0));
+    api_keys_close(keys);
+}
+
 /* "c" has two answers in flight: it is away for one file, and back in the next. */
 static void check_again(struct api_keys *keys)
 {
@@ -169,6 +227,58 @@ static void check_again(struct api_keys *keys)
     CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
 }
 
+static char changes[256];
+
+static void on_change(void *self, const char *name, const char *how)
+{
+    (void)self;
+    size_t used = strlen(changes);
+    snprintf(changes + used, sizeof(changes) - used, "%s %s,", name, how);
+}
+
+/* Applies a key file, and checks which keys it says have changed. */
+static void apply_diff(struct api_keys *keys, const char *text, const char *want)
+{
+    struct api_key_set *set;
+    struct error error;
+    file_write(text, 0600);
+    CHECKF(api_key_set_read(path, &set, &error) == ST_OK, "%s", error.text);
+    changes[0] = 0;
+    api_key_set_diff(keys, set, on_change, NULL);
+    CHECKF(strcmp(changes, want) == 0, "%s, want %s", changes, want);
+    api_keys_apply(keys, set);
+}
+
+#define A "{\"name\": \"a\", \"key\": \"" SECRET_A "\"}"
+#define B "{\"name\": \"b\", \"key\": \"" SECRET_B "\"}"
+
+static void check_revoked(struct api_keys *keys)
+{
+    apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b added,");
+    uint32_t a = find(keys, "Bearer " SECRET_A);
+    uint32_t b = find(keys, "Bearer " SECRET_B);
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    CHECK(!api_keys_revoked(keys, API_KEY_NONE));
+    apply_diff(keys, "{\"keys\": [" B ", " A "]}", "");
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    apply_diff(keys,
+               "{\"keys\": [" A ", {\"name\": \"b\", \"key\": \"" SECRET_B
+               "\", \"metrics\": true}]}",
+               "b changed,");
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+    api_keys_hold(keys, a);
+    apply_diff(keys, "{\"keys\": [{\"name\": \"b\", \"key\": \"sk-other-0123456789\"}]}",
+               "b changed,a removed,");
+    CHECK(api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
+    /* It returns while an old request still holds its index: the new requests are not revoked. */
+    apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b changed,");
+    CHECK(!api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
+    api_keys_release(keys, a);
+    /* Without keys every client may use the API. */
+    api_keys_apply(keys, NULL);
+    CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
+}
+
 int main(void)
 {
     struct api_keys *keys;
@@ -178,7 +288,10 @@ int main(void)
     CHECK(api_keys_open(&keys) == ST_OK);
     check_finding(keys);
     check_limits(keys);
+    check_shares();
+    check_small_shares();
     check_again(keys);
+    check_revoked(keys);
     api_keys_close(keys);
     unlink(path);
     printf("keys are read, found and limited as documented\n");

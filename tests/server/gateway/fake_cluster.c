@@ -361,7 +361,7 @@ void fake_start(struct fake_machine *m)
     struct transport_options options = {
         .identity = {.role = TRANSPORT_MACHINE,
                      .metadata_hash = FAKE_METADATA(model_of(m)),
-                     .model_hash = model_of(m) + (m->other_weights ? 1 : 0),
+                     .model_hash = {{(uint8_t)(model_of(m) + (m->other_weights ? 1 : 0))}},
                      .block_tokens = m->block_tokens},
         .events = {.peer_up = on_peer_up, .peer_down = on_peer_down, .message = on_message},
         .self = m,

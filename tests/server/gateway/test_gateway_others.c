@@ -123,6 +123,59 @@ static void test_leader(void)
     fake_cluster_close(c);
 }
 
+static bool share_is(struct fake_cluster *c, uint32_t gateways, uint32_t rank)
+{
+    struct gateway_share share = gateway_share(c->gateway);
+    return share.gateways == gateways && share.rank == rank;
+}
+
+/* A gateway takes its smaller share of the API keys' limits at once, and a larger one only when the
+ * other gateway has been away from all machines for a while. */
+static void test_share(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
+    struct fake_machine *p = fake_machine(c, "p0");
+    struct fake_machine *t = fake_machine(c, "t0");
+    CHECK(share_is(c, 1, 0));
+    fake_start_all(c);
+    CHECK(share_is(c, 1, 0));
+    tell(p, (struct message_others){.gateways = 3, .rank = 2});
+    CHECK(share_is(c, 3, 2));
+    tell(t, (struct message_others){.gateways = 2, .rank = 1}); /* one of them has not reached t0 */
+    CHECK(share_is(c, 3, 2));
+    tell(p, (struct message_others){.gateways = 2, .rank = 1});
+    CHECK(share_is(c, 3, 2));
+    c->now_us += GATEWAY_SHARE_HOLD_US - 1;
+    CHECK(share_is(c, 3, 2));
+    c->now_us += 1;
+    CHECK(share_is(c, 2, 1));
+    /* It is away from one machine, and then from both for less than the time. */
+    tell(p, (struct message_others){.gateways = 1});
+    c->now_us += GATEWAY_SHARE_HOLD_US;
+    CHECK(share_is(c, 2, 1));
+    tell(t, (struct message_others){.gateways = 1});
+    CHECK(share_is(c, 2, 1));
+    c->now_us += GATEWAY_SHARE_HOLD_US - 1;
+    CHECK(share_is(c, 2, 1));
+    tell(t, (struct message_others){.gateways = 2}); /* another name: now this one is first */
+    c->now_us += GATEWAY_SHARE_HOLD_US;
+    CHECK(share_is(c, 2, 0));
+    /* Without machines nothing is known: the share stays. */
+    fake_kill(p);
+    fake_kill(t);
+    fake_settle(c);
+    c->now_us += 2 * GATEWAY_SHARE_HOLD_US;
+    CHECK(share_is(c, 2, 0));
+    /* A machine that says what cannot be is not believed. */
+    fake_start(t);
+    c->now_us += 3000000;
+    fake_flush(c);
+    fake_settle(c);
+    tell(t, (struct message_others){.gateways = 2, .rank = 2});
+    CHECK(share_is(c, 2, 0));
+    fake_cluster_close(c);
+}
+
 /* What does not fit the share of a mixed machine goes to no machine that another gateway has in the
  * mixed pool. */
 static void test_mixed(void)
@@ -153,6 +206,7 @@ int main(void)
     test_load();
     test_home();
     test_leader();
+    test_share();
     test_mixed();
     return 0;
 }

@@ -27,7 +27,7 @@ atomic_int fake_priority;
 atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
-atomic_size_t fake_metrics_bytes = 6;
+atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
 atomic_bool fake_ready = true, fake_hold_fails;
 atomic_uint fake_http_codes[600];
 
@@ -260,8 +260,11 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              size_t *capacity, size_t *count_out, struct error *error)
 {
     (void)t;
-    (void)options;
     (void)error;
+    size_t control = options->parse_special ? bytes : 0;
+    for (size_t i = 0; i < options->plain_count; i++)
+        control -= options->plain[i].end - options->plain[i].begin;
+    fake_control_bytes = control;
     uint32_t *ids = realloc(*ids_out, (bytes + 1) * sizeof(*ids));
     CHECK(ids != NULL);
     for (size_t i = 0; i < bytes; i++)
@@ -297,14 +300,23 @@ size_t detokenizer_finish(struct detokenizer *d, char out[3])
 }
 
 enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, char **text_out, size_t *bytes_out, struct error *error)
+                        size_t count, struct chat_text *out, struct error *error)
 {
     (void)c;
+    const struct chat_message *last = &messages[count - 1];
     if (strcmp(messages[0].role, "user") != 0 && strcmp(messages[0].role, "system") != 0)
         return error_set(error, ST_INVALID, "messages[0].role is '%s'", messages[0].role);
-    *text_out = malloc(messages[count - 1].content_bytes + 1);
-    CHECK(*text_out != NULL);
-    memcpy(*text_out, messages[count - 1].content, messages[count - 1].content_bytes);
-    *bytes_out = messages[count - 1].content_bytes;
+    char *text = malloc(last->content_bytes + 1);
+    struct tokenizer_range *contents = malloc(sizeof(*contents));
+    CHECK(text != NULL && contents != NULL);
+    memcpy(text, last->content, last->content_bytes);
+    *contents = (struct tokenizer_range){0, last->content_bytes};
+    *out = (struct chat_text){text, last->content_bytes, contents, 1};
     return ST_OK;
+}
+
+void chat_text_done(struct chat_text *text)
+{
+    free(text->text);
+    free(text->contents);
 }

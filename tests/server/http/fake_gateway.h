@@ -4,6 +4,8 @@
  * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins). The first byte of a request's
  * prompt selects its script:
  *
+ * A chat is the content of its last message.
+ *
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
  *   's'  answers with one 'a' per turn until it is released
@@ -31,6 +33,8 @@ extern atomic_ullong fake_seed; /* Of the request submitted last; also fake_salt
 extern atomic_ullong fake_salt;
 extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request submitted last. */
 extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
+/* Of the text that was tokenised last: bytes in which control tokens are recognised. */
+extern atomic_size_t fake_control_bytes;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_hold_fails;

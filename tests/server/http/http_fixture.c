@@ -81,11 +81,14 @@ void server_config_default(void)
     config.http.body_bytes_max = 100000;
     config.http.bodies_bytes_max = 1 << 20;
     snprintf(config.server.prefix_cache_scope, sizeof(config.server.prefix_cache_scope), "key");
+    snprintf(config.server.control_tokens_in_text, sizeof(config.server.control_tokens_in_text),
+             "prompts");
     config.http.answers_bytes_max = 64 << 20;
     config.http.connections_max = 1000;
     config.http.connections_per_address_max = 1000;
     config.http.headers_ms = 30000;
     config.http.bytes_per_second_min = 8192;
+    config.http.text_threads = 2;
 }
 
 void server_start(struct http_options options)
@@ -135,6 +138,7 @@ void keys_use(const char *text)
     unlink(path);
     server_pause();
     api_keys_apply(keys, set);
+    http_keys_changed(http);
     server_resume();
 }
 
@@ -268,6 +272,19 @@ void wait_for(atomic_uint *counter, unsigned value, const char *what)
     for (int i = 0; i < WAIT_S * 1000 && *counter != value; i++)
         usleep(1000);
     CHECKF(*counter == value, "%s: %u, want %u", what, *counter, value);
+}
+
+void wait_for_body(uint64_t bytes)
+{
+    uint64_t got = UINT64_MAX;
+    for (int i = 0; i < WAIT_S * 1000 && got != bytes; i++) {
+        usleep(1000);
+        server_pause();
+        got = http->bodies_bytes;
+        server_resume();
+    }
+    CHECKF(got == bytes, "%llu bytes of bodies, want %llu", (unsigned long long)got,
+           (unsigned long long)bytes);
 }
 
 void wait_closed(int fd)

@@ -53,6 +53,8 @@ uint32_t count_of(const char *part);
 
 /* Waits for a counter of the server's thread. */
 void wait_for(atomic_uint *counter, unsigned value, const char *what);
+/* Waits until the server keeps this many bytes of bodies that are still arriving. */
+void wait_for_body(uint64_t bytes);
 /* Waits until the server has closed the connection, and closes it. */
 void wait_closed(int fd);
 

@@ -391,6 +391,28 @@ static void check_addresses(void)
     CHECK(address_listen("nowhere", &fd, again, &error) == ST_INVALID);
 }
 
+/* server/control_tokens_in_text: the bytes of prompts and messages in which control tokens act. */
+static void check_control_tokens(void)
+{
+    static const char prompt[] = "{\"prompt\": \"ehi\"}";
+    static const char chat[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}]}";
+    static const struct {
+        const char *value;
+        size_t in_prompt, in_chat;
+    } cases[] = {{"allow", 3, 3}, {"as_text", 0, 0}, {"prompts", 3, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        server_pause();
+        strcpy(config.server.control_tokens_in_text, cases[i].value);
+        server_resume();
+        CHECK(post("/v1/completions", prompt) == 200);
+        CHECK(fake_control_bytes == cases[i].in_prompt);
+        CHECK(post("/v1/chat/completions", chat) == 200);
+        CHECK(fake_control_bytes == cases[i].in_chat);
+        CHECK(post("/tokenize", prompt) == 200 && fake_control_bytes == cases[i].in_prompt);
+        CHECK(post("/tokenize", chat) == 200 && fake_control_bytes == cases[i].in_chat);
+    }
+}
+
 int main(void)
 {
     server_config_default();
@@ -399,6 +421,7 @@ int main(void)
     check_not_ready();
     check_small_endpoints();
     check_errors();
+    check_control_tokens();
     check_whole_answers();
     check_stops();
     check_end_tokens();

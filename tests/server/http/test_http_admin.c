@@ -93,6 +93,21 @@ static void check_proxies_are_not_administrators(void)
     CHECK(ask("GET", "/admin/state", "", "") == 401);
 }
 
+/* A right that is taken away while the body arrives is gone. */
+static void check_right_is_checked_after_the_body(void)
+{
+    static const char head[] = "POST /admin/machines HTTP/1.1\r\nHost: localhost\r\n" ROOT
+                               "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{";
+    int fd = dial();
+    put(fd, head, sizeof(head) - 1);
+    wait_for_body(1);
+    keys_use("{\"keys\": [{\"name\": \"root\", \"key\": \"sk-root-0123456789\"}]}");
+    put(fd, "}", 1);
+    CHECK(get(fd) == 403);
+    close(fd);
+    keys_use(key_file);
+}
+
 /* F-23: /health named machines and addresses to everybody. */
 static void check_health_names_no_machines(void)
 {
@@ -147,6 +162,7 @@ int main(void)
     server_start(options);
     check_health_through_a_proxy();
     check_proxies_are_not_administrators();
+    check_right_is_checked_after_the_body();
     check_health_names_no_machines();
     server_stop();
     options.admin_fd = socket_listen();

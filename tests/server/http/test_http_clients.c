@@ -134,7 +134,7 @@ static void check_one_address_has_a_limit(void)
         work(b, 4);
         work(c, 4);
         CHECK(arrive(all, same[i][0], 4, 5) == NULL); /* both have work */
-        http_client_know(c); /* behind a key, all its clients may come from one address */
+        http_client_key_shown(c); /* behind a key, all its clients may come from one address */
         struct http_client *d = arrive(all, same[i][0], 4, 6);
         CHECK(d != NULL && closed_count == 1);
         http_client_remove(a);

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define ALPHA "Authorization: Bearer sk-alpha-0123456789\r\n"
@@ -105,20 +106,83 @@ static void check_removed_key_is_not_charged_to_another(void)
     int fd = dial();
     put(fd, head, sizeof(head) - 1);
     put(fd, body, 5);
-    uint64_t bytes = 0;
-    for (int i = 0; i < 60000 && bytes != 5; i++) {
-        usleep(1000);
-        server_pause();
-        bytes = http->bodies_bytes;
-        server_resume();
-    }
-    CHECK(bytes == 5);
+    wait_for_body(5);
     keys_use("{\"keys\": [{\"name\": \"beta\", \"key\": \"sk-beta-0123456789\"}]}");
     put(fd, body + 5, 11);
     CHECK(get(fd) == 401);
     expect("this API key was removed");
     close(fd);
     CHECK(counts_of("sk-beta-0123456789")->requests == 0 && fake_submitted == submitted);
+}
+
+#define KEY_ALPHA "{\"name\": \"alpha\", \"key\": \"sk-alpha-0123456789\"}"
+#define KEY_BETA  "{\"name\": \"beta\", \"key\": \"sk-beta-0123456789\"}"
+#define BETA      "Authorization: Bearer sk-beta-0123456789\r\n"
+
+/* Begins a request. With a stream, returns when its first event has arrived. */
+static int begin(const char *header, const char *body)
+{
+    int fd = dial();
+    unsigned open = fake_open;
+    char some[4096];
+    put_request(fd, "POST", "/v1/completions", header, body);
+    wait_for(&fake_open, open + 1, "submitted");
+    if (strstr(body, "stream") != NULL)
+        CHECK(recv(fd, some, sizeof(some), MSG_PEEK) > 0);
+    return fd;
+}
+
+/* A key that is removed, or gets another secret, is revoked at once: its streams end with an error
+ * event, its requests that wait get a 401, and nothing of them stays on machines. Other keys'
+ * requests go on. */
+static void check_revoked_key_ends_its_requests(void)
+{
+    static const char stream[] = "{\"prompt\": \"s\", \"stream\": true, \"max_tokens\": 50000}";
+    static const char waiting[] = "{\"prompt\": \"h\"}";
+    static const char waiting_twice[] = "{\"prompt\": \"h\", \"n\": 2}";
+    static const char *const later[] = {
+        "{\"keys\": [" KEY_BETA "]}",
+        "{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-new-0123456789\"}, " KEY_BETA "]}"};
+    for (int i = 0; i < 2; i++) {
+        keys_use("{\"keys\": [" KEY_ALPHA ", " KEY_BETA "]}");
+        unsigned gone = fake_gone;
+        int running = begin(ALPHA, stream);
+        int queued = begin(ALPHA, waiting);
+        int other = begin(BETA, stream);
+        int two = dial();
+        put_request(two, "POST", "/v1/completions", ALPHA, waiting_twice);
+        wait_for(&fake_open, 5, "submitted");
+        keys_use(later[i]);
+        CHECK(get(running) == 200);
+        expect("\"text\":\"a\"");
+        expect("\"message\":\"this API key was removed or replaced\"");
+        expect("\"code\":\"invalid_api_key\"");
+        CHECK(get(queued) == 401);
+        expect("this API key was removed or replaced");
+        CHECK(get(two) == 401);
+        wait_for(&fake_gone, gone + 4, "cancelled");
+        CHECK(fake_open == 1);
+        CHECK(ask("POST", "/v1/completions", ALPHA, waiting) == 401);
+        char some[4096];
+        server_pause(); /* what the other stream gets after this was written after the change */
+        while (recv(other, some, sizeof(some), MSG_DONTWAIT) > 0)
+            ;
+        server_resume();
+        CHECK(recv(other, some, sizeof(some), 0) > 0);
+        close(running);
+        close(queued);
+        close(two);
+        close(other);
+        wait_for(&fake_open, 0, "the other client has left");
+    }
+    /* The rest of a key's rules may change under its requests. */
+    int fd = begin(BETA, stream);
+    keys_use("{\"keys\": [{\"name\": \"beta\", \"key\": \"sk-beta-0123456789\", \"weight\": 7}]}");
+    server_pause();
+    CHECK(http->exchanges != NULL && !http->exchanges->key_revoked && fake_open == 1);
+    server_resume();
+    close(fd);
+    wait_for(&fake_open, 0, "the client has left");
 }
 
 /* --- the prefix cache --- */
@@ -184,6 +248,7 @@ int main(void)
     check_prefix_cache_without_keys();
     check_failed_submission_is_not_charged();
     check_removed_key_is_not_charged_to_another();
+    check_revoked_key_ends_its_requests();
     check_prefix_cache_is_salted_by_key();
     server_stop();
     return 0;

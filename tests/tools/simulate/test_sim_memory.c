@@ -318,9 +318,9 @@ static void batch_taken(const struct sched_batch *batch)
 {
     for (uint32_t k = 0; k < batch->item_count; k++) {
         const struct sched_batch_item *item = &batch->items[k];
-        struct token_row row;
+        struct token_decode row;
         if (!item->prompt) {
-            token_pool_row_begin(pool, item->slot, now_us, &row);
+            token_pool_decode_begin(pool, item->slot, now_us, &row);
             continue;
         }
         struct prompt_task *p = &prompts[item->slot];
@@ -370,7 +370,7 @@ static void row_end(sched_slot slot)
         log_add(&real_log, TOKEN, (uint32_t)(r - requests), 0);
         token.finish = ++r->generated == r->answer_tokens ? FINISH_LENGTH : FINISH_NONE;
     }
-    token_pool_row_done(pool, slot, &token, now_us);
+    token_pool_decode_done(pool, slot, &token, now_us);
 }
 
 static void batch_end(void)
@@ -502,7 +502,7 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
         .vocab = 10,
         .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
-    token_pool_writer_up(pool, "p", 0, NULL);
+    token_pool_writer_up(pool, (struct token_link){.number = 1}, "p", NULL);
 }
 
 static void run(const struct sim_hosts *hosts, uint64_t number)

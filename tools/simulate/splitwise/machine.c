@@ -52,7 +52,7 @@ static uint32_t soonest_end(const struct splitwise_machine *m)
     return soonest;
 }
 
-void splitwise_machine_go_on(struct splitwise_machine *m, double now_s)
+void splitwise_machine_run_start(struct splitwise_machine *m, double now_s)
 {
     m->paused = false;
     splitwise_batch_build(m);
@@ -90,7 +90,7 @@ static void pause(struct splitwise_machine *m, double now_s)
 static void arrival_starts(struct splitwise_machine *m, uint32_t task, double now_s)
 {
     if (splitwise_machine_fits(m, splitwise_task_memory(m, task)))
-        splitwise_machine_go_on(m, now_s);
+        splitwise_machine_run_start(m, now_s);
 }
 
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,

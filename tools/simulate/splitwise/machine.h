@@ -129,10 +129,10 @@ void splitwise_machine_sent(struct splitwise_machine *m, double now_s);
 /* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
  * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
  * ended decodes is freed. Returns their count. The caller handles them and then calls
- * splitwise_machine_go_on. */
+ * splitwise_machine_run_start. */
 uint32_t splitwise_machine_run_over(struct splitwise_machine *m, uint32_t *ended_out);
 /* Builds the next batch and starts its run. */
-void splitwise_machine_go_on(struct splitwise_machine *m, double now_s);
+void splitwise_machine_run_start(struct splitwise_machine *m, double now_s);
 
 /* True if no task waits and no task runs. */
 static inline bool splitwise_machine_idle(const struct splitwise_machine *m)

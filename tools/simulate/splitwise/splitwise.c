@@ -331,7 +331,7 @@ static void host_event(struct run *r, uint32_t i)
         else
             request_end(r, ended[k] / 2);
     }
-    splitwise_machine_go_on(&host->machine, r->now_s);
+    splitwise_machine_run_start(&host->machine, r->now_s);
     host_sync(r, i);
     if (r->setup->split && splitwise_machine_idle(&host->machine))
         event_apply(r, &(struct sched_event){

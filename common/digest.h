@@ -1,0 +1,52 @@
+/* digest: a SHA-256 as a value, such as that of a model's files. model/file/ computes it;
+ * transport/, server/ and membership/ compare it or pass it on. Any thread; no state. It is not for
+ * secrets: digest_equal takes a time that depends on the bytes. It reads no files. */
+#ifndef COMMON_DIGEST_H
+#define COMMON_DIGEST_H
+
+#include "common/secret.h"
+
+#include <string.h>
+
+/* All zeros = no digest. */
+struct digest {
+    uint8_t bytes[SECRET_HASH_BYTES];
+};
+
+#define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
+#define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
+
+static inline bool digest_equal(const struct digest *a, const struct digest *b)
+{
+    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
+}
+
+static inline bool digest_is_none(const struct digest *d)
+{
+    static const struct digest none;
+    return digest_equal(d, &none);
+}
+
+/* Writes the digest in hexadecimal, cut to the capacity of `out`. Returns `out`. */
+static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t count = capacity / 2 < sizeof(d->bytes) ? capacity / 2 : sizeof(d->bytes);
+    for (size_t i = 0; i < count; i++) {
+        out[2 * i] = digits[d->bytes[i] >> 4];
+        out[2 * i + 1] = digits[d->bytes[i] & 15];
+    }
+    out[2 * count] = 0;
+    return out;
+}
+
+/* Adds a piece of data to *d: the new digest is SHA-256(old digest, SHA-256(data)). */
+static inline void digest_add(struct digest *d, const void *data, size_t bytes)
+{
+    uint8_t pair[2 * SECRET_HASH_BYTES];
+    memcpy(pair, d->bytes, SECRET_HASH_BYTES);
+    secret_hash(data, bytes, pair + SECRET_HASH_BYTES);
+    secret_hash(pair, sizeof(pair), d->bytes);
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
+ * process connects with the first key and accepts all of them. `cleave serve`, `cleave machine` and
+ * `cleave profile` read them from a key file, the first two also while they run; host/child.c
+ * passes them to child processes; transport/ proves and checks them. Any thread; no state. It does
+ * not watch the file, and encrypts nothing. */
+#ifndef COMMON_SECRET_KEYS_H
+#define COMMON_SECRET_KEYS_H
+
+#include "common/secret.h"
+
+#define SECRET_KEYS_MAX        4   /* Keys of a process. */
+#define SECRET_KEY_ID_BYTES    8   /* Bytes of a key's id. */
+#define SECRET_KEYS_TEXT_BYTES 128 /* The text of secret_keys_text, with its NUL. */
+
+struct secret_key {
+    uint8_t bytes[SECRET_HASH_BYTES];
+    /* Not secret: it identifies the key on the network and in logs. The first bytes of an HMAC
+     * under the key. */
+    uint8_t id[SECRET_KEY_ID_BYTES];
+};
+
+struct secret_keys {
+    uint32_t count; /* 1 to SECRET_KEYS_MAX; 0 = none. */
+    struct secret_key keys[SECRET_KEYS_MAX];
+};
+
+/* Sets *out to this one key. */
+void secret_keys_set(struct secret_keys *out, const uint8_t key[SECRET_HASH_BYTES]);
+
+/* Parses the text of a key file. If its first line is a key by itself (64 or more hexadecimal
+ * digits, or 44 characters of base64), each line that is not empty must be such a key, and all keys
+ * must differ. Otherwise the whole text is one key: at least 32 bytes of any kind. White space at
+ * the end of lines and of the text is ignored. A key is the SHA-256 of its line, or of the text.
+ * Errors begin with `path`: ST_INVALID, ST_TOO_LARGE. */
+enum status secret_keys_parse(const char *text, size_t bytes, const char *path,
+                              struct secret_keys *out, struct error *error);
+/* Reads a key file by secret_file_read (secret.h) and parses it. */
+enum status secret_keys_read(const char *path, struct secret_keys *out, struct error *error);
+/* Reads the key file of a running process again. Returns ST_INVALID if it has no key in common with
+ * `present`: no other process would accept any connection. */
+enum status secret_keys_read_again(const char *path, const struct secret_keys *present,
+                                   struct secret_keys *out, struct error *error);
+
+/* Returns the key with this id; NULL = none. */
+const struct secret_key *secret_keys_find(const struct secret_keys *keys,
+                                          const uint8_t id[SECRET_KEY_ID_BYTES]);
+/* Returns true if both have the same keys in the same order. */
+bool secret_keys_equal(const struct secret_keys *a, const struct secret_keys *b);
+/* Writes the ids of the keys, for logs: "5c1e2a90b4d7f311, also 0a1b…". */
+void secret_keys_text(const struct secret_keys *keys, char out[SECRET_KEYS_TEXT_BYTES]);
+
+#endif

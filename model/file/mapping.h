@@ -1,0 +1,20 @@
+/* mapping: read-only mappings of model files, with a list of all mappings of the process. If a file
+ * becomes shorter while it is mapped, the kernel sends SIGBUS to the thread that reads the missing
+ * part; the signal handler then prints the file's name and ends the process. gguf.c and folder.c
+ * map and unmap files; main.c installs the handler. Any thread may call mapping_open and
+ * mapping_close: the list has a lock. It does not check what a file contains. */
+#ifndef MODEL_FILE_MAPPING_H
+#define MODEL_FILE_MAPPING_H
+
+#include <stddef.h>
+
+/* Maps the first `bytes` bytes of the file. `name` is for the handler's message. Returns NULL, with
+ * errno set, on failure. The caller may close `fd`, and unmaps the file with mapping_close. */
+const void *mapping_open(int fd, size_t bytes, const char *name);
+void mapping_close(const void *data, size_t bytes);
+
+/* Installs the handler: SIGBUS in a mapping ends the process with exit status 1 and a message on
+ * stderr. Elsewhere SIGBUS has its default effect. Requires that no other thread exists. */
+void mapping_faults_report(void);
+
+#endif

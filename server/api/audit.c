@@ -1,0 +1,32 @@
+/* audit: see the header. */
+#include "server/api/audit.h"
+
+#include "common/log.h"
+#include "common/text.h"
+
+#include <string.h>
+
+static void member_add(struct text *out, const char *name, const char *value)
+{
+    text_addf(out, ",\"%s\":", name);
+    text_add_json_string(out, value, strlen(value));
+}
+
+void audit_write(const struct audit_actor *actor, const char *act, const char *target,
+                 unsigned status)
+{
+    struct text line = {0};
+    text_addf(&line, "{\"status\":%u", status);
+    member_add(&line, "act", act);
+    member_add(&line, "target", target);
+    member_add(&line, "who", actor->who);
+    member_add(&line, "from", actor->from);
+    text_adds(&line, "}");
+    int bytes = line.broken ? 0 : (int)line.bytes;
+    const char *text = bytes > 0 ? line.data : "";
+    if (actor->is_administrator)
+        log_audit("audit: %.*s", bytes, text);
+    else
+        log_warn("audit: %.*s", bytes, text);
+    text_done(&line);
+}

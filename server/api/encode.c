@@ -1,0 +1,55 @@
+/* api_encode: see the header. */
+#include "server/api/encode.h"
+
+#include <string.h>
+
+enum api_control_tokens api_control_tokens_parse(const char *text)
+{
+    return strcmp(text, "allow") == 0     ? API_CONTROL_ALLOW
+           : strcmp(text, "prompts") == 0 ? API_CONTROL_PROMPTS
+                                          : API_CONTROL_AS_TEXT;
+}
+
+static bool encode(const struct api_encode *with, const char *text, size_t bytes,
+                   const struct tokenizer_encode_options *options, uint32_t **ids_out,
+                   size_t *count_out, struct api_error *error)
+{
+    struct error why = {0};
+    uint32_t *ids = NULL;
+    size_t capacity = 0;
+    enum status status =
+        tokenizer_encode(with->tokenizer, text, bytes, options, &ids, &capacity, count_out, &why);
+    *ids_out = ids;
+    if (status == ST_INVALID)
+        return api_error_set(error, 400, "prompt", "%s", why.text);
+    if (status != ST_OK)
+        return api_error_set(error, 503, NULL, "the prompt could not be tokenised: %s", why.text);
+    return true;
+}
+
+bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
+                       uint32_t **ids_out, size_t *count_out, struct api_error *error)
+{
+    struct tokenizer_encode_options options = {
+        .parse_special = with->control != API_CONTROL_AS_TEXT, .add_bos = add_bos};
+    return encode(with, text, bytes, &options, ids_out, count_out, error);
+}
+
+bool api_encode_chat(const struct api_encode *with, const struct chat_message *messages,
+                     size_t message_count, uint32_t **ids_out, size_t *count_out,
+                     struct api_error *error)
+{
+    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = true};
+    struct chat_text chat = {0};
+    struct error why = {0};
+    *ids_out = NULL;
+    if (chat_render(with->chat, messages, message_count, &chat, &why) != ST_OK)
+        return api_error_set(error, 400, "messages", "%s", why.text);
+    if (with->control != API_CONTROL_ALLOW) {
+        options.plain = chat.contents;
+        options.plain_count = chat.content_count;
+    }
+    bool good = encode(with, chat.text, chat.bytes, &options, ids_out, count_out, error);
+    chat_text_done(&chat);
+    return good;
+}

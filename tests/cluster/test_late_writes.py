@@ -1,0 +1,142 @@
+"""Goal: a prompt machine that is stopped in the middle of writing KV, for longer than every timeout, and then continued,
+does no harm: its late writes land in no block that another request has got, the other answers have their usual bytes,
+and the blocks come back.
+
+Method: of two prompt machines, the one that computes a long prompt is held in its first write (over shared memory: in
+the call that copies into the token machine's memory, tests/device/put_gate.c; over data connections: at a layer of the
+prompt, when the layers before are on their way), then gets SIGSTOP. Its prompt is computed again elsewhere. Other
+requests take every block that is free, and the token machine is held in a decode step of theirs. Now the stopped machine
+goes on and writes the rest. Over shared memory the writes land, so the blocks that they land in must still be quarantined.
+Over data connections nothing can land, so the blocks must be free before the stopped machine goes on.
+
+usage: test_late_writes.py shm|data|stages (stages: over shared memory into a machine with stages)"""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Stream, need_model, wait_until
+
+SILENCE_MS = 2000
+LONG = {"prompt": "One, two, three, four, five. " * 20, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+OTHERS = [{"prompt": f"Story {n}: the sea and the {n} ships. " * 8, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+          for n in range(10, 30)]
+
+
+def config(which):
+    machines = {"t0": {"kv_memory": "40MiB"}}
+    if which == "stages":
+        machines["t0"]["stages"] = 2
+    transport = {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}
+    if which == "data":
+        transport["ucx_transports"] = "none"
+    return {"pools": {"prompt": ["p0", "p1"], "token": ["t0"]}, "machines": machines, "threads": 1, "transport": transport,
+            "kv": {"memory": "64MiB", "prefix_cache": False, "transfer": "layerwise" if which == "data" else "one-piece"},
+            "scheduler": {"adaptive_pools": False, "growth_reserve_percent": 0}}
+
+
+class Victim:
+    """The prompt machine that is held in a write of LONG's KV and stopped."""
+
+    def __init__(self, cluster, which, gate):
+        self.cluster, self.which, self.gate = cluster, which, gate
+        if which == "data":
+            for name in ("p0", "p1"):
+                cluster.hold(name, layer=15, rows=100)
+        else:
+            open(gate, "w").close()
+        self.stream = Stream(cluster, LONG)
+        self.name = wait_until(self.holding, "a prompt machine is held in its write", cluster=cluster)
+        self.pid = cluster.children()[self.name]
+        os.kill(self.pid, signal.SIGSTOP)
+        if which == "data":
+            cluster.release(*(name for name in ("p0", "p1") if name != self.name))
+
+    def holding(self):
+        if self.which == "data":
+            return next((name for name in ("p0", "p1") if self.cluster.held(name)), None)
+        try:
+            with open(self.gate + ".held") as file:
+                pid = int(file.read() or 0)
+        except OSError:
+            return None
+        return next((name for name, each in self.cluster.children().items() if each == pid), None)
+
+    def release(self):
+        """It goes on when it gets SIGCONT."""
+        if self.which == "data":
+            self.cluster.release(self.name)
+        else:
+            os.unlink(self.gate)
+            os.unlink(self.gate + ".held")
+
+
+def quarantined(cluster):
+    return cluster.metric("cleave_kv_blocks", machine="t0", state="quarantined")
+
+
+def free(cluster):
+    return cluster.metric("cleave_kv_blocks", machine="t0", state="free")
+
+
+def connections(cluster, name):
+    return cluster.logged().count(f"machine {name} connected")
+
+
+def stop_and_crowd(cluster, which, gate):
+    """The victim is stopped and given up, other requests have all blocks but its own, and t0 is held in their decode
+    step. Returns the victim and the streams of the others."""
+    victim = Victim(cluster, which, gate)
+    wait_until(lambda: cluster.metric("cleave_machine_up", machine=victim.name) == 0, f"{victim.name} is given up",
+               cluster=cluster)
+    wait_until(lambda: f"machine {victim.name} is gone" in cluster.logged() or which == "stages", "t0 gives it up",
+               cluster=cluster)
+    victim.stream.end()  # computed by the other prompt machine
+    if which != "data":
+        wait_until(lambda: quarantined(cluster) > 0, "blocks are in quarantine", cluster=cluster)
+    # Twice as many blocks if the prompt was sent to the stopped machine again, before the gateway gave it up.
+    kept = quarantined(cluster) if which != "data" else 0
+    cluster.hold("t0/0" if which == "stages" else "t0")
+    streams = [Stream(cluster, body) for body in OTHERS]
+    wait_until(lambda: free(cluster) < 10 and quarantined(cluster) == kept, "the others have all blocks", cluster=cluster)
+    time.sleep(3 * SILENCE_MS / 1000)  # longer than every timeout, on a computer of any speed
+    assert free(cluster) < 10, (free(cluster), cluster.blocks())
+    assert quarantined(cluster) == kept, (quarantined(cluster), kept, cluster.logged())
+    return victim, streams
+
+
+def finish(cluster, streams, victim, want, want_long, what):
+    cluster.release()
+    for stream, text in zip(streams, want):
+        stream.expect(text, what)
+    victim.stream.expect(want_long, what)
+    cluster.wait_all_free()
+    print(f"{what}: {len(streams)} answers with the same bytes, all blocks came back", flush=True)
+
+
+def main(which):
+    with tempfile.TemporaryDirectory() as folder:
+        gate = os.path.join(folder, "put")
+        os.environ.update(CLEAVE_PUT_GATE=gate, LD_PRELOAD=os.environ["CLEAVE_PUT_GATE_LIBRARY"])
+        with Cluster(config(which), gates=True) as cluster:
+            want_long = cluster.post("/v1/completions", LONG)["choices"][0]["text"]
+            want = [cluster.post("/v1/completions", body)["choices"][0]["text"] for body in OTHERS]
+            cluster.wait_all_free()
+            victim, streams = stop_and_crowd(cluster, which, gate)
+            before = connections(cluster, victim.name)
+            victim.release()
+            os.kill(victim.pid, signal.SIGCONT)
+            # When it has connected again, its late writes are over.
+            wait_until(lambda: connections(cluster, victim.name) > before, f"{victim.name} connects again", cluster=cluster)
+            finish(cluster, streams, victim, want, want_long, f"{which}, stopped and continued")
+            if which != "data":
+                victim, streams = stop_and_crowd(cluster, which, gate)
+                victim.release()
+                os.kill(victim.pid, signal.SIGKILL)
+                finish(cluster, streams, victim, want, want_long, f"{which}, stopped and killed")
+
+
+need_model()
+main(sys.argv[1])

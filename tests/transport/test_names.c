@@ -1,0 +1,163 @@
+/* Goal: a name server that does not answer blocks nobody: look-ups run elsewhere, the last good
+ * answer is kept, their number is limited, and closing waits for none. Method: a look-up function
+ * that waits until the test opens its gate. */
+#include "tests/check.h"
+#include "transport/names.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool gate_open, fails;
+static uint32_t begun, ended;
+static uint16_t answer = 1;
+
+static void answer_set(struct address_found *out, uint16_t number)
+{
+    struct sockaddr_in *in = (struct sockaddr_in *)&out->list[0].address;
+    *out = (struct address_found){.count = 1};
+    *in = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = number};
+    out->list[0].bytes = sizeof(*in);
+}
+
+static uint16_t number_of(const struct address_found *found)
+{
+    CHECK(found->count == 1);
+    return ((const struct sockaddr_in *)&found->list[0].address)->sin_port;
+}
+
+static enum status look_up(const struct address *address, bool for_listening,
+                           struct address_found *out, struct error *error)
+{
+    CHECK(!for_listening);
+    pthread_mutex_lock(&lock);
+    begun++;
+    pthread_cond_broadcast(&changed);
+    while (!gate_open)
+        pthread_cond_wait(&changed, &lock);
+    answer_set(out, answer);
+    bool bad = fails;
+    ended++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return bad ? error_set(error, ST_UNREACHABLE, "%s: no such host", address->host) : ST_OK;
+}
+
+static void gate_set(bool open, bool failing, uint16_t number)
+{
+    pthread_mutex_lock(&lock);
+    gate_open = open;
+    fails = failing;
+    answer = number;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void count_await(const uint32_t *count, uint32_t value)
+{
+    pthread_mutex_lock(&lock);
+    while (*count < value)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void fd_await(const struct names *names)
+{
+    struct pollfd fd = {.fd = names_fd(names), .events = POLLIN};
+    CHECK(poll(&fd, 1, 60000) == 1);
+}
+
+static struct address host(const char *name)
+{
+    struct address address = {.port = "1"};
+    snprintf(address.host, sizeof(address.host), "%s", name);
+    return address;
+}
+
+/* An answer counts as fresh for a second. */
+static void fresh_end(void)
+{
+    usleep(1100000);
+}
+
+static void check_numeric(struct names *names)
+{
+    struct address_found found;
+    struct error error;
+    struct address a = host("127.0.0.1"), b = host("::1");
+    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && found.count == 1);
+    CHECK(names_find(names, &b, false, &found, &error) == ST_OK);
+    CHECK(found.list[0].address.ss_family == AF_INET6 && begun == 0);
+}
+
+static void check_last_good(struct names *names)
+{
+    struct address_found found;
+    struct error error;
+    const struct address a = host("a");
+    CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
+    CHECK(names_find(names, &a, true, &found, &error) == ST_IN_PROGRESS); /* there is none */
+    count_await(&begun, 1);
+    gate_set(true, false, 7);
+    fd_await(names);
+    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
+    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && begun == 1); /* still fresh */
+
+    gate_set(false, false, 8);
+    fresh_end();
+    CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
+    CHECK(names_find(names, &a, true, &found, &error) == ST_OK && number_of(&found) == 7);
+    count_await(&begun, 2);
+    CHECK(begun == 2); /* one look-up for all who ask */
+    gate_set(true, true, 9);
+    fd_await(names);
+    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
+
+    const struct address b = host("b");
+    CHECK(names_find(names, &b, false, &found, &error) == ST_IN_PROGRESS);
+    fd_await(names);
+    CHECK(names_find(names, &b, false, &found, &error) == ST_UNREACHABLE);
+    CHECKF(strcmp(error.text, "b: no such host") == 0, "%s", error.text);
+    CHECK(begun == 3 && ended == 3);
+}
+
+/* Silent look-ups: at most 32 threads; closing waits for none, and they end by themselves. */
+static void check_limits(struct names *names)
+{
+    struct address_found found;
+    struct error error;
+    uint32_t refused = 0;
+    char name[16];
+    gate_set(false, false, 1);
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof(name), "host-%d", i);
+        struct address a = host(name);
+        enum status status = names_find(names, &a, false, &found, &error);
+        CHECK(status == ST_IN_PROGRESS || status == ST_NO_RESOURCE);
+        refused += status == ST_NO_RESOURCE;
+    }
+    CHECK(refused == 2000 - 32);
+    CHECKF(strstr(error.text, "too many names") != NULL, "%s", error.text);
+    count_await(&begun, 3 + 32);
+    names_close(names);
+    gate_set(true, false, 1);
+    count_await(&ended, 3 + 32);
+}
+
+int main(void)
+{
+    struct names *names;
+    struct error error;
+    CHECK(names_open(look_up, &names, &error) == ST_OK);
+    check_numeric(names);
+    check_last_good(names);
+    check_limits(names);
+    printf("%u look-ups, none of which blocked\n", begun);
+    return 0;
+}
