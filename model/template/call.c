@@ -72,23 +72,16 @@ static void set_rest(struct run *r, const struct node *n, const struct arguments
         list_add(r, rest, a->items[used]);
     for (uint32_t i = 0; a->named != NULL && i < a->named->count; i++) {
         struct entry *e = &a->named->entries[i];
-        if (value_is(e->key, "caller"))
+        if (value_is(e->key, "caller") && (n->op & REST_CALLER) != 0)
             scope_set(r, NAME_CALLER, e->value);
-        else if (e->key.kind == STRING && !has_parameter(n, e->key))
+        else if (e->key.kind != STRING || !has_parameter(n, e->key))
             map_set(r, kwargs.map, e->key, e->value);
     }
+    if (kwargs.map->count > 0 && (n->op & REST_KWARGS) == 0)
+        run_fail(r, ST_INVALID, "macro '%.*s' takes no such keyword argument", (int)n->value.size,
+                 n->value.text);
     scope_set(r, NAME_VARARGS, varargs);
     scope_set(r, NAME_KWARGS, kwargs);
-}
-
-static bool uses_name(const struct node *n, uint32_t name)
-{
-    for (; n != NULL; n = n->next)
-        if ((n->kind == N_NAME && n->name == name) || uses_name(n->a, name) ||
-            uses_name(n->b, name) || uses_name(n->c, name) || uses_name(n->body, name) ||
-            uses_name(n->other, name))
-            return true;
-    return false;
 }
 
 static struct value call_macro(struct run *r, const struct macro *m, const struct arguments *a)
@@ -108,7 +101,7 @@ static struct value call_macro(struct run *r, const struct macro *m, const struc
             v = eval(r, p->a);
         scope_set(r, p->name, v);
     }
-    if (used < a->count && !uses_name(n->body, NAME_VARARGS))
+    if (used < a->count && (n->op & REST_VARARGS) == 0)
         run_fail(r, ST_INVALID, "macro '%.*s' takes not more than %zu arguments",
                  (int)n->value.size, n->value.text, used);
     set_rest(r, n, a, used);
@@ -123,8 +116,8 @@ enum function { F_RANGE, F_DICT, F_NAMESPACE, F_CYCLER, F_JOINER, F_RAISE, F_NOW
 
 int function_number(struct value name)
 {
-    static const char *const names[] = {"range",  "dict",            "namespace",   "cycler",
-                                        "joiner", "raise_exception", "strftime_now"};
+    static const char *const names[] = {
+        "range", "dict", "namespace", "cycler", "joiner", "raise_exception", "strftime_now"};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (value_is(name, names[i]))
             return (int)i;

@@ -24,12 +24,15 @@ static _Noreturn void fail_undefined(struct run *r, struct value v)
 
 static struct value loop_get(struct run *r, struct loop *l, struct value name)
 {
-    static const char *const names[] = {"index",  "index0",  "revindex", "revindex0",
-                                        "first",  "last",    "length",   "depth",
+    static const char *const names[] = {"index",  "index0",   "revindex", "revindex0",
+                                        "first",  "last",     "length",   "depth",
                                         "depth0", "previtem", "nextitem"};
     int64_t count = (int64_t)l->items.count, at = (int64_t)l->index;
-    const int64_t numbers[] = {at + 1, at,    count - at,           count - at - 1, at == 0,
-                               at + 1 == count, count, (int64_t)l->depth + 1, l->depth};
+    const int64_t numbers[] = {at + 1,     at,
+                               count - at, count - at - 1,
+                               at == 0,    at + 1 == count,
+                               count,      (int64_t)l->depth + 1,
+                               l->depth};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (!value_is(name, names[i]))
             continue;
@@ -58,9 +61,9 @@ static struct value method_of(struct run *r, struct value of, struct value name)
 /* Methods that would change their list or dict: the sandbox hides them. */
 static bool is_hidden(struct value of, struct value name)
 {
-    static const char *const names[] = {"append", "extend",  "insert",     "pop",    "remove",
-                                        "clear",  "popitem", "setdefault", "update", "sort",
-                                        "reverse"};
+    static const char *const names[] = {"append", "extend", "insert",  "pop",
+                                        "remove", "clear",  "popitem", "setdefault",
+                                        "update", "sort",   "reverse"};
     size_t from = of.kind == MAP ? 3 : 0;
     for (size_t i = from; i < sizeof(names) / sizeof(names[0]); i++)
         if ((of.kind == LIST ? i != 6 && i != 7 && i != 8 : i != 4 && i < 9) &&
@@ -154,8 +157,7 @@ struct value slice_get(struct run *r, struct value of, const struct value bounds
         fail_undefined(r, of);
     if (of.kind != STRING && (of.kind != LIST || (of.list->kind > TUPLE && of.list->kind != RANGE)))
         return undefined(value_of(NONE)); /* jinja2 hides the TypeError. */
-    size_t count =
-        slice_bounds(r, bounds, (int64_t)value_length(r, of), &first, &step);
+    size_t count = slice_bounds(r, bounds, (int64_t)value_length(r, of), &first, &step);
     run_step(r, count);
     if (of.kind == STRING && step == 1) {
         size_t at = utf8_offset(of.text, of.size, (size_t)first);
@@ -242,7 +244,7 @@ static struct value integer_operation(struct run *r, enum operation op, int64_t 
         return float_operation(r, op, (double)a, (double)b);
     if (op == OP_POW)
         return integer_power(r, a, b);
-    if (op == OP_ADD ? __builtin_add_overflow(a, b, &result)
+    if (op == OP_ADD   ? __builtin_add_overflow(a, b, &result)
         : op == OP_SUB ? __builtin_sub_overflow(a, b, &result)
         : op == OP_MUL ? __builtin_mul_overflow(a, b, &result)
                        : a == INT64_MIN && b == -1)
@@ -307,7 +309,10 @@ bool compare(struct run *r, enum operation op, struct value a, struct value b)
     if (is_number(a) && is_number(b) && (isnan(number_of(a)) || isnan(number_of(b))))
         return false;
     int order = value_order(r, a, b);
-    return op == OP_LT ? order < 0 : op == OP_LE ? order <= 0 : op == OP_GT ? order > 0 : order >= 0;
+    return op == OP_LT   ? order < 0
+           : op == OP_LE ? order <= 0
+           : op == OP_GT ? order > 0
+                         : order >= 0;
 }
 
 /* ---- nodes ---- */

@@ -15,8 +15,8 @@ static void put(struct run *r, struct buffer *b, const char *text)
 
 struct json_style {
     int indent; /* -1 = one line. */
-    const char *comma;
-    const char *colon;
+    struct value comma;
+    struct value colon;
     bool ascii;
     bool sorted;
 };
@@ -68,7 +68,7 @@ static void json_list(struct run *r, struct buffer *b, const struct list *list,
 {
     put(r, b, "[");
     for (size_t i = 0; i < list->count; i++) {
-        put(r, b, i > 0 ? s->comma : "");
+        buffer_add_part(r, b, s->comma, 0, i > 0 ? s->comma.size : 0);
         json_line(r, b, s, level + 1);
         json_add(r, b, list->items[i], s, level + 1);
     }
@@ -86,7 +86,7 @@ static void json_key(struct run *r, struct buffer *b, struct value key, const st
     put(r, b, quoted ? "" : "\"");
     json_add(r, b, key, s, 0);
     put(r, b, quoted ? "" : "\"");
-    put(r, b, s->colon);
+    buffer_add_part(r, b, s->colon, 0, s->colon.size);
 }
 
 static void json_map(struct run *r, struct buffer *b, const struct map *map,
@@ -105,7 +105,7 @@ static void json_map(struct run *r, struct buffer *b, const struct map *map,
     }
     put(r, b, "{");
     for (uint32_t i = 0; i < map->count; i++) {
-        put(r, b, i > 0 ? s->comma : "");
+        buffer_add_part(r, b, s->comma, 0, i > 0 ? s->comma.size : 0);
         json_line(r, b, s, level + 1);
         json_key(r, b, map->entries[order[i]].key, s);
         json_add(r, b, map->entries[order[i]].value, s, level + 1);
@@ -138,8 +138,8 @@ static void json_add(struct run *r, struct buffer *b, struct value v, const stru
     run_leave(r);
 }
 
-void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent, const char *comma,
-                     const char *colon, bool ascii, bool sorted)
+void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
+                     struct value comma, struct value colon, bool ascii, bool sorted)
 {
     struct json_style style = {indent, comma, colon, ascii, sorted};
     json_add(r, b, v, &style, 0);
@@ -287,8 +287,7 @@ struct value string_format(struct run *r, struct value format, const struct list
             buffer_add_part(r, b, format, at++, 1);
             continue;
         }
-        const char *close =
-            c == '{' ? memchr(format.text + at, '}', format.size - at) : NULL;
+        const char *close = c == '{' ? memchr(format.text + at, '}', format.size - at) : NULL;
         if (close == NULL)
             run_fail(r, ST_INVALID, "format: single '%c'", c);
         size_t end = (size_t)(close - format.text);

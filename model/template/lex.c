@@ -100,8 +100,8 @@ static void lex_comment(struct lexer *l)
 
 static bool is_name_byte(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || (unsigned char)c >= 0x80;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           (unsigned char)c >= 0x80;
 }
 
 static bool is_digit(char c)
@@ -153,8 +153,8 @@ static void lex_number(struct lexer *l)
     }
     digits[used] = 0;
     char *end = digits;
-    struct value v = is_float ? value_float(strtod(digits, &end))
-                              : value_int(strtoll(digits, &end, base));
+    struct value v =
+        is_float ? value_float(strtod(digits, &end)) : value_int(strtoll(digits, &end, base));
     if (*end != 0 || used == 0 || used >= 60 || (!is_float && v.integer == INT64_MAX))
         run_fail(l->run, ST_INVALID, "a number that is not supported");
     token_add(l, TOKEN_NUMBER, v);
@@ -166,9 +166,9 @@ static size_t hex_read(const struct lexer *l, size_t at, size_t digits, uint32_t
     *code = 0;
     for (size_t i = 0; i < digits; i++) {
         char c = at + i < l->bytes ? l->text[at + i] : 0;
-        int digit = is_digit(c)                            ? c - '0'
+        int digit = is_digit(c)                          ? c - '0'
                     : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
-                                                           : -1;
+                                                         : -1;
         if (digit < 0)
             run_fail(l->run, ST_INVALID, "a wrong escape in a string");
         *code = *code << 4 | (uint32_t)digit;
@@ -261,8 +261,8 @@ static void lex_inside(struct lexer *l, const char *mark)
             run_fail(l->run, ST_INVALID, "want '%s' before the end of the template", mark);
         char c = l->text[l->at];
         bool is_signed = c == '-' || (c == '+' && mark[0] == '%');
-        if (depth == 0 && (looking_at(l, l->at, mark) ||
-                           (is_signed && looking_at(l, l->at + 1, mark)))) {
+        if (depth == 0 &&
+            (looking_at(l, l->at, mark) || (is_signed && looking_at(l, l->at + 1, mark)))) {
             token_add(l, TOKEN_OPERATOR, value_text(mark));
             pass_end(l, is_signed ? 3 : 2, is_signed ? c : 0, mark[0] == '%');
             return;
@@ -364,9 +364,9 @@ void lex(struct run *r, const char *text, size_t bytes, struct tokens *out)
     copy_text(&l, text, bytes);
     while (l.at < l.bytes) {
         size_t from = l.at, at = from;
-        while (at < l.bytes && !(l.text[at] == '{' && at + 1 < l.bytes &&
-                                 (l.text[at + 1] == '{' || l.text[at + 1] == '%' ||
-                                  l.text[at + 1] == '#')))
+        while (at < l.bytes &&
+               !(l.text[at] == '{' && at + 1 < l.bytes &&
+                 (l.text[at + 1] == '{' || l.text[at + 1] == '%' || l.text[at + 1] == '#')))
             at++;
         if (at < l.bytes) {
             lex_tag(&l, from, at);

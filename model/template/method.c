@@ -4,11 +4,12 @@
 #include <string.h>
 
 static const char *const string_methods[] = {
-    "strip",  "lstrip",     "rstrip",     "split",   "rsplit",  "splitlines",   "startswith",
-    "endswith", "upper",    "lower",      "title",   "capitalize", "swapcase",  "replace",
-    "find",   "rfind",      "index",      "count",   "join",    "format",       "isdigit",
-    "isalpha", "isalnum",   "isspace",    "isupper", "islower", "removeprefix", "removesuffix",
-    "zfill",  "ljust",      "rjust",      "center",  "partition", "rpartition", NULL};
+    "strip",    "lstrip",  "rstrip",    "split",     "rsplit",     "splitlines",   "startswith",
+    "endswith", "upper",   "lower",     "title",     "capitalize", "swapcase",     "replace",
+    "find",     "rfind",   "index",     "count",     "join",       "format",       "isdigit",
+    "isalpha",  "isalnum", "isspace",   "isupper",   "islower",    "removeprefix", "removesuffix",
+    "zfill",    "ljust",   "rjust",     "center",    "partition",  "rpartition",   "rindex",
+    "casefold", "isascii", "isdecimal", "isnumeric", NULL};
 static const char *const map_methods[] = {"items", "keys", "values", "get", "copy", NULL};
 static const char *const list_methods[] = {"index", "count", "copy", NULL};
 static const char *const cycler_methods[] = {"next", "reset", "current", NULL};
@@ -111,23 +112,6 @@ static struct value split(struct run *r, struct value s, const struct arguments 
         at = (size_t)(found - s.text) + by.size;
     }
     list_add(r, list, string_part(s, at, s.size - at));
-    return v;
-}
-
-static struct value split_lines(struct run *r, struct value s, const struct arguments *a)
-{
-    struct list *list;
-    struct value v = list_new(r, PLAIN, 0, &list);
-    bool keep = value_true(argument(r, a, 0, "keepends", value_bool(false)));
-    for (size_t at = 0; at < s.size;) {
-        size_t end = at;
-        while (end < s.size && s.text[end] != '\n' && s.text[end] != '\r')
-            end++;
-        size_t next = end + (end < s.size);
-        next += next < s.size && s.text[end] == '\r' && s.text[next] == '\n';
-        list_add(r, list, string_part(s, at, (keep ? next : end) - at));
-        at = next;
-    }
     return v;
 }
 
@@ -300,17 +284,23 @@ static struct value string_call(struct run *r, struct value s, struct value name
     for (int i = 0; i < 6; i++)
         if (value_is(name, checks[i] + (checks[i][0] != 'i')))
             return is_all(s, checks[i][0] != 'i' ? checks[i][0] : checks[i][2]);
+    if (value_is(name, "casefold"))
+        return string_case(r, s, LOWER);
+    if (value_is(name, "isdecimal") || value_is(name, "isnumeric"))
+        return is_all(s, 'd');
+    if (value_is(name, "isascii"))
+        return value_bool(utf8_count(s.text, s.size) == s.size);
     if (value_is(name, "split") || value_is(name, "rsplit"))
         return split(r, s, a, name.text[0] == 'r');
     if (value_is(name, "splitlines"))
-        return split_lines(r, s, a);
+        return string_lines(r, s, value_true(argument(r, a, 0, "keepends", value_bool(false))));
     if (value_is(name, "startswith") || value_is(name, "endswith"))
-        return value_bool(has_affix(r, s, argument(r, a, 0, "prefix", value_of(NONE)),
-                                    name.text[0] == 'e'));
+        return value_bool(
+            has_affix(r, s, argument(r, a, 0, "prefix", value_of(NONE)), name.text[0] == 'e'));
     if (value_is(name, "find") || value_is(name, "rfind"))
         return find_character(r, s, a, name.text[0] == 'r', false);
-    if (value_is(name, "index"))
-        return find_character(r, s, a, false, true);
+    if (value_is(name, "index") || value_is(name, "rindex"))
+        return find_character(r, s, a, name.text[0] == 'r', true);
     if (value_is(name, "count"))
         return count_text(r, s, text_argument(r, a, 0, "sub"));
     if (value_is(name, "join"))

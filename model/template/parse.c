@@ -221,6 +221,10 @@ static struct node *parse_name(struct parser *p)
     struct node *n = node_new(p, N_NAME);
     n->value = name_read(p);
     n->name = name_number(p->run, p->template, n->value);
+    p->rest_used |= n->name == NAME_CALLER    ? REST_CALLER
+                    : n->name == NAME_VARARGS ? REST_VARARGS
+                    : n->name == NAME_KWARGS  ? REST_KWARGS
+                                              : 0;
     return n;
 }
 
@@ -342,8 +346,8 @@ static struct node *parse_compare(struct parser *p)
     static const char *const texts[] = {"==", "!=", "<", "<=", ">", ">=", "in"};
     struct node *n = parse_sum(p), *all = NULL, **last = NULL;
     for (size_t i = 0; i <= 7; i++) {
-        bool found = i < 7 ? skip_if(p, texts[i])
-                           : token_is(p->at, "not") && token_is(p->at + 1, "in");
+        bool found =
+            i < 7 ? skip_if(p, texts[i]) : token_is(p->at, "not") && token_is(p->at + 1, "in");
         if (!found)
             continue;
         p->at += i == 7 ? 2 : 0;

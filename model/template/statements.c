@@ -143,6 +143,16 @@ static struct node *parse_parameters(struct parser *p)
     return first;
 }
 
+/* Reads the body of a macro or call block. */
+static void parse_macro_body(struct parser *p, struct node *n, const char *end)
+{
+    uint8_t outer = p->rest_used;
+    p->rest_used = 0;
+    n->body = parse_block(p, end);
+    n->op = p->rest_used;
+    p->rest_used |= outer;
+}
+
 static struct node *parse_macro(struct parser *p)
 {
     struct node *n = node_new(p, N_MACRO);
@@ -153,7 +163,7 @@ static struct node *parse_macro(struct parser *p)
     n->name = name_number(p->run, p->template, n->value);
     n->a = parse_parameters(p);
     expect(p, "%}");
-    n->body = parse_block(p, "endmacro");
+    parse_macro_body(p, n, "endmacro");
     return n;
 }
 
@@ -166,7 +176,7 @@ static struct node *parse_call_block(struct parser *p)
     if (n->b->kind != N_CALL)
         parse_fail(p, "a call");
     expect(p, "%}");
-    n->body = parse_block(p, "endcall");
+    parse_macro_body(p, n, "endcall");
     return n;
 }
 
@@ -270,7 +280,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
 
 struct node *parse(struct run *r, struct template *t, const struct tokens *tokens)
 {
-    struct parser p = {r, t, tokens->items};
+    struct parser p = {.run = r, .template = t, .at = tokens->items};
     return parse_body(&p, NULL);
 }
 

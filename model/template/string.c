@@ -159,8 +159,8 @@ static void add_map_repr(struct run *r, struct buffer *b, const struct map *map)
 
 static void add_list_repr(struct run *r, struct buffer *b, const struct list *list)
 {
-    static const char *const open[] = {"[", "(", "<generator object>", "range(", "dict_keys([",
-                                       "dict_values([", "dict_items(["};
+    static const char *const open[] = {
+        "[", "(", "<generator object>", "range(", "dict_keys([", "dict_values([", "dict_items(["};
     static const char *const close[] = {"]", ")", "", ")", "])", "])", "])"};
     add_literal(r, b, open[list->kind]);
     if (list->kind == RANGE) {
@@ -380,4 +380,32 @@ struct value string_replace(struct run *r, struct value v, struct value old, str
     struct value result = buffer_value(b);
     result.markup = v.markup;
     return result;
+}
+
+static bool ends_line(uint32_t c)
+{
+    return (c >= '\n' && c <= '\r') || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+           c == 0x2029;
+}
+
+struct value string_lines(struct run *r, struct value s, bool keep)
+{
+    struct list *list;
+    struct value v = list_new(r, PLAIN, 0, &list);
+    run_step(r, s.size / 16);
+    for (size_t begin = 0, at = 0; at < s.size;) {
+        uint32_t c;
+        size_t end = at;
+        at += utf8_read(s.text + at, s.size - at, &c);
+        if (c == '\r' && at < s.size && s.text[at] == '\n')
+            at++;
+        if (!ends_line(c)) {
+            if (at < s.size)
+                continue;
+            end = at;
+        }
+        list_add(r, list, string_part(s, begin, (keep ? at : end) - begin));
+        begin = at;
+    }
+    return v;
 }

@@ -22,50 +22,65 @@ struct tokens {
 
 enum node_kind {
     /* statements; `next` chains them */
-    N_DATA,     /* value */
-    N_PRINT,    /* a */
-    N_FOR,      /* a = target, b = items, c = filter, body, other; name 1 = recursive */
-    N_IF,       /* a = condition, body, other */
-    N_SET,      /* a = target, b = value */
-    N_SET_BODY, /* a = target, b = filters around N_BODY_TEXT, body */
-    N_MACRO,    /* name, a = parameters (N_PARAMETER), body */
-    N_CALL_BODY, /* a = parameters, b = N_CALL, body */
+    N_DATA,        /* value */
+    N_PRINT,       /* a */
+    N_FOR,         /* a = target, b = items, c = filter, body, other; name 1 = recursive */
+    N_IF,          /* a = condition, body, other */
+    N_SET,         /* a = target, b = value */
+    N_SET_BODY,    /* a = target, b = filters around N_BODY_TEXT, body */
+    N_MACRO,       /* name, a = parameters (N_PARAMETER), body, op = REST_… */
+    N_CALL_BODY,   /* a = parameters, b = N_CALL, body, op = REST_… */
     N_FILTER_BODY, /* b = filters around N_BODY_TEXT, body */
-    N_WITH,     /* a = pairs (N_KEYWORD), body */
-    N_BODY,     /* body in a scope of its own */
+    N_WITH,        /* a = pairs (N_KEYWORD), body */
+    N_BODY,        /* body in a scope of its own */
     N_BREAK,
     N_CONTINUE,
     /* expressions; `next` chains items and arguments */
-    N_CONST,    /* value */
-    N_NAME,     /* name */
-    N_LIST,     /* a = items */
-    N_TUPLE,    /* a = items */
-    N_MAP,      /* a = key, its next = value, … */
-    N_ATTRIBUTE, /* a, value = name */
-    N_ITEM,     /* a, b */
-    N_SLICE,    /* a, b = first, c = end, body = step */
-    N_CALL,     /* a = callee, b = arguments */
-    N_FILTER,   /* a = value, value = name, b = arguments, name = number of the filter */
-    N_TEST,     /* a = value, value = name, b = arguments, name = number of the test */
-    N_KEYWORD,  /* value = keyword (N_WITH: body = target), a */
-    N_SPREAD,   /* a: *a as an argument */
-    N_SPREAD_MAP, /* a: **a as an argument */
-    N_PARAMETER, /* name, a = default */
-    N_NOT,      /* a */
-    N_NEGATE,   /* a */
-    N_PLUS,     /* a */
-    N_AND,      /* a, b */
-    N_OR,       /* a, b */
-    N_CHOICE,   /* a = condition, b = then, c = else or NULL */
-    N_COMPARE,  /* a, then b = chain of N_COMPARE_PART */
+    N_CONST,        /* value */
+    N_NAME,         /* name */
+    N_LIST,         /* a = items */
+    N_TUPLE,        /* a = items */
+    N_MAP,          /* a = key, its next = value, … */
+    N_ATTRIBUTE,    /* a, value = name */
+    N_ITEM,         /* a, b */
+    N_SLICE,        /* a, b = first, c = end, body = step */
+    N_CALL,         /* a = callee, b = arguments */
+    N_FILTER,       /* a = value, value = name, b = arguments, name = number of the filter */
+    N_TEST,         /* a = value, value = name, b = arguments, name = number of the test */
+    N_KEYWORD,      /* value = keyword (N_WITH: body = target), a */
+    N_SPREAD,       /* a: *a as an argument */
+    N_SPREAD_MAP,   /* a: **a as an argument */
+    N_PARAMETER,    /* name, a = default */
+    N_NOT,          /* a */
+    N_NEGATE,       /* a */
+    N_PLUS,         /* a */
+    N_AND,          /* a, b */
+    N_OR,           /* a, b */
+    N_CHOICE,       /* a = condition, b = then, c = else or NULL */
+    N_COMPARE,      /* a, then b = chain of N_COMPARE_PART */
     N_COMPARE_PART, /* op, a */
-    N_BINARY,   /* op, a, b */
-    N_CONCAT,   /* a = operands */
-    N_BODY_TEXT, /* The text of a filter or set block's body. */
+    N_BINARY,       /* op, a, b */
+    N_CONCAT,       /* a = operands */
+    N_BODY_TEXT,    /* The text of a filter or set block's body. */
 };
 
-enum operation { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOOR, OP_MOD, OP_POW,
-                 OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN };
+enum operation {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOOR,
+    OP_MOD,
+    OP_POW,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN
+};
 
 struct node {
     uint8_t kind;
@@ -81,7 +96,13 @@ struct node {
 /* Numbers of the names that the evaluator itself sets. */
 enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 
-struct template {
+/* The names that a macro's body uses, which decide what arguments the macro takes. */
+#define REST_CALLER  1
+#define REST_VARARGS 2
+#define REST_KWARGS  4
+
+struct template
+{
     struct arena arena;
     struct node *body;
     struct value *names;
@@ -100,6 +121,7 @@ struct parser {
     struct run *run;
     struct template *template;
     const struct token *at;
+    uint8_t rest_used; /* REST_… of the macro that is read. */
 };
 
 bool token_is(const struct token *t, const char *text); /* An operator or a name. */

@@ -4,7 +4,11 @@
 size_t utf8_read(const char *text, size_t bytes, uint32_t *code)
 {
     const unsigned char *at = (const unsigned char *)text;
-    size_t length = at[0] < 0x80 ? 1 : at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : at[0] >= 0xc0 ? 2 : 1;
+    size_t length = at[0] < 0x80    ? 1
+                    : at[0] >= 0xf0 ? 4
+                    : at[0] >= 0xe0 ? 3
+                    : at[0] >= 0xc0 ? 2
+                                    : 1;
     *code = at[0];
     if (length == 1 || length > bytes)
         return 1;

@@ -278,9 +278,9 @@ void map_set(struct run *r, struct map *map, struct value key, struct value valu
 
 const char *value_type(struct value v)
 {
-    static const char *const names[] = {"Undefined", "NoneType", "bool",     "int",    "float",
-                                        "str",       "list",     "dict",     "Namespace", "Macro",
-                                        "function",  "method",   "LoopContext", "Cycler", "Joiner"};
+    static const char *const names[] = {
+        "Undefined", "NoneType", "bool",     "int",    "float",       "str",    "list",  "dict",
+        "Namespace", "Macro",    "function", "method", "LoopContext", "Cycler", "Joiner"};
     static const char *const lists[] = {"list",      "tuple",       "generator", "range",
                                         "dict_keys", "dict_values", "dict_items"};
     return v.kind == LIST ? lists[v.list->kind] : names[v.kind];
@@ -318,8 +318,8 @@ static bool lists_equal(struct run *r, const struct list *a, const struct list *
 {
     if (a == b)
         return true;
-    if ((a->kind == TUPLE) != (b->kind == TUPLE) || a->kind == GENERATOR ||
-        b->kind == GENERATOR || a->count != b->count)
+    if ((a->kind == TUPLE) != (b->kind == TUPLE) || a->kind == GENERATOR || b->kind == GENERATOR ||
+        a->count != b->count)
         return false;
     for (size_t i = 0; i < a->count; i++)
         if (!value_equal(r, a->items[i], b->items[i]))
@@ -402,9 +402,7 @@ int value_order(struct run *r, struct value a, struct value b)
         if (!value_equal(r, a.list->items[i], b.list->items[i]))
             order = value_order(r, a.list->items[i], b.list->items[i]);
     run_leave(r);
-    return order != 0                    ? order
-           : a.list->count < b.list->count ? -1
-                                           : a.list->count > b.list->count;
+    return order != 0 ? order : a.list->count < b.list->count ? -1 : a.list->count > b.list->count;
 }
 
 bool value_contains(struct run *r, struct value in, struct value what)

@@ -179,8 +179,9 @@ void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at,
 void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* As Python's str(). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
 void buffer_add_float(struct run *r, struct buffer *b, double d);
-void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent, const char *comma,
-                     const char *colon, bool ascii, bool sorted);
+/* As json.dumps. indent -1 = one line; `comma` and `colon` are the separators. */
+void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
+                     struct value comma, struct value colon, bool ascii, bool sorted);
 struct value buffer_value(struct buffer *b);
 struct value string_part(struct value v, size_t at, size_t bytes);
 struct value string_of(struct run *r, struct value v);
@@ -192,6 +193,8 @@ struct value string_case(struct run *r, struct value v, enum string_case to);
 struct value string_strip(struct run *r, struct value v, int sides, const struct value *set);
 struct value string_replace(struct run *r, struct value v, struct value old, struct value new,
                             int64_t limit);
+/* Returns the list of lines; `keep` = with their ends. */
+struct value string_lines(struct run *r, struct value s, bool keep);
 struct value string_percent(struct run *r, struct value format, struct value arguments);
 struct value string_format(struct run *r, struct value format, const struct list *arguments,
                            const struct map *named);
