@@ -80,6 +80,8 @@ struct value attribute_get(struct run *r, struct value of, struct value name)
         return loop_get(r, of.loop, name);
     if ((of.kind == MAP || of.kind == LIST) && is_hidden(of, name))
         return undefined(name);
+    if (of.kind == CYCLER && value_is(name, "current"))
+        return cycler_current(r, of.map);
     if (has_method(of, name))
         return method_of(r, of, name);
     if (of.kind == MAP || of.kind == NAMESPACE) {
@@ -375,11 +377,16 @@ static struct value eval_binary(struct run *r, const struct node *n)
     return v;
 }
 
+/* Unlike +, ~ escapes nothing. */
 static struct value eval_concat(struct run *r, const struct node *n)
 {
     struct value v = string_of(r, eval(r, n->a));
-    for (const struct node *item = n->a->next; item != NULL; item = item->next)
-        v = string_join(r, v, string_of(r, eval(r, item)));
+    v.markup = false;
+    for (const struct node *item = n->a->next; item != NULL; item = item->next) {
+        struct value next = string_of(r, eval(r, item));
+        next.markup = false;
+        v = string_join(r, v, next);
+    }
     return v;
 }
 

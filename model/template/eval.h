@@ -69,6 +69,7 @@ struct value filter_apply(struct run *r, uint32_t number, struct value name, str
 bool test_apply(struct run *r, uint32_t number, struct value name, struct value v,
                 const struct arguments *a);
 struct value method_call(struct run *r, const struct method *m, const struct arguments *a);
+struct value cycler_current(struct run *r, const struct map *state);
 bool has_method(struct value of, struct value name);
 
 /* A filter takes the value and the arguments. */

@@ -12,7 +12,7 @@ static const char *const string_methods[] = {
     "casefold", "isascii", "isdecimal", "isnumeric", NULL};
 static const char *const map_methods[] = {"items", "keys", "values", "get", "copy", NULL};
 static const char *const list_methods[] = {"index", "count", "copy", NULL};
-static const char *const cycler_methods[] = {"next", "reset", "current", NULL};
+static const char *const cycler_methods[] = {"next", "reset", NULL};
 
 static bool is_one_of(struct value name, const char *const *names)
 {
@@ -60,7 +60,7 @@ static void split_space(struct run *r, struct value s, int64_t limit, struct lis
     while (at < s.size) {
         size_t end = limit == 0 ? s.size : next_field(s, at, true);
         if (limit == 0) {
-            list_add(r, list, string_strip(r, string_part(s, at, end - at), 2, NULL));
+            list_add(r, list, string_part(s, at, end - at));
             return;
         }
         list_add(r, list, string_part(s, at, end - at));
@@ -383,6 +383,13 @@ static struct value loop_call(struct run *r, struct loop *l, struct value name,
     return value_bool(changed);
 }
 
+struct value cycler_current(struct run *r, const struct map *state)
+{
+    const struct list *items = map_get(r, state, value_text("items"))->list;
+    const struct value *at = map_get(r, state, value_text("at"));
+    return items->count > 0 ? items->items[at->integer] : value_of(UNDEFINED);
+}
+
 static struct value cycler_call(struct run *r, struct map *state, struct value name)
 {
     struct value *at = map_get(r, state, value_text("at"));
@@ -391,9 +398,8 @@ static struct value cycler_call(struct run *r, struct map *state, struct value n
         at->integer = 0;
         return value_of(NONE);
     }
-    struct value current = items->items[at->integer];
-    if (value_is(name, "next"))
-        at->integer = (at->integer + 1) % (int64_t)items->count;
+    struct value current = cycler_current(r, state);
+    at->integer = (at->integer + 1) % (int64_t)items->count;
     return current;
 }
 

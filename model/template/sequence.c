@@ -299,6 +299,8 @@ static struct arguments arguments_from(const struct arguments *a, size_t count)
 
 static struct value apply_map(struct run *r, struct value v, const struct arguments *a)
 {
+    if (!value_true(v)) /* jinja2 does not look at it. */
+        return list_new(r, GENERATOR, 0, NULL);
     struct list items = value_items(r, v), *list;
     struct value out = list_new(r, GENERATOR, items.count, &list);
     struct value path = argument(r, a, SIZE_MAX, "attribute", value_of(NONE));
@@ -323,6 +325,8 @@ static struct value apply_map(struct run *r, struct value v, const struct argume
 static struct value choose(struct run *r, struct value v, const struct arguments *a, bool by_path,
                            bool wanted)
 {
+    if (!value_true(v))
+        return list_new(r, GENERATOR, 0, NULL);
     struct list items = value_items(r, v), *list;
     struct value out = list_new(r, GENERATOR, 0, &list);
     size_t skipped = by_path ? 1 : 0;

@@ -68,6 +68,8 @@ static struct node *parse_for(struct parser *p)
 {
     static const char *const ends[] = {"else", "endfor", NULL};
     struct node *n = node_new(p, N_FOR);
+    if (token_is(p->at, "loop"))
+        parse_fail(p, "another name");
     n->a = parse_target(p, false);
     expect(p, "in");
     n->b = parse_tuple(p, false, "recursive");

@@ -119,6 +119,7 @@ static void add_string_repr(struct run *r, struct buffer *b, struct value v)
 {
     bool single = memchr(v.text, '\'', v.size) != NULL && memchr(v.text, '"', v.size) == NULL;
     const char *quote = single ? "\"" : "'";
+    add_literal(r, b, v.markup ? "Markup(" : "");
     add_literal(r, b, quote);
     for (size_t at = 0; at < v.size;) {
         uint32_t c;
@@ -143,6 +144,7 @@ static void add_string_repr(struct run *r, struct buffer *b, struct value v)
         at += bytes;
     }
     add_literal(r, b, quote);
+    add_literal(r, b, v.markup ? ")" : "");
 }
 
 static void add_map_repr(struct run *r, struct buffer *b, const struct map *map)
@@ -300,6 +302,12 @@ struct value string_case(struct run *r, struct value v, enum string_case to)
         uint32_t changed = upper ? unicode_upper(c) : unicode_lower(c);
         first = to == TITLE && !unicode_is_letter(c);
         size_t from = b->used;
+        if (upper && c == 0xdf) { /* The sharp s, which has no upper case. */
+            buffer_add(r, b, to == TITLE || to == CAPITALIZE ? "Ss" : "SS", 2,
+                       v.marks != NULL ? v.marks[at] : v.input);
+            at += bytes;
+            continue;
+        }
         buffer_add_part(r, b, v, at, bytes);
         if (changed != c && utf8_write(changed, text) == bytes)
             memcpy(b->text + from, text, bytes);

@@ -16,10 +16,10 @@ static json_t *render(const json_t *line)
     enum status status =
         template_compile(json_string_value(text), json_string_length(text), &t, &error);
     if (status == ST_OK)
-        status = template_render(t, json_object_get(line, "inputs"),
-                                 json_object_get(line, "settings"),
-                                 (time_t)json_integer_value(json_object_get(line, "now")),
-                                 &template_limits_default, &out, &error);
+        status =
+            template_render(t, json_object_get(line, "inputs"), json_object_get(line, "settings"),
+                            (time_t)json_integer_value(json_object_get(line, "now")),
+                            &template_limits_default, &out, &error);
     json_t *result = json_object();
     if (status == ST_OK)
         json_object_set_new(result, "text", json_stringn(out.text, out.bytes));
