@@ -55,9 +55,9 @@ int64_t argument_integer(struct run *r, const struct arguments *a, size_t index,
 
 /* ---- macros ---- */
 
-static bool has_parameter(const struct node *n, struct value name)
+static bool has_parameter(struct run *r, const struct node *n, struct value name)
 {
-    for (const struct node *p = n->a; p != NULL; p = p->next)
+    for (const struct node *p = n->a; p != NULL; p = p->next, run_step(r, 1))
         if (p->value.size == name.size && memcmp(p->value.text, name.text, name.size) == 0)
             return true;
     return false;
@@ -74,7 +74,7 @@ static void set_rest(struct run *r, const struct node *n, const struct arguments
         struct entry *e = &a->named->entries[i];
         if (value_is(e->key, "caller") && (n->op & REST_CALLER) != 0)
             scope_set(r, NAME_CALLER, e->value);
-        else if (e->key.kind != STRING || !has_parameter(n, e->key))
+        else if (e->key.kind != STRING || !has_parameter(r, n, e->key))
             map_set(r, kwargs.map, e->key, e->value);
     }
     if (kwargs.map->count > 0 && (n->op & REST_KWARGS) == 0)

@@ -152,7 +152,7 @@ static size_t slice_bounds(struct run *r, const struct value bounds[3], int64_t 
     return span > 0 ? (size_t)((span - 1) / stride + 1) : 0;
 }
 
-struct value slice_get(struct run *r, struct value of, const struct value bounds[3])
+static struct value slice_get(struct run *r, struct value of, const struct value bounds[3])
 {
     int64_t first, step;
     if (of.kind == UNDEFINED)
@@ -321,10 +321,12 @@ bool compare(struct run *r, enum operation op, struct value a, struct value b)
 
 static struct value eval_name(struct run *r, const struct node *n)
 {
-    for (const struct scope *s = r->scope; s != NULL; s = s->parent)
+    for (const struct scope *s = r->scope; s != NULL; s = s->parent) {
+        run_step(r, s->count / 16);
         for (uint32_t i = s->count; i-- > 0;)
             if (s->variables[i].name == n->name)
                 return s->variables[i].value;
+    }
     return undefined(n->value);
 }
 

@@ -39,7 +39,6 @@ struct arguments {
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 struct value eval(struct run *r, const struct node *n);
-enum flow exec_body(struct run *r, const struct node *first);
 /* Runs the loop over items. `depth` is that of loop.depth0. */
 enum flow exec_loop(struct run *r, const struct node *n, struct value items, uint32_t depth);
 /* Runs a body and returns its text. */
@@ -55,7 +54,6 @@ int function_number(struct value name);
 
 struct value attribute_get(struct run *r, struct value of, struct value name);
 struct value item_get(struct run *r, struct value of, struct value key);
-struct value slice_get(struct run *r, struct value of, const struct value bounds[3]);
 struct value binary(struct run *r, enum operation op, struct value a, struct value b);
 bool compare(struct run *r, enum operation op, struct value a, struct value b);
 

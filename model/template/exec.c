@@ -23,6 +23,7 @@ struct scope *scope_push(struct run *r, struct scope *parent)
 void scope_set(struct run *r, uint32_t name, struct value v)
 {
     struct scope *s = r->scope;
+    run_step(r, s->count / 16);
     for (uint32_t i = 0; i < s->count; i++)
         if (s->variables[i].name == name) {
             s->variables[i].value = v;
@@ -62,6 +63,8 @@ void assign(struct run *r, const struct node *target, struct value v)
 }
 
 /* ---- statements ---- */
+
+static enum flow exec_body(struct run *r, const struct node *first);
 
 struct value exec_text(struct run *r, const struct node *body)
 {
@@ -217,7 +220,7 @@ static enum flow exec_node(struct run *r, const struct node *n)
     }
 }
 
-enum flow exec_body(struct run *r, const struct node *first)
+static enum flow exec_body(struct run *r, const struct node *first)
 {
     enum flow flow = FLOW_NEXT;
     run_enter(r);
@@ -239,9 +242,14 @@ static void set_variables(struct run *r, const json_t *inputs, const json_t *set
     for (uint32_t i = 0; i < t->name_count; i++) {
         struct value name = t->names[i];
         bool input = true;
-        const json_t *v = json_object_getn(inputs, name.text, name.size);
+        char key[128];
+        if (name.size >= sizeof(key)) /* No variable has such a name. */
+            continue;
+        memcpy(key, name.text, name.size);
+        key[name.size] = 0;
+        const json_t *v = json_object_get(inputs, key);
         if (v == NULL) {
-            v = json_object_getn(settings, name.text, name.size);
+            v = json_object_get(settings, key);
             input = false;
         }
         int function = function_number(name);

@@ -26,6 +26,7 @@ static void json_string_add(struct run *r, struct buffer *b, struct value v, boo
     static const char plain[] = "\"\\\n\r\t\f\b";
     static const char letters[] = "\"\\nrtfb";
     size_t from = 0;
+    run_step(r, v.size / 16);
     put(r, b, "\"");
     for (size_t at = 0; at < v.size;) {
         uint32_t c = (unsigned char)v.text[at];

@@ -42,6 +42,15 @@ static struct value text_argument(struct run *r, const struct arguments *a, size
 
 /* ---- strings ---- */
 
+/* Returns true if `what`, which is not empty, lies at the offset `at`. */
+static bool is_at(struct run *r, struct value s, size_t at, struct value what)
+{
+    if (s.text[at] != what.text[0])
+        return false;
+    run_step(r, 1 + what.size / 64);
+    return memcmp(s.text + at, what.text, what.size) == 0;
+}
+
 static size_t next_field(struct value s, size_t at, bool space)
 {
     uint32_t c;
@@ -88,7 +97,7 @@ static struct value split(struct run *r, struct value s, const struct arguments 
     size_t at = 0, end = s.size;
     if (right && limit >= 0) {
         for (size_t i = s.size; i >= by.size && limit > 0;) {
-            if (memcmp(s.text + i - by.size, by.text, by.size) != 0) {
+            if (!is_at(r, s, i - by.size, by)) {
                 i--;
                 continue;
             }
@@ -143,7 +152,7 @@ static int64_t find(struct run *r, struct value s, struct value what, bool last)
         return at != NULL ? at - s.text : -1;
     }
     for (size_t i = s.size - what.size + 1; i-- > 0;)
-        if (memcmp(s.text + i, what.text, what.size) == 0)
+        if (is_at(r, s, i, what))
             return (int64_t)i;
     return -1;
 }
@@ -225,9 +234,10 @@ static struct value pad(struct run *r, struct value s, const struct arguments *a
     return buffer_value(b);
 }
 
-static struct value is_all(struct value s, char what)
+static struct value is_all(struct run *r, struct value s, char what)
 {
     bool any = false;
+    run_step(r, s.size / 8);
     for (size_t at = 0; at < s.size;) {
         uint32_t c;
         at += utf8_read(s.text + at, s.size - at, &c);
@@ -283,11 +293,11 @@ static struct value string_call(struct run *r, struct value s, struct value name
             return string_case(r, s, (enum string_case)i);
     for (int i = 0; i < 6; i++)
         if (value_is(name, checks[i] + (checks[i][0] != 'i')))
-            return is_all(s, checks[i][0] != 'i' ? checks[i][0] : checks[i][2]);
+            return is_all(r, s, checks[i][0] != 'i' ? checks[i][0] : checks[i][2]);
     if (value_is(name, "casefold"))
         return string_case(r, s, LOWER);
     if (value_is(name, "isdecimal") || value_is(name, "isnumeric"))
-        return is_all(s, 'd');
+        return is_all(r, s, 'd');
     if (value_is(name, "isascii"))
         return value_bool(utf8_count(s.text, s.size) == s.size);
     if (value_is(name, "split") || value_is(name, "rsplit"))

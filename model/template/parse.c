@@ -280,7 +280,7 @@ struct node *parse_primary(struct parser *p)
 
 /* ---- operators, from the tightest to the loosest ---- */
 
-struct node *parse_unary(struct parser *p, bool with_filters)
+static struct node *parse_unary(struct parser *p, bool with_filters)
 {
     struct node *n;
     run_enter(p->run);

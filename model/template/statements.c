@@ -10,8 +10,8 @@ uint32_t name_number(struct run *r, struct template *t, struct value name)
 {
     for (uint32_t i = 0; i < t->name_count; i++)
         if (t->names[i].size == name.size && memcmp(t->names[i].text, name.text, name.size) == 0)
-            return i;
-    run_step(r, t->name_count);
+            return run_step(r, i / 4), i;
+    run_step(r, t->name_count / 4);
     if (t->name_count == t->name_capacity) {
         uint32_t capacity = t->name_capacity * 2 + 32;
         struct value *names = run_alloc(r, capacity * sizeof(*names));
@@ -312,7 +312,8 @@ enum status template_compile(const char *text, size_t bytes, struct template **o
     if (t == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
     struct run r = {.error = error, .line = 1, .steps_left = 100000000, .depth_left = 200};
-    r.arena.limit = ((size_t)1 << 20) + bytes * 512;
+    r.arena.limit =
+        ((size_t)1 << 20) + (bytes < (size_t)512 << 10 ? bytes : (size_t)512 << 10) * 512;
     enum status status = compile(&r, t, text, bytes);
     t->arena = r.arena;
     if (status != ST_OK) {

@@ -37,7 +37,7 @@ void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes,
 {
     if (bytes == 0)
         return;
-    run_step(r, bytes / 64);
+    run_step(r, 1 + bytes / 64);
     buffer_reserve(r, b, bytes);
     memcpy(b->text + b->used, text, bytes);
     memset(b->marks + b->used, input, bytes);
@@ -81,7 +81,7 @@ struct value string_part(struct value v, size_t at, size_t bytes)
 
 /* ---- str() and repr() ---- */
 
-void buffer_add_float(struct run *r, struct buffer *b, double d)
+static void buffer_add_float(struct run *r, struct buffer *b, double d)
 {
     char digits[40], text[400];
     if (isnan(d) || isinf(d)) {

@@ -42,8 +42,9 @@ enum status template_compile(const char *text, size_t bytes, struct template **o
                              struct error *error);
 void template_close(struct template *t); /* NULL is fine. */
 
-/* Renders with two objects of variables. Text of `inputs` is marked in the output's ranges; text of
- * `settings` (such as bos_token) counts as the template's; NULL = none. `now` is the time of
+/* Renders with two objects of variables. Text of `inputs` is marked in the output's ranges, except
+ * usual values of the key "role"; text of `settings` (such as bos_token) counts as the template's;
+ * NULL = none. `now` is the time of
  * strftime_now. The caller releases the output with template_output_done. ST_INVALID: the template
  * failed or raised an exception; ST_TOO_LARGE: a limit was exceeded. */
 enum status template_render(const struct template *t, const json_t *inputs, const json_t *settings,

@@ -134,7 +134,6 @@ struct node *parse_expression(struct parser *p, bool with_choice);
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
 struct node *parse_primary(struct parser *p);
 struct node *parse_filters(struct parser *p, struct node *of, bool leading_name);
-struct node *parse_unary(struct parser *p, bool with_filters);
 
 /* Numbers of filters, tests, as in their tables; UINT32_MAX = unknown. */
 uint32_t filter_number(struct value name);

@@ -102,14 +102,30 @@ static struct value list_from_json(struct run *r, const json_t *json, bool input
     return v;
 }
 
+/* The value of a key "role" that is one of these counts as the template's text: templates make
+ * control tokens of it, and it holds none. */
+static bool is_usual_role(struct value key, const json_t *value)
+{
+    static const char *const roles[] = {"system", "developer", "user",    "assistant",
+                                        "tool",   "function",  "ipython", "model"};
+    const char *text = json_string_value(value);
+    if (text == NULL || !value_is(key, "role"))
+        return false;
+    for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
+        if (strlen(roles[i]) == json_string_length(value) && strcmp(text, roles[i]) == 0)
+            return true;
+    return false;
+}
+
 static struct value map_from_json(struct run *r, const json_t *json, bool input)
 {
     struct value v = map_new(r);
     json_t *object = (json_t *)json; /* jansson's iteration changes nothing. */
     for (void *at = json_object_iter(object); at != NULL; at = json_object_iter_next(object, at)) {
         struct value key = value_text(json_object_iter_key(at));
+        const json_t *value = json_object_iter_value(at);
         key.input = input;
-        map_set(r, v.map, key, value_from_json(r, json_object_iter_value(at), input));
+        map_set(r, v.map, key, value_from_json(r, value, input && !is_usual_role(key, value)));
     }
     return v;
 }
@@ -409,7 +425,7 @@ bool value_contains(struct run *r, struct value in, struct value what)
 {
     if (in.kind == STRING) {
         want(r, what, STRING, "'in <string>'");
-        run_step(r, 1 + in.size / 16);
+        run_step(r, 1 + in.size / 8);
         return what.size == 0 ||
                (in.size > 0 && memmem(in.text, in.size, what.text, what.size) != NULL);
     }

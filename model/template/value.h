@@ -178,7 +178,6 @@ void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes,
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
 void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* As Python's str(). */
 void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
-void buffer_add_float(struct run *r, struct buffer *b, double d);
 /* As json.dumps. indent -1 = one line; `comma` and `colon` are the separators. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
