@@ -63,10 +63,24 @@ if [[ ! -e $CLEAVE_TEST_PYTHON/.complete2 ]]; then
     fi
 fi
 
+# Python's jsonschema, the reference of the tests grammar_schema, and the JSON-Schema-Test-Suite in its source package.
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete-jsonschema ]]; then
+    if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
+        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+            --dest "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
+        tar -xzf "$CLEAVE_TEST_PYTHON/jsonschema-4.23.0.tar.gz" -C "$CLEAVE_TEST_PYTHON" jsonschema-4.23.0/json; then
+        touch "$CLEAVE_TEST_PYTHON/.complete-jsonschema"
+    else
+        say "pip could not fetch jsonschema; the tests grammar_schema will be skipped"
+    fi
+fi
+
 # The targets that the selected tests need.
 build_targets() { # DIR [selection…]
     local dir=$1 targets
     shift
+    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # if a meson.build has changed
     mapfile -t targets < <(python3 scripts/test-targets.py "$dir" "$@")
     [[ ${#targets[@]} -gt 0 ]] || return 0
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"
