@@ -63,7 +63,7 @@ static void check_errors(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"f\"}") == 503);
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
-    expect("messages[0].role is 'robot'");
+    expect("messages[0]: role 'robot'");
     CHECK(ask("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\": \"a\"}") ==
           415);
     expect("Content-Encoding is 'gzip'");
@@ -496,6 +496,22 @@ static void check_control_tokens(void)
     }
 }
 
+/* A template of a request is refused unless the operator allows it. */
+static void check_templates(void)
+{
+    static const char body[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
+                               "\"chat_template\": \"{{ x }}\"}";
+    CHECK(post("/v1/chat/completions", body) == 400);
+    expect("chat_template is not allowed by this server (server/chat_template_in_requests)");
+    expect("\"param\":\"chat_template\"");
+    CHECK(post("/tokenize", body) == 400);
+    expect("chat_template is not allowed");
+    server_pause();
+    config.server.chat_template_in_requests = true;
+    server_resume();
+    CHECK(post("/v1/chat/completions", body) == 200 && post("/tokenize", body) == 200);
+}
+
 int main(void)
 {
     server_config_default();
@@ -505,6 +521,7 @@ int main(void)
     check_small_endpoints();
     check_errors();
     check_control_tokens();
+    check_templates();
     check_whole_answers();
     check_stops();
     check_rules();
