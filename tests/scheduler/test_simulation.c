@@ -236,18 +236,18 @@ static void tell(struct sched_event event)
 
 /* ---- what machines say ---- */
 
-static double kicked_slow; /* Slowness of the machine that computes a batch. */
+static double batch_slowness; /* Slowness of the machine that computes a batch. */
 
 static int64_t batch_us(uint32_t rows)
 {
-    return (int64_t)((500 + draw(200) + 20 * rows) * kicked_slow);
+    return (int64_t)((500 + draw(200) + 20 * rows) * batch_slowness);
 }
 
 static void kick(uint32_t i)
 {
     struct machine *m = &machines[i];
     struct sim_started started;
-    kicked_slow = m->slow;
+    batch_slowness = m->slow;
     while (m->up && sim_machine_start(&m->sim, now_us, batch_us, &started))
         later(started.end_us - now_us,
               (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});

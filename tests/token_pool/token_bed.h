@@ -37,7 +37,8 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         reserved_blocks[i] = message->reserved.blocks[i];
 }
 
-static const struct transport_peer *gone_gateways[2]; /* nothing may be sent to these */
+/* Gateways to which nothing may be sent any more. */
+static const struct transport_peer *gone_gateways[2];
 
 static void on_send_tokens(void *self, struct transport_peer *peer,
                            const struct message_buffer *tokens)
@@ -53,7 +54,8 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
         on_token(&token);
 }
 
-static bool local_writing; /* what this machine's prompt pool says */
+/* The answer of this machine's prompt pool: it writes for the request. */
+static bool local_writing;
 
 static bool on_local_writes(void *self, const struct message_request *request)
 {
@@ -65,7 +67,7 @@ struct rules {
     uint32_t preemptions_max; /* 0: whole answers are booked */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
-    uint32_t flight; /* batches */
+    uint32_t flight; /* In batches. */
 };
 
 static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10, .flight = 1};
@@ -78,7 +80,8 @@ struct bed {
     int64_t now_us;
 };
 
-static char marks[4]; /* gateways, two of each: names only, the pool hands them back */
+/* Stand for gateways, two connections for each. The pool only returns the pointers. */
+static char marks[4];
 
 /* Another connection of a gateway that was gone. */
 static inline void gateway_again(struct bed *bed, uint32_t gateway)
