@@ -13,10 +13,10 @@
 static void on_preempted(const struct message_preempted *preempted);
 static void on_token(const struct message_token *token);
 
-/* What the pool said. */
+/* The last message of the pool. */
 static struct message last;
 static uint32_t reserved_block_count;
-static uint32_t reserved_blocks[2]; /* The first two. */
+static uint32_t reserved_blocks[2]; /* The first two blocks of the last RESERVED. */
 static uint32_t sent_count;
 static uint32_t token_messages;
 
@@ -64,7 +64,7 @@ static bool on_local_writes(void *self, const struct message_request *request)
 }
 
 struct rules {
-    uint32_t preemptions_max; /* 0: whole answers are booked */
+    uint32_t preemptions_max; /* 0 = whole answers are reserved. */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
     uint32_t flight; /* In batches. */
@@ -83,7 +83,7 @@ struct bed {
 /* Stand for gateways, two connections for each. The pool only returns the pointers. */
 static char marks[4];
 
-/* Another connection of a gateway that was gone. */
+/* Connects a gateway again after its end, with another connection. */
 static inline void gateway_again(struct bed *bed, uint32_t gateway)
 {
     gone_gateways[gateway] = bed->gateways[gateway];
@@ -159,7 +159,7 @@ static struct token_link link_at(uint32_t process, uint64_t number)
 static void reserve(struct bed *bed, uint64_t id)
 {
     const struct message_reserve message =
-        reserve_of(id, 20, 20); /* 3 blocks, 2 of them the prompt's */
+        reserve_of(id, 20, 20); /* 3 blocks, 2 of them for the prompt. */
     token_pool_reserve(bed->pool, bed->gateways[0], &message, bed->now_us);
     token_pool_grant(bed->pool, bed->now_us);
     CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id &&
