@@ -65,8 +65,7 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
     size_t count = 0;
     struct api_request *request = &input->request;
     if (request->kind == API_CHAT) {
-        bool good =
-            api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count, error);
+        bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count, error);
         input->prompts[0].count = (uint32_t)count;
         return good;
     }
