@@ -71,6 +71,13 @@ bool prompt_pool_has(const struct prompt_pool *pool, const struct message_reques
     return sched_slots_find(pool->slots, request->id, request->generation, &slot);
 }
 
+bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request)
+{
+    sched_slot slot;
+    return sched_slots_find(pool->slots, request->id, request->generation, &slot) &&
+           pool->requests[slot - pool->options.first_slot].local;
+}
+
 uint32_t prompt_pool_count(const struct prompt_pool *pool)
 {
     return sched_slots_count(pool->slots);
