@@ -27,8 +27,8 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 13 sent 38 counters. */
-#define TRANSPORT_PROTOCOL_VERSION (13 + COUNTERS_SENT - 38)
+ * itself: version 14 sent 38 counters. */
+#define TRANSPORT_PROTOCOL_VERSION (14 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
@@ -111,12 +111,15 @@ struct transport_options {
     bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
     /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for a
-     * peer and not finished; 0 = 8 MiB. */
+    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for
+     * a peer and not finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
+    /* Time in which UCX must carry a first message to a peer and flush it; else the peer is written
+     * over data connections. 0 = 2000. */
+    uint32_t link_ms;
     /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
      * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
      * refused, and no peer may open a device's memory. */
@@ -211,16 +214,16 @@ const struct transport_region_info *transport_peer_region(const struct transport
 /* How writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda ipc",
  * "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Why writes to the device of a peer on this host do not go device to device although both sides
- * share their memory; empty = they do, or there is no such device. */
+/* Why writes do not travel by a better path: UCX did not reach the peer, or the device of a peer on
+ * this host could not be opened although both sides share their memory. Empty = there is none. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Number of the connection, from 1; no other connection of the transport has it. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
-/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the peer
- * may still land after the connection has ended: the peer writes into our memory itself (shared
- * memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called when its
- * process has given up its writes and closed the connection, or has died. After a failure of the
- * network within one host, that may be never. */
+/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the
+ * peer may still land after the connection has ended: the peer writes into our memory itself
+ * (shared memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called
+ * when its process has given up its writes and closed the connection, or has died. After a failure
+ * of the network within one host, that may be never. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);

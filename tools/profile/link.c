@@ -333,7 +333,7 @@ static enum status measure_to(const char *address, const struct profile_link_opt
         snprintf(out->from, sizeof(out->from), "%s", options->host);
         snprintf(out->to, sizeof(out->to), "%s", transport_peer_identity(side.peer)->name);
         status = region_bytes < REGION_BYTES_QUICK
-                     ? error_set(error, ST_MISMATCH, "%s is no `cleave profile`", address)
+                     ? error_set(error, ST_MISMATCH, "%s is not a `cleave profile`", address)
                      : measure_all(&side, region_bytes, seconds, out);
         if (status != ST_OK && error->text[0] == 0)
             error_set(error, status, "writes over %s: %s %s", out->path, status_name(status),
@@ -349,7 +349,7 @@ static enum status measure_child(const struct child *child, const char *tls,
 {
     struct greeting greeting;
     if (read(child->out, &greeting, sizeof(greeting)) != sizeof(greeting))
-        return error_set(error, ST_UNREACHABLE, "the other process has died");
+        return error_set(error, ST_UNREACHABLE, "the other process has ended");
     if (!greeting.good)
         return error_set(error, ST_IO, "%s", greeting.text);
     enum status status =
@@ -395,7 +395,7 @@ enum status profile_link_measure(struct profile *p, const struct profile_link_op
     options->progress(options->self, address, 0, options->seconds);
     if (p->link_count == PROFILE_LINKS_MAX)
         return error_set(error, ST_TOO_LARGE, "more than %d links", PROFILE_LINKS_MAX);
-    enum status status = measure_to(address, options, options->tls, options->seconds,
+    enum status status = measure_to(address, options, options->ucx_tls, options->seconds,
                                     &p->links[p->link_count], error);
     if (status != ST_OK) {
         error_prefix(error, "link to %s", address);
@@ -410,7 +410,7 @@ enum status profile_link_serve(const struct profile_link_options *options, const
 {
     char bound[LIMIT_ADDRESS_BYTES];
     struct side side;
-    enum status status = side_open(&side, options, options->tls, address, error);
+    enum status status = side_open(&side, options, options->ucx_tls, address, error);
     if (status != ST_OK)
         return status;
     status = transport_listen(side.t, address, bound, error);
