@@ -551,7 +551,7 @@ int main(void)
     config.http.ping_ms = 15000;
     server_resume();
     check_pings();
-    CHECK(fake_http_codes[429] == 1);
+    CHECK(fake_http_codes[429] == 2);
     keys_use(key_file);
     check_keys();
     server_stop();
