@@ -419,12 +419,12 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
 
 /* --- opening: choices --- */
 
-static void sampling_fill(const struct completion *c, const struct choice *choice, uint64_t seed,
+static void sampling_fill(const struct completion *c, const struct choice *choice,
                           struct sampling *out)
 {
     const struct api_request *r = &c->request;
     *out = r->sampling;
-    out->seed = seed + choice->index;
+    out->seed = c->seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
     if (r->prompt_logprobs > out->logprobs)
         out->logprobs = r->prompt_logprobs;
@@ -489,8 +489,7 @@ static bool wants_scores(const struct completion *c, const struct choice *choice
     return (echoed || c->request.prompt_logprobs >= 0) && choice->prompt->count > 1;
 }
 
-static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
-                          struct api_error *error)
+static bool submit_choice(struct completion *c, struct choice *choice, struct api_error *error)
 {
     if (c->request.echo)
         echo_prompt(choice);
@@ -521,7 +520,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .constraint_bytes = c->request.constraint.bytes,
         .client = {on_token, on_ended, choice},
     };
-    sampling_fill(c, choice, seed, &submit.sampling);
+    sampling_fill(c, choice, &submit.sampling);
     if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
         return true;
     api_error_set(error, 429, NULL, "too many requests are open here");
@@ -558,10 +557,34 @@ void completion_id_draw(struct completion_server *server, uint64_t out[2])
     memcpy(out, hash, 2 * sizeof(out[0]));
 }
 
+/* True if the choice should wait until its prompt is computed for the first choice: it then finds the
+ * prompt in a prefix cache. Prompts of the same batch share nothing. */
+static bool shares_prompt(const struct completion *c, const struct choice *choice)
+{
+    return choice->prompt->count >= 2 * c->server->config->kv.block_tokens &&
+           c->request.max_tokens > 0 && !wants_scores(c, choice) &&
+           gateway_prompts_shared(c->server->gateway, c->model->version);
+}
+
+/* Submits the deferred choices whose prompt is computed. */
+static void submit_deferred(struct completion *c)
+{
+    struct api_error error = {0};
+    for (uint32_t i = 0; i < c->choice_count && !c->finished; i++) {
+        struct choice *choice = &c->choices[i];
+        const struct choice *first = &c->choices[i / c->request.best_of * c->request.best_of];
+        if (!choice->deferred || (first->tokens == 0 && !first->ended))
+            continue;
+        choice->deferred = false;
+        if (!submit_choice(c, choice, &error))
+            completion_fail(c, error.status, error.message, error.retry_after_s);
+    }
+}
+
 static bool submit_choices(struct completion *c, struct api_error *error)
 {
-    uint64_t seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     uint64_t prompt_tokens = 0;
+    c->seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         choice->completion = c;
@@ -570,6 +593,8 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         choice->stop_string = choice->stop_token = STOP_NONE;
         if (i % c->request.best_of == 0)
             prompt_tokens += choice->prompt->count;
+        else
+            choice->deferred = shares_prompt(c, choice);
     }
     if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
                         error))
@@ -581,7 +606,7 @@ static bool submit_choices(struct completion *c, struct api_error *error)
             c->choices[i].charged = c->choices[i].prompt->count;
     }
     for (uint32_t i = 0; i < c->choice_count; i++)
-        if (!submit_choice(c, &c->choices[i], seed, error)) {
+        if (!c->choices[i].deferred && !submit_choice(c, &c->choices[i], error)) {
             /* None is computed: completion_close releases those that were submitted. */
             for (uint32_t j = 0; j < c->choice_count; j++)
                 choice_refund(&c->choices[j]);
@@ -676,6 +701,7 @@ bool completion_open(struct completion_server *server, struct served_model *mode
 
 void completion_turn(struct completion *c)
 {
+    submit_deferred(c);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (!choice->release || choice->request == NULL)
