@@ -163,6 +163,14 @@ static bool uses_gpu(const struct config_machine *machine)
     return gpu;
 }
 
+static bool has_ranks(const struct config_stages *stages)
+{
+    for (uint32_t i = 0; i < stages->count; i++)
+        if (stages->stages[i].ranks > 1)
+            return true;
+    return false;
+}
+
 /* Limits this process. files: NULL = files are not limited, for the reason `why`. */
 static void enter(const struct sandbox_files *files, const char *why, bool starts_processes,
                   char said_out[SANDBOX_TEXT_BYTES])
@@ -220,6 +228,13 @@ void sandbox_machine_enter(const struct config *config, const struct config_mach
     /* Landlock refuses to read another process's memory, which some transports of UCX do. */
     if (config->transport.ucx_transports[0] != 0) {
         enter(NULL, "transport/ucx_transports is set", is_head, said_out);
+        return;
+    }
+    /* A rank opens the memory of its group in another rank's /proc/PID/fd. Landlock permits that
+     * between processes with equal limits only: ranks keep those of the machine that started
+     * them. */
+    if (is_stage && has_ranks(&stages)) {
+        enter(NULL, "ranks share memory", is_head, said_out);
         return;
     }
     struct sandbox_paths *reads = reads_of(config);

@@ -13,6 +13,7 @@
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
 #include "kvcache/kv_transfer.h"
+#include "model/grammar/answers.h"
 #include "prompt_pool/prompt_links.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
@@ -143,8 +144,10 @@ struct prompt_chunk {
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;
-    uint32_t output_limit; /* Most tokens of the answer. */
-    bool sample;           /* The last row gives token 0 of the answer. */
+    struct sample_context context; /* Set if `sample`. */
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
+    bool sample;                   /* The last row gives token 0 of the answer. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */
     uint32_t score_count;
     bool layerwise; /* Call prompt_pool_layers_done while the batch runs. */

@@ -96,7 +96,8 @@ bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
 void api_keys_text_end(struct api_keys *keys, uint32_t key);
 
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share of
- * the limits. Returns false with a 429 in *error; only the refusal is counted then. Tokens are charged as they are generated: an answer may
+ * the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's limit;
+ * only the refusal is counted then. Tokens are charged as they are generated: an answer may
  * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
  * it always succeeds. */
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,

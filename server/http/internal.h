@@ -83,7 +83,8 @@ struct exchange {
     int64_t wrote_us;            /* When the last event of the stream was written. */
     char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
     unsigned code;
-    char request_id[132];
+    char request_id[GATEWAY_NAME_BYTES];
+    bool request_id_given; /* The client chose request_id. */
 };
 
 enum http_access {
