@@ -1,13 +1,17 @@
-"""bench_links: what a weak link between prompt machine and token machine costs, layer by layer and in one piece.
+"""bench_links: what a network link between prompt machine and token machine carries, and what it costs.
 
-Two network namespaces joined by a veth pair stand for two computers; tc limits what the one with the prompt machine sends. Prompts
-of several sizes go one at a time, each size both ways in turn, and the machines' own figures say how long the KV was on its
-way after the first token: the exposed transfer. Where the two ways cross is printed beside kv/layerwise_threshold_tokens.
+Two network namespaces joined by a veth pair stand for two computers; tc limits what the one with the prompt machine sends.
+For each rate and each transport:
+  writes   GB/s and processor time of a stream of KV writes between two processes, beside one plain TCP connection.
+  prompts  Prompts of several sizes, one at a time, layer by layer and in one piece in turn. The machines' own figures say how
+           long KV travelled after the first token: the exposed transfer. Where the two modes cross is printed beside
+           kv/layerwise_threshold_tokens.
 Needs root, iproute2 with tc, and for --plot gnuplot; without, it says so and does nothing (status 77)."""
 
 import argparse
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -20,23 +24,28 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 os.environ.setdefault("CLEAVE_BINARY", os.path.join(ROOT, "build", "cleave"))
 from bench_cluster import cluster  # noqa: E402 (reads CLEAVE_BINARY)
 from bench_table import number, table  # noqa: E402
-from namespaces import Namespaces, sh, within  # noqa: E402
+from namespaces import Namespaces, net, sh, within  # noqa: E402
 
-A, B = f"cleave{os.getpid() % 10000}p", f"cleave{os.getpid() % 10000}t"
+A, B = "prompts", "tokens"
 KEY = "a cluster key of more than 32 bytes\n"
 WAYS = ("one-piece", "layerwise")
 THRESHOLD = 16  # kv/layerwise_threshold_tokens, as it is set unless the config says otherwise
 FIGURES = {"prompt": "cleave_request_prompt_seconds", "exposed": "cleave_request_exposed_transfer_seconds",
            "transfer": "cleave_request_transfer_seconds"}
 SOME_BYTES = 1 << 20
+# Of each transport: transport/ucx_transports, and whether there is a cluster key, with which own connections are encrypted.
+TRANSPORTS = {"own-tls": ("none", True), "own-plain": ("none", False), "ucx-tcp": ("tcp", False)}
+BENCH_WRITE = os.path.join(os.path.dirname(os.environ["CLEAVE_BINARY"]), "tests", "transport", "bench_write")
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rates", default="100,1000,10000", help="of the link, in Mbit/s (%(default)s)")
+    parser.add_argument("--rates", default="100,1000,10000", help="of the link, in Mbit/s; 0 = not limited (%(default)s)")
+    parser.add_argument("--parts", default="writes,prompts", help="what to measure (%(default)s)")
+    parser.add_argument("--transports", default="own-tls", help=f"some of {', '.join(TRANSPORTS)} (%(default)s)")
     parser.add_argument("--tokens", default="16,32,64,128,256,512,1024,2048", help="of the prompts (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="of each size and way (%(default)s)")
-    parser.add_argument("--plot", metavar="FILE", help="draws it: .svg or .png")
+    parser.add_argument("--plot", metavar="FILE", help="draws the exposed transfers of the last transport: .svg or .png")
     parser.add_argument("--inside", metavar="NAMESPACE,DEVICE", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.plot and not given.plot.endswith((".svg", ".png")):
@@ -50,6 +59,9 @@ def options():
 
 def limit(device, mbit):
     """A bucket of half a millisecond, and of one large segment at least; the queue holds 100 ms."""
+    if mbit == 0:
+        sh("tc", "qdisc", "del", "dev", device, "root", check=False)
+        return
     burst = max(70000, mbit * 125000 // 2000)
     sh("tc", "qdisc", "replace", "dev", device, "root", "tbf", "rate", f"{mbit}mbit", "burst", str(burst), "latency", "100ms")
 
@@ -69,6 +81,35 @@ def plain_mbit(space, seconds=1.0):
     process.wait(60)
     first = next(mark for mark in marks if mark[0] - begun >= seconds / 2)
     return (marks[-1][1] - first[1]) * 8 / (marks[-1][0] - first[0]) / 1e6
+
+
+# --- writes ---
+
+def write_once(way, key, space):
+    """{bytes of a write: [GB/s, processor seconds of both processes for a GB]}"""
+    environment = {name: value for name, value in os.environ.items() if name != "KEY"}
+    environment.update(LISTEN="10.79.0.2", NETNS=space, **({"KEY": "1"} if key else {}))
+    text = subprocess.run([BENCH_WRITE, way, "12480", "1048576"], env=environment, stdout=subprocess.PIPE, text=True, check=True,
+                          timeout=300).stdout
+    return {int(size): [float(gbs), float(cpu)]
+            for size, gbs, cpu in re.findall(r"^ *(\d+) B +([\d.]+) GB/s +([\d.]+) CPU s/GB", text, re.M)}
+
+
+def writes(mbit, given, space):
+    samples = {}
+    ways = {"plain TCP connection": ("raw", False), **{name: TRANSPORTS[name] for name in given.transports.split(",")}}
+    for _ in range(given.rounds):
+        for name, (way, key) in ways.items():
+            for size, figures in write_once(way, key, space).items():
+                samples.setdefault((name, size), []).append(figures)
+    rows = []
+    for (name, size), found in samples.items():
+        gbs = median(figures[0] for figures in found)
+        share = f"{gbs * 8000 / mbit:.0%}" if mbit else "—"
+        cells = [f"{median(column):.3g} ({min(column):.3g}–{max(column):.3g})" for column in zip(*found)]
+        rows.append([name, size, cells[0], share, cells[1]])
+    limited = f"{mbit} Mbit/s" if mbit else "A link without a limit"
+    return f"{limited}, writes:\n\n" + table(["transport", "one write, bytes", "GB/s", "of the link", "CPU s/GB"], rows)
 
 
 # --- one request ---
@@ -135,7 +176,7 @@ def crossing(sizes, found, cost):
     return f"{2 ** (log2(sizes[last]) + share * (log2(sizes[last + 1]) - log2(sizes[last]))):.0f}"
 
 
-def section(mbit, carried, sizes, found):
+def section(mbit, name, carried, sizes, found):
     rows = []
     for size in sizes:
         piece, layers = found[size, "one-piece"], found[size, "layerwise"]
@@ -144,7 +185,8 @@ def section(mbit, carried, sizes, found):
                      number(layers["exposed"]), f"{hidden:.0%}"])
     heads = ["prompt tokens", "prompt, one piece, ms", "prompt, layer by layer", "exposed, one piece, ms",
              "exposed, layer by layer", "of it hidden"]
-    return (f"{mbit} Mbit/s (a plain TCP connection carries {number(carried)}):\n\n{table(heads, rows)}\n\n"
+    limited = f"{mbit} Mbit/s" if mbit else "A link without a limit"
+    return (f"{limited}, prompts, {name} (a plain TCP connection carries {number(carried)} Mbit/s):\n\n{table(heads, rows)}\n\n"
             f"Layer by layer exposes less from {crossing(sizes, found, lambda f: f['exposed'])} tokens on, and decoding begins "
             f"sooner from {crossing(sizes, found, lambda f: f['prompt'] + f['exposed'])} on; "
             f"kv/layerwise_threshold_tokens is {THRESHOLD}.")
@@ -171,21 +213,25 @@ def draw(path, sizes, results):
 
 # --- both sides ---
 
-def inside(given, space, device):
+def config_of(name):
+    way, key = TRANSPORTS[name]
+    return {"model": cluster.MODEL, "threads": 1, "pools": {"prompt": ["p0"], "token": ["t0"]},
+            "machines": {"p0": {"address": "10.79.0.1:7400", "local": False},
+                         "t0": {"address": "10.79.0.2:7400", "local": False}},
+            "cluster": {"key_file": "cluster.key"} if key else {"allow_insecure": True},
+            "kv": {"memory": "192MiB", "prefix_cache": False}, "transport": {"ucx_transports": way, "silence_ms": 20000}}
+
+
+def prompts(name, given, space, device):
+    """[(Mbit/s, what plain TCP carries, what was found)] of one transport."""
     sizes = [int(size) for size in given.tokens.split(",")]
-    config = {"model": cluster.MODEL, "threads": 1, "pools": {"prompt": ["p0"], "token": ["t0"]},
-              "machines": {"p0": {"address": "10.79.0.1:7400", "local": False},
-                           "t0": {"address": "10.79.0.2:7400", "local": False}},
-              "cluster": {"key_file": "cluster.key"}, "kv": {"memory": "192MiB", "prefix_cache": False},
-              "transport": {"ucx_transports": "none", "silence_ms": 20000}}
-    one = cluster.Cluster(config, files={"cluster.key": KEY}, ready=False)
+    one = cluster.Cluster(config_of(name), files={"cluster.key": KEY}, ready=False)
     path = os.path.join(one.folder.name, "config.json")
     results, machines = [], []
     with open(os.path.join(one.folder.name, "log"), "w") as log:
         try:
             for words in ([], within(space)):
-                name = "t0" if words else "p0"
-                machines.append(subprocess.Popen([*words, cluster.BINARY, "machine", path, name], stderr=log))
+                machines.append(subprocess.Popen([*words, cluster.BINARY, "machine", path, "t0" if words else "p0"], stderr=log))
             one.wait_ready(60)
             deadline = time.monotonic() + 60
             while one.metric("cleave_machine_up") < 2 or not [
@@ -199,14 +245,28 @@ def inside(given, space, device):
                 carried = plain_mbit(space)
                 found = measure(one, figures, sizes, given.rounds)
                 results.append((mbit, carried, found))
-                print(section(mbit, carried, sizes, found) + "\n", flush=True)
+                print(section(mbit, name, carried, sizes, found) + "\n", flush=True)
         finally:
             one.stop()
             for machine in machines:
                 machine.terminate()
             for machine in machines:
                 machine.wait(60)
-    if given.plot:
+    return results
+
+
+def inside(given, space, device):
+    parts = given.parts.split(",")
+    if "writes" in parts:
+        for mbit in (int(rate) for rate in given.rates.split(",")):
+            limit(device, mbit)
+            print(writes(mbit, given, space) + "\n", flush=True)
+    results = []
+    if "prompts" in parts:
+        for name in given.transports.split(","):
+            results = prompts(name, given, space, device)
+    sizes = [int(size) for size in given.tokens.split(",")]
+    if given.plot and results:
         draw(given.plot, sizes, results)
         print(f"drawn: {given.plot}")
 
@@ -220,11 +280,11 @@ def main():
     if shutil.which("tc") is None:
         cluster.skip("needs tc (iproute2)")
     with Namespaces([A, B], [(A, A + "v", "10.79.0.1/24", B, B + "v", "10.79.0.2/24")]) as spaces:
-        probe = sh("ip", "netns", "exec", A, "tc", "qdisc", "replace", "dev", A + "v", "root", "tbf", "rate", "1gbit", "burst",
-                   "100000", "latency", "100ms", check=False)
+        probe = sh(*net(spaces[A], "tc", "qdisc", "replace", "dev", A + "v", "root", "tbf", "rate", "1gbit", "burst", "100000",
+                        "latency", "100ms"), check=False)
         status = 0
         if probe.returncode == 0:
-            status = spaces.run_inside(A, *sys.argv[1:], "--inside", f"{B},{A}v", seconds=3600)
+            status = spaces.run_inside(A, *sys.argv[1:], "--inside", f"{spaces[B]},{A}v", seconds=3600)
     if probe.returncode != 0:
         cluster.skip(f"tc cannot limit a link here: {probe.stderr.strip()}")
     sys.exit(status)

@@ -184,7 +184,7 @@ static enum status option_set(const struct option_table *table, int argc, char *
                                entry->name, value);
     if (value == NULL && (*at + 1 == argc || strncmp(argv[*at + 1], "--", 2) == 0))
         return error_set(error, ST_USAGE, "--%s wants a value: --%s %s", entry->name, entry->name,
-                         entry->value);
+                         entry->value_name);
     if (value == NULL)
         value = argv[++*at];
     return value_set(entry, value, out, error);
@@ -291,8 +291,8 @@ static void entry_help(const struct option_entry *entry, FILE *out)
     snprintf(text, sizeof(text), "%s%s%s%s%s%s", entry->help, choices[0] != 0 ? ": " : "", choices,
              value != NULL ? " (default: " : "", value != NULL ? value : "",
              value != NULL ? ")" : "");
-    int column = fprintf(out, "  --%s%s%s", entry->name, entry->value != NULL ? " " : "",
-                         entry->value != NULL ? entry->value : "");
+    int column = fprintf(out, "  --%s%s%s", entry->name, entry->value_name != NULL ? " " : "",
+                         entry->value_name != NULL ? entry->value_name : "");
     words_print(text, column, out);
 }
 

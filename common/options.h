@@ -1,7 +1,8 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help),
  * and prints the help from the same table. The main function of each subcommand calls it on the
- * main thread. It keeps no state. It does not know the keys of the config: the texts of `--set` are
- * ordinary options, which the subcommand passes to config/config.h.
+ * main thread; `cleave serve` reads its command line again when it reloads its config. It keeps no
+ * state. It does not know the keys of the config: the texts of `--set` are ordinary options, which
+ * the subcommand passes to config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value
@@ -49,8 +50,8 @@ struct option_wholes {
 
 /* One option of a subcommand. */
 struct option_entry {
-    const char *name;  /* Without "--". */
-    const char *value; /* The value's name in the help, such as "FILE"; NULL = a flag. */
+    const char *name;       /* Without "--". */
+    const char *value_name; /* Shown in the help, such as "FILE"; NULL = a flag. */
     enum option_type type;
     size_t offset;    /* Offset of the field in the caller's struct. */
     double low, high; /* Range of a number. OPTION_TEXTS: `high` is the largest number of texts. */

@@ -37,7 +37,7 @@ bool config_fault_value(struct config_fault *fault, const char *path, const json
     return false;
 }
 
-enum status config_error_line(struct error *error, enum status status)
+enum status config_error_printable(struct error *error, enum status status)
 {
     for (char *at = error != NULL ? error->text : ""; *at != 0; at++) {
         if ((unsigned char)*at < ' ')
@@ -53,7 +53,7 @@ enum status config_fault_error(const struct config_fault *fault, const char *pla
     if (line > 0)
         snprintf(where, sizeof(where), ":%u", line);
     error_set(error, ST_INVALID, "%s%s: /%s%s", place, where, fault->path, fault->text);
-    return config_error_line(error, ST_INVALID);
+    return config_error_printable(error, ST_INVALID);
 }
 
 static bool file_is_there(const char *path)

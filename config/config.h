@@ -65,6 +65,7 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
+        char web_origins[512];  /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -78,6 +79,7 @@ struct config {
     struct {
         bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
         char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char sampling_defaults[8];      /* "model" or "none". */
         char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
         char api_keys_file[LIMIT_PATH_BYTES];        /* Empty = no API keys are required. */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
@@ -99,6 +101,7 @@ struct config {
         char etcd_certificate_file[LIMIT_PATH_BYTES]; /* Empty = no client certificate. */
         char etcd_key_file[LIMIT_PATH_BYTES];
         bool core_dumps;
+        bool sandbox;
     } cluster;
     struct {
         char events_file[LIMIT_PATH_BYTES]; /* Empty = no event log. */
@@ -136,6 +139,7 @@ struct config {
         uint32_t heartbeat_ms;
         uint32_t silence_ms;
         uint32_t connect_ms;
+        uint32_t link_ms;
     } transport;
     struct {
         uint32_t ttft_ms;

@@ -235,7 +235,7 @@ enum status config_machine_parse(const char *text, size_t bytes, const char *pla
     json_t *root = json_loadb(text != NULL ? text : "", bytes, JSON_REJECT_DUPLICATES, &json_error);
     if (root == NULL) {
         error_set(error, ST_INVALID, "%s: not JSON: %s", place, json_error.text);
-        return config_error_line(error, ST_INVALID);
+        return config_error_printable(error, ST_INVALID);
     }
     struct config_machine machine;
     bool good = machine_read(root, config, &machine, &fault);

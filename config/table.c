@@ -42,13 +42,19 @@ const struct config_key config_keys[] = {
          "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
          "a relative path is beside the config file. Without API keys, /admin is then served "
          "there only. Empty: no socket."},
+    {"http/web_origins", CONFIG_STRING, FIELD(http.web_origins), 0, 511, .default_text = "",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "Sites whose web pages may use the API from a browser (CORS), such as "
+             "\"https://chat.example http://localhost:3000\". \"*\": all sites, which needs API "
+             "keys. Empty: none."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
     {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
      .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
-     .help = "Most bytes of all bodies that are being received. Beyond it, requests get status 503 "
-             "with Retry-After. One body of http/body_bytes_max always fits."},
+     .help = "Most bytes of all bodies that are being received and read. Beyond it, requests get "
+             "status 503 with Retry-After. One body of http/body_bytes_max always fits. Bodies of "
+             "up to 64 KiB may use a sixteenth more."},
     {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
      .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "
@@ -69,7 +75,8 @@ const struct config_key config_keys[] = {
      .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
              "client is disconnected after 30 seconds."},
     {"http/text_threads", CONFIG_WHOLE, FIELD(http.text_threads), 1, 64, .default_text = "2",
-     .help = "Threads of the gateway that parse bodies and make tokens of prompts."},
+     .help = "Threads of the gateway that parse bodies and make tokens of prompts. With 2 or more, "
+             "one of them reads no body above 64 KiB, and the others have a nice value 5 higher."},
     {"http/ping_ms", CONFIG_WHOLE, FIELD(http.ping_ms), 0, HOUR_MS, .default_text = "15000",
      .reload = CONFIG_RELOAD_YES,
      .help = "A stream without an event for this time gets a comment (`: ping`), so that proxies "
@@ -85,6 +92,11 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
+     .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
+     .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those of "
+             "the model (generation_config.json, or general.sampling in a GGUF file), if it has "
+             "any. none: those of the API."},
     {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
      .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
      .reload = CONFIG_RELOAD_YES,
@@ -164,6 +176,9 @@ const struct config_key config_keys[] = {
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
      .help = "true: a process that crashes may write a core dump, within the limit that it was "
              "started with. Core dumps contain keys and prompts."},
+    {"cluster/sandbox", CONFIG_BOOL, FIELD(cluster.sandbox), 0, 0, .default_text = "true",
+     .help = "true: gateways and machines give up rights that they do not need (security.md). "
+             "Processes with GPUs, and gateways that start them, keep all."},
 
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
@@ -377,6 +392,11 @@ const struct config_key config_keys[] = {
              "`heartbeat_ms`."},
     {"transport/connect_ms", CONFIG_WHOLE, FIELD(transport.connect_ms), 10, HOUR_MS,
      .default_text = "5000", .help = "Time limit for connecting and the hand-shake."},
+    {"transport/link_ms", CONFIG_WHOLE, FIELD(transport.link_ms), 10, HOUR_MS,
+     .default_text = "2000",
+     .help =
+         "Time in which UCX must carry a first message over a network (RDMA) and flush it. Else "
+         "KV travels over cleave's own connections, and a warning says why."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
      .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},

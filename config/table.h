@@ -53,21 +53,21 @@ struct config_fault {
     char text[320]; /* Follows the path in the message: ` = "16k": want …`. */
 };
 
-/* The two functions set the fault's path and its formatted text. config_fault_value puts ` = VALUE:
- * ` (the value as JSON) before the text. Both return false, so that a check can `return
- * config_fault_set(…)`. */
+/* The two functions set the fault's path and its formatted text, and return false, so that a check
+ * can end with `return config_fault_set(…)`. config_fault_value writes the value as JSON before the
+ * text: ` = VALUE: TEXT`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,
                         const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Writes the whole message: "cleave.json:12: /kv/dtype = …". line 0 = no line. Returns
- * ST_INVALID. */
+/* Writes the whole message: "cleave.json:12: /kv/dtype = …". `place` is the file, or an option such
+ * as "--set"; line 0 = no line. Returns ST_INVALID. */
 enum status config_fault_error(const struct config_fault *fault, const char *place, unsigned line,
                                struct error *error);
 
 /* Replaces control characters in the error's text by "?", because the text may quote a file.
  * Returns `status`. */
-enum status config_error_line(struct error *error, enum status status);
+enum status config_error_printable(struct error *error, enum status status);
 
 /* --- table.c --- */
 /* Returns the key of a path (any machine's name matches NAME); NULL = none. */
@@ -81,9 +81,9 @@ bool config_section_known(const char *path); /* Returns true if a key lies below
 bool config_key_nearest(const char *path, char out[CONFIG_KEY_BYTES]);
 
 /* --- value.c --- */
-/* Checks `value` and stores it in the key's field of *base (a struct config or struct
- * config_machine). Returns false, with *fault set, if the value is wrong. Requires that the key's
- * type is not CONFIG_POOL. */
+/* Checks `value` and stores it in the field at the key's offset in *base. For keys of the table,
+ * *base is a struct config or struct config_machine; stages.c has keys of its own. Returns false,
+ * with *fault set, if the value is wrong. Requires that the key's type is not CONFIG_POOL. */
 bool config_value_set(const struct config_key *key, void *base, const char *path,
                       const json_t *value, struct config_fault *fault);
 /* Returns the field as JSON (a new reference), or NULL if it is not set and need not be written. */
@@ -95,8 +95,8 @@ json_t *config_value_from_text(const struct config_key *key, const char *text);
 void config_value_want(const struct config_key *key, char *out, size_t bytes);
 
 /* --- machines.c --- */
-/* Replaces the machines of `pool` by those in `value`. Machines that were in this pool before keep
- * their settings. */
+/* Replaces the machines of `pool` by those in `value`, and sorts all machines by pool. A machine in
+ * `value` that was in this pool before keeps its settings. */
 bool config_pool_set(struct config *config, enum pool pool, const json_t *value,
                      struct config_fault *fault);
 /* Sets a key of a machine. A machine whose address is set is no longer local. */
@@ -112,7 +112,7 @@ bool config_stages_set(struct config_machine *machine, const char *path, const j
                        struct config_fault *fault);
 /* Checks a machine's stages together with its other keys. Requires that all keys have been read. */
 bool config_stages_check(const struct config_machine *machine, struct config_fault *fault);
-/* Returns true if other hosts cannot reach the address of any stage. */
+/* Returns true if no stage has an address that other hosts can reach. */
 bool config_stages_loopback(const struct config_machine *machine);
 /* Returns the stages as a JSON list (a new reference); NULL = no stages. */
 json_t *config_stages_json(const struct config_machine *machine);

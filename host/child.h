@@ -27,7 +27,7 @@ struct child_spec {
     const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; NULL = no more. */
 };
 
-/* A process that was started. The caller closes the two descriptors and waits for the process. */
+/* A process that was started. The caller closes the descriptors and waits for the process. */
 struct child_process {
     pid_t pid;
     int pidfd;    /* Readable when the process has ended. */

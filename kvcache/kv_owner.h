@@ -32,8 +32,9 @@ void kv_owners_drop(struct kv_owners *owners, uint32_t record, uint32_t blocks, 
 
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
 void kv_owners_lease(struct kv_owners *owners, uint32_t record, int64_t until_us);
-/* Removes leases that have ended at now_us, up to the first whose owner holds reserved or
- * quarantined blocks, and stores this owner. Returns false if there is no such owner. */
+/* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
+ * lease and stores the owner. Returns false if there is none. Leases of other owners that have
+ * ended earlier are removed too. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
 /* For kv_pool_check, which calls kv_owners_check_count once for each owned block and then

@@ -33,7 +33,7 @@ typedef uint64_t kv_owner_id;
  *
  * RESERVED: taken for a request; a prompt machine may be writing the request's KV into the block.
  * FILLING: this machine computes a prompt's KV into the block.
- * LIVE: the block's KV is read, or this machine's next batch writes it.
+ * LIVE: a request uses the block's KV, or this machine's next batch writes KV into the block.
  * CACHED: in the prefix cache, with no reader; evicted when a take needs the block.
  * QUARANTINED: the request has ended, but a peer may still write into the block. The caller frees
  *     the block when the peer reports that it no longer writes, or when the lease ends.

@@ -29,7 +29,7 @@ struct target {
     bool up;
 };
 
-/* A flush that was asked for. It is reported when all processes have reported theirs. */
+/* A requested flush. It is reported when all processes of the target have reported theirs. */
 struct flush {
     uint64_t cookie;
     uint32_t target;
@@ -201,7 +201,7 @@ static void target_up_check(struct kv_targets *t, uint32_t target)
     t->options.link(t->options.self, target, true, text);
 }
 
-/* Returns false if it has failed; the failure is then already reported. */
+/* Returns false if the connection has failed; the failure is then already reported. */
 static bool process_connect(struct kv_targets *t, struct target_process *process,
                             struct transport_peer *peer)
 {
@@ -268,10 +268,11 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
     struct transport *transport = t->options.transport;
     /* The block exists on the machine, but not in this process. */
     for (uint32_t i = push->first; i < push->first + push->count; i++)
-        if (push->blocks[i] >= process->arena.block_count)
+        if (push->target_blocks[i] >= process->arena.block_count)
             return ST_INVALID;
-    uint32_t runs = kv_transfer_plan(&t->options.arena, push->source, &process->arena, push->blocks,
-                                     push->layer, push->first, push->count, t->runs);
+    uint32_t runs =
+        kv_transfer_plan(&t->options.arena, push->source_blocks, &process->arena,
+                         push->target_blocks, push->layer, push->first, push->count, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)

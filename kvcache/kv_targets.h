@@ -58,10 +58,10 @@ struct kv_push {
     struct transport_request request;
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
-    /* Our block source[i] is written to the target's block blocks[i], for every i in [first, first
-     * + count). Both arrays belong to the caller. */
-    const kv_block_id *source;
-    const kv_block_id *blocks;
+    /* Our block source_blocks[i] is written to the target's block target_blocks[i], for every i in
+     * [first, first + count). Both arrays belong to the caller. */
+    const kv_block_id *source_blocks;
+    const kv_block_id *target_blocks;
     uint32_t first;
     uint32_t count;
     uint32_t layer; /* First layer that is not written yet. */

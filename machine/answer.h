@@ -19,7 +19,8 @@ void answer_sample(const struct sampling *sampling, uint32_t vocab, uint32_t ind
 void answer_token(const struct sampling *sampling, uint32_t output_limit, uint32_t index,
                   const struct sampled *sampled, struct message_token *out);
 
-/* Fills *out for the score (log-probabilities) of prompt token `index`. The caller sets its id. */
+/* Fills *out for the score (log-probabilities) of prompt token `index`. The caller sets out->id to
+ * the prompt token's id. */
 void answer_score(uint32_t index, const struct sampled *sampled, struct message_token *out);
 
 #endif

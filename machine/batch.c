@@ -115,12 +115,14 @@ static void constrain_sample(struct machine *m, struct machine_batch *batch, uin
 }
 
 static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
-                       uint32_t position, struct grammar_answer *answer)
+                       uint32_t position, const struct sample_context *context,
+                       struct grammar_answer *answer)
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
     answer_sample(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
+    batch->samples[at].context = *context;
     constrain_sample(m, batch, at, answer);
 }
 
@@ -142,7 +144,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.sample)
         add_sample(m, batch, index, row + item->token_count - 1,
-                   chunk.first_token + item->token_count, chunk.answer);
+                   chunk.first_token + item->token_count, &chunk.context, chunk.answer);
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -169,7 +171,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
-    add_sample(m, batch, index, sequence->first_row, row.position + 1, row.answer);
+    add_sample(m, batch, index, sequence->first_row, row.position + 1, &row.context, row.answer);
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)

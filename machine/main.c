@@ -9,6 +9,7 @@
 #include "common/options.h"
 #include "common/parent.h"
 #include "common/secret.h"
+#include "host/sandbox.h"
 #include "machine/machine.h"
 
 #include <errno.h>
@@ -194,6 +195,9 @@ static enum status run(const struct arguments *arguments, struct config *config,
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)
         step_back(process.entry->nice);
+    char said[SANDBOX_TEXT_BYTES];
+    sandbox_machine_enter(config, process.entry, arguments->stage >= 0, said);
+    log_info("%s", said);
     process.signals = open_signals();
     listen_address(arguments, config, process.address);
     status = machine_keys_open(&keys, config, arguments->keys_fd, error);

@@ -73,7 +73,7 @@ struct machine {
     struct kv_pool *kv;
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
-    struct grammar_cache *grammars; /* NULL = the model has no tokenizer. */
+    struct grammar_cache *grammars;    /* NULL = the model has no tokenizer. */
     struct sched_machine *sched;
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;

@@ -53,7 +53,7 @@ int etcd_fd(const struct etcd *e);
 int etcd_turn(struct etcd *e);
 const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next call. */
 
-/* ---- texts in etcd's JSON ---- */
+/* ---- etcd_text.c: texts in etcd's JSON ---- */
 
 /* Returns a JSON string (a new reference) with `text` in base64; NULL = no memory. */
 json_t *etcd_bytes(const char *text, size_t bytes);

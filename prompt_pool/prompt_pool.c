@@ -188,8 +188,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
 {
     uint32_t target_count = destination->target != NULL ? block_count : 0;
     uint32_t own_count = destination->local ? 0 : block_count;
-    uint32_t *memory =
-        malloc((prefill->prompt_count + target_count + own_count) * sizeof(uint32_t));
+    uint32_t count = prefill->prompt_count + target_count + own_count;
+    uint32_t *memory = malloc((count + prefill->rule_count) * sizeof(uint32_t));
     struct grammar_answer *answer = NULL;
     enum status status = ST_OK;
     if (memory != NULL && prefill->constraint_bytes > 0)
@@ -222,6 +222,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target_held_blocks = destination->held_count,
         .cached_blocks = destination->local ? destination->held_count : 0,
         .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
+        .rules = memory + count,
+        .rule_count = prefill->rule_count,
         .block_count = block_count,
         .prefix_salt = prefill->prefix_salt,
         .chain = KV_BLOCK_NONE,
@@ -230,6 +232,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     };
     request->blocks = request->local ? destination->local_blocks : request->own_blocks;
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
+    if (prefill->rule_count > 0)
+        memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
     if (target_count > request->target_held_blocks)
         memcpy(request->target_blocks + request->target_held_blocks, prefill->blocks,
                (target_count - request->target_held_blocks) * sizeof(uint32_t));

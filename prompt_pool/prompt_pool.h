@@ -144,6 +144,7 @@ struct prompt_chunk {
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;
+    struct sample_context context; /* Set if `sample`. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     bool sample;                   /* The last row gives token 0 of the answer. */

@@ -14,8 +14,8 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         .request = {.id = request->attempt.id, .generation = request->attempt.generation},
         .target = request->target_index,
         .path = request->target_path,
-        .source = request->blocks,
-        .blocks = request->target_blocks,
+        .source_blocks = request->blocks,
+        .target_blocks = request->target_blocks,
         .first = request->push_first,
         .count = request->push_end - request->push_first,
         .layer = request->push_layer};

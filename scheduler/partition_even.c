@@ -98,7 +98,7 @@ enum status partition_even(const double *layer_cost, uint32_t layer_count, doubl
         return status;
     struct problem p = {
         .speeds = speeds, .layers = layer_count, .stages = stage_count, .limit = INFINITY};
-    p.before[0] = -first_extra; /* every run that begins at layer 0 includes it */
+    p.before[0] = -first_extra; /* Every run that begins at layer 0 includes first_extra. */
     double sum = 0;
     for (uint32_t i = 0; i < layer_count; i++) {
         sum += layer_cost[i];

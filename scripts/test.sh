@@ -77,6 +77,7 @@ fi
 build_targets() { # DIR [selection…]
     local dir=$1 targets
     shift
+    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # if a meson.build has changed
     mapfile -t targets < <(python3 scripts/test-targets.py "$dir" "$@")
     [[ ${#targets[@]} -gt 0 ]] || return 0
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"

@@ -9,6 +9,7 @@
 #include "server/serve_internal.h"
 
 #include "common/secret.h"
+#include "host/sandbox.h"
 #include "server/http/tls.h"
 #include "transport/address.h"
 
@@ -236,6 +237,8 @@ static enum status access_open(struct serve *s, struct error *error)
 
 static enum status serve_open(struct serve *s, struct error *error)
 {
+    char sandbox[SANDBOX_TEXT_BYTES];
+    sandbox_gateway_enter(s->config, sandbox);
     enum status status = signals_open(s, error);
     if (status == ST_OK)
         status = files_open(s, error);
@@ -263,6 +266,8 @@ static enum status serve_open(struct serve *s, struct error *error)
     s->file = NULL;
     if (status == ST_OK)
         status = loop_open(s, error);
+    if (status == ST_OK)
+        log_info("%s", sandbox);
     return status;
 }
 

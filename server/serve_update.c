@@ -324,7 +324,7 @@ static void starting_turn(struct serve *s)
         versions_exchange(s);
     } else if (serve_now_us() >= s->update_us) {
         char missing[240];
-        gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
+        gateway_version_health_text(s->gateway, s->other.number, missing, sizeof(missing));
         snprintf(why, sizeof(why), "it does not serve after server/update_ms: %s", missing);
         update_give_up(s, why);
     }
@@ -421,7 +421,7 @@ static void health_note_set(struct serve *s)
     char text[400] = "";
     char missing[240];
     if (s->update == SERVE_UPDATE_STARTING) {
-        gateway_version_text(s->gateway, s->other.number, missing, sizeof(missing));
+        gateway_version_health_text(s->gateway, s->other.number, missing, sizeof(missing));
         snprintf(text, sizeof(text), "model update: version %u, %s, starts: %s", s->other.number,
                  s->other.name, missing);
     } else if (s->update == SERVE_UPDATE_DRAINING) {

@@ -1,17 +1,19 @@
-/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round), so a crash can be
- * repeated alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer, which has its
- * own main. */
+/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round) and of the corpus, so a
+ * crash can be repeated alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer,
+ * which has its own main. */
 #include "tests/fuzz.h"
 
 #include "common/random.h"
 #include "tests/check.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SEEDS_MAX      256
+#define SEEDS_MAX      1024 /* with the files of the corpus */
 #define SEED_BYTES_MAX (256u << 10)
 #define HANG_SECONDS   30 /* over the time given */
 
@@ -71,6 +73,55 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 #else
 
 static volatile uint64_t current_round;
+
+/* ---- the corpus of the tree ---- */
+
+static void input_read(const char *path, struct input *out)
+{
+    FILE *file = fopen(path, "rb");
+    out->data = malloc(SEED_BYTES_MAX);
+    CHECKF(file != NULL, "cannot read %s", path);
+    CHECK(out->data != NULL);
+    out->bytes = fread(out->data, 1, SEED_BYTES_MAX, file);
+    fclose(file);
+    uint8_t *exact = realloc(out->data, out->bytes > 0 ? out->bytes : 1);
+    CHECK(exact != NULL);
+    out->data = exact;
+}
+
+static int is_input(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* Adds the files of tests/data/fuzz/TARGET to the seeds, in the order of their names. Only a new
+ * target has no such folder. */
+static void corpus_load(void)
+{
+    static const char prefix[] = "fuzz_";
+    const char *source = getenv("CLEAVE_SOURCE");
+    const char *target = program_invocation_short_name;
+    char folder[1024], path[2048];
+    struct dirent **entries;
+    if (strncmp(target, prefix, sizeof(prefix) - 1) == 0)
+        target += sizeof(prefix) - 1;
+    snprintf(folder, sizeof(folder), "%s/tests/data/fuzz/%s", source != NULL ? source : ".",
+             target);
+    int count = scandir(folder, &entries, is_input, alphasort);
+    if (count < 0) {
+        printf("no folder %s\n", folder);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        CHECKF(seed_count < SEEDS_MAX, "more than %d seeds and files in %s", SEEDS_MAX, folder);
+        snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
+        input_read(path, &seeds[seed_count]);
+        CHECKF(seeds[seed_count++].bytes > 0, "%s is empty", path);
+        free(entries[i]);
+    }
+    free(entries);
+    printf("%d inputs in %s\n", count, folder);
+}
 
 /* ---- mutation ---- */
 
@@ -188,7 +239,7 @@ static void run_round(uint64_t seed, uint64_t round)
     const struct input *base =
         &seeds[round < seed_count ? round : random_at(seed, round) % seed_count];
     in.bytes = base->bytes;
-    in.data = malloc(in.bytes);
+    in.data = malloc(in.bytes > 0 ? in.bytes : 1);
     CHECK(in.data != NULL);
     memcpy(in.data, base->data, in.bytes);
     if (round >= seed_count) {
@@ -245,17 +296,12 @@ static void catch_crashes(void)
 
 static void run_file(const char *path)
 {
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = malloc(SEED_BYTES_MAX);
-    CHECKF(file != NULL, "cannot read %s", path);
-    CHECK(data != NULL);
-    size_t bytes = fread(data, 1, SEED_BYTES_MAX, file);
-    fclose(file);
-    uint8_t *exact = realloc(data, bytes > 0 ? bytes : 1);
-    CHECK(exact != NULL);
-    printf("%s: %zu bytes\n", path, bytes);
-    LLVMFuzzerTestOneInput(exact, bytes);
-    free(exact);
+    struct input in;
+    input_read(path, &in);
+    printf("%s: %zu bytes\n", path, in.bytes);
+    fflush(stdout);
+    LLVMFuzzerTestOneInput(in.data, in.bytes);
+    free(in.data);
 }
 
 int main(int argc, char **argv)
@@ -272,6 +318,7 @@ int main(int argc, char **argv)
     CHECKF(seed_count > 0, "the target has no seed input");
     if (getenv("CLEAVE_FUZZ_SEEDS") != NULL)
         seeds_write(getenv("CLEAVE_FUZZ_SEEDS"));
+    corpus_load();
     uint64_t seed = test_seed();
     fflush(stdout);
     catch_crashes();

@@ -1,6 +1,7 @@
 /* token_pool: the requests of the pool, from RESERVE to their end. */
 #include "token_pool/token_pool.h"
 
+#include "common/token_rules.h"
 #include "token_pool/token_state.h"
 
 #include <assert.h>
@@ -125,16 +126,20 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Allocates the request's tables and takes its constraint. The tokens of the prompt are kept only if there is a prefix
- * cache. */
+/* Allocates the request's tables and takes its constraint. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve, uint32_t blocks_max)
 {
-    bool has_prompt = pool->options.prefix != NULL && reserve->prompt_count > 0;
+    bool has_prompt = reserve->prompt_count > 0;
     size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
-    request->blocks = malloc((blocks_max + tokens) * sizeof(request->blocks[0]));
+    request->blocks =
+        malloc((blocks_max + tokens + reserve->rule_count) * sizeof(request->blocks[0]));
     if (request->blocks == NULL)
         return ST_NO_MEMORY;
+    request->rules = request->blocks + blocks_max + tokens;
+    request->rule_count = reserve->rule_count;
+    if (reserve->rule_count > 0)
+        memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
     if (reserve->constraint_bytes > 0 &&
         grammar_answer_open(reserve->constraint, reserve->constraint_bytes, reserve->answer,
                             reserve->answer_count, &request->answer) != ST_OK) {
@@ -143,6 +148,9 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     }
     if (!has_prompt)
         return ST_OK;
+    request->cached = reserve->prefix_cache && pool->options.prefix != NULL;
+    request->reads_tokens =
+        token_rules_read_context(&request->sampling, request->rules, request->rule_count);
     request->tokens = request->blocks + blocks_max;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     return ST_OK;

@@ -160,6 +160,7 @@ struct token_decode {
     const kv_block_id *blocks;
     kv_owner_id owner; /* Identifies this use of the slot. */
     const struct sampling *sampling;
+    struct sample_context context;
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t index;

@@ -105,9 +105,18 @@ bool fabric_arm(struct fabric *fabric);
 
 /* ---- writing into a peer's region ---- */
 
-/* Opens a link to the peer's region. `token` names the inbox that the peer keeps for us. */
+/* Opens a link to the peer's region. `token` names the inbox that the peer keeps for us. `own`: the
+ * link's writes travel over data connections, even if UCX may reach the peer. */
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
-                             uint64_t token, struct fabric_link **out, struct error *error);
+                             uint64_t token, bool own, struct fabric_link **out,
+                             struct error *error);
+/* Begins the proof that UCX reaches the peer over a network: an endpoint counts as open before it
+ * has exchanged a byte. Sends a message that the peer's inbox reports (fabric_inbox_probed), and a
+ * flush behind it. Returns false if there is nothing to prove: the link does not use UCX, or the
+ * peer's region is mapped here. */
+bool fabric_link_probe(struct fabric_link *link);
+/* True if UCX has flushed the probe: the peer's hardware or worker has taken it. */
+bool fabric_link_probed(const struct fabric_link *link);
 /* The caller may not use the link afterwards. Later progress releases its UCX part. `fd` is a
  * descriptor of the connection to the peer (-1 = none), which is shut down for sending and closed
  * when no write of the link can land any more: so the end of the connection tells the peer. */
@@ -171,6 +180,8 @@ enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer
                               struct fabric_inbox **out);
 /* Later writes to this inbox are dropped. NULL is fine. */
 void fabric_inbox_close(struct fabric_inbox *inbox);
+/* Returns true once after a probe of the peer's link has arrived. */
+bool fabric_inbox_probed(struct fabric_inbox *inbox);
 /* Writes what the peer has sent over a data connection. A write outside of the region fails the
  * inbox. A write that is not wanted counts as landed, and is dropped. */
 void fabric_inbox_write(struct fabric_inbox *inbox, const struct fabric_piece *piece);

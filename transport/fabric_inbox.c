@@ -26,6 +26,7 @@ struct fabric_inbox {
     struct inbox_epoch *epochs; /* Ring: epoch e is at e % capacity. */
     uint32_t first, count, capacity;
     size_t copying;     /* Messages being copied into the device. */
+    bool probed;        /* A probe has arrived that was not reported yet. */
     enum status failed; /* ST_OK = not failed. */
     struct error failure;
 };
@@ -176,17 +177,45 @@ static ucs_status_t on_write(void *arg, const void *raw_header, size_t header_le
     return UCS_OK;
 }
 
-enum status fabric_inboxes_start(struct fabric *fabric)
+static ucs_status_t on_probe(void *arg, const void *header, size_t header_length, void *data,
+                             size_t length, const ucp_am_recv_param_t *param)
 {
-    ucp_am_handler_param_t param = {
+    uint64_t token;
+    (void)data, (void)length, (void)param;
+    if (header_length != sizeof(token))
+        return UCS_OK;
+    memcpy(&token, header, sizeof(token));
+    struct fabric_inbox *inbox = inbox_find(arg, token);
+    if (inbox != NULL)
+        inbox->probed = true;
+    return UCS_OK;
+}
+
+bool fabric_inbox_probed(struct fabric_inbox *inbox)
+{
+    bool probed = inbox->probed;
+    inbox->probed = false;
+    return probed;
+}
+
+static bool handler_set(struct fabric *fabric, unsigned id, ucp_am_recv_callback_t call)
+{
+    const ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
-        .id = FABRIC_AM_WRITE,
+        .id = id,
         .flags = UCP_AM_FLAG_WHOLE_MSG,
-        .cb = on_write,
+        .cb = call,
         .arg = fabric,
     };
-    return ucp_worker_set_am_recv_handler(fabric->worker, &param) == UCS_OK ? ST_OK : ST_IO;
+    return ucp_worker_set_am_recv_handler(fabric->worker, &param) == UCS_OK;
+}
+
+enum status fabric_inboxes_start(struct fabric *fabric)
+{
+    bool good = handler_set(fabric, FABRIC_AM_WRITE, on_write) &&
+                handler_set(fabric, FABRIC_AM_PROBE, on_probe);
+    return good ? ST_OK : ST_IO;
 }
 
 enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer *peer,

@@ -19,6 +19,7 @@
 #include <ucp/api/ucp.h>
 
 #define FABRIC_AM_WRITE 1u
+#define FABRIC_AM_PROBE 2u /* Header: the inbox's token. See fabric_link_probe. */
 #define FABRIC_OPS_SLAB 256u
 #define FABRIC_PIECE    FABRIC_PIECE_BYTES_MAX
 /* Flushes of one peer that may wait; a peer with more is broken. */
@@ -51,6 +52,7 @@ struct fabric_op {
     struct fabric_link *link; /* NULL = the link is closed. */
     uint64_t number;          /* Number of the flush. */
     bool is_flush;
+    bool is_probe;            /* The flush behind a probe. */
     struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
     size_t bytes;
     struct fabric_write_header header;
@@ -121,6 +123,7 @@ struct fabric_staging {
 struct fabric_selection {
     bool named;        /* The caller has named the transports, so they must work. */
     bool none;         /* UCX is not opened. */
+    bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
     char devices[512]; /* UCX_NET_DEVICES; empty = not set. */
 };
@@ -200,6 +203,8 @@ struct fabric_link {
     bool
         direct; /* Writes are put into the memory of the peer; false = they are sent as messages. */
     bool data;  /* Writes travel over data connections. */
+    bool shared; /* The peer's region is mapped: UCX has reached it. */
+    bool probed; /* See fabric_link_probed. */
     bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
@@ -241,8 +246,7 @@ void fabric_ops_orphan(struct fabric_op **owner);
 void fabric_links_reap(struct fabric *fabric, bool all);
 void fabric_links_left_close(struct fabric *fabric); /* The worker is destroyed. */
 
-enum status
-fabric_inboxes_start(struct fabric *fabric); /* Installs the handler of FABRIC_AM_WRITE. */
+enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
 /* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);

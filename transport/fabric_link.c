@@ -61,6 +61,7 @@ static void link_choose(struct fabric_link *link, enum fabric_memory remote)
     bool ipc = own == FABRIC_MEMORY_CUDA && remote == FABRIC_MEMORY_CUDA && text != NULL &&
                strstr(text, "cuda_ipc/") != NULL;
     free(text);
+    link->shared = shared;
     link->direct = (shared || rdma || ipc) && !fabric->messages_only;
     link->staged =
         fabric->staging != NULL && !(link->direct && own == FABRIC_MEMORY_CUDA && (rdma || ipc));
@@ -116,7 +117,8 @@ static bool link_connect(struct fabric_link *link, const struct fabric_address *
 }
 
 enum status fabric_link_open(struct fabric *fabric, const struct fabric_address *peer,
-                             uint64_t token, struct fabric_link **out, struct error *error)
+                             uint64_t token, bool own, struct fabric_link **out,
+                             struct error *error)
 {
     struct fabric_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
@@ -133,7 +135,7 @@ enum status fabric_link_open(struct fabric *fabric, const struct fabric_address 
     }
     link->next = fabric->links;
     fabric->links = link;
-    if (!fabric_link_import(link, peer) && !link_connect(link, peer))
+    if (own || (!fabric_link_import(link, peer) && !link_connect(link, peer)))
         link_data(link);
     *out = link;
     return ST_OK;
@@ -268,6 +270,15 @@ static void flush_done(struct fabric_link *link, uint64_t number)
         link->flushes[number % link->capacity].done = true;
 }
 
+/* UCX has finished an op without an error. */
+static void op_done(struct fabric_op *op)
+{
+    if (op->is_probe)
+        op->link->probed = true;
+    else if (op->is_flush)
+        flush_done(op->link, op->number);
+}
+
 /* Releases an op that UCX has finished. */
 static void op_end(struct fabric_op *op)
 {
@@ -283,8 +294,8 @@ static void on_sent(void *request, ucs_status_t status, void *user_data)
     struct fabric_op *op = user_data;
     if (op->link != NULL && status != UCS_OK)
         fabric_link_fail(op->link, status);
-    else if (op->link != NULL && op->is_flush)
-        flush_done(op->link, op->number);
+    else if (op->link != NULL)
+        op_done(op);
     ucp_request_free(request);
     op_end(op);
 }
@@ -297,8 +308,8 @@ static void op_begun(struct fabric_op *op, ucs_status_ptr_t request)
         return;
     if (UCS_PTR_IS_ERR(request))
         fabric_link_fail(op->link, UCS_PTR_STATUS(request));
-    else if (op->is_flush)
-        flush_done(op->link, op->number);
+    else
+        op_done(op);
     op_end(op);
 }
 
@@ -378,6 +389,16 @@ static bool window_open(const struct fabric_link *link, size_t bytes)
            link->under_way_bytes + bytes <= link->fabric->window_bytes;
 }
 
+static void flush_begin(struct fabric_link *link, struct fabric_op *op)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .cb.send = on_sent,
+        .user_data = op,
+    };
+    op_begun(op, ucp_ep_flush_nbx(link->ep, &param));
+}
+
 static void flush_put(struct fabric_link *link, uint64_t number)
 {
     struct fabric_op *op = op_begin(link, 0, NULL);
@@ -385,12 +406,35 @@ static void flush_put(struct fabric_link *link, uint64_t number)
         return;
     op->is_flush = true;
     op->number = number;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+    flush_begin(link, op);
+}
+
+bool fabric_link_probe(struct fabric_link *link)
+{
+    if (link->ep == NULL || link->data || link->shared)
+        return false;
+    struct fabric_op *message = op_begin(link, 0, NULL);
+    struct fabric_op *flush = message != NULL ? op_begin(link, 0, NULL) : NULL;
+    if (flush == NULL)
+        return true; /* The link has failed. */
+    const ucp_request_param_t param = {
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+        .flags = UCP_AM_SEND_FLAG_EAGER,
         .cb.send = on_sent,
-        .user_data = op,
+        .user_data = message,
     };
-    op_begun(op, ucp_ep_flush_nbx(link->ep, &param));
+    message->header.token = link->token;
+    op_begun(message, ucp_am_send_nbx(link->ep, FABRIC_AM_PROBE, &message->header.token,
+                                      sizeof(message->header.token), NULL, 0, &param));
+    flush->is_probe = true;
+    flush_begin(link, flush);
+    return true;
+}
+
+bool fabric_link_probed(const struct fabric_link *link)
+{
+    return link->probed;
 }
 
 static void write_begin(struct fabric_link *link, const struct data_write *write)

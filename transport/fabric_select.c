@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RDMA_FOLDER "/sys/class/infiniband"
 
@@ -69,6 +70,21 @@ static void ports_add(const char *device, char *out, size_t capacity)
         closedir(folder);
 }
 
+/* True if one of the RDMA devices is soft-RoCE: only its driver has this file. */
+static bool soft_roce_find(void)
+{
+    char path[320];
+    bool found = false;
+    DIR *folder = opendir(RDMA_FOLDER);
+    for (struct dirent *device; folder != NULL && !found && (device = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof(path), RDMA_FOLDER "/%.64s/parent", device->d_name);
+        found = device->d_name[0] != '.' && access(path, R_OK) == 0;
+    }
+    if (folder != NULL)
+        closedir(folder);
+    return found;
+}
+
 static void rdma_find(char *out, size_t capacity)
 {
     DIR *folder = opendir(RDMA_FOLDER);
@@ -98,5 +114,6 @@ void fabric_select(const struct fabric_options *options, struct fabric_selection
     else
         snprintf(out->tls, sizeof(out->tls), "sysv,self%s%s", gpu ? ",cuda" : "",
                  rdma ? ",rc,dc" : "");
+    out->soft_roce = rdma && soft_roce_find();
     out->none = strcmp(out->tls, "none") == 0;
 }

@@ -137,16 +137,21 @@ struct message_reserve {
     /* Machine that will write the KV. If that machine goes down first, the request fails. */
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
-    /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
+    /* prompt_tokens; 0 = the prompt is not sent, because neither the prefix cache nor the sampler
+     * needs it. */
     uint32_t prompt_count;
     uint64_t prefix_salt; /* Salt of its chains in prefix caches; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
+    uint32_t rule_count; /* Words of the request's token rules (common/token_rules.h). */
+    bool prefix_cache;   /* The prompt, if it is sent, is looked up in the prefix cache. */
+    uint8_t padding[3];
     uint32_t constraint_bytes; /* 0 = no constraint. */
     /* With a constraint: the last tokens of the prompt are the answer's first ones. */
     uint32_t answer_count;
     /* When decoded, the arrays of all messages point into the received bytes. */
     const uint32_t *prompt;
+    const uint32_t *rules;
     const uint32_t *answer;
     const char *constraint; /* See model/grammar/grammar.h. */
 };
@@ -175,10 +180,13 @@ struct message_prefill {
     struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
     uint32_t prompt_count;
+    uint32_t rule_count;       /* Words of the request's token rules (common/token_rules.h). */
     uint32_t constraint_bytes; /* As in RESERVE. */
     uint32_t answer_count;     /* As in RESERVE; they are in `prompt` only. */
+    uint32_t rule_padding;
     const uint32_t *blocks;
     const uint32_t *prompt;
+    const uint32_t *rules;
     const char *constraint;
 };
 

@@ -1,5 +1,6 @@
 /* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_linger.c (its end),
+ * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_prove.c (whether UCX
+ * reaches the peer), ucx_linger.c (its end),
  * ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data connections).
  * Only these files include it. The one thread that owns the transport runs all of it. It moves no
  * KV itself (fabric.h) and gives messages no meaning (message.h). */
@@ -17,6 +18,7 @@
 enum peer_state {
     PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
     PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
+    PEER_PROVING,    /* Both HELLOs are exchanged. The connecting side proves its link. */
     PEER_UP,
     /* The connection has ended here, but its peer may still write into our memory: the socket stays
      * until the other side closes it (see ucx_linger.c). */
@@ -40,6 +42,9 @@ enum frame_kind {
     FRAME_TAKEN,
     FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
     FRAME_KEY_REPLY, /* As FRAME_KEY: the receiver of FRAME_KEY proves the same key. */
+    FRAME_LINK_SEEN, /* No payload: a probe of the receiver's link has arrived. */
+    /* No payload: the connecting side has a link that works, or writes nothing. Both sides are up. */
+    FRAME_LINK_READY,
 };
 
 /* The frame that is awaited while PEER_GREETING. */
@@ -68,6 +73,8 @@ struct peer {
     struct address_found addresses; /* The addresses to try … */
     uint32_t address;               /* … and the index of the one being tried. */
     int64_t begun_us, heard_us, sent_us;
+    int64_t proving_us;       /* When PEER_PROVING began. */
+    bool link_seen;           /* The peer has received the probe of our link. */
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
     struct fabric_inbox *inbox;
     uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
@@ -176,6 +183,17 @@ void peer_refuse(struct peer *peer, enum status why, const struct error *error);
 /* Handles REFUSE from the peer. */
 void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
+/* ---- ucx_prove.c ---- */
+
+/* Both HELLOs are exchanged: begins to prove the link that this side writes over, if any. */
+void prove_begin(struct peer *peer);
+/* Handles a frame of a peer that is PEER_PROVING. */
+void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+/* Takes what UCX did. Returns whether anything happened. */
+bool prove_settle(struct peer *peer);
+/* Checks the time that the proof may take. */
+void prove_tick(struct peer *peer);
+
 /* ---- ucx_key.c ---- */
 
 /* Replaces the cluster keys; see transport_keys_set. */
@@ -211,6 +229,9 @@ bool data_send_waiting(struct peer *peer);
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
+/* Opens the link for writing to the peer. `own`: without UCX. Returns NULL if it cannot; then the
+ * peer is failing. */
+struct fabric_link *peer_link_open(struct peer *peer, bool own);
 /* Returns the link for writing to the peer, opened on first use. Returns NULL if the peer is
  * failing. */
 struct fabric_link *peer_link(struct peer *peer);

@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 /* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 13 sent 38 counters. */
+ * itself: version 14 sent 38 counters. */
 #define TRANSPORT_PROTOCOL_VERSION (14 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
@@ -117,6 +117,9 @@ struct transport_options {
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
+    /* Time in which UCX must carry a first message to a peer and flush it; else the peer is written
+     * over data connections. 0 = 2000. */
+    uint32_t link_ms;
     /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
      * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
      * refused, and no peer may open a device's memory. */
@@ -211,8 +214,8 @@ const struct transport_region_info *transport_peer_region(const struct transport
 /* How writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda ipc",
  * "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Why writes to the device of a peer on this host do not go device to device although both sides
- * share their memory; empty = they do, or there is no such device. */
+/* Why writes do not travel by a better path: UCX did not reach the peer, or the device of a peer on
+ * this host could not be opened although both sides share their memory. Empty = there is none. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Number of the connection, from 1; no other connection of the transport has it. */
 uint64_t transport_peer_number(const struct transport_peer *peer);

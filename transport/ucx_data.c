@@ -111,8 +111,10 @@ static struct peer *control_find(const struct peer *peer, uint64_t token)
 {
     const struct auth_side *side = &peer->auth.connecting;
     for (struct peer *at = peer->ucx->peers; at != NULL; at = at->next) {
-        if (at->state != PEER_UP || at->failing != ST_OK || !at->accepted || at->control != NULL ||
-            at->inbox == NULL || fabric_inbox_token(at->inbox) != token)
+        /* LINK_READY may still be on its way. */
+        if (at->state < PEER_PROVING || at->state > PEER_UP || at->failing != ST_OK ||
+            !at->accepted || at->control != NULL || at->inbox == NULL ||
+            fabric_inbox_token(at->inbox) != token)
             continue;
         if (!peer->ucx->has_key || (at->auth.connecting.role == side->role &&
                                     strcmp(at->auth.connecting.name, side->name) == 0))

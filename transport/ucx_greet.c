@@ -10,8 +10,9 @@
  *   AUTH_PROOF, HELLO     ───────────▶
  *                                        check the proof
  *                                        check the HELLO
- *                         ◀───────────   HELLO: up, or REFUSE: closed
- *   check the HELLO: up
+ *                         ◀───────────   HELLO, or REFUSE: closed
+ *   check the HELLO
+ *                 the link: ucx_prove.c
  *
  * Without a key both sides begin at HELLO. Both sides make the same checks. But the connecting side
  * sends HELLO first, so the accepting side finds a mismatch first, and its REFUSE carries the text:
@@ -164,8 +165,7 @@ static bool is_ourselves(const struct peer *peer, const struct auth_side *side)
     return side->role == (uint32_t)own->role && strcmp(side->name, own->name) == 0;
 }
 
-#define PATH_LATER "a path chosen at the first write"
-#define OURSELVES  "it has the same name as this process"
+#define OURSELVES "it has the same name as this process"
 
 static void on_auth(struct peer *peer, const uint8_t *data, size_t bytes)
 {
@@ -285,21 +285,11 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
         hello_send(peer);
         ucx->accepted_greeting--;
     }
-    peer->state = PEER_UP;
     peer->writes_directly = ucx->fabric != NULL && theirs->identity.role == TRANSPORT_MACHINE &&
                             fabric_writes_directly(ucx->fabric, &theirs->address, &peer->same_host);
-    peer_key_renew(peer);
-    bool writable = ucx->fabric != NULL && theirs->region.bytes > 0;
     /* A gateway, which writes nothing, needs the region's size. */
     peer->base.region = theirs->region;
-    memcpy(peer->base.path, "messages only", sizeof("messages only"));
-    /* Usually the connecting side writes. If this side writes, the first write opens a link. */
-    if (writable && peer->accepted)
-        memcpy(peer->base.path, PATH_LATER, sizeof(PATH_LATER));
-    else if (writable)
-        (void)peer_link(peer);
-    if (peer->failing == ST_OK)
-        ucx->options.events.peer_up(ucx->options.self, &peer->base);
+    prove_begin(peer);
 }
 
 /* ---- frames ---- */

@@ -235,7 +235,9 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
 {
     const struct transport_options *options = &peer->ucx->options;
     struct error error;
-    if (peer->state != PEER_UP)
+    if (peer->state == PEER_PROVING)
+        prove_frame(peer, kind, data, bytes);
+    else if (peer->state != PEER_UP)
         peer_greet_frame(peer, kind, data, bytes);
     else if ((kind == FRAME_KEY || kind == FRAME_KEY_REPLY) && peer->ucx->has_key)
         peer_key_frame(peer, kind, data, bytes);
@@ -251,7 +253,7 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
         flush_asked(peer, data, bytes);
     else if (kind == FRAME_FLUSHED)
         flushed(peer, data, bytes);
-    else if (kind != FRAME_PING) {
+    else if (kind != FRAME_PING && kind != FRAME_LINK_SEEN) { /* Of a link that was given up. */
         error_set(&error, ST_INVALID, "a frame of unknown kind %u", kind);
         peer_fail(peer, ST_INVALID, &error);
     }
@@ -339,11 +341,9 @@ void peer_ready(struct peer *peer, uint32_t epoll_events)
 
 /* ---- what UCX did, time, and the end ---- */
 
-struct fabric_link *peer_link(struct peer *peer)
+struct fabric_link *peer_link_open(struct peer *peer, bool own)
 {
     struct error error;
-    if (peer->link != NULL || peer->failing != ST_OK)
-        return peer->failing == ST_OK ? peer->link : NULL;
     /* A peer that has closed this connection may have freed its memory. UCX 1.13 crashes when it
      * unpacks the key of memory that is gone (in ucp_rkey_destroy, for a part that it has not
      * unpacked). */
@@ -353,7 +353,7 @@ struct fabric_link *peer_link(struct peer *peer)
         return NULL;
     }
     enum status status = fabric_link_open(peer->ucx->fabric, &peer->greeting.address,
-                                          peer->greeting.token, &peer->link, &error);
+                                          peer->greeting.token, own, &peer->link, &error);
     if (status != ST_OK) {
         /* The other side may believe that the connection is up. */
         peer_refuse(peer, status, &error);
@@ -363,9 +363,15 @@ struct fabric_link *peer_link(struct peer *peer)
     memcpy(peer->base.path, path, strlen(path) + 1);
     const char *note = fabric_link_note(peer->link);
     memcpy(peer->base.note, note, strlen(note) + 1);
-    if (fabric_link_by_data(peer->link))
-        data_open(peer);
     return peer->link;
+}
+
+struct fabric_link *peer_link(struct peer *peer)
+{
+    if (peer->link == NULL && peer->failing == ST_OK && peer_link_open(peer, false) != NULL &&
+        fabric_link_by_data(peer->link))
+        data_open(peer);
+    return peer->failing == ST_OK ? peer->link : NULL;
 }
 
 bool peer_settle(struct peer *peer)
@@ -380,6 +386,8 @@ bool peer_settle(struct peer *peer)
         peer_ready(peer, EPOLLIN);
         return true;
     }
+    if (peer->state == PEER_PROVING)
+        return prove_settle(peer);
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
@@ -439,7 +447,9 @@ void peer_tick(struct peer *peer)
     if (peer->failing != ST_OK)
         return;
     peer_resolve(peer);
-    if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
+    if (peer->state == PEER_PROVING)
+        prove_tick(peer);
+    else if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
         error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
                   peer->resolving                  ? "address of the host"
                   : peer->state == PEER_CONNECTING ? "connection"

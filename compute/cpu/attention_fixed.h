@@ -1,9 +1,9 @@
 /* attention_fixed: attention over a cache of integers (COMPUTE_KV_I16, COMPUTE_KV_I8). Each
- * isa_<isa>.c includes this text through attention.h, and sequences.c calls the result through
- * struct kernels, on the worker threads of the backend. It allocates nothing: the caller gives the
- * scratch memory. It does not divide work among threads (sequences.c does). Prompt and decode have
- * the same definition. Q, K, V and p are integers, and a sum in parentheses is the float nearest to
- * the exact integer sum:
+ * isa_<isa>.c includes this text through attention.h and puts the functions into its struct
+ * kernels; sequences.c calls them there, on the worker threads of the backend. It allocates
+ * nothing: the caller gives the scratch memory. It does not divide work among threads (sequences.c
+ * does). Prompt and decode have the same definition. Q, K, V and p are integers, and a sum in
+ * parentheses is the float nearest to the exact integer sum:
  *
  * - The cache holds k = ks * K and v = vs * V (store_fixed.h). q is rounded to qs * Q, |Q| ≤ 4095,
  *   with qs from the greatest |q|; qs is then multiplied by the scale of attention.
@@ -21,8 +21,8 @@
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
  *
  * So the exact sums do not depend on the order of tiles, a lane does two multiplications where fp32
- * does one, and segments of one long context can be computed in parallel. The limits keep every sum
- * below 2^31: 64 * 8191 * 4095. */
+ * does one, and segments of one long context can be computed in parallel. |K| and |V| are at most
+ * 8191, so every sum is below 2^31: 64 * 8191 * 4095. */
 #ifndef COMPUTE_CPU_ATTENTION_FIXED_H
 #define COMPUTE_CPU_ATTENTION_FIXED_H
 
@@ -43,8 +43,8 @@ static_assert(KERNELS_SEGMENT % FIXED_GROUP == 0, "groups do not cross segments"
 #define FIXED_BAND 12
 static_assert(FIXED_BAND % QK_ROWS == 0 && FIXED_BAND % PV_ROWS == 0, "tiles do not cross bands");
 
-/* Decode reads the cache once, from memory. It prefetches K, then V, then the K of the next segment
- * or KV head, this many units ahead. */
+/* Decode reads the cache once, from memory. It prefetches K, then V, then the K that it reads
+ * after the segment (fixed_find_next), this many units ahead. */
 #define FIXED_AHEAD 8
 
 INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes)
@@ -67,9 +67,9 @@ struct fixed_unit {
 struct fixed_job {
     uint32_t dim;
     uint32_t block_tokens;
-    uint32_t first; /* First query of this band, counted in the whole call. */
+    uint32_t first_query; /* First query of this band, counted in the whole call. */
     uint32_t queries;
-    uint32_t tokens;      /* Tokens of the segment, counted from its first. */
+    uint32_t tokens;      /* The first tokens of the segment, up to the last that a query sees. */
     uint32_t padded;      /* `tokens` rounded up to whole vectors. */
     uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */
     uint32_t unit_tokens; /* Tokens of a unit: 16 or 8. */
@@ -86,13 +86,12 @@ struct fixed_job {
     size_t stride;   /* Floats from one query's scores to the next. */
 };
 
-/* Addresses that decode prefetches while it works on a unit: the scales once, and then, for each
- * vector of the unit that it loads, one vector: the first is at `at`, the others are `step` bytes
- * apart. */
+/* Addresses that decode prefetches while it works on a unit. It prefetches one vector for each
+ * vector of the unit that it loads. */
 struct fixed_ahead {
-    const uint8_t *scales;
-    const uint8_t *at;
-    size_t step;
+    const uint8_t *scales; /* Prefetched once. */
+    const uint8_t *vector; /* The next vector to prefetch. */
+    size_t step;           /* Bytes from one vector to the next. */
 };
 
 /* Returns what to prefetch at a place in the order of reading: first the units of K, then those of
@@ -112,12 +111,12 @@ INLINE struct fixed_ahead fixed_ahead_at(const struct fixed_job *job, enum compu
 }
 
 /* Computes the scores of `rows` queries for `wide` vectors of `lanes` tokens, over `pairs` pairs of
- * dimensions. first: these are the first dimensions; otherwise they are added to the scores in out.
- */
+ * dimensions. first_dims: these are the first dimensions; otherwise the results are added to the
+ * scores in out. */
 INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
-                          bool first, const vec *k_scale, float *out, size_t stride)
+                          bool first_dims, const vec *k_scale, float *out, size_t stride)
 {
     ivec s[QK_ROWS][QK_WIDE];
     ROWS_UNROLL
@@ -131,7 +130,7 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         for (uint32_t c = 0; c < wide; c++) {
             k[c] = fixed_load(dtype, keys[c] + d * step, lanes);
             if (ahead != NULL)
-                v_prefetch_l2(ahead[c].at + d * ahead[c].step);
+                v_prefetch_l2(ahead[c].vector + d * ahead[c].step);
         }
         ROWS_UNROLL
         for (uint32_t r = 0; r < rows; r++) {
@@ -146,7 +145,7 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
         ROWS_UNROLL
     for (uint32_t c = 0; c < wide; c++) {
         vec before = v_zero();
-        if (!first)
+        if (!first_dims)
             before = v_load(out + c * VECTOR_LANES);
         /* For units of half a vector, this also writes where the next unit's scores will be. */
         v_store(out + c * VECTOR_LANES, v_fma(v_int_float(s[r][c]), k_scale[c], before));
@@ -157,12 +156,12 @@ INLINE void fixed_qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                           uint32_t pairs, size_t step, const uint8_t *const *keys,
                           const struct fixed_ahead *ahead, const int32_t *q, size_t q_step,
-                          bool first, const vec *k_scale, float *out, size_t stride)
+                          bool first_dims, const vec *k_scale, float *out, size_t stride)
 {
 #define FIXED_QK_CASE(n)                                                                           \
     case n:                                                                                        \
-        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, q_step, first, k_scale,  \
-                      out, stride);                                                                \
+        fixed_qk_tile(dtype, n, wide, lanes, pairs, step, keys, ahead, q, q_step, first_dims,      \
+                      k_scale, out, stride);                                                       \
         break
     switch (rows) {
 #if QK_ROWS == 6
@@ -207,7 +206,7 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
                           pairs, d == 0, k_scale, out, job->stride);
             for (uint32_t c = 0; c < wide; c++) {
                 keys[c] += count * step;
-                ahead[c].at += decode ? count * ahead[c].step : 0;
+                ahead[c].vector += decode ? count * ahead[c].step : 0;
             }
         }
     }
@@ -255,19 +254,20 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec m
     ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
 }
 
-/* Turns one group of scores into weights. Tokens from `seen` on get weight 0; vectors from token
- * `there` on hold no scores. */
+/* Turns one group of scores into weights. Tokens from `seen` on get weight 0. Only the first
+ * `stored` tokens have scores. */
 INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
-                             uint32_t seen, uint32_t there, vec *w)
+                             uint32_t seen, uint32_t stored, vec *w)
 {
     ROWS_EACH(i, FIXED_MEMBERS)
-    w[i] = i * VECTOR_LANES < there ? v_fma(v_load(row + i * VECTOR_LANES), slope, most) : v_zero();
+    w[i] =
+        i * VECTOR_LANES < stored ? v_fma(v_load(row + i * VECTOR_LANES), slope, most) : v_zero();
     fixed_exp2(w, FIXED_MEMBERS);
     ROWS_EACH(i, FIXED_MEMBERS)
     {
         const uint32_t t = i * VECTOR_LANES;
         uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
-        if (t < there) {
+        if (t < stored) {
             *sum = v_add(*sum, v_keep(w[i], lanes));
             w[i] = v_mul(w[i], v_load(v_scale + t));
         }
@@ -275,8 +275,8 @@ INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, 
     }
 }
 
-/* Rounds the weights of a group's first `there` tokens to integers and a scale. */
-INLINE void fixed_round(const vec *w, uint32_t there, float *w_scale, int16_t *to)
+/* Rounds the weights of a group's first `stored` tokens to integers and a scale. */
+INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *to)
 {
     vec greatest = w[0];
     ROWS_EACH(i, FIXED_MEMBERS) greatest = v_max(greatest, w[i]);
@@ -285,7 +285,7 @@ INLINE void fixed_round(const vec *w, uint32_t there, float *w_scale, int16_t *t
     *w_scale = most >= FIXED_SMALL ? most / FIXED_WEIGHT : 0;
     ROWS_EACH(i, FIXED_MEMBERS)
     {
-        if (i * VECTOR_LANES < there)
+        if (i * VECTOR_LANES < stored)
             v_round_store16(to + i * VECTOR_LANES, v_mul(w[i], inverse));
     }
 }
@@ -339,11 +339,12 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
     job->sum[query] = job->nan_v < tokens ? NAN : v_fold_add(sum);
 }
 
-/* Adds weights · V of `rows` queries from `query` on to o, for `wide` vectors of head_dim from
- * `first` on and tokens [begin, end). Requires begin to be a multiple of FIXED_GROUP. */
+/* Adds weights · V of `rows` queries from `query` on to o, for tokens [begin, end) and `wide`
+ * vectors of dimensions, the first of which is `first_dim`. Requires begin to be a multiple of
+ * FIXED_GROUP. */
 INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
-                          uint32_t first, uint32_t begin, uint32_t end, float *out)
+                          uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
 {
     const size_t pair = 2 * compute_kv_element_bytes(dtype), vector = VECTOR_LANES * pair;
     const size_t next = job->dim * pair;
@@ -362,21 +363,21 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
             o[r][c] = v_int_zero();
         for (; t < limit; unit++) {
             const uint32_t stop = limit - t < job->unit_tokens ? limit : t + job->unit_tokens;
-            const uint8_t *values = unit->values + first * pair;
+            const uint8_t *values = unit->values + first_dim * pair;
             struct fixed_ahead ahead = {0};
             if (decode)
                 ahead =
                     fixed_ahead_at(job, dtype, job->unit_count + t / VECTOR_LANES + FIXED_AHEAD);
-            ahead.at += first / VECTOR_LANES * ahead.step;
+            ahead.vector += first_dim / VECTOR_LANES * ahead.step;
             for (; t < stop; t += 2, values += next) {
                 ivec v[PV_WIDE];
                 ROWS_UNROLL
                 for (uint32_t c = 0; c < wide; c++) {
                     v[c] = fixed_load(dtype, values + c * vector, lanes);
                     if (decode)
-                        v_prefetch_l2(ahead.at + c * ahead.step);
+                        v_prefetch_l2(ahead.vector + c * ahead.step);
                 }
-                ahead.at += job->dim / VECTOR_LANES * ahead.step;
+                ahead.vector += job->dim / VECTOR_LANES * ahead.step;
                 ROWS_UNROLL
                 for (uint32_t r = 0; r < rows; r++) {
                     int32_t two;
@@ -394,7 +395,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                 v_set(job->w_scale[(size_t)(query + r) * FIXED_GROUPS + group / FIXED_GROUP]);
             ROWS_UNROLL
             for (uint32_t c = 0; c < wide; c++) {
-                float *to = out + (size_t)r * job->dim + first + c * VECTOR_LANES;
+                float *to = out + (size_t)r * job->dim + first_dim + c * VECTOR_LANES;
                 if (lanes == VECTOR_LANES)
                     v_store(to, v_fma(v_int_float(o[r][c]), scale, v_load(to)));
                 else
@@ -407,11 +408,11 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
 
 INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                           uint32_t rows, uint32_t wide, uint32_t lanes, uint32_t query,
-                          uint32_t first, uint32_t begin, uint32_t end, float *out)
+                          uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
 {
 #define FIXED_PV_CASE(n)                                                                           \
     case n:                                                                                        \
-        fixed_pv_tile(job, dtype, decode, n, wide, lanes, query, first, begin, end, out);          \
+        fixed_pv_tile(job, dtype, decode, n, wide, lanes, query, first_dim, begin, end, out);      \
         break
     switch (rows) {
 #if PV_ROWS == 6
@@ -433,16 +434,17 @@ INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype d
                             uint32_t query, uint32_t rows, uint32_t begin, uint32_t end, float *out)
 {
     const uint32_t dim = job->dim;
-    uint32_t first = 0;
+    uint32_t first_dim = 0;
 #if PV_WIDE > 1
-    for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
-        fixed_pv_rows(job, dtype, decode, rows, PV_WIDE, VECTOR_LANES, query, first, begin, end,
+    for (; first_dim + PV_WIDE * VECTOR_LANES <= dim; first_dim += PV_WIDE * VECTOR_LANES)
+        fixed_pv_rows(job, dtype, decode, rows, PV_WIDE, VECTOR_LANES, query, first_dim, begin, end,
                       out);
 #endif
-    for (; first + VECTOR_LANES <= dim; first += VECTOR_LANES)
-        fixed_pv_rows(job, dtype, decode, rows, 1, VECTOR_LANES, query, first, begin, end, out);
-    if (first < dim)
-        fixed_pv_rows(job, dtype, decode, rows, 1, dim - first, query, first, begin, end, out);
+    for (; first_dim + VECTOR_LANES <= dim; first_dim += VECTOR_LANES)
+        fixed_pv_rows(job, dtype, decode, rows, 1, VECTOR_LANES, query, first_dim, begin, end, out);
+    if (first_dim < dim)
+        fixed_pv_rows(job, dtype, decode, rows, 1, dim - first_dim, query, first_dim, begin, end,
+                      out);
 }
 
 /* Number of tokens that query i's row sees of the segment that begins at position `begin`. */
@@ -462,8 +464,8 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
             /* The tile's last row sees the most tokens. */
-            uint32_t seen =
-                fixed_seen(first_position, heads, job->first + i + rows - 1, position, job->tokens);
+            uint32_t seen = fixed_seen(first_position, heads, job->first_query + i + rows - 1,
+                                       position, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
             if (seen > begin)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
@@ -551,8 +553,8 @@ INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
     job->unit_count = (uint32_t)(to - job->units);
 }
 
-/* Widens the scales of V to fp32. In decode it is called after fixed_qk, which has prefetched the
- * cache lines that hold the scales of K and of V. */
+/* Widens the scales of V to fp32, and sets nan_v. In decode it is called after fixed_qk, which has
+ * prefetched the cache lines that hold the scales of K and of V. */
 INLINE void fixed_scales(struct fixed_job *job)
 {
     vec poison = v_zero();
@@ -635,7 +637,7 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
                                    uint32_t heads, uint32_t begin, uint32_t first)
 {
     struct fixed_job band = *job;
-    band.first = first;
+    band.first_query = first;
     band.queries = job->queries - first < FIXED_BAND ? job->queries - first : FIXED_BAND;
     band.tokens = fixed_seen(first_position, heads, first + band.queries - 1, begin, job->tokens);
     band.padded = (band.tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;

@@ -2,7 +2,8 @@
  * workers_run(): it works too, and returns when all items are done. Each thread begins with a
  * contiguous share of the items (weights then stream in address order) and takes items from other
  * shares when its own is empty, so a thread that lost its core to another process does not hold up
- * the rest. Which thread computes an item never changes the result.
+ * the rest. Which thread computes an item never changes the result. A lane (lanes.c) has workers
+ * with one thread: a thread of the device calls workers_run() for the lane and computes all items.
  *
  * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. Workers
  * allocate nothing after open, log nothing, are not pinned to cores, and know no operations: the
@@ -22,8 +23,8 @@ struct workers;
 /* Computes item `item` on thread `thread` (0 = the caller). `thread` selects scratch memory. */
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
-/* Starts `threads` - 1 threads (1 to WORKERS_THREADS_MAX, including the caller's). The error says
- * why a thread could not be started. */
+/* Starts `threads` - 1 threads, because the caller's thread works too. Returns ST_INVALID unless
+ * `threads` is 1 to WORKERS_THREADS_MAX. The error says why a thread could not be started. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 /* Ends the threads and waits for them. NULL is fine. */
 void workers_close(struct workers *w);

@@ -103,6 +103,37 @@ static __device__ __forceinline__ bool sample_masked(const struct compute_sample
     return masked;
 }
 
+/* ---- edits ---- */
+
+/* edited() of model/forward/logit_edits.c. */
+static __device__ __forceinline__ float sample_edited(float logit, const struct compute_edit *edit)
+{
+    const float sum = __fadd_rn(sample_clean(logit), edit->add);
+    const float scaled = sum > 0 ? __fdiv_rn(sum, edit->divide) : __fmul_rn(sum, edit->divide);
+    return __fsub_rn(scaled, edit->subtract);
+}
+
+/* Changes the row's logits by its edits, whose ids differ, and saves their values. */
+static __device__ void sample_edit(float *logits, const struct compute_sample *row,
+                                   const struct compute_edit *edits, float *saved)
+{
+    const uint32_t end = row->edit_first + row->edit_count;
+    for (uint32_t i = row->edit_first + threadIdx.x; i < end; i += SAMPLE_THREADS) {
+        saved[i] = logits[edits[i].id];
+        logits[edits[i].id] = sample_edited(saved[i], &edits[i]);
+    }
+    __syncthreads();
+}
+
+static __device__ void sample_restore(float *logits, const struct compute_sample *row,
+                                      const struct compute_edit *edits, const float *saved)
+{
+    const uint32_t end = row->edit_first + row->edit_count;
+    for (uint32_t i = row->edit_first + threadIdx.x; i < end; i += SAMPLE_THREADS)
+        logits[edits[i].id] = saved[i];
+    __syncthreads();
+}
+
 /* ---- passes over the row ---- */
 
 /* Writes the greatest logit that is not masked, and its lowest id (0 if all are masked), to

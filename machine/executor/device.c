@@ -26,7 +26,7 @@ static enum status open_region(const struct device_options *options,
 {
     enum status status = ST_OK;
     if (memory == NULL) /* also when a GPU's machine computes on the CPU */
-        status = machine_shape_host_memory(options->entry, error);
+        status = machine_shape_host_memory(options->machine, error);
     return status == ST_OK ? options->region(options->self, memory, kv_out, error) : status;
 }
 
@@ -34,7 +34,7 @@ static enum status open_compute(const struct device_options *options, struct dev
                                 struct error *error)
 {
     const struct compute_options compute_options = {
-        .threads = options->threads, .bf16_activations = !options->entry->f8_activations};
+        .threads = options->threads, .bf16_activations = !options->machine->f8_activations};
     struct error instead;
     out->ops = options->ops;
     if (out->ops != NULL)

@@ -19,8 +19,8 @@ struct device {
 struct device_options {
     const char *who; /* The process, for log lines and errors: "machine t0". */
     /* Config entry of the machine that this device belongs to. */
-    const struct config_machine *entry;
-    const char *name;              /* Device of the config: "cpu". */
+    const struct config_machine *machine;
+    const char *name;              /* Name of the device in the config, such as "cpu". */
     const struct compute_ops *ops; /* Backend; NULL = selected by `name`. */
     bool fallback;                 /* Use the CPU if the GPU is not available. */
     uint32_t threads;

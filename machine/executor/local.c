@@ -51,7 +51,7 @@ static enum status open_device(struct local *l, const struct executor_options *o
     snprintf(who, sizeof(who), "machine %s", entry->name);
     const struct device_options device = {
         .who = who,
-        .entry = entry,
+        .machine = entry,
         .name = entry->device,
         .fallback = entry->fallback,
         .ops = options->compute,

@@ -149,6 +149,7 @@ struct transport_options machine_shape_transport(const struct config *config,
         .heartbeat_ms = config->transport.heartbeat_ms,
         .silence_ms = config->transport.silence_ms,
         .connect_ms = config->transport.connect_ms,
+        .link_ms = config->transport.link_ms,
     };
     snprintf(options.identity.kv_dtype, sizeof(options.identity.kv_dtype), "%s",
              compute_kv_dtype_name(shape->kv_dtype));

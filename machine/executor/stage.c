@@ -65,7 +65,7 @@ static enum status open_device(struct stage *s, const struct model_file *file, s
     snprintf(who, sizeof(who), "stage %s", s->name);
     const struct device_options options = {
         .who = who,
-        .entry = s->entry,
+        .machine = s->entry,
         .name = s->process->config.device,
         .ops = s->options.compute,
         .fallback = s->entry->fallback,

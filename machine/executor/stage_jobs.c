@@ -61,10 +61,17 @@ void stage_jobs_close(struct stage *s)
     free(s->slots);
     free(s->requests);
     free(s->results);
+    stage_contexts_close(s->contexts);
+    stage_contexts_close(s->abandoned_contexts);
 }
 
 void stage_jobs_forget(struct stage *s)
 {
+    if (s->running != NULL && !s->abandoned) /* the engine may read them */
+        s->abandoned_contexts = s->contexts;
+    else
+        stage_contexts_close(s->contexts);
+    s->contexts = NULL;
     for (uint32_t i = 0; i < s->slot_count; i++) {
         if (&s->slots[i] != s->running)
             s->slots[i].state = SLOT_EMPTY;
@@ -134,14 +141,17 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
     return ST_OK;
 }
 
-static void take_samples(struct stage_slot *slot, uint32_t vocab)
+static enum status take_samples(struct stage *s, struct stage_slot *slot, struct error *error)
 {
     const struct stage_job *job = &slot->job;
-    const uint32_t *ids = job->score_ids, *mask = job->masks;
-    const uint32_t mask_words = (vocab + 31) / 32;
-    struct sampled *results = slot->score_results;
+    const uint32_t *mask = job->masks;
+    const uint32_t mask_words = (s->shape.hyper.vocab + 31) / 32;
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
+        enum status status =
+            stage_contexts_find(s->contexts, from, &slot->samples[i].context, error);
+        if (status != ST_OK)
+            return status;
         slot->samples[i].row = from->row;
         struct compute_sample *to = &slot->samples[i].wanted;
         *to = (struct compute_sample){
@@ -150,7 +160,10 @@ static void take_samples(struct stage_slot *slot, uint32_t vocab)
                          .min_p = from->min_p,
                          .top_k = from->top_k,
                          .seed = from->seed,
-                         .logprobs = from->logprobs},
+                         .logprobs = from->logprobs,
+                         .presence_penalty = from->presence_penalty,
+                         .frequency_penalty = from->frequency_penalty,
+                         .repetition_penalty = from->repetition_penalty},
             .position = from->position,
             .forced_token = COMPUTE_SAMPLE_DRAW,
             .masked_count = from->masked_count,
@@ -159,6 +172,14 @@ static void take_samples(struct stage_slot *slot, uint32_t vocab)
         slot->samples[i].allowed = from->has_mask ? mask : NULL;
         mask += from->has_mask ? mask_words : 0;
     }
+    return ST_OK;
+}
+
+static void take_scores(struct stage_slot *slot)
+{
+    const struct stage_job *job = &slot->job;
+    const uint32_t *ids = job->score_ids;
+    struct sampled *results = slot->score_results;
     for (uint32_t i = 0; i < job->score_count; i++) {
         const struct stage_score *from = &job->scores[i];
         slot->scores[i] = (struct engine_score){.first_row = from->first_row,
@@ -236,9 +257,11 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
     status = job_check(s, &slot->job, error);
     if (status == ST_OK)
         status = take_sequences(s, slot, error);
+    if (status == ST_OK)
+        status = take_samples(s, slot, error);
     if (status != ST_OK)
         return status;
-    take_samples(slot, s->shape.hyper.vocab);
+    take_scores(slot);
     slot->engine_job = (struct engine_job){
         .token_ids = slot->job.tokens,
         .x = activations_of(s, slot),
@@ -334,8 +357,8 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
                              .target = push->target,
                              .path = push->path,
                              /* Both tables begin at the push's first block. */
-                             .source = slot->sequences[push->sequence].blocks + push->first,
-                             .blocks = targets,
+                             .source_blocks = slot->sequences[push->sequence].blocks + push->first,
+                             .target_blocks = targets,
                              .count = push->count,
                              .layer = first};
     request->status = kv_targets_push(s->targets, &writes, end);
@@ -471,6 +494,8 @@ static void job_end(struct stage *s, struct stage_slot *slot)
     slot->state = SLOT_EMPTY;
     if (s->abandoned) {
         s->abandoned = false;
+        stage_contexts_close(s->abandoned_contexts);
+        s->abandoned_contexts = NULL;
         return;
     }
     stage_jobs_start(s);

@@ -1,8 +1,8 @@
 /* chat: renders chat messages as the text of a prompt, in the form of the model's chat template. It
  * does not interpret Jinja: it recognises the template's family (ChatML, with the default system
  * messages of SmolLM2 and Qwen; Llama 2; Llama 3; Mistral). The gateway opens one chat_template for
- * each model and renders on its event loop thread; an open chat_template does not change, so any
- * thread may render. It does not tokenize (tokenizer.h). */
+ * each model and renders on its text threads; an open chat_template does not change, so any thread
+ * may render. It does not tokenize (tokenizer.h). */
 #ifndef MODEL_TEXT_CHAT_H
 #define MODEL_TEXT_CHAT_H
 

@@ -46,6 +46,14 @@ uint32_t tokenizer_find(const struct tokenizer *t, const char *text)
     return texts_find(&t->spellings, text, strlen(text));
 }
 
+size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes)
+{
+    size_t in_tokens = 0, most = t->token_bytes_max;
+    for (size_t i = 0; i < bytes; i++)
+        in_tokens += t->in_token[(uint8_t)text[i]];
+    return in_tokens / most + (in_tokens % most != 0);
+}
+
 /* ---- encoding ---- */
 
 /* The ids written so far; `ids` and `capacity` belong to the caller. */

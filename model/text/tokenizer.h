@@ -1,10 +1,10 @@
 /* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE with the
  * pre-tokenizers smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, and
  * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
- * one for each model and calls it on its event loop thread; bench-tokenizer uses it too. After
- * tokenizer_open, any thread may call the functions of a tokenizer. A machine opens one while it
- * starts, for the bytes of its tokens (machine/open.c). It does not render chat templates (chat.h).
- */
+ * one for each model, encodes on its text threads and decodes on its event loop thread;
+ * bench-tokenizer uses it too. A machine opens one while it starts, for the bytes of its tokens
+ * (machine/open.c). After tokenizer_open, any thread may call the functions of a tokenizer. It does
+ * not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -55,6 +55,11 @@ struct tokenizer_encode_options {
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
+
+/* Returns a number of tokens that tokenizer_encode gives at least for the text: the bytes that are
+ * not left out, divided by those of the longest token. A text that is much too long need not be
+ * encoded. */
+size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out
  * of range. t owns the bytes. */

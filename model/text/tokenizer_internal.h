@@ -252,7 +252,9 @@ struct tokenizer {
     struct bpe bpe;         /* Not with scores. */
     struct specials specials;
     struct splitter *splitter;
-    size_t word_bytes_max; /* Bytes of the longest normal token. */
+    size_t word_bytes_max;  /* Bytes of the longest normal token. */
+    size_t token_bytes_max; /* Most bytes of a text that one token stands for. */
+    bool in_token[256];     /* A token stands for the byte, wherever the byte is in a text. */
     uint32_t bos;
     uint32_t eos;
     bool add_bos;

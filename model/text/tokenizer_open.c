@@ -241,6 +241,34 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
     return status;
 }
 
+/* Finds the bytes that never are left out. With SentencePiece, characters without a token become the
+ * unknown token, or are left out if there is none. */
+static void open_in_token(struct tokenizer *t)
+{
+    for (unsigned byte = 0; byte < 256; byte++) {
+        char text = (char)byte;
+        bool has_token = t->bpe.byte_ids[byte] != TOKENIZER_NO_TOKEN ||
+                         texts_find(&t->pieces, &text, 1) != TOKENIZER_NO_TOKEN;
+        t->in_token[byte] = t->kind == VOCABULARY_BYTES
+                                ? has_token
+                                : t->unknown != TOKENIZER_NO_TOKEN || (has_token && byte < 0x80);
+    }
+}
+
+static void open_token_bytes_max(struct tokenizer *t)
+{
+    t->token_bytes_max = 4; /* The unknown token can stand for a character. */
+    for (uint32_t id = 0; id < t->pieces.count; id++) {
+        size_t bytes, blanks = 0;
+        const char *piece = texts_at(&t->pieces, id, &bytes);
+        /* With SentencePiece a text may spell each blank as U+2581, which has 3 bytes. */
+        for (size_t i = 0; t->kind != VOCABULARY_BYTES && i < bytes; i++)
+            blanks += piece[i] == ' ';
+        bytes += 2 * blanks;
+        t->token_bytes_max = bytes > t->token_bytes_max ? bytes : t->token_bytes_max;
+    }
+}
+
 static enum status open_parts(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
     enum status status = open_kind(t, v, error);
@@ -253,6 +281,8 @@ static enum status open_parts(struct tokenizer *t, const struct vocabulary *v, s
     open_ids(t, v);
     if (t->kind == VOCABULARY_BYTES)
         open_bytes(t);
+    open_in_token(t);
+    open_token_bytes_max(t);
     return ST_OK;
 }
 

@@ -122,7 +122,7 @@ static void move_report(struct sched_cluster *sc, uint32_t i, struct sched_actio
     machine->move_reported = true;
     sc->unreported_moves--;
     if (machine->reported_pool == machine->pool && machine->reported_home == machine->home)
-        return; /* moved and returned: nothing to report */
+        return; /* The machine moved and returned: nothing to report. */
     machine->reported_pool = machine->pool;
     machine->reported_home = machine->home;
     struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
@@ -182,9 +182,9 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
 
 /* ---- the actions that follow from the state ---- */
 
-/* True if the request needs no less than `other` in both phases, so that it is stranded if `other`
- * is. (A request without a token phase may be stranded where another is not, because a mixed
- * machine takes only smaller ones.) */
+/* True if the request needs at least as much as `other` in both phases: if `other` is stranded, so
+ * is the request. (A request without a token phase may be stranded where another one is not,
+ * because a mixed machine takes only smaller prompts without an answer.) */
 static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
 {
     return (request->output_tokens > 0) == (other->output_tokens > 0) &&

@@ -43,7 +43,7 @@ static uint64_t kept_for_others(const struct sched_machine *sm, const struct sch
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
         sched_slot head = sm->paths[i].prompts.first;
         if (&sm->paths[i] != path && head != SLOT_NONE &&
-            sched_queue_before(sm->compute, head, prompt))
+            sched_queue_before(sm->prompt_accounts, head, prompt))
             kept += sm->slots[head].blocks;
     }
     return kept;
@@ -58,7 +58,7 @@ static sched_slot prompt_next(const struct sched_machine *sm, const struct sched
     sched_slot booked = path->booked.first;
     if (head == SLOT_NONE || sm->slots[head].blocks + kept_for_others(sm, path, head) > blocks)
         return booked;
-    if (booked != SLOT_NONE && sched_queue_before(sm->compute, booked, head))
+    if (booked != SLOT_NONE && sched_queue_before(sm->prompt_accounts, booked, head))
         return booked;
     return head;
 }
@@ -73,7 +73,7 @@ static uint32_t places_for_decodes(const struct sched_machine *sm, const struct 
         return places;
     if (places > 1)
         return places - 1;
-    return path->prompt_had_turn ? 1 : 0;
+    return path->prompt_in_last_batch ? 1 : 0;
 }
 
 static uint32_t share_of(uint32_t count, uint32_t parts)
@@ -176,7 +176,7 @@ static void prompts_add(struct sched_machine *sm, struct room *room)
         if (slot == SLOT_NONE || batch_filled(sm, room) || !prompt_fits(sm, slot, room))
             return;
         struct slot *entry = &sm->slots[slot];
-        sched_queue_take(sm->compute, sched_prompt_queue(sm, entry), slot);
+        sched_queue_take(sm->prompt_accounts, sched_prompt_queue(sm, entry), slot);
         entry->state = SLOT_PROMPT_RUNNING;
         sm->prompts_running++;
         room->blocks -= entry->blocks;
@@ -229,7 +229,7 @@ bool sched_machine_batch_next(struct sched_machine *sm, uint32_t path_index, uin
     room.budget = room.tokens = prompt_budget(options, decodes);
     if (room.places > 0)
         prompts_add(sm, &room);
-    path->prompt_had_turn = batch->item_count > decodes;
+    path->prompt_in_last_batch = batch->item_count > decodes;
     path->batch_count += batch->item_count > 0 ? 1 : 0;
     path->decode_batch_count += decodes > 0 ? 1 : 0;
     memcpy(out, batch, offsetof(struct sched_batch, items));

@@ -1,5 +1,5 @@
-/* sched_machine, part 1: the requests that the machine knows and the list that each one is in.
- * memory.c decides which request gets memory, batch.c what runs next. */
+/* sched_machine, part 1: the requests that the machine knows, and their lists. memory.c decides
+ * which request gets memory, batch.c which requests run next. */
 #include "scheduler/machine/machine.h"
 
 #include "scheduler/machine/state.h"
@@ -76,8 +76,9 @@ enum status sched_machine_open(const struct sched_machine_options *options,
     for (uint32_t i = 0; i < set.path_count; i++)
         path_init(&sm->paths[i]);
     sm->batches = calloc((size_t)set.path_count * set.batches_in_flight, sizeof(sm->batches[0]));
-    if (sm->batches == NULL || sched_fair_open(set.slot_count, &sm->memory) != ST_OK ||
-        sched_fair_open(set.slot_count, &sm->compute) != ST_OK) {
+    if (sm->batches == NULL ||
+        sched_fair_open(set.slot_count, &sm->reservation_accounts) != ST_OK ||
+        sched_fair_open(set.slot_count, &sm->prompt_accounts) != ST_OK) {
         sched_machine_close(sm);
         return ST_NO_MEMORY;
     }
@@ -89,8 +90,8 @@ void sched_machine_close(struct sched_machine *sm)
 {
     if (sm == NULL)
         return;
-    sched_fair_close(sm->memory);
-    sched_fair_close(sm->compute);
+    sched_fair_close(sm->reservation_accounts);
+    sched_fair_close(sm->prompt_accounts);
     free(sm->batches);
     free(sm);
 }
@@ -99,10 +100,10 @@ void sched_machine_time(struct sched_machine *sm, int64_t now_us)
 {
     int64_t ageing_us = sm->options.ageing_us;
     sm->now_us = now_us;
-    sched_queue_age(sm->memory, &sm->reservations, ageing_us, now_us);
+    sched_queue_age(sm->reservation_accounts, &sm->reservations, ageing_us, now_us);
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
-        sched_queue_age(sm->compute, &sm->paths[i].prompts, ageing_us, now_us);
-        sched_queue_age(sm->compute, &sm->paths[i].booked, ageing_us, now_us);
+        sched_queue_age(sm->prompt_accounts, &sm->paths[i].prompts, ageing_us, now_us);
+        sched_queue_age(sm->prompt_accounts, &sm->paths[i].booked, ageing_us, now_us);
     }
 }
 
@@ -136,9 +137,9 @@ void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_
     entry->tokens_done = 0;
     entry->blocks = blocks;
     entry->arrival = sm->arrivals++;
-    entry->number = rank != NULL ? rank->number : 0;
+    entry->request_number = rank != NULL ? rank->number : 0;
     sm->prompt_tokens_pending += tokens;
-    sched_queue_add(sm->compute, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
+    sched_queue_add(sm->prompt_accounts, sched_prompt_queue(sm, entry), slot, &ticket, sm->now_us);
 }
 
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
@@ -146,7 +147,7 @@ bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, s
 {
     assert(path < sm->options.path_count);
     *slot_out = after == SCHED_NO_SLOT ? sm->paths[path].prompts.first
-                                       : sched_queue_next(sm->compute, after);
+                                       : sched_queue_next(sm->prompt_accounts, after);
     return *slot_out != SLOT_NONE;
 }
 
@@ -169,13 +170,13 @@ void sched_machine_remove(struct sched_machine *sm, sched_slot slot)
     assert(entry->in_flight == 0);
     switch ((enum slot_state)entry->state) {
     case SLOT_RESERVING:
-        sched_queue_drop(sm->memory, &sm->reservations, slot);
+        sched_queue_drop(sm->reservation_accounts, &sm->reservations, slot);
         break;
     case SLOT_AWAITING:
         sched_list_remove(sm, &sm->awaiting, slot);
         break;
     case SLOT_PROMPT_WAITING:
-        sched_queue_drop(sm->compute, sched_prompt_queue(sm, entry), slot);
+        sched_queue_drop(sm->prompt_accounts, sched_prompt_queue(sm, entry), slot);
         sm->prompt_tokens_pending -= entry->tokens;
         break;
     case SLOT_PROMPT_RUNNING:

@@ -30,8 +30,8 @@ void sched_machine_reserve_add(struct sched_machine *sm, sched_slot slot, uint32
     entry->state = SLOT_RESERVING;
     entry->blocks = blocks;
     entry->arrival = sm->arrivals++;
-    entry->number = rank != NULL ? rank->number : 0;
-    sched_queue_add(sm->memory, &sm->reservations, slot, &ticket, sm->now_us);
+    entry->request_number = rank != NULL ? rank->number : 0;
+    sched_queue_add(sm->reservation_accounts, &sm->reservations, slot, &ticket, sm->now_us);
 }
 
 bool sched_machine_reserve_head(const struct sched_machine *sm, sched_slot *slot_out)
@@ -71,7 +71,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     uint64_t needed = sm->slots[head].blocks + kept_for_prompts(sm, head);
     if (needed > blocks_free)
         return false;
-    sched_queue_take(sm->memory, &sm->reservations, head);
+    sched_queue_take(sm->reservation_accounts, &sm->reservations, head);
     sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or KV arrives */
     *slot_out = head;
     return true;
@@ -92,7 +92,7 @@ static sched_slot prompt_first(const struct sched_machine *sm)
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
         sched_slot head = sm->paths[i].prompts.first;
         if (head != SLOT_NONE &&
-            (first == SLOT_NONE || sched_queue_before(sm->compute, head, first)))
+            (first == SLOT_NONE || sched_queue_before(sm->prompt_accounts, head, first)))
             first = head;
     }
     return first;
@@ -104,8 +104,9 @@ static uint64_t prompt_oldest(const struct sched_machine *sm)
     uint64_t oldest = UINT64_MAX;
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
         sched_slot slot = sm->paths[i].prompts.first;
-        for (; slot != SLOT_NONE; slot = sched_queue_next(sm->compute, slot))
-            oldest = sm->slots[slot].number < oldest ? sm->slots[slot].number : oldest;
+        for (; slot != SLOT_NONE; slot = sched_queue_next(sm->prompt_accounts, slot))
+            oldest =
+                sm->slots[slot].request_number < oldest ? sm->slots[slot].request_number : oldest;
     }
     return oldest;
 }
@@ -120,10 +121,10 @@ bool sched_machine_deadlock_victim(const struct sched_machine *sm, uint32_t bloc
         return false;
     sched_slot youngest = sm->awaiting.first;
     for (sched_slot slot = youngest; slot != SLOT_NONE; slot = sm->slots[slot].next)
-        if (sm->slots[slot].number > sm->slots[youngest].number)
+        if (sm->slots[slot].request_number > sm->slots[youngest].request_number)
             youngest = slot;
     *slot_out = youngest;
-    return sm->slots[youngest].number > prompt_oldest(sm);
+    return sm->slots[youngest].request_number > prompt_oldest(sm);
 }
 
 /* ---- decodes that grow ---- */

@@ -1,7 +1,8 @@
 /* machine_state: the state of sched_machine, private to machine.c (requests and their states),
  * memory.c (which request gets memory) and batch.c (what runs next). They run on the thread that
- * calls sched_machine; not thread-safe. Pure. Every request is in at most one list or queue, linked
- * through its slot, so that no call allocates. It does not decide which blocks a request gets. */
+ * calls sched_machine; not thread-safe. Pure: no clock, no I/O. Every request is in at most one
+ * list or queue, linked through its slot, so no call allocates after opening. It does not decide
+ * which blocks a request gets. */
 #ifndef SCHEDULER_MACHINE_STATE_H
 #define SCHEDULER_MACHINE_STATE_H
 
@@ -15,7 +16,9 @@
 #define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS
 
 enum slot_state {
-    SLOT_UNKNOWN,        /* Unused, or a granted reservation whose prompt runs here. */
+    /* The slot is unused, or its reservation is granted and its prompt, which will run here, has
+     * not been added. */
+    SLOT_UNKNOWN,
     SLOT_RESERVING,      /* In the queue `reservations`. */
     SLOT_AWAITING,       /* In the list `awaiting`: has its blocks, but not its KV. */
     SLOT_PROMPT_WAITING, /* In the queue `prompts` or `booked` of its path. */
@@ -32,14 +35,14 @@ struct slot {
     uint8_t in_flight; /* Batches that contain it; at most one for a decode. */
     uint32_t next;     /* Neighbours in the list `awaiting` or `decodes`. */
     uint32_t previous;
-    uint32_t blocks;        /* Blocks that its prompt or reservation needs. */
-    uint32_t tokens;        /* Prompt: its tokens. Decode: tokens left to generate. */
-    uint32_t tokens_done;   /* Tokens of its prompt that are computed or in flight. */
-    uint32_t room;          /* Decode: tokens that its blocks can still hold. */
-    bool pinned;            /* Decode: never a victim. */
-    struct sched_rank rank; /* Decode: urgency and API key. */
-    uint64_t arrival;       /* Order of arrival of a prompt or reservation. */
-    uint64_t number;        /* rank.number of a prompt or reservation. */
+    uint32_t blocks;         /* Blocks that its prompt or reservation must still take. */
+    uint32_t tokens;         /* Prompt: its tokens. Decode: tokens left to generate. */
+    uint32_t tokens_done;    /* Tokens of its prompt that are computed or in flight. */
+    uint32_t room;           /* Decode: tokens that its blocks can still hold. */
+    bool pinned;             /* Decode: never a victim. */
+    struct sched_rank rank;  /* Decode: urgency and API key. */
+    uint64_t arrival;        /* Order of arrival of a prompt or reservation. */
+    uint64_t request_number; /* Prompt or reservation: sched_rank.number of its request. */
 };
 
 /* A list linked through the slots. */
@@ -55,22 +58,23 @@ struct sched_path {
     struct sched_queue booked;  /* Waiting prompts that have their blocks already. */
     /* Decodes in the order in which they run next. */
     struct slot_list decodes;
-    uint32_t running;        /* Prompt that was begun and has chunks left; SLOT_NONE = none. */
-    bool prompt_had_turn;    /* The previous batch had a prompt (places_for_decodes in batch.c). */
+    uint32_t running; /* Prompt that was begun and has chunks left; SLOT_NONE = none. */
+    /* The previous batch had a prompt (places_for_decodes in batch.c). */
+    bool prompt_in_last_batch;
     uint32_t decodes_short;  /* Decodes with room = 0. */
     uint32_t decodes_flying; /* Decodes that are in a batch in flight. */
-    /* Index of the oldest batch in the path's ring of batches_in_flight. */
+    /* The path's part of `batches` is a ring. Index of its oldest batch in flight. */
     uint32_t batch_oldest;
-    uint32_t batch_count;
+    uint32_t batch_count;        /* Batches in flight. */
     uint32_t decode_batch_count; /* Batches in flight that have decodes. */
 };
 
 struct sched_machine {
-    struct sched_machine_options options; /* With defaults filled in. */
-    struct sched_fair *memory;            /* Accounts of the API keys for `reservations`. */
+    struct sched_machine_options options;    /* With defaults filled in. */
+    struct sched_fair *reservation_accounts; /* Accounts of the API keys. */
     struct sched_queue reservations;
     struct slot_list awaiting;
-    struct sched_fair *compute; /* Accounts of the API keys for the prompts of all paths. */
+    struct sched_fair *prompt_accounts; /* Accounts of the API keys, common to all paths. */
     struct sched_path paths[LIMIT_STAGE_PATHS];
     struct sched_batch *batches; /* [path_count][batches_in_flight] */
     int64_t now_us;              /* Time of the latest sched_machine_time. */
@@ -81,14 +85,15 @@ struct sched_machine {
     struct slot slots[];
 };
 
-/* Returns the slot's entry. Requires that its state is SLOT_UNKNOWN. */
+/* Returns the request in the slot. Requires that its state is SLOT_UNKNOWN. */
 struct slot *sched_slot_unknown(struct sched_machine *sm, sched_slot slot);
 
+/* Returns the queue in which a waiting prompt belongs. */
 static inline struct sched_queue *sched_prompt_queue(struct sched_machine *sm,
-                                                     const struct slot *entry)
+                                                     const struct slot *prompt)
 {
-    struct sched_path *path = &sm->paths[entry->path];
-    return entry->blocks > 0 ? &path->prompts : &path->booked;
+    struct sched_path *path = &sm->paths[prompt->path];
+    return prompt->blocks > 0 ? &path->prompts : &path->booked;
 }
 
 /* Returns the ticket of a request with this rank and the cost `tokens`. rank NULL = no key,

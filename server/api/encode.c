@@ -1,6 +1,7 @@
 /* api_encode: see the header. */
 #include "server/api/encode.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum api_control_tokens api_control_tokens_parse(const char *text)
@@ -10,11 +11,28 @@ enum api_control_tokens api_control_tokens_parse(const char *text)
                                           : API_CONTROL_AS_TEXT;
 }
 
-static bool encode(const struct api_encode *with, const char *text, size_t bytes,
+bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
+                        const char *tokens)
+{
+    api_error_set(error, 400, field,
+                  "This model's maximum context length is %u tokens here, the answer included (the "
+                  "model's, the configured, or what KV memory holds); the prompt has %s",
+                  context_tokens, tokens);
+    error->code = "context_length_exceeded";
+    return false;
+}
+
+static bool encode(const struct api_encode *with, const char *field, const char *text, size_t bytes,
                    const struct tokenizer_encode_options *options, uint32_t **ids_out,
                    size_t *count_out, struct api_error *error)
 {
     struct error why = {0};
+    size_t least = tokenizer_tokens_min(with->tokenizer, text, bytes);
+    if (with->context_tokens > 0 && least > with->context_tokens) {
+        char tokens[64];
+        snprintf(tokens, sizeof(tokens), "at least %zu tokens", least);
+        return api_context_refuse(error, field, with->context_tokens, tokens);
+    }
     uint32_t *ids = NULL;
     size_t capacity = 0;
     enum status status =
@@ -32,7 +50,7 @@ bool api_encode_prompt(const struct api_encode *with, const char *text, size_t b
 {
     struct tokenizer_encode_options options = {
         .parse_special = with->control != API_CONTROL_AS_TEXT, .add_bos = add_bos};
-    return encode(with, text, bytes, &options, ids_out, count_out, error);
+    return encode(with, "prompt", text, bytes, &options, ids_out, count_out, error);
 }
 
 bool api_encode_chat(const struct api_encode *with, const struct chat_message *messages,
@@ -49,7 +67,8 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_message *m
         options.plain = chat.contents;
         options.plain_count = chat.content_count;
     }
-    bool good = encode(with, chat.text, chat.bytes, &options, ids_out, count_out, error);
+    bool good =
+        encode(with, "messages", chat.text, chat.bytes, &options, ids_out, count_out, error);
     chat_text_done(&chat);
     return good;
 }

@@ -24,7 +24,15 @@ struct api_encode {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     enum api_control_tokens control;
+    /* A text whose bytes cannot fit into this many tokens is refused without being encoded; 0 = no
+     * limit. */
+    uint32_t context_tokens;
 };
+
+/* Fills *error with the refusal of a prompt that is longer than the context. `tokens`: what the
+ * prompt has, such as "4 tokens". Returns false. */
+bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
+                        const char *tokens);
 
 /* Encodes a prompt, which is UTF-8. The caller frees *ids_out. Returns false with the HTTP error in
  * *error. */

@@ -28,7 +28,8 @@ struct entry {
     uint8_t hash[SECRET_HASH_BYTES];
     struct api_key_rules rules;
     struct api_key_counts counts;
-    double tokens; /* Budget: at most that of a minute; < 0 = overdrawn. */
+    uint32_t texts; /* Texts that are read, see api_keys_text_begin. */
+    double tokens;  /* Budget: at most that of a minute; < 0 = overdrawn. */
     int64_t filled_us;
 };
 
@@ -435,7 +436,7 @@ static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct ap
     return false;
 }
 
-/* `most` is the budget of a minute. One of several gateways may be a new one, which must not add
+/* `most` is the budget of a minute. now_us may be earlier than in the call before. One of several gateways may be a new one, which must not add
  * a whole budget to those of the others: it begins with what begins one request. */
 static void tokens_fill(const struct api_keys *keys, struct entry *e, double most, int64_t now_us)
 {
@@ -445,7 +446,7 @@ static void tokens_fill(const struct api_keys *keys, struct entry *e, double mos
         e->tokens += (double)(now_us - e->filled_us) * most / MINUTE_US;
     if (e->tokens > most)
         e->tokens = most;
-    e->filled_us = now_us;
+    e->filled_us = now_us > e->filled_us ? now_us : e->filled_us;
 }
 
 void api_keys_hold(struct api_keys *keys, uint32_t key)
@@ -469,22 +470,67 @@ bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
     return key < PLACES && keys->entries[key].revoked;
 }
 
-bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
-                    int64_t now_us, struct api_error *error)
+/* A request that can never be within the key's limit. */
+static bool too_many_answers(struct entry *e, uint32_t answers, struct api_error *error)
 {
-    struct entry *e = entry_at(keys, key);
-    if (e == NULL)
-        return true;
+    e->counts.refused++;
+    api_error_set(error, 400, "n",
+                  "the request wants %u answers (prompts × n): key %s may have %u in flight",
+                  answers, e->rules.name, e->rules.requests_max);
+    error->code = "invalid_value";
+    return false;
+}
+
+/* Checks whether the key may begin this many answers or texts now. Fills the budget of tokens. */
+static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t count,
+                         int64_t now_us, struct api_error *error)
+{
     uint64_t rate = share_of(keys, e->rules.tokens_per_minute);
+    if (e->rules.requests_max > 0 && count > e->rules.requests_max)
+        return too_many_answers(e, count, error);
     tokens_fill(keys, e, (double)rate, now_us);
     if (e->rules.requests_max > 0 &&
-        e->counts.in_flight + answers > share_of(keys, e->rules.requests_max))
+        e->counts.in_flight + e->texts + count > share_of(keys, e->rules.requests_max))
         return limit_refuse(keys, e, error, 0, "answers in flight", e->rules.requests_max);
     if (e->rules.tokens_per_minute > 0 && e->tokens < 1)
         return limit_refuse(keys, e, error,
                             rate > 0 ? (1 - e->tokens) * MINUTE_US / (double)rate
                                      : RETRY_S_MAX * 1e6,
                             "tokens a minute", e->rules.tokens_per_minute);
+    return true;
+}
+
+bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
+                         struct api_error *error)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return true;
+    if (!limits_check(keys, e, 1, now_us, error))
+        return false;
+    e->texts++;
+    e->holders++;
+    return true;
+}
+
+void api_keys_text_end(struct api_keys *keys, uint32_t key)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return;
+    assert(e->texts > 0);
+    e->texts--;
+    api_keys_release(keys, key);
+}
+
+bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
+                    int64_t now_us, struct api_error *error)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return true;
+    if (!limits_check(keys, e, answers, now_us, error))
+        return false;
     e->tokens -= (double)prompt_tokens;
     e->counts.in_flight += answers;
     e->counts.requests += answers;
@@ -518,4 +564,25 @@ void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tok
     assert(e->counts.prompt_tokens >= prompt_tokens);
     e->counts.prompt_tokens -= prompt_tokens;
     e->tokens += (double)prompt_tokens;
+}
+
+bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return false;
+    *out = (struct api_key_left){0};
+    if (e->rules.requests_max > 0) {
+        uint64_t used = e->counts.in_flight + e->texts;
+        out->answers_max = share_of(keys, e->rules.requests_max);
+        out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
+    }
+    out->tokens_max = share_of(keys, e->rules.tokens_per_minute);
+    if (out->tokens_max > 0) {
+        double most = (double)out->tokens_max;
+        tokens_fill(keys, e, most, now_us);
+        out->tokens_left = e->tokens > 0 ? (uint64_t)e->tokens : 0;
+        out->tokens_full_us = (uint64_t)((most - e->tokens) * MINUTE_US / most);
+    }
+    return true;
 }

@@ -300,9 +300,30 @@ bool api_messages_parse(json_t *messages, struct api_request *out, struct api_er
     return true;
 }
 
+static bool parse_penalties(json_t *root, struct sampling *out, struct api_error *error)
+{
+    return api_field_number(root, "presence_penalty", -2, 2, false, &out->presence_penalty,
+                            error) &&
+           api_field_number(root, "frequency_penalty", -2, 2, false, &out->frequency_penalty,
+                            error) &&
+           api_field_number(root, "repetition_penalty", 0, LIMIT_REPETITION_PENALTY, true,
+                            &out->repetition_penalty, error);
+}
+
+/* Returns the bits of the fields that the body does not have. */
+static uint32_t defaults_of(json_t *root)
+{
+    static const char *const names[] = {"temperature", "top_p", "top_k", "min_p",
+                                        "repetition_penalty"};
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        bits |= api_field(root, names[i]) == NULL ? 1u << i : 0;
+    return bits;
+}
+
 static bool parse_sampling(json_t *root, struct api_request *out, struct api_error *error)
 {
-    int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0, priority = 0;
+    int64_t top_k = 0, min_tokens = 0, n = 1, best_of = 0, seed = 0, priority = 0;
     const char *limit =
         api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
@@ -310,9 +331,11 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
         !api_field_number(root, "temperature", 0, 2, false, &out->sampling.temperature, error) ||
         !api_field_number(root, "top_p", 0, 1, true, &out->sampling.top_p, error) ||
         !api_field_number(root, "min_p", 0, 1, false, &out->sampling.min_p, error) ||
+        !parse_penalties(root, &out->sampling, error) ||
         !api_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error) ||
         !api_field_integer(root, "min_tokens", 0, LIMIT_CONTEXT_TOKENS, &min_tokens, error) ||
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
+        !api_field_integer(root, "best_of", n, LIMIT_CHOICES, &best_of, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
         !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
@@ -321,6 +344,8 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
     out->sampling.output_tokens_min = (uint32_t)min_tokens;
     out->n = (uint32_t)n;
+    out->best_of = best_of > n ? (uint32_t)best_of : out->n;
+    out->defaults = defaults_of(root);
     out->has_seed = api_field(root, "seed") != NULL;
     out->sampling.seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
@@ -330,9 +355,24 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     return true;
 }
 
+static bool parse_prompt_logprobs(json_t *root, struct api_request *out, struct api_error *error)
+{
+    int64_t count = -1;
+    if (!api_field_integer(root, "prompt_logprobs", 0, LIMIT_LOGPROBS, &count, error))
+        return false;
+    out->prompt_logprobs = (int32_t)count;
+    json_t *stream = api_field(root, "stream");
+    if (count < 0 || !json_is_true(stream))
+        return true;
+    return api_error_set(error, 400, "prompt_logprobs",
+                         "prompt_logprobs is not available with stream: true");
+}
+
 static bool parse_logprobs(json_t *root, struct api_request *out, struct api_error *error)
 {
     int64_t count = -1;
+    if (!parse_prompt_logprobs(root, out, error))
+        return false;
     if (out->kind == API_COMPLETION) {
         if (!api_field_integer(root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
             !api_field_bool(root, "echo", &out->echo, error))
@@ -402,10 +442,15 @@ static bool parse_output(json_t *root, struct api_request *out, struct api_error
     json_t *options = api_field(root, "stream_options");
     if (!api_field_bool(root, "stream", &out->stream, error) ||
         !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
+        !api_field_bool(root, "include_stop_str_in_output", &out->include_stop, error) ||
         !api_field_bool(root, "skip_special_tokens", &out->skip_special_tokens, error) ||
         !api_field_bool(root, "return_token_ids", &out->return_token_ids, error) ||
         !api_field_bool(root, "return_tokens_as_token_ids", &out->tokens_as_ids, error))
         return false;
+    if (out->stream && out->best_of > out->n)
+        return api_error_set(error, 400, "best_of",
+                             "best_of is %u, above n, which is %u: not with stream: true",
+                             out->best_of, out->n);
     if (options == NULL)
         return true;
     if (!json_is_object(options))
@@ -493,11 +538,13 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&
            parse_cache_salt(root, out, error) &&
+           api_logit_rules_parse(root, &out->logit_rules, error) &&
            api_constraint_parse(root, &out->constraint, error) && check_constraint(out, error);
     json_decref(root);
-    if (good && out->prompt_count * out->n > LIMIT_PROMPTS * 2)
-        good = api_error_set(error, 400, "n", "%u prompts with n = %u: at most %d choices in all",
-                             out->prompt_count, out->n, LIMIT_PROMPTS * 2);
+    if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
+        good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",
+                             "%u prompts with %u answers each: at most %d answers in all",
+                             out->prompt_count, out->best_of, LIMIT_PROMPTS * 2);
     if (!good)
         api_request_done(out);
     return good;
@@ -512,6 +559,7 @@ void api_request_input_free(struct api_request *request)
     free(request->messages);
     request->messages = NULL;
     request->message_count = 0;
+    api_logit_rules_done(&request->logit_rules);
     request->model = NULL;
     texts_free(&request->texts);
 }

@@ -24,6 +24,8 @@ enum status served_model_open(struct model_file *file, uint32_t version, const c
     enum status status = tokenizer_open(file, &model->tokenizer, error);
     if (status == ST_OK)
         status = chat_template_open(file, &model->chat, error);
+    if (status == ST_OK)
+        status = sampling_defaults_read(file, &model->defaults, error);
     if (status != ST_OK) {
         served_model_unref(model);
         return status;

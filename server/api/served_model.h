@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "model/file/model_file.h"
+#include "model/file/sampling_defaults.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
@@ -20,6 +21,7 @@ struct served_model {
     char name[64];    /* Name in /v1/models. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
+    struct sampling_defaults defaults; /* Of the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 

@@ -1,6 +1,6 @@
 /* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON
- * text out. server/http/routes.c makes both calls, on the gateway's loop thread. No state; no
- * machine takes part. */
+ * text out. server/http/text_work.c makes both calls, on a text thread, because 8 MiB can take
+ * seconds. No state: any thread may call them. No machine takes part. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
 

@@ -31,16 +31,18 @@ struct gateway_options {
     struct fleet *fleet;         /* Not owned; must outlive the gateway. */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
-    uint64_t metadata_hash;  /* model_file_metadata_hash: the gateway reads no weights. */
-    uint32_t context_tokens; /* The model's context; it is served as version 1. */
+    /* model_file_metadata_hash of the model, which is served as version 1. Its machines must have
+     * the same hash. */
+    uint64_t metadata_hash;
+    uint32_t context_tokens; /* Context of the model. */
     struct metrics *metrics;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
-void gateway_close(
-    struct gateway *g); /* NULL is fine. Open requests end with GATEWAY_FAILED first. */
+/* Ends open requests with GATEWAY_FAILED first. NULL is fine. */
+void gateway_close(struct gateway *g);
 
 /* See transport_keys_set. Requires that the gateway was opened with keys. */
 enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys *keys,
@@ -72,9 +74,10 @@ bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *m
 /* Moves the machine to another home pool. */
 void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
- * Requires that its process has ended. */
+ * Requires that its process has ended, if this gateway started the process. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Gives the scheduler the limits that the config now names. Call after the config has changed. */
+/* Takes over the scheduler's limits and the KV settings from the config. Call after the config has
+ * changed. */
 void gateway_configure(struct gateway *g);
 
 /* --- Versions: a second model beside the one that is served. A request keeps the version that it
@@ -106,24 +109,27 @@ void gateway_version_stop(struct gateway *g, uint32_t version, const char *text)
  * model. */
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
-void gateway_version_text(const struct gateway *g, uint32_t version, char *out, size_t capacity);
+void gateway_version_health_text(const struct gateway *g, uint32_t version, char *out,
+                                 size_t capacity);
 
-/* This gateway's share of what all gateways on the same machines may do together. */
+/* All gateways that use the same machines divide the limits of the API keys. This is the share of
+ * one gateway. */
 struct gateway_share {
-    uint32_t gateways; /* ≥ 1, this one included. */
+    uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
     uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
 };
 
-/* Returns the share, from what the machines report. It is smaller at once when another gateway
- * connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway that has
- * lost its connections may still have requests, and may return. */
+/* Returns this gateway's share, from what the machines report. It is smaller at once when another
+ * gateway connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway
+ * that has lost its connections may still have requests, and may return. */
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
-/* Sets the log for the schedulers' events and actions (not owned; NULL = none). whole: nothing has
- * happened yet. */
-void gateway_events_set(struct gateway *g, struct event_log *log, bool whole);
-/* Appends members of a JSON object, without the braces: machines, links, requests. */
+/* Sets the log for the schedulers' events and actions (not owned; NULL = none). from_start: the
+ * gateway was just opened, so the log will have all events. */
+void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start);
+/* Appends members of a JSON object, without the braces: the gateway and its health, machines,
+ * links, requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
 /* Put the descriptor into the event loop (level-triggered). Call gateway_turn when it is readable,
@@ -157,8 +163,8 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 
-/* Releases a request that the caller no longer needs: it is cancelled on its machines at once, and
- * `ended` is not called. */
+/* Releases a request that the caller no longer needs. Messages that cancel the request on its
+ * machines are queued, and `ended` is not called. */
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why);
 
 #endif

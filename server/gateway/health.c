@@ -37,7 +37,8 @@ static size_t missing_text(const struct gateway *g, const struct gateway_version
     return used;
 }
 
-void gateway_version_text(const struct gateway *g, uint32_t number, char *out, size_t capacity)
+void gateway_version_health_text(const struct gateway *g, uint32_t number, char *out,
+                                 size_t capacity)
 {
     const struct gateway_version *version = gateway_version_at(g, number);
     size_t used = 0;
@@ -59,7 +60,7 @@ void gateway_version_text(const struct gateway *g, uint32_t number, char *out, s
 
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity)
 {
-    gateway_version_text(g, GATEWAY_CURRENT, out, capacity);
+    gateway_version_health_text(g, GATEWAY_CURRENT, out, capacity);
     const char *notes[] = {g->note, g->update_note};
     for (int i = 0; i < 2; i++) {
         size_t used = strlen(out);

@@ -80,7 +80,7 @@ void gateway_configure(struct gateway *g)
         gateway_machine_peers_send(g, m);
 }
 
-void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
+void gateway_events_set(struct gateway *g, struct event_log *log, bool from_start)
 {
     g->events = log;
     g->events_warned = false;
@@ -88,7 +88,7 @@ void gateway_events_set(struct gateway *g, struct event_log *log, bool whole)
     if (log == NULL)
         return;
     struct sched_cluster_options options = gateway_sched_options(g, g->current);
-    gateway_event_begin(g, whole, &options);
+    gateway_event_begin(g, from_start, &options);
     for (uint32_t i = 0; i < GATEWAY_VERSIONS; i++) {
         if (g->versions[i].number <= EVENT_VERSION_FIRST)
             continue;

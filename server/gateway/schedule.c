@@ -50,7 +50,7 @@ static void request_expire(struct gateway *g, struct gateway_request *r)
     const struct gateway_version *version = gateway_request_version(g, r);
     char text[200] = "no machine that is up can hold the request";
     if (!sched_cluster_ready(version->scheduler))
-        gateway_version_text(g, version->number, text, sizeof(text));
+        gateway_version_health_text(g, version->number, text, sizeof(text));
     requests_expire(g->requests, r, text);
 }
 
@@ -212,6 +212,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
         if (prefix)
             event.prefix.count = prefix_hashes(r->prefix_salt, r->tokens, event.prompt_tokens,
                                                prefix_step(version), hashes);
+        if (r->generation == 0)
+            gateway_event_request(g, version, r);
         gateway_schedule(g, version, &event);
     }
 }

@@ -136,6 +136,8 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
         good = input->prompts != NULL ? prepare_prompts(input, encode, error)
                                       : api_error_set(error, 503, NULL, "out of memory");
     }
+    good = good && api_logit_rules_words(&input->request.logit_rules, encode->tokenizer,
+                                         &input->rules, error);
     if (good)
         good = check_constraint(&input->request, error);
     api_request_input_free(&input->request); /* the prompts are tokens now */
@@ -152,6 +154,7 @@ void completion_input_free(struct completion_input *input)
     for (uint32_t i = 0; input->prompts != NULL && i < input->prompt_count; i++)
         free(input->prompts[i].ids);
     free(input->prompts);
+    free(input->rules.words);
     api_request_done(&input->request);
     free(input);
 }
@@ -171,13 +174,9 @@ static bool check_context(struct completion *c, struct api_error *error)
         longest = c->prompts[i].count > longest ? c->prompts[i].count : longest;
     int64_t least = c->request.max_tokens == 0 ? 0 : 1;
     if (longest + least > context) {
-        api_error_set(error, 400, chat ? "messages" : "prompt",
-                      "This model's maximum context length is %u tokens here, the answer "
-                      "included (the model's, the configured, or what KV memory holds); the "
-                      "prompt has %u tokens",
-                      context, longest);
-        error->code = "context_length_exceeded";
-        return false;
+        char tokens[32];
+        snprintf(tokens, sizeof(tokens), "%u tokens", longest);
+        return api_context_refuse(error, chat ? "messages" : "prompt", context, tokens);
     }
     if (c->request.max_tokens < 0)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
@@ -214,8 +213,10 @@ static void complete(struct completion *c)
     c->finished = true;
     if (c->request.stream && c->begun)
         completion_write_stream_end(c);
-    else if (c->error.status == 0)
+    else if (c->error.status == 0) {
+        completion_choices_select(c);
         completion_write_body(c);
+    }
     c->begun = true;
 }
 
@@ -264,10 +265,13 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     bool early = choice->tokens <= c->request.sampling.output_tokens_min;
     bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
                                      bytes, room, &shown);
+    if (stopped && c->request.include_stop)
+        shown += c->request.stops.lengths[choice->stops.found];
     text_add(&choice->text, room, shown);
     if (room != small)
         free(room);
     if (stopped) {
+        choice->stop_string = (uint32_t)choice->stops.found;
         choice->finish = CHOICE_STOP;
         choice->release = true;
     }
@@ -307,6 +311,14 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     choice_add_text(choice, scratch->data, bytes);
 }
 
+static bool is_stop_token(const struct completion *c, uint32_t id)
+{
+    for (uint32_t i = 0; i < c->request.sampling.end_count; i++)
+        if (c->request.sampling.ends[i] == id)
+            return true;
+    return false;
+}
+
 static void on_token(void *self, const struct message_token *token)
 {
     struct choice *choice = self;
@@ -315,8 +327,12 @@ static void on_token(void *self, const struct message_token *token)
         return;
     c->begun = true;
     if (token->scored) {
-        if (token->index < choice->prompt->count)
-            choice_add_logprob(choice, choice->prompt->ids[token->index], token);
+        uint32_t id = token->index < choice->prompt->count ? choice->prompt->ids[token->index] : 0;
+        if (token->index < choice->prompt->count && c->request.prompt_logprobs >= 0)
+            choice_add_prompt_logprob(choice, id, token);
+        if (token->index < choice->prompt->count && c->request.echo &&
+            c->request.sampling.logprobs >= 0)
+            choice_add_logprob(choice, id, token);
         /* The rest is shown with the first token, or at the end. */
         if (c->request.stream && choice->logprob_tokens.bytes >= SCORES_EVENT_BYTES) {
             completion_write_event(c, choice);
@@ -330,7 +346,11 @@ static void on_token(void *self, const struct message_token *token)
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
-    if (token->finish != FINISH_STOP) /* the end token itself is not part of the text */
+    choice->logprob_sum += (double)token->logprob;
+    if (token->finish == FINISH_STOP && is_stop_token(c, token->id))
+        choice->stop_token = token->id;
+    /* The end token itself is not part of the text. */
+    if (token->finish != FINISH_STOP || c->request.include_stop)
         feed_token(choice, token);
     if (token->finish != FINISH_NONE && choice->finish == CHOICE_RUNNING) {
         choice_finish_text(choice);
@@ -406,6 +426,10 @@ static void sampling_fill(const struct completion *c, const struct choice *choic
     *out = r->sampling;
     out->seed = seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
+    if (r->prompt_logprobs > out->logprobs)
+        out->logprobs = r->prompt_logprobs;
+    if (r->best_of > r->n && out->logprobs < 0)
+        out->logprobs = 0;
     out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->ends);
     for (uint32_t i = 0; i < r->sampling.end_count; i++)
         out->ends[out->end_count++] = r->sampling.ends[i];
@@ -458,21 +482,33 @@ static uint64_t prefix_salt(const struct completion *c)
     return salt != 0 ? salt : 1;
 }
 
+/* True if the log-probabilities of the prompt's tokens are wanted. */
+static bool wants_scores(const struct completion *c, const struct choice *choice)
+{
+    bool echoed = c->request.echo && c->request.sampling.logprobs >= 0;
+    return (echoed || c->request.prompt_logprobs >= 0) && choice->prompt->count > 1;
+}
+
 static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
                           struct api_error *error)
 {
     if (c->request.echo)
         echo_prompt(choice);
+    if (c->request.prompt_logprobs >= 0)
+        choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
-    bool score = c->request.echo && c->request.sampling.logprobs >= 0 && choice->prompt->count > 1;
+    bool score = wants_scores(c, choice);
     if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
         on_ended(choice, GATEWAY_DONE, "", 0);
         return true;
     }
     struct gateway_submit submit = {
         .version = c->model->version,
+        .name = c->name,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
+        .rules = c->rules.words,
+        .rule_count = c->rules.count,
         .score_prompt = score,
         .kv_path = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
@@ -530,15 +566,19 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         struct choice *choice = &c->choices[i];
         choice->completion = c;
         choice->index = i;
-        choice->prompt = &c->prompts[i / c->request.n];
-        prompt_tokens += choice->prompt->count;
+        choice->prompt = &c->prompts[i / c->request.best_of];
+        choice->stop_string = choice->stop_token = STOP_NONE;
+        if (i % c->request.best_of == 0)
+            prompt_tokens += choice->prompt->count;
     }
     if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
                         error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         c->choices[i].counted = true;
-        c->choices[i].charged = c->choices[i].prompt->count;
+        /* A prompt is charged once, as `usage` counts it. */
+        if (i % c->request.best_of == 0)
+            c->choices[i].charged = c->choices[i].prompt->count;
     }
     for (uint32_t i = 0; i < c->choice_count; i++)
         if (!submit_choice(c, &c->choices[i], seed, error)) {
@@ -560,10 +600,42 @@ static bool check_priority(const struct completion *c, struct api_error *error)
                          c->request.priority, rules->name, rules->priority_best);
 }
 
+/* Gives the fields that the body does not have the model's own defaults. */
+static void defaults_apply(struct api_request *request, const struct sampling_defaults *defaults)
+{
+    struct sampling *sampling = &request->sampling;
+    uint32_t wanted = request->defaults;
+    if ((wanted & API_DEFAULT_TEMPERATURE) != 0 && defaults->temperature >= 0)
+        sampling->temperature = defaults->temperature;
+    if ((wanted & API_DEFAULT_TOP_P) != 0 && defaults->top_p >= 0)
+        sampling->top_p = defaults->top_p;
+    if ((wanted & API_DEFAULT_TOP_K) != 0 && defaults->top_k >= 0)
+        sampling->top_k = (uint32_t)defaults->top_k;
+    if ((wanted & API_DEFAULT_MIN_P) != 0 && defaults->min_p >= 0)
+        sampling->min_p = defaults->min_p;
+    if ((wanted & API_DEFAULT_REPETITION_PENALTY) != 0 && defaults->repetition_penalty >= 0)
+        sampling->repetition_penalty = defaults->repetition_penalty;
+}
+
+/* As in vLLM, the answer's id contains the request's id if the client has chosen it. */
+static void id_set(struct completion *c, const char *name, bool is_given)
+{
+    const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
+    uint64_t id[2];
+    snprintf(c->name, sizeof(c->name), "%s", name);
+    if (is_given) {
+        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->name);
+        return;
+    }
+    completion_id_draw(c->server, id);
+    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx", kind, (unsigned long long)id[0],
+             (unsigned long long)(id[1] & 0xffffffffu));
+}
+
 bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, uint32_t key, int64_t arrived_us,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error)
+                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error)
 {
     struct completion *c = calloc(1, sizeof(*c));
     if (c == NULL) {
@@ -575,17 +647,16 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->request = input->request;
     c->prompts = input->prompts;
     c->prompt_count = input->prompt_count;
+    c->rules = input->rules;
     free(input); /* the completion has its contents */
     c->key = key;
     c->arrived_us = arrived_us;
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
-    uint64_t id[2];
-    completion_id_draw(server, id);
-    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
-             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)id[0],
-             (unsigned long long)(id[1] & 0xffffffffu));
-    c->choice_count = c->prompt_count * c->request.n;
+    id_set(c, name, is_given);
+    if (strcmp(server->config->server.sampling_defaults, "model") == 0)
+        defaults_apply(&c->request, &model->defaults);
+    c->choice_count = c->prompt_count * c->request.best_of;
     c->open_choices = c->choice_count;
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
     bool good = c->choices != NULL;
@@ -632,10 +703,12 @@ void completion_close(struct completion *c)
         text_done(&choice->logprob_values);
         text_done(&choice->logprob_tops);
         text_done(&choice->logprob_offsets);
+        text_done(&choice->prompt_logprobs);
     }
     for (uint32_t i = 0; c->prompts != NULL && i < c->prompt_count; i++)
         free(c->prompts[i].ids);
     free(c->prompts);
+    free(c->rules.words);
     free(c->choices);
     text_done(&c->out);
     text_done(&c->scratch);

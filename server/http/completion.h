@@ -1,7 +1,9 @@
-/* completion: one API request in flight. It tokenises the prompts, submits one gateway request per
- * choice, turns tokens into text (detokenising, stop strings, log-probabilities), and builds the
- * SSE events or the JSON body. It does not know HTTP, and chooses no machines. answer.c, exchange.c
- * and http.c take the output and send it; they make every call, on the gateway's loop thread. */
+/* completion: one API request in flight. Its input is a parsed body whose prompts are tokens, which
+ * a text thread makes (completion_input_read). On the gateway's loop thread, it submits one gateway
+ * request per choice, turns tokens into text (detokenising, stop strings, log-probabilities), and
+ * builds the SSE events or the JSON body. It does not know HTTP, and chooses no machines.
+ * text_work.c reads the input; exchange.c opens the completion; answer.c and http.c take the output
+ * and send it. */
 #ifndef SERVER_HTTP_COMPLETION_H
 #define SERVER_HTTP_COMPLETION_H
 
@@ -40,8 +42,8 @@ struct completion;
 /* A parsed and checked request with its prompts as tokens. */
 struct completion_input;
 
-/* Parses a body and makes tokens of its prompts, for the model with this name. Takes long for large
- * bodies; any thread. Returns NULL with the HTTP error in *error. */
+/* Parses a body and makes tokens of its prompts, for the model with this name. 8 MiB can take
+ * seconds. Any thread may call it. Returns NULL with the HTTP error in *error. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
                                                const char *model_name, enum api_kind kind,
                                                const char *body, size_t bytes,
@@ -50,14 +52,15 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
 /* Returns how many fields of the body neither cleave nor its peers know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* Opens a completion at `model`, for which the input was read. Takes over `input`. key: API_KEY_NONE
- * = none. arrived_us: when the last byte of the request arrived. `changed` is called (from gateway
+/* Opens a completion at `model`, for which the input was read. Takes over `input`. name: the id of the
+ * request, for logs; is_given: the client chose it, so that it is part of the answer's id. key:
+ * API_KEY_NONE = none. arrived_us: when the last byte of the request arrived. `changed` is called (from gateway
  * calls) when there is something new to send or the completion has finished. Returns false with the
  * HTTP error in *error; nothing is left submitted. */
 bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, uint32_t key, int64_t arrived_us,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error);
+                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error);
 
 /* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
  * fine. */

@@ -107,12 +107,15 @@ bool http_body_too_large(struct exchange *x, struct api_error *error)
                          (unsigned long long)x->body_bytes_max);
 }
 
-bool http_bodies_fit(const struct http *h, uint64_t bytes, struct api_error *error)
+bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
+                     struct api_error *error)
 {
     const struct config *config = h->options.config;
     uint64_t max = config->http.bodies_bytes_max;
     if (max < config->http.body_bytes_max)
         max = config->http.body_bytes_max;
+    if (body_bytes <= HTTP_LARGE_BYTES)
+        max += max / 16;
     if (h->bodies_bytes <= max && bytes <= max - h->bodies_bytes)
         return true;
     api_error_set(error, 503, NULL,
@@ -127,7 +130,7 @@ static bool size_check(struct exchange *x, struct api_error *error)
         return true;
     if (x->body_expected > x->body_bytes_max)
         return http_body_too_large(x, error);
-    return http_bodies_fit(x->http, x->body_expected, error);
+    return http_bodies_fit(x->http, x->body_expected, x->body_expected, error);
 }
 
 /* A request that may take long needs a place that is not kept for others. */
@@ -144,7 +147,11 @@ static bool place_check(struct exchange *x, struct api_error *error)
 bool http_headers_check(struct exchange *x, const char *url, const char *method,
                         struct api_error *error)
 {
-    return framing_check(x, error) && http_access_check(x, error) &&
-           route_check(x, url, method, error) && place_check(x, error) && type_check(x, error) &&
-           size_check(x, error);
+    if (!framing_check(x, error))
+        return false;
+    x->is_question = http_web_is_question(x, method);
+    if (x->is_question)
+        return true;
+    return http_access_check(x, error) && route_check(x, url, method, error) &&
+           place_check(x, error) && type_check(x, error) && size_check(x, error);
 }

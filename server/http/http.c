@@ -247,6 +247,8 @@ void http_close(struct http *h)
 {
     if (h == NULL)
         return;
+    for (struct exchange *x = h->exchanges; x != NULL; x = x->next)
+        http_exchange_gone(x); /* libmicrohttpd aborts if a connection is suspended */
     daemons_stop(h);
     text_jobs_end(h);
     http_clients_close(h->clients);

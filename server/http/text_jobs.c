@@ -6,14 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-#define QUEUED_MAX 4096
-#define TENANTS    256 /* Tenants whose numbers are equal modulo this share a place. */
+/* Added to the nice value of threads that take large jobs, where another thread takes none: the
+ * event loop, machines on this host and small jobs go first. */
+#define LARGE_NICE 5
+
+#define TENANTS 512 /* Tenants whose numbers are equal modulo this share a place. */
 
 struct text_jobs {
     pthread_mutex_t lock;
-    pthread_cond_t added; /* A job was added, or the threads shall end. */
+    /* A job was added, or the threads shall end: for the threads that take all jobs, and for the
+     * one that takes small jobs only. */
+    pthread_cond_t added, added_small;
+    bool small_waits; /* The thread for small jobs waits, and was not woken yet. */
     struct text_job *queue, **queue_end;
     uint32_t queued;
     struct text_job *done;
@@ -25,14 +32,18 @@ struct text_jobs {
     pthread_t threads[];
 };
 
-/* Takes the first job of the tenant that was served longest ago. Requires the lock. */
-static struct text_job *queue_take(struct text_jobs *jobs)
+/* Takes the first job of the tenant that was served longest ago; NULL = none. Requires the lock. */
+static struct text_job *queue_take(struct text_jobs *jobs, bool small_only)
 {
     struct text_job **best = NULL;
-    for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next)
-        if (best == NULL ||
-            jobs->served[(*at)->tenant % TENANTS] < jobs->served[(*best)->tenant % TENANTS])
+    for (struct text_job **at = &jobs->queue; *at != NULL; at = &(*at)->next) {
+        bool fits = !small_only || !(*at)->large;
+        if (fits && (best == NULL || jobs->served[(*at)->tenant % TENANTS] <
+                                         jobs->served[(*best)->tenant % TENANTS]))
             best = at;
+    }
+    if (best == NULL)
+        return NULL;
     struct text_job *job = *best;
     *best = job->next;
     if (job->next == NULL)
@@ -42,16 +53,23 @@ static struct text_job *queue_take(struct text_jobs *jobs)
     return job;
 }
 
-static void *thread_main(void *argument)
+/* Waits for a job that the thread may take. Requires the lock. */
+static void job_wait(struct text_jobs *jobs, bool small_only)
 {
-    struct text_jobs *jobs = argument;
+    jobs->small_waits = jobs->small_waits || small_only;
+    pthread_cond_wait(small_only ? &jobs->added_small : &jobs->added, &jobs->lock);
+    jobs->small_waits = jobs->small_waits && !small_only;
+}
+
+static void jobs_run(struct text_jobs *jobs, bool small_only)
+{
     pthread_mutex_lock(&jobs->lock);
     while (!jobs->stopping) {
-        if (jobs->queue == NULL) {
-            pthread_cond_wait(&jobs->added, &jobs->lock);
+        struct text_job *job = queue_take(jobs, small_only);
+        if (job == NULL) {
+            job_wait(jobs, small_only);
             continue;
         }
-        struct text_job *job = queue_take(jobs);
         pthread_mutex_unlock(&jobs->lock);
         job->run(job);
         pthread_mutex_lock(&jobs->lock);
@@ -60,6 +78,27 @@ static void *thread_main(void *argument)
         (void)eventfd_write(jobs->fd, 1);
     }
     pthread_mutex_unlock(&jobs->lock);
+}
+
+static void *thread_main(void *jobs)
+{
+    jobs_run(jobs, false);
+    return NULL;
+}
+
+static void *thread_main_large(void *jobs)
+{
+    pid_t thread = gettid();
+    /* This fails if the value is the highest one. */
+    (void)setpriority(PRIO_PROCESS, (id_t)thread,
+                      getpriority(PRIO_PROCESS, (id_t)thread) + LARGE_NICE);
+    jobs_run(jobs, false);
+    return NULL;
+}
+
+static void *thread_main_small(void *jobs)
+{
+    jobs_run(jobs, true);
     return NULL;
 }
 
@@ -71,12 +110,16 @@ enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct erro
     jobs->queue_end = &jobs->queue;
     pthread_mutex_init(&jobs->lock, NULL);
     pthread_cond_init(&jobs->added, NULL);
+    pthread_cond_init(&jobs->added_small, NULL);
     int failed = 0;
     jobs->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (jobs->fd < 0)
         failed = errno;
     while (failed == 0 && jobs->thread_count < threads) {
-        failed = pthread_create(&jobs->threads[jobs->thread_count], NULL, thread_main, jobs);
+        void *(*run)(void *) = threads == 1              ? thread_main
+                               : jobs->thread_count == 0 ? thread_main_small
+                                                         : thread_main_large;
+        failed = pthread_create(&jobs->threads[jobs->thread_count], NULL, run, jobs);
         jobs->thread_count += failed == 0;
     }
     if (failed != 0) {
@@ -94,6 +137,7 @@ void text_jobs_stop(struct text_jobs *jobs)
     pthread_mutex_lock(&jobs->lock);
     jobs->stopping = true;
     pthread_cond_broadcast(&jobs->added);
+    pthread_cond_broadcast(&jobs->added_small);
     pthread_mutex_unlock(&jobs->lock);
     for (uint32_t i = 0; i < jobs->thread_count; i++)
         pthread_join(jobs->threads[i], NULL);
@@ -109,6 +153,7 @@ void text_jobs_close(struct text_jobs *jobs)
     if (jobs == NULL)
         return;
     pthread_cond_destroy(&jobs->added);
+    pthread_cond_destroy(&jobs->added_small);
     pthread_mutex_destroy(&jobs->lock);
     if (jobs->fd >= 0)
         close(jobs->fd);
@@ -123,13 +168,15 @@ int text_jobs_fd(const struct text_jobs *jobs)
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job)
 {
     pthread_mutex_lock(&jobs->lock);
-    bool fits = jobs->queued < QUEUED_MAX && !jobs->stopping;
+    bool fits = jobs->queued < TEXT_JOBS_QUEUED_MAX && !jobs->stopping;
     if (fits) {
         job->next = NULL;
         *jobs->queue_end = job;
         jobs->queue_end = &job->next;
         jobs->queued++;
-        pthread_cond_signal(&jobs->added);
+        bool small = !job->large && jobs->small_waits;
+        jobs->small_waits = jobs->small_waits && !small;
+        pthread_cond_signal(small ? &jobs->added_small : &jobs->added);
     }
     pthread_mutex_unlock(&jobs->lock);
     return fits;

@@ -1,8 +1,10 @@
 /* text_jobs: threads for work on the texts of requests (JSON, chat templates, tokens), so that a
- * large body does not hold up the event loop. The loop thread adds, cancels and collects jobs; the
- * threads run them. It does not know what a job does: text_work.c does. A job is served before
- * another one if its tenant was served longer ago, so that one tenant's jobs do not delay
- * another's by more than the jobs that run. */
+ * large body does not hold up the event loop. The loop thread makes every call; the threads run the
+ * jobs. It does not know what a job does: text_work.c does. Of the queued jobs, the first one of the
+ * tenant that was served longest ago begins, so that one tenant's jobs delay another's only by the
+ * jobs that run. With two threads or more, one of them takes no large jobs, and the others have a
+ * higher nice value, so that large jobs do not hold up small ones. The caller owns the memory of
+ * jobs, of which at most TEXT_JOBS_QUEUED_MAX are queued. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 
@@ -11,9 +13,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define TEXT_JOBS_QUEUED_MAX 4096
+
 struct text_job {
     void (*run)(struct text_job *job); /* Called on one of the threads. */
     uint32_t tenant;                   /* Jobs of one number belong to one tenant. */
+    bool large;                        /* It may take long. */
     struct text_job *next;             /* Private. */
 };
 
@@ -28,7 +33,7 @@ void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL i
 
 /* Returns a descriptor that is readable while text_jobs_done may return a job. */
 int text_jobs_fd(const struct text_jobs *jobs);
-/* Queues a job. Returns false if too many are queued. The caller keeps the memory, which must stay
+/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX are queued. The caller keeps the memory, which must stay
  * until text_jobs_done has returned the job, or text_jobs_cancel true. */
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job);
 /* Takes a job out of the queue. Returns false if it runs or has run: text_jobs_done returns it. */

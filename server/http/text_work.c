@@ -15,6 +15,7 @@ struct http_text_work {
     struct api_tokenize with;
     const struct http_text_kind *kind;
     struct text body; /* Counted in http->bodies_bytes. */
+    uint32_t key;     /* API key index; API_KEY_NONE = it does not count as a text of a key. */
     bool done;        /* Collected: the thread no longer uses it. */
     /* Results: an error (status not 0), the input of a completion, or a whole answer. */
     struct api_error error;
@@ -50,9 +51,17 @@ static void body_free(struct http *h, struct http_text_work *w)
     text_done(&w->body);
 }
 
+/* Takes the text out of those of its key. */
+static void key_settle(struct http *h, struct http_text_work *w)
+{
+    api_keys_text_end(h->options.keys, w->key);
+    w->key = API_KEY_NONE;
+}
+
 static void work_free(struct http *h, struct http_text_work *w)
 {
     body_free(h, w);
+    key_settle(h, w);
     completion_input_free(w->input);
     text_done(&w->answer);
     served_model_unref(w->model);
@@ -63,12 +72,17 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
 {
     struct http *h = x->http;
     struct api_error error = {0};
+    if (!api_keys_text_begin(h->options.keys, x->key, x->arrived_us, &error))
+        return http_answer_error(x, &error);
     struct http_text_work *w = calloc(1, sizeof(*w));
     if (w == NULL) {
+        api_keys_text_end(h->options.keys, x->key);
         api_error_set(&error, 503, NULL, "out of memory");
         return http_answer_error(x, &error);
     }
-    w->job = (struct text_job){.run = run, .tenant = x->key};
+    w->key = x->key;
+    w->job =
+        (struct text_job){.run = run, .tenant = x->key, .large = x->body.bytes > HTTP_LARGE_BYTES};
     w->exchange = x;
     w->model = served_model_ref(h->completions.model);
     w->kind = kind;
@@ -76,6 +90,8 @@ enum MHD_Result http_text_begin(struct exchange *x, const struct http_text_kind 
         .encode = completion_encode(&h->completions, w->model),
         .context_tokens = gateway_context_tokens(h->options.gateway, w->model->version),
     };
+    if (kind->work == NULL)
+        w->with.encode.context_tokens = w->with.context_tokens;
     w->body = x->body;
     memset(&x->body, 0, sizeof(x->body));
     if (!text_jobs_add(h->text_jobs, &w->job)) {
@@ -133,6 +149,7 @@ enum MHD_Result http_text_answer(struct exchange *x)
     else if (w->kind->work != NULL)
         result = http_answer_json(x, 200, &w->answer);
     else {
+        key_settle(h, w); /* the answers count now */
         result = http_completion_begin(x, w->model, w->input);
         w->input = NULL; /* taken over */
     }

@@ -383,10 +383,17 @@ def gated(config):
     return found
 
 
+def built(path):
+    """Ends the test if a library that it needs was not built: without its gates it would wait for minutes."""
+    if path is None or not os.path.exists(path):
+        raise SystemExit(f"{path} is missing: build the targets of this test first (./dev test does)")
+    return os.path.abspath(path)
+
+
 def gated_environment(folder, pace_us=0):
     """The environment of a process whose machines have their gates' files in `folder`."""
     os.makedirs(folder, exist_ok=True)
-    return {**os.environ, "CLEAVE_CUDA_PLUGIN": os.path.abspath(GATE_PLUGIN), "CLEAVE_GATES": folder,
+    return {**os.environ, "CLEAVE_CUDA_PLUGIN": built(GATE_PLUGIN), "CLEAVE_GATES": folder,
             "CLEAVE_GATE_PACE_US": str(pace_us)}
 
 

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from cluster import Cluster, Stream, need_model, wait_until
+from cluster import Cluster, Stream, built, need_model, wait_until
 
 SILENCE_MS = 2000
 LONG = {"prompt": "One, two, three, four, five. " * 20, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -119,7 +119,7 @@ def finish(cluster, streams, victim, want, want_long, what):
 def main(which):
     with tempfile.TemporaryDirectory() as folder:
         gate = os.path.join(folder, "put")
-        os.environ.update(CLEAVE_PUT_GATE=gate, LD_PRELOAD=os.environ["CLEAVE_PUT_GATE_LIBRARY"])
+        os.environ.update(CLEAVE_PUT_GATE=gate, LD_PRELOAD=built(os.environ["CLEAVE_PUT_GATE_LIBRARY"]))
         with Cluster(config(which), gates=True) as cluster:
             want_long = cluster.post("/v1/completions", LONG)["choices"][0]["text"]
             want = [cluster.post("/v1/completions", body)["choices"][0]["text"] for body in OTHERS]

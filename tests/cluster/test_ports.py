@@ -75,7 +75,7 @@ def default_cluster(what, config):
 
 
 def named(config):
-    with answered({**config, "transport": {"silence_ms": 60000, "ucx_transports": "tcp"}}) as cluster:
+    with answered({**config, "transport": {"silence_ms": 60000, "ucx_transports": "tcp", "link_ms": 300000}}) as cluster:
         for name, pid in cluster.children().items():
             assert len(listening(pid)) > 1, (name, listening(pid))
         assert cluster.logged().count("anyone who reaches it can read and write this process's memory") == 2, \

@@ -22,7 +22,7 @@ from cluster import DATA, DEFAULT_MODEL, MODEL, Cluster, need_model, wait_until
 CONFIGS = {
     "shm": {},
     "tcp": {"transport": {"ucx_transports": "none"}},
-    "ucx over tcp": {"transport": {"ucx_transports": "tcp"}},
+    "ucx over tcp": {"transport": {"ucx_transports": "tcp", "link_ms": 300000}},
     "mixed": {"pools": {"mixed": 1}},
     "many": {"pools": {"prompt": 2, "token": 2}},
 }

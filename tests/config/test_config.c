@@ -292,6 +292,25 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"host\": \"b\"}]}}}",
      "cleave.json:1: /machines/prompt-0/stages: stages on other computers: want cluster/key_file, "
      "or cluster/allow_insecure: true"},
+    {"{\"http\": {\"web_origins\": \"chat.example\"}}",
+     "cleave.json:1: /http/web_origins = \"chat.example\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://chat.example/\"}}",
+     "cleave.json:1: /http/web_origins = \"https://chat.example/\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://\"}}",
+     "cleave.json:1: /http/web_origins = \"https://\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://a.example b.example\"}}",
+     "cleave.json:1: /http/web_origins = \"https://a.example b.example\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"*\"}}",
+     "cleave.json:1: /http/web_origins = \"*\": every web page could use this server: want "
+     "server/api_keys_file, or a list of sites"},
     {"{\"scheduler\": {\"micro_batch_tokens\": 15}}",
      "cleave.json:1: /scheduler/micro_batch_tokens = 15: want 0 or at least 16"},
     {"{\"transport\": {\"silence_ms\": 1500}}",

@@ -156,7 +156,14 @@ static void test_text(void)
         CHECK(line.kind == EVENT_LINE_EVENT && memcmp(&line.event, &event, sizeof(event)) == 0);
         CHECK(memcmp(&line.actions, &actions, sizeof(actions)) == 0);
     }
+    for (uint32_t version = 1; version <= 2; version++) {
+        text_clear(&text);
+        event_text_request(&text, version, 5, "a \"client's\" id");
+        CHECKF(event_text_read(text.data, text.bytes, &line, &error) == ST_OK, "%s", error.text);
+        CHECK(line.kind == EVENT_LINE_REQUEST && line.version == version);
+    }
     static const char *const wrong[] = {
+        "{\"id\":\"x\"}",
         "",
         "{",
         "[]",

@@ -1,4 +1,4 @@
-/* reference: the plain loop with which every placement must agree. It has its own compute device,
+/* reference: the plain loop whose results every placement must have. It has its own compute device,
  * model and KV. */
 #include "machine/answer.h"
 #include "model/file/model_file.h"
@@ -68,7 +68,7 @@ uint32_t reference_vocab(const struct reference *r)
     return model_hyper_of(r->model)->vocab;
 }
 
-/* Runs rows at positions [first, first + count); the last row's logits. */
+/* Runs rows at positions [first, first + count). Returns the last row's logits. */
 static const float *reference_run(struct reference *r, const uint32_t *ids, uint32_t first,
                                   uint32_t count, bool all_rows)
 {
@@ -109,8 +109,9 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
         if (tokens[count++].finish != FINISH_NONE)
             break;
         if (request->score && count == 1)
-            break; /* scored requests ask for one token at most: forward_logits needs the prompt's
-                      batch */
+            /* A scored request has at most one answer token: forward_logits needs the prompt's
+             * batch. */
+            break;
         logits = reference_run(r, &tokens[count - 1].id, position, 1, false);
     }
     for (uint32_t row = 0; request->score && row + 1 < request->prompt_count; row++) {

@@ -426,7 +426,8 @@ static void loop_flush(void *impl, struct transport_peer *base, uint64_t cookie)
     eventfd_write(peer->owner->fd, 1); /* loop_progress performs the writes. */
 }
 
-/* A write lands before its flush is reported, and none after the end. */
+/* A write lands before its flush is reported, and no write lands after the end of the
+ * connection. */
 static bool loop_writes_await(void *impl, struct transport_peer *peer)
 {
     (void)impl, (void)peer;

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+/* A bias of 1 for token 7, and an allowed token. */
+static const uint32_t rules[] = {1, 1, 0, 7, 0x3f800000, 9};
 static const uint32_t numbers[] = {0x0b0b0001, 0x0b0b0002, 0x0b0b0003, 0x0b0b0004, 0x0b0b0005};
 static const uint64_t hashes[] = {0x1122334455667788, 0x99aabbccddeeff00};
 static const struct message_stage stages[] = {
@@ -34,6 +36,10 @@ static const struct sampling sampling = {
     .logprobs = 17,
     .output_tokens_max = 0x1234,
     .output_tokens_min = 0x234,
+    .presence_penalty = -1.5f,
+    .frequency_penalty = 0.25f,
+    .repetition_penalty = 1.25f,
+    .answer_tokens = 2,
     .end_count = 3,
     .ends = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec, 0xedeeeff0 /* Not one of the three: not sent. */},
 };
@@ -49,7 +55,10 @@ static const struct message messages[] = {
                  .rank = rank,
                  .sampling = sampling,
                  .prompt_count = 5,
+                 .rule_count = 6,
+                 .prefix_cache = true,
                  .prompt = numbers,
+                 .rules = rules,
                  .answer_count = 2,
                  .answer = numbers + 3,
                  .constraint_bytes = 7,
@@ -70,7 +79,9 @@ static const struct message messages[] = {
                  .block_count = 2,
                  .blocks = numbers,
                  .prompt_count = 4,
+                 .rule_count = 6,
                  .prompt = numbers + 1,
+                 .rules = rules,
                  .answer_count = 3,
                  .constraint_bytes = 12,
                  .constraint = "json_object:"}},
@@ -181,7 +192,14 @@ static const struct stage_message stage_messages[] = {
                                                        .row = 2,
                                                        .position = 0x88888888,
                                                        .masked_count = 2,
-                                                       .masked = {0x99, 0xaa, 0xbb}}},
+                                                       .masked = {0x99, 0xaa, 0xbb},
+                                                       .presence_penalty = -1.5f,
+                                                       .frequency_penalty = 0.25f,
+                                                       .repetition_penalty = 1.25f,
+                                                       .table = 2,
+                                                       .word_count = 0x1000,
+                                                       .rule_count = 0x100,
+                                                       .prompt_count = 0x22222222}},
              .sequences = (const struct stage_sequence[]){{.table = 1,
                                                            .row_count = 1,
                                                            .first_position = 0xaa,
@@ -234,6 +252,7 @@ static const struct stage_message stage_messages[] = {
                .block_count = 3,
                .blocks = numbers}},
     {.kind = STAGE_AWAITED, .awaited = {.cookie = 0x1111111111111111}},
+    {.kind = STAGE_CONTEXT, .context = {.table = 3, .known = 4, .count = 5, .words = numbers}},
 };
 
 static char *text_of(const char *name, const struct message_buffer *bytes)

@@ -49,8 +49,8 @@ static void run(const char *tls, bool put)
     for (uint32_t i = 0; i < REGION / sizeof(uint32_t); i++)
         words[i] = i * 2654435761u;
     CHECK(fabric_inbox_open(fabrics[1], NULL, &inbox) == ST_OK);
-    CHECK(fabric_link_open(fabrics[0], fabric_address(fabrics[1]), fabric_inbox_token(inbox), &link,
-                           &error) == ST_OK);
+    CHECK(fabric_link_open(fabrics[0], fabric_address(fabrics[1]), fabric_inbox_token(inbox), false,
+                           &link, &error) == ST_OK);
     write_all(link);
     bool marked = fabric_link_flush(link, 1, &mark);
     CHECK(marked == !put);
@@ -72,7 +72,7 @@ static void run(const char *tls, bool put)
     }
     CHECK(cookie == 1 && memcmp(words, fabric_region(fabrics[1]), REGION) == 0);
     fabric_link_close(link, -1);
-    for (int i = 0; i < 100; i++) { /* UCX does not like to be closed while it works. */
+    for (int i = 0; i < 100; i++) { /* UCX must not be closed while it works. */
         (void)fabric_progress(fabrics[0]);
         (void)fabric_progress(fabrics[1]);
     }

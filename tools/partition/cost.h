@@ -1,8 +1,9 @@
 /* partition_cost: turns a profile, a cluster and the wanted work into the partitioner's problem
- * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the
- * bytes, and the links. A piece is a micro-batch of a prompt, or a group of sequences that decode
- * together. `cleave partition` (main.c) and machine_split.c call it. Any thread may call: the
- * function has no state. It does not choose a split: the partitioner does. */
+ * (solver/partition.h): the time of a piece of work in each layer on each kind of device, the bytes
+ * of each layer's weights and KV, and the links between devices. A piece is a micro-batch of a
+ * prompt, or a group of sequences that decode together. `cleave partition` (main.c) and
+ * machine_split.c call it. Any thread may call: the function has no state. It does not choose a
+ * split: the partitioner does. */
 #ifndef TOOLS_PARTITION_COST_H
 #define TOOLS_PARTITION_COST_H
 
@@ -26,7 +27,7 @@ struct partition_work {
 
 /* The problem and the goal for the partitioner, and the arrays that the problem points to. */
 struct partition_costs {
-    struct partition_problem problem; /* Points into the other fields and into the cluster. */
+    struct partition_problem problem; /* Points into *out, the cluster and the profile. */
     struct partition_goal goal;
     struct partition_kind kinds[PARTITION_KINDS_MAX];
     /* Time of a piece per kind of device and layer. */
@@ -39,8 +40,8 @@ struct partition_costs {
 
 /* Fills *out. The time of a prompt's piece is the mean over its micro-batches, because later
  * micro-batches have more context, the last micro-batch can be shorter, and only the last one is
- * sampled. *out points into itself and into the cluster, so *out must not be moved and the cluster
- * must outlive it. */
+ * sampled. *out must not be moved, and the cluster and the profile must outlive it, because *out
+ * points into all three. */
 void partition_costs_of(const struct profile *profile, const struct partition_cluster *cluster,
                         const struct partition_work *work, struct partition_costs *out);
 

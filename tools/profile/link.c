@@ -395,7 +395,7 @@ enum status profile_link_measure(struct profile *p, const struct profile_link_op
     options->progress(options->self, address, 0, options->seconds);
     if (p->link_count == PROFILE_LINKS_MAX)
         return error_set(error, ST_TOO_LARGE, "more than %d links", PROFILE_LINKS_MAX);
-    enum status status = measure_to(address, options, options->tls, options->seconds,
+    enum status status = measure_to(address, options, options->ucx_tls, options->seconds,
                                     &p->links[p->link_count], error);
     if (status != ST_OK) {
         error_prefix(error, "link to %s", address);
@@ -410,7 +410,7 @@ enum status profile_link_serve(const struct profile_link_options *options, const
 {
     char bound[LIMIT_ADDRESS_BYTES];
     struct side side;
-    enum status status = side_open(&side, options, options->tls, address, error);
+    enum status status = side_open(&side, options, options->ucx_tls, address, error);
     if (status != ST_OK)
         return status;
     status = transport_listen(side.t, address, bound, error);

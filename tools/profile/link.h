@@ -12,7 +12,7 @@
 
 struct profile_link_options {
     const char *host;               /* Name of this host in the profile. */
-    const char *tls;                /* UCX_TLS for the link to another host; NULL = UCX chooses. */
+    const char *ucx_tls;            /* UCX_TLS for the link to another host; NULL = UCX chooses. */
     const struct secret_keys *keys; /* With a common key at both ends; NULL = none. */
     /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
     const char *device;

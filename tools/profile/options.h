@@ -20,11 +20,11 @@ struct profile_options {
     const char *add;              /* Profile to extend; NULL = begin a new one. */
     struct option_wholes threads; /* Numbers of threads to measure the device with. */
     /* Devices of the same kind to keep busy in a second measurement; 0 = no second measurement. */
-    uint64_t beside;
+    uint64_t busy_devices;
     struct option_texts peers; /* Addresses of links to other hosts. */
     const char *serve_link;    /* Serve the other end of links on this address; NULL = measure. */
     const char *key_file;      /* Key for links to other hosts; NULL = none. */
-    const char *tls;           /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
+    const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
     double seconds;            /* Time of all measurements together. */
     bool quick;                /* True: few points, measured once. */
     bool no_links;             /* True: do not measure the links inside this host. */

@@ -68,7 +68,7 @@ static enum status measure_links(const struct profile_options *options,
 {
     const struct profile_link_options links = {
         .host = options->host,
-        .tls = options->tls,
+        .ucx_tls = options->ucx_tls,
         .keys = keys,
         .device = device_name_gpu(options->device, NULL) ? options->device : NULL,
         .quick = options->quick,
@@ -110,7 +110,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
                                                   .host = options->host,
                                                   .threads =
                                                       (uint32_t)options->threads.numbers[index],
-                                                  .beside = (uint32_t)options->beside,
+                                                  .beside = (uint32_t)options->busy_devices,
                                                   .seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,
@@ -168,7 +168,7 @@ static enum status serve_link(const struct profile_options *options, const struc
                               struct error *error)
 {
     const struct profile_link_options link = {
-        .host = options->host, .tls = options->tls, .keys = keys, .quick = options->quick};
+        .host = options->host, .ucx_tls = options->ucx_tls, .keys = keys, .quick = options->quick};
     if (keys == NULL && !config_address_is_loopback(options->serve_link))
         return error_set(error, ST_INVALID,
                          "listen on %s: other computers reach it: want --key-file",

@@ -202,6 +202,7 @@ static enum status line_take(struct log_reader *r, struct error *error)
         r->whole = false;
         return ST_OK;
     case EVENT_LINE_MACHINE:
+    case EVENT_LINE_REQUEST:
         return ST_OK;
     default:
         break;

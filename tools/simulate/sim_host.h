@@ -1,8 +1,9 @@
-/* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links.
- * They come from a config file, with the times of a profile, or are given as a number of machines
- * of each kind of hardware. `cleave simulate` (simulate_trace.c) fills the struct on the main
- * thread, `cleave plan` (profile.c) one struct per simulation, on any worker thread; a simulation
- * does not change it. The machines' state during a simulation is in sim_machine.h. */
+/* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
+ * sim_host is one machine, not a computer. The machines come from a config file, with the times of
+ * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate`
+ * (simulate_trace.c) fills the struct on the main thread, `cleave plan` (profile.c) one struct per
+ * simulation, on any worker thread; a simulation does not change it. The machines' state during a
+ * simulation is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 
@@ -35,11 +36,12 @@ struct sim_hosts {
     struct hardware kinds[SIM_KINDS_MAX];
     struct cost_curve curves[SIM_KINDS_MAX];
     struct machine_split *splits[SIM_KINDS_MAX]; /* NULL, except for kinds with several devices. */
-    /* True: `reference` is the table's DGX-A100, which the paper's SLO compares with. */
+    /* True: `reference` has the times of a DGX-A100 from the table of sim_hosts_add. The Splitwise
+     * paper states its SLO as multiples of these times. */
     bool has_reference;
     struct cost_curve reference;
-    uint64_t weights_bytes;      /* Of the table's model. */
-    uint64_t kv_bytes_per_token; /* Of the table's model. */
+    uint64_t weights_bytes;      /* Weights of the model, if times come from a table. */
+    uint64_t kv_bytes_per_token; /* KV of one token, if times come from a table. */
     uint32_t context_tokens;     /* Longest request. */
 };
 
@@ -48,9 +50,11 @@ struct sim_hosts {
 enum status sim_hosts_of_config(struct sim_hosts *hosts, const struct config *config,
                                 struct error *error);
 
-/* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". Times come
- * from `table` and `model` (perf_model.csv, "bloom-176b"), or from hosts->profile. The layers of
- * machines with several devices are split with the defaults of `cleave partition`. */
+/* Adds machines. `spec` is COUNT:POOL:FILE, e.g. "25:prompt:deploy/hardware/h100.json". If the
+ * hardware file names rows of a table, the times are those of `model` (such as "bloom-176b") in the
+ * file `table` (perf_model.csv); otherwise hosts->profile has the times. If a machine has several
+ * devices, its layers are split with the defaults of `cleave partition`, but with the config's
+ * micro-batch, and with the KV memory of the hardware file or the config. */
 enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char *table,
                           const char *model, const struct config *config, struct error *error);
 

@@ -1,12 +1,13 @@
 /* trace_show: prints the statistics of a trace as text, or draws them with gnuplot. `cleave trace`
- * (main.c) calls it on the main thread, after the last row. The functions have no state. They
- * compute no statistics: stats.h does. */
+ * (main.c) calls it on the main thread when the whole trace has been read. The functions have no
+ * state. They compute no statistics: stats.h does. */
 #ifndef TOOLS_TRACE_SHOW_H
 #define TOOLS_TRACE_SHOW_H
 
 #include "tools/trace/stats.h"
 
-/* Writes lengths, histograms, and the table over time. */
+/* Writes counts and rates, statistics and histograms of the lengths, and a table with a line for
+ * each interval of time. */
 void trace_show_text(const struct trace_stats *stats, const struct trace_stats_options *options,
                      FILE *out);
 

@@ -33,6 +33,7 @@ static void encode_ok(const struct tokenizer *t, const char *text, size_t bytes,
 {
     struct error error = {""};
     CHECKF(encode(t, text, bytes, parse_special, false, out, &error) == ST_OK, "%s", error.text);
+    CHECK(tokenizer_tokens_min(t, text, bytes) <= out->count);
 }
 
 /* All ids through the detokenizer; malloc'ed. */
@@ -145,6 +146,10 @@ static void test_default_ids(const struct tokenizer *t)
         CHECK(!tokenizer_is_special(t, got.ids[i]));
     encode_ok(t, "", 0, true, &got);
     CHECK(got.count == 0);
+    /* Bytes 4 and 0xf1 have no token; the longest token has 81 bytes. */
+    CHECK(tokenizer_tokens_min(t, "\4\xf1", 2) == 0 && tokenizer_tokens_min(t, "a\4", 2) == 1);
+    char many[810 + 1] = {0};
+    CHECK(tokenizer_tokens_min(t, memset(many, 'a', 810), 810) == 10);
     free(got.ids);
 }
 

@@ -79,6 +79,7 @@ static uint32_t *encode(const struct tokenizer *t, const char *text, bool specia
     CHECKF(tokenizer_encode(t, text, strlen(text), &options, &ids, &capacity, count, &error) ==
                ST_OK,
            "%s", error.text);
+    CHECK(tokenizer_tokens_min(t, text, strlen(text)) <= *count);
     return ids;
 }
 

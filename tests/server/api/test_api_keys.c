@@ -145,7 +145,54 @@ static void check_limits(struct api_keys *keys)
     CHECK(begin(keys, c, 1, 6000, now + 9000 * SECOND_US, 0));
     api_keys_end(keys, c);
     CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
+    /* A request whose body took long to read arrived earlier: the budget is not filled twice. */
+    CHECK(!begin(keys, c, 1, 1, now, 541));
+    CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
     CHECK(begin(keys, API_KEY_NONE, 1000, 1u << 30, 0, 0)); /* without a key there are no limits */
+}
+
+/* Texts that are read count as answers in flight, and cost nothing. */
+static void check_texts(void)
+{
+    struct api_keys *keys;
+    struct api_error error = {0};
+    CHECK(api_keys_open(&keys) == ST_OK);
+    apply(keys, "{\"keys\": [{\"name\": \"t\", \"key\": \"" SECRET_A
+                "\", \"requests_max\": 3, \"tokens_per_minute\": 60}]}");
+    uint32_t t = find(keys, "Bearer " SECRET_A);
+    const struct api_key_counts *counts = api_keys_counts(keys, t);
+    uint64_t requests = counts->requests;
+    CHECK(api_keys_text_begin(keys, t, SECOND_US, &error));
+    CHECK(api_keys_text_begin(keys, t, SECOND_US, &error));
+    CHECK(!begin(keys, t, 2, 0, SECOND_US, 1));
+    CHECK(begin(keys, t, 1, 59, SECOND_US, 0));
+    CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.status == 429);
+    api_keys_text_end(keys, t);
+    CHECK(api_keys_text_begin(keys, t, SECOND_US, &error)); /* 1 token is left */
+    api_keys_generated(keys, t, 1);
+    api_keys_text_end(keys, t);
+    CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.retry_after_s == 2);
+    CHECK(counts->requests == requests + 1 && counts->in_flight == 1);
+    /* One text is read, one answer is in flight, and 60 tokens of 60 are used. */
+    struct api_key_left left;
+    CHECK(api_keys_left(keys, t, SECOND_US, &left) && left.answers_max == 3);
+    CHECK(left.answers_left == 1 && left.tokens_max == 60 && left.tokens_left == 0);
+    CHECK(left.tokens_full_us == 60 * SECOND_US);
+    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left) && left.tokens_left == 30);
+    CHECK(left.tokens_full_us == 30 * SECOND_US && !api_keys_left(keys, API_KEY_NONE, 0, &left));
+    api_keys_share_set(keys, 2, 0);
+    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left));
+    CHECK(left.answers_max == 2 && left.answers_left == 0 && left.tokens_max == 30);
+    api_keys_share_set(keys, 1, 0);
+    /* The key keeps its place while a text is read. */
+    api_keys_end(keys, t);
+    apply(keys, "{\"keys\": [{\"name\": \"u\", \"key\": \"" SECRET_B "\"}]}");
+    CHECK(find(keys, "Bearer " SECRET_B) != t);
+    api_keys_text_end(keys, t);
+    apply(keys, "{\"keys\": [{\"name\": \"v\", \"key\": \"" SECRET_A "\"}]}");
+    CHECK(api_keys_text_begin(keys, API_KEY_NONE, 0, &error));
+    api_keys_text_end(keys, API_KEY_NONE);
+    api_keys_close(keys);
 }
 
 /* Three gateways divide the limits of one key: together they accept what one would, and the rest of
@@ -288,6 +335,7 @@ int main(void)
     CHECK(api_keys_open(&keys) == ST_OK);
     check_finding(keys);
     check_limits(keys);
+    check_texts();
     check_shares();
     check_small_shares();
     check_again(keys);

@@ -7,6 +7,7 @@
 #include "tests/check.h"
 
 #include <string.h>
+#include <unistd.h>
 
 struct gateway_request {
     struct gateway_request *next;
@@ -28,8 +29,12 @@ atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
-atomic_bool fake_ready = true, fake_hold_fails;
+atomic_bool fake_ready = true, fake_hold_fails, fake_encode_holds;
+atomic_uint fake_encode_held;
 atomic_uint fake_http_codes[600];
+struct sampling fake_sampling;
+char fake_name[GATEWAY_NAME_BYTES];
+uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 
 struct gateway *fake_gateway(void)
 {
@@ -68,6 +73,11 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         return ST_NO_RESOURCE;
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
+    fake_sampling = submit->sampling;
+    snprintf(fake_name, sizeof(fake_name), "%s", submit->name);
+    fake_rule_count = submit->rule_count;
+    if (submit->rule_count > 0)
+        memcpy(fake_rules, submit->rules, submit->rule_count * sizeof(fake_rules[0]));
     fake_salt = submit->prefix_salt;
     fake_end_count = submit->sampling.end_count;
     struct gateway_request *r = calloc(1, sizeof(*r));
@@ -166,6 +176,12 @@ static void step(struct gateway_request *r)
         send(r, 'a', last ? FINISH_LENGTH : FINISH_NONE);
         if (last)
             end(r, GATEWAY_DONE, "", 0);
+    } else if (script == 'l') { /* one token, the seed; the higher, the likelier */
+        uint32_t id = (uint32_t)r->submit.sampling.seed;
+        struct message_token token = {
+            .id = id, .finish = FINISH_LENGTH, .logprob = (float)id - 100};
+        r->submit.client.token(r->submit.client.self, &token);
+        end(r, GATEWAY_DONE, "", 0);
     } else if (script == 's') {
         send(r, 'a', FINISH_NONE);
     }
@@ -255,6 +271,13 @@ const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *byte
     return &pieces[id];
 }
 
+size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes)
+{
+    (void)t;
+    (void)text;
+    return bytes;
+}
+
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error)
@@ -265,6 +288,10 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
     for (size_t i = 0; i < options->plain_count; i++)
         control -= options->plain[i].end - options->plain[i].begin;
     fake_control_bytes = control;
+    fake_encode_held++;
+    while (bytes > 0 && text[0] == 'W' && fake_encode_holds)
+        usleep(100);
+    fake_encode_held--;
     uint32_t *ids = realloc(*ids_out, (bytes + 1) * sizeof(*ids));
     CHECK(ids != NULL);
     for (size_t i = 0; i < bytes; i++)

@@ -1,6 +1,7 @@
 /* fake_gateway: implements gateway.h, metrics.h, tokenizer.h and chat.h for test_http.c, without a
  * cluster or a model. The loop thread of the test calls all functions of those headers and of this
- * one; the test's main thread reads the counters and sets fake_ready. It checks no tokens:
+ * one, and the text threads those of tokenizer.h and chat.h; the test's main thread reads the
+ * counters and sets fake_ready. It checks no tokens:
  * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins). The first byte of a request's
  * prompt selects its script:
  *
@@ -8,6 +9,7 @@
  *
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
+ *   'l'  answers with one token, the seed, whose log-probability is the seed - 100
  *   's'  answers with one 'a' per turn until it is released
  *   'h'  never answers; fails before the first token while fake_hold_fails is set
  *   'f'  fails after two tokens
@@ -35,10 +37,17 @@ extern atomic_uint fake_end_count;  /* Tokens that end the answer of the request
 extern atomic_uint fake_model_ends; /* Number of the model's end tokens: 256 and following ids. */
 /* Of the text that was tokenised last: bytes in which control tokens are recognised. */
 extern atomic_size_t fake_control_bytes;
+/* While it is set, the encoding of texts that begin with 'W' waits; their number. */
+extern atomic_bool fake_encode_holds;
+extern atomic_uint fake_encode_held;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_hold_fails;
-extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */
+extern atomic_bool fake_ready; /* The gateway's answer when asked whether it is ready. */
+/* Of the request submitted last. Read them when its answer has arrived. */
+extern struct sampling fake_sampling;
+extern char fake_name[GATEWAY_NAME_BYTES];
+extern uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 
 /* Returns the one fake gateway of the process. */

@@ -110,21 +110,39 @@ void server_start(struct http_options options)
     CHECK(pthread_create(&loop, NULL, run_loop, NULL) == 0);
 }
 
-void server_stop(void)
+static void loop_stop(void)
 {
     uint64_t one = 1;
     CHECK(write(stop_fd, &one, sizeof(one)) == sizeof(one));
     pthread_join(loop, NULL);
+    close(stop_fd);
+}
+
+static void http_end(void)
+{
+    http_close(http);
+    CHECK(model.references == 1);
+    api_keys_close(keys);
+}
+
+void server_stop(void)
+{
+    loop_stop();
     /* The loop may have ended before it noticed that the last connections had been closed. */
     for (int i = 0; i < WAIT_S * 1000 && http_open_answers(http) > 0; i++) {
         http_turn(http);
         usleep(1000);
     }
     CHECK(fake_open == 0 && http_open_answers(http) == 0);
-    http_close(http);
-    CHECK(model.references == 1);
-    api_keys_close(keys);
-    close(stop_fd);
+    http_end();
+}
+
+void server_stop_now(void)
+{
+    loop_stop();
+    fake_encode_holds = false;
+    http_end();
+    CHECK(fake_open == 0);
 }
 
 void keys_use(const char *text)

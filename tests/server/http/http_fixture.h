@@ -20,6 +20,8 @@ void server_config_default(void);
 /* Starts a server with `config`. The fixture fills the fields of the options that it knows. */
 void server_start(struct http_options options);
 void server_stop(void);
+/* Stops it while requests are open. */
+void server_stop_now(void);
 uint16_t server_port(void);
 /* Between these two calls the server's thread does nothing: the test may change the config. */
 void server_pause(void);

@@ -88,9 +88,9 @@ static void check_all_bodies_have_one_limit(void)
     server_pause();
     config.http.bodies_bytes_max = 2 * LARGE;
     server_resume();
-    int first = begin("POST", "/v1/completions", "", LARGE, LARGE - 1000);
-    int second = begin("POST", "/v1/completions", "", LARGE, LARGE - 1000);
-    wait_bodies(2 * (LARGE - 1000));
+    int first = begin("POST", "/v1/completions", "", LARGE, LARGE - 20);
+    int second = begin("POST", "/v1/completions", "", LARGE, LARGE - 20);
+    wait_bodies(2 * (LARGE - 20));
     int third = begin("POST", "/v1/completions", "", LARGE, 1);
     CHECK(get(third) == 503);
     expect("Retry-After: 1");
@@ -100,16 +100,20 @@ static void check_all_bodies_have_one_limit(void)
     third = dial();
     static const char head[] = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
                                "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
-                               "\r\n1000\r\n";
-    char chunk[0x1000 + 8];
+                               "\r\n8000\r\n";
+    char chunk[0x8000 + 8];
     memset(chunk, ' ', sizeof(chunk));
-    memcpy(chunk + 0x1000, "\r\n0\r\n\r\n", 7);
+    memcpy(chunk + 0x8000, "\r\n0\r\n\r\n", 7);
     put(third, head, sizeof(head) - 1);
-    put(third, chunk, 0x1000 + 7);
+    put(third, chunk, 0x8000 + 7);
     CHECK(get(third) == 503);
     close(third);
-    finish(first, LARGE, LARGE - 1000);
-    finish(second, LARGE, LARGE - 1000);
+    /* A small body still fits. */
+    char small[2000];
+    snprintf(small, sizeof(small), "%1900s{\"prompt\": \"ehi\"}", "");
+    CHECK(post("/v1/completions", small) == 200);
+    finish(first, LARGE, LARGE - 20);
+    finish(second, LARGE, LARGE - 20);
     wait_bodies(0);
     finish(begin("POST", "/v1/completions", "", LARGE, 0), LARGE, 0);
 }

@@ -1,0 +1,39 @@
+/* sandbox_internal: what the files of the sandbox share: sandbox.c (which files a process needs),
+ * sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Tests include it. Each call limits the
+ * calling thread, and the threads and processes that it starts later. */
+#ifndef HOST_SANDBOX_INTERNAL_H
+#define HOST_SANDBOX_INTERNAL_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SANDBOX_PATHS_MAX 96
+
+/* Files, and folders with all that is in them. Paths that do not exist are skipped. */
+struct sandbox_paths {
+    uint32_t count;
+    bool overflow; /* More than SANDBOX_PATHS_MAX were added. */
+    char paths[SANDBOX_PATHS_MAX][LIMIT_PATH_BYTES];
+};
+
+void sandbox_path_add(struct sandbox_paths *paths, const char *path);
+
+struct sandbox_files {
+    const struct sandbox_paths *reads; /* NULL = reads are not limited. */
+    const struct sandbox_paths *writes;
+    bool starts_self; /* It may start this executable; no other one in any case. */
+};
+
+/* Returns the version of Landlock that the kernel has; 0 = none. */
+int sandbox_landlock_version(void);
+/* Limits files with Landlock. Returns ST_UNSUPPORTED if the kernel has none, ST_TOO_LARGE, ST_IO. */
+enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
+
+/* Refuses system calls that cleave does not need, with EPERM. starts_processes: it may start
+ * executables. Returns ST_UNSUPPORTED if the kernel has no seccomp filters, ST_IO. */
+enum status sandbox_calls_limit(bool starts_processes, struct error *error);
+
+#endif
