@@ -111,9 +111,13 @@ static bool check_constraint(const struct api_request *request, struct api_error
     enum status status =
         grammar_open(request->constraint.text, request->constraint.bytes, NULL, &grammar, &why);
     if (status == ST_OK) {
+        struct grammar_run *run = NULL;
+        status = grammar_run_open(grammar, &run, &why);
+        grammar_run_close(run);
         grammar_close(grammar);
-        return true;
     }
+    if (status == ST_OK)
+        return true;
     return api_error_set(error, status == ST_NO_MEMORY ? 503 : 400, request->constraint.field,
                          "%s: %s", request->constraint.field, why.text);
 }
