@@ -150,6 +150,17 @@ static const struct {
     {"json_schema:{\"type\":\"number\",\"multipleOf\":0.1}", "#/multipleOf"},
     {"json_schema:{\"type\":\"string\",\"pattern\":\"^(.*a.{12}b)$\",\"maxLength\":900}",
      "8192 states"},
+    {"json_schema:{\"items\":{\"type\":\"string\",\"pattern\":\"^(a|b)*a(a|b){5}$\",\"maxLength\":"
+     "60},"
+     "\"prefixItems\":[{\"pattern\":\"^(a|b)*a(a|b){5}$\",\"maxLength\":61},"
+     "{\"pattern\":\"^(a|b)*a(a|b){5}$\",\"maxLength\":62},{\"pattern\":\"^(a|b)*a(a|b){5}$\","
+     "\"maxLength\":63},{\"pattern\":\"^(a|c)*a(a|c){6}$\",\"maxLength\":63},"
+     "{\"pattern\":\"^(a|b)*a(a|b){6}$\",\"maxLength\":64},{\"pattern\":\"^(a|b)*a(a|b){6}$\","
+     "\"maxLength\":61},{\"pattern\":\"^(a|b)*a(a|b){6}$\",\"maxLength\":60},{\"pattern\":"
+     "\"^(a|b)*a(a|b){6}$\",\"maxLength\":63},{\"pattern\":\"^(a|b)*a(a|b){6}$\",\"maxLength\":62},"
+     "{\"pattern\":\"^(d|b)*d(d|b){6}$\",\"maxLength\":64},{\"pattern\":\"^(a|f)*a(a|f){6}$\","
+     "\"maxLength\":64},{\"pattern\":\"^(a|e)*e(a|e){6}$\",\"maxLength\":63}]}",
+     "the patterns together need more than 65536 states"},
     {"tagged:[{\"begin\":\"\",\"schema\":{\"not\":{}},\"end\":\"\"}]", "tagged[0].schema#/not"},
 };
 
