@@ -273,8 +273,8 @@ static inline void draw_counts(struct draws *draws, const struct message_layout 
 static inline void draw_arrays(struct draws *draws, const struct message_layout *layout,
                                uint8_t *fields)
 {
-    static uint64_t room[3][LIMIT_CONTEXT_TOKENS / 2 + LIMIT_RULE_WORDS];
-    CHECK(layout->array_count <= 3);
+    static uint64_t room[4][LIMIT_CONTEXT_TOKENS / 2 + LIMIT_RULE_WORDS];
+    CHECK(layout->array_count <= 4);
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
         const uint32_t count = number_at(fields + array->count);
