@@ -18,6 +18,10 @@ const struct config_key config_keys[] = {
      .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
              "safetensors. Looked for in the current folder, beside the config file and in "
              "~/.cache/cleave."},
+    {"chat_template_file", CONFIG_STRING, FIELD(chat_template_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "A file with a chat template that replaces the model's own; a relative path is beside "
+             "the config file. Empty: the model's."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "
@@ -103,6 +107,10 @@ const struct config_key config_keys[] = {
      .help = "In which texts of clients a control token such as <|im_start|> acts as one. prompts: "
              "in prompts of completions; in chat messages it is ordinary text. allow: in both. "
              "as_text: in none."},
+    {"server/chat_template_in_requests", CONFIG_BOOL, FIELD(server.chat_template_in_requests), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
+     .help = "true: a request may replace the model's chat template (`chat_template`). Its "
+             "control tokens then act as the template's."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "

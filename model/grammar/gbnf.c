@@ -101,7 +101,7 @@ static bool character_read(struct gbnf *g, uint32_t *out)
 {
     static const char plain[] = "n\nr\rt\t\"\"\\\\[[]]--''//^^";
     if (*g->at != '\\')
-        return utf8_read(&g->at, g->end, out);
+        return grammar_utf8_read(&g->at, g->end, out);
     g->at++;
     if (g->at == g->end)
         return false;

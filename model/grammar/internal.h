@@ -19,7 +19,7 @@ uint32_t gbnf_parse(struct builder *b, const char *text, size_t bytes);
 /* A JSON schema. Returns a rule for its documents. `place` = JSON pointer of the schema. */
 uint32_t schema_parse(struct builder *b, const json_t *schema, const char *place);
 /* Reads the code point at *at and moves *at behind it. Returns false if it is not UTF-8. */
-bool utf8_read(const char **at, const char *end, uint32_t *out);
+bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 
 /* ---- masks ---- */
 

@@ -26,7 +26,7 @@ static struct fragment refuse(struct regex *r, enum status status, const char *w
     return fragment_never(r->b);
 }
 
-bool utf8_read(const char **at, const char *end, uint32_t *out)
+bool grammar_utf8_read(const char **at, const char *end, uint32_t *out)
 {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
     const uint8_t *p = (const uint8_t *)*at;
@@ -175,7 +175,7 @@ static bool escape_read(struct regex *r, bool in_class, struct charset *set, uin
     }
     if ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
         return refuse(r, ST_UNSUPPORTED, "this escape is not supported"), false;
-    if (!utf8_read(&r->at, r->end, out))
+    if (!grammar_utf8_read(&r->at, r->end, out))
         return refuse(r, ST_INVALID, "not UTF-8"), false;
     return true;
 }
@@ -188,7 +188,7 @@ static bool class_atom(struct regex *r, struct charset *set, uint32_t *out)
     }
     if (*r->at == '[' && r->at + 1 < r->end && r->at[1] == ':')
         return refuse(r, ST_UNSUPPORTED, "named classes are not supported"), false;
-    if (utf8_read(&r->at, r->end, out))
+    if (grammar_utf8_read(&r->at, r->end, out))
         return true;
     return refuse(r, ST_INVALID, "not UTF-8"), false;
 }
@@ -293,7 +293,7 @@ static struct fragment atom_parse(struct regex *r)
             return fragment_never(r->b);
         break;
     default:
-        if (!utf8_read(&r->at, r->end, &c))
+        if (!grammar_utf8_read(&r->at, r->end, &c))
             return refuse(r, ST_INVALID, "not UTF-8");
         r->set->count = 0;
     }

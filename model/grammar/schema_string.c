@@ -206,7 +206,7 @@ bool schema_string_matches(struct schema *s, const struct facets *list, const js
     const char *text = json_string_value(value), *at = text;
     uint32_t count = 0, c;
     text_find(s, list, &t);
-    while (utf8_read(&at, text + bytes, &c))
+    while (grammar_utf8_read(&at, text + bytes, &c))
         count++;
     if (count < t.least || count > t.most)
         return false;

@@ -2,9 +2,9 @@
  * pre-tokenizers smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, and
  * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
  * one for each model, encodes on its text threads and decodes on its event loop thread;
- * bench-tokenizer uses it too. A machine opens one while it starts, for the bytes of its tokens
- * (machine/open.c). After tokenizer_open, any thread may call the functions of a tokenizer. It does
- * not render chat templates (chat.h). */
+ * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
+ * tokenizer. A machine opens one while it starts, for the bytes of its tokens (machine/open.c). It
+ * does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 

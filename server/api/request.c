@@ -204,102 +204,6 @@ static bool parse_prompts(json_t *root, struct api_request *out, struct api_erro
     return true;
 }
 
-/* Joins the text parts of a content list. */
-static bool join_parts(json_t *parts, const char *place, struct api_request *out,
-                       struct chat_message *message, struct api_error *error)
-{
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        json_t *part = json_array_get(parts, i);
-        json_t *type = json_object_get(part, "type");
-        json_t *text = json_object_get(part, "text");
-        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 ||
-            !json_is_string(text))
-            return api_error_set(error, 400, place,
-                                 "%s[%zu] must be {\"type\": \"text\", \"text\": …}: this model "
-                                 "reads text only",
-                                 place, i);
-    }
-    struct text joined = {0};
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        json_t *text = json_object_get(json_array_get(parts, i), "text");
-        text_add(&joined, json_string_value(text), json_string_length(text));
-    }
-    message->content =
-        joined.broken ? NULL
-                      : text_copy(&out->texts, joined.bytes > 0 ? joined.data : "", joined.bytes);
-    message->content_bytes = joined.bytes;
-    text_done(&joined);
-    return message->content != NULL || out_of_memory(error);
-}
-
-/* A message with calls of tools would lose them: they are in no template yet. */
-static bool check_no_calls(json_t *message, uint32_t index, struct api_error *error)
-{
-    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        json_t *value = api_field(message, names[i]);
-        if (value == NULL || (json_is_array(value) && json_array_size(value) == 0))
-            continue;
-        char place[64];
-        snprintf(place, sizeof(place), "messages[%u].%s", index, names[i]);
-        api_error_set(error, 400, place, "%s is not supported: this server runs no tools", place);
-        error->code = "unsupported_parameter";
-        return false;
-    }
-    return true;
-}
-
-static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
-                          struct api_error *error)
-{
-    char place[48];
-    struct chat_message *message = &out->messages[index];
-    json_t *role = json_object_get(given, "role");
-    json_t *content = api_field(given, "content");
-    if (!json_is_string(role)) {
-        snprintf(place, sizeof(place), "messages[%u].role", index);
-        return api_error_set(error, 400, place,
-                             "%s is missing: want \"system\", \"user\" or "
-                             "\"assistant\"",
-                             place);
-    }
-    if (!string_copy(&out->texts, role, &message->role, error) ||
-        !check_no_calls(given, index, error))
-        return false;
-    if (content == NULL && strcmp(message->role, "assistant") == 0) {
-        message->content = ""; /* clients send null for an answer without text */
-        return true;
-    }
-    snprintf(place, sizeof(place), "messages[%u].content", index);
-    if (json_is_array(content))
-        return join_parts(content, place, out, message, error);
-    if (!json_is_string(content))
-        return api_error_set(error, 400, place, "%s must be a string or a list of text parts",
-                             place);
-    message->content_bytes = json_string_length(content);
-    return string_copy(&out->texts, content, &message->content, error);
-}
-
-bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error)
-{
-    if (messages == NULL)
-        return api_error_set(error, 400, "messages", "messages is missing");
-    if (!json_is_array(messages))
-        return api_field_wrong(error, "messages", messages, "a list");
-    size_t count = json_array_size(messages);
-    if (count == 0 || count > 65536)
-        return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536",
-                             count);
-    out->messages = calloc(count, sizeof(*out->messages));
-    if (out->messages == NULL)
-        return out_of_memory(error);
-    out->message_count = (uint32_t)count;
-    for (uint32_t i = 0; i < out->message_count; i++)
-        if (!parse_message(json_array_get(messages, i), i, out, error))
-            return false;
-    return true;
-}
-
 static bool parse_penalties(json_t *root, struct sampling *out, struct api_error *error)
 {
     return api_field_number(root, "presence_penalty", -2, 2, false, &out->presence_penalty,
@@ -532,7 +436,7 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->skip_special_tokens = true;
     bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
     if (good)
-        good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
+        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, error)
                                 : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
@@ -556,9 +460,7 @@ void api_request_input_free(struct api_request *request)
         free(request->prompts[i].ids);
         request->prompts[i] = (struct api_prompt){0};
     }
-    free(request->messages);
-    request->messages = NULL;
-    request->message_count = 0;
+    api_chat_done(&request->chat);
     api_logit_rules_done(&request->logit_rules);
     request->model = NULL;
     texts_free(&request->texts);

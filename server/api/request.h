@@ -3,8 +3,8 @@
  * server/http/completion.c calls api_request_parse on a text thread, and owns the result. No state:
  * any thread may call it. A fuzz test covers it. Null and unknown fields are accepted; fields that
  * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
- * copies of all that is needed: the JSON tree, which can take 70 times the memory of the body, is
- * freed at the end of the call. */
+ * copies of all that is needed, and the values of chats until api_request_input_free: the rest of
+ * the JSON tree, which can take 70 times the memory of the body, is freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -49,9 +49,9 @@ struct api_request {
     const char *model; /* NULL = not given. */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list;           /* Used in error texts only. */
-    struct chat_message *messages; /* malloc'ed array. */
-    uint32_t message_count;
+    bool prompt_is_list; /* Used in error texts only. */
+    /* The conversation of a chat: references to parts of the JSON tree. */
+    struct chat_request chat;
 
     int64_t max_tokens; /* -1 = not given. */
     /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
@@ -80,7 +80,7 @@ struct api_request {
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
-    struct api_text *texts;      /* Copies of the model's name, prompts, roles and contents. */
+    struct api_text *texts;      /* Copies of the model's name and prompts. */
     struct api_text *stop_texts; /* Copies of the stop strings. */
 };
 
@@ -96,8 +96,10 @@ void api_request_input_free(struct api_request *request);
 /* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
  * Returns NULL with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
-/* Parses `messages` of a chat or /tokenize body into out->messages. */
-bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error);
+/* Checks the conversation of a chat or /tokenize body (`messages` and the fields of the chat
+ * template), and stores references to its values in *out. */
+bool api_chat_parse(json_t *root, struct chat_request *out, struct api_error *error);
+void api_chat_done(struct chat_request *chat);
 /* Parses a list of token ids into a malloc'ed array. `field` names it in errors. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
                    struct api_error *error);

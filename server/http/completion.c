@@ -25,7 +25,8 @@ struct api_encode completion_encode(const struct completion_server *server,
     return (struct api_encode){
         .tokenizer = model->tokenizer,
         .chat = model->chat,
-        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text)};
+        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text),
+        .templates_allowed = server->config->server.chat_template_in_requests};
 }
 
 static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
@@ -64,8 +65,7 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
     size_t count = 0;
     struct api_request *request = &input->request;
     if (request->kind == API_CHAT) {
-        bool good = api_encode_chat(encode, request->messages, request->message_count,
-                                    &input->prompts[0].ids, &count, error);
+        bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count, error);
         input->prompts[0].count = (uint32_t)count;
         return good;
     }
@@ -754,7 +754,7 @@ bool completion_finished(const struct completion *c)
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
     *bytes_out = c->out.bytes - c->handed_bytes;
-    return c->out.data + c->handed_bytes;
+    return c->out.data != NULL ? c->out.data + c->handed_bytes : NULL;
 }
 
 void completion_taken(struct completion *c, size_t bytes)

@@ -1,6 +1,6 @@
-/* fuzz_tokenize: no body of /tokenize or /detokenize does harm; an answer is JSON, and its token ids
- * are accepted again. Method: each body goes through both, with a byte-level and a SentencePiece
- * vocabulary, and with each treatment of control tokens. */
+/* fuzz_tokenize: no body of /tokenize or /detokenize does harm; an answer is JSON, and its token
+ * ids are accepted again. Method: each body goes through both, with a byte-level and a
+ * SentencePiece vocabulary, and with each treatment of control tokens. */
 #include "server/api/tokenize.h"
 
 #include "tests/check.h"
@@ -15,7 +15,8 @@ static struct api_tokenize with[2];
 static void models_open(void)
 {
     static const char chat[] =
-        "{{'<|im_start|>system\\nBe helpful.<|im_end|>\\n' + message['role']}}";
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant{% endif %}";
     for (int i = 0; i < 2; i++) {
         struct tokenizer *tokenizer;
         struct chat_template *template;
@@ -23,7 +24,7 @@ static void models_open(void)
         uint8_t *image;
         struct model_file *file = gguf_vocabulary_open(i == 0 ? "smollm" : NULL, chat, &image);
         CHECKF(tokenizer_open(file, &tokenizer, &error) == ST_OK, "%s", error.text);
-        CHECKF(chat_template_open(file, &template, &error) == ST_OK, "%s", error.text);
+        CHECKF(chat_template_open(file, NULL, &template, &error) == ST_OK, "%s", error.text);
         model_file_close(file);
         free(image);
         with[i].encode = (struct api_encode){.tokenizer = tokenizer, .chat = template};

@@ -84,6 +84,19 @@ static const struct bad bads[] = {
      "logprobs", "not 5"},
     {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 5}",
      "top_logprobs", "needs logprobs"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"r\\u00f6b\", \"content\": \"a\"}]}", "messages",
+     "messages[0]: role 'r??b': want system, developer, user or assistant"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template\": 5}",
+     "chat_template", "not 5"},
+    {API_CHAT,
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": []}",
+     "chat_template_kwargs", "an object"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"documents\": [1]}",
+     "documents[0]", "an object"},
+    {API_CHAT,
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"add_generation_prompt\": true, "
+     "\"continue_final_message\": true}",
+     "continue_final_message", "both true"},
 };
 
 static void check_bad(void)
@@ -142,13 +155,30 @@ static void check_chat(void)
                 "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
                 "\"text\": \"a\\u0000\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"logprobs\": "
                 "true, \"top_logprobs\": 3, \"max_completion_tokens\": 5, \"max_tokens\": 9}"));
-    CHECK(request.message_count == 1 && request.messages[0].content_bytes == 3);
-    CHECK(memcmp(request.messages[0].content, "a\0b", 3) == 0);
+    const json_t *content = json_object_get(json_array_get(request.chat.messages, 0), "content");
+    CHECK(json_array_size(request.chat.messages) == 1 && json_array_size(content) == 2);
+    CHECK(json_string_length(json_object_get(json_array_get(content, 0), "text")) == 2);
+    CHECK(request.chat.add_generation_prompt && !request.chat.continue_final_message);
     CHECK(request.sampling.logprobs == 3 && request.max_tokens == 5);
     api_request_done(&request);
     CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
                           "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}"));
-    CHECK(request.message_count == 2 && request.messages[1].content_bytes == 0);
+    CHECK(json_array_size(request.chat.messages) == 2);
+    api_request_done(&request);
+    CHECK(request.chat.messages == NULL);
+    CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                          "\"chat_template\": \"x\", \"chat_template_kwargs\": {\"k\": 1}, "
+                          "\"continue_final_message\": true, \"documents\": [{\"text\": \"d\"}]}"));
+    CHECK(strcmp(json_string_value(request.chat.template_text), "x") == 0);
+    CHECK(json_integer_value(json_object_get(request.chat.variables, "k")) == 1);
+    CHECK(!request.chat.add_generation_prompt && request.chat.continue_final_message);
+    CHECK(json_array_size(request.chat.documents) == 1 && request.chat.tools == NULL);
+    api_request_done(&request);
+    CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                          "\"chat_template\": \"\", \"chat_template_kwargs\": {}, "
+                          "\"add_generation_prompt\": false, \"documents\": []}"));
+    CHECK(request.chat.template_text == NULL && request.chat.documents == NULL);
+    CHECK(!request.chat.add_generation_prompt && !request.chat.continue_final_message);
     api_request_done(&request);
 }
 

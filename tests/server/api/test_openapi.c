@@ -1,6 +1,6 @@
-/* Goal: /openapi.json is valid JSON, describes exactly the fields that are used, and forbids no type
- * that the parser accepts. Method: the schemas against the table of fields, and bodies in which one
- * field has a value of each type. */
+/* Goal: /openapi.json is valid JSON, describes exactly the fields that are used, and forbids no
+ * type that the parser accepts. Method: the schemas against the table of fields, and bodies in
+ * which one field has a value of each type. */
 #include "server/api/known_fields.h"
 #include "server/api/openapi.h"
 #include "server/api/request.h"

@@ -326,19 +326,21 @@ size_t detokenizer_finish(struct detokenizer *d, char out[3])
     return 0;
 }
 
-enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, struct chat_text *out, struct error *error)
+enum status chat_render(const struct chat_template *c, const struct chat_request *request,
+                        struct chat_text *out, struct error *error)
 {
     (void)c;
-    const struct chat_message *last = &messages[count - 1];
-    if (strcmp(messages[0].role, "user") != 0 && strcmp(messages[0].role, "system") != 0)
-        return error_set(error, ST_INVALID, "messages[0].role is '%s'", messages[0].role);
-    char *text = malloc(last->content_bytes + 1);
+    (void)error;
+    const json_t *last = json_array_get(request->messages, json_array_size(request->messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    size_t bytes = json_string_length(content);
+    char *text = malloc(bytes + 1);
     struct tokenizer_range *contents = malloc(sizeof(*contents));
-    CHECK(text != NULL && contents != NULL);
-    memcpy(text, last->content, last->content_bytes);
-    *contents = (struct tokenizer_range){0, last->content_bytes};
-    *out = (struct chat_text){text, last->content_bytes, contents, 1};
+    CHECK(json_is_string(content) && text != NULL && contents != NULL);
+    memcpy(text, json_string_value(content), bytes);
+    *contents = (struct tokenizer_range){0, bytes};
+    *out =
+        (struct chat_text){.text = text, .bytes = bytes, .contents = contents, .content_count = 1};
     return ST_OK;
 }
 

@@ -29,6 +29,9 @@ static void check_small_endpoints(void)
     CHECK(post("/health", "{}") == 405);
     CHECK(post("/tokenize", "{\"prompt\": \"ab\", \"return_token_strs\": true}") == 200);
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
+    CHECK(post("/tokenize", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                            "\"continue_final_message\": true}") == 400);
+    expect("\"param\":\"continue_final_message\"");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
     CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);
@@ -60,7 +63,7 @@ static void check_errors(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"f\"}") == 503);
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
-    expect("messages[0].role is 'robot'");
+    expect("messages[0]: role 'robot'");
     CHECK(ask("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\": \"a\"}") ==
           415);
     expect("Content-Encoding is 'gzip'");
@@ -493,6 +496,22 @@ static void check_control_tokens(void)
     }
 }
 
+/* A template of a request is refused unless the operator allows it. */
+static void check_templates(void)
+{
+    static const char body[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
+                               "\"chat_template\": \"{{ x }}\"}";
+    CHECK(post("/v1/chat/completions", body) == 400);
+    expect("chat_template is not allowed by this server (server/chat_template_in_requests)");
+    expect("\"param\":\"chat_template\"");
+    CHECK(post("/tokenize", body) == 400);
+    expect("chat_template is not allowed");
+    server_pause();
+    config.server.chat_template_in_requests = true;
+    server_resume();
+    CHECK(post("/v1/chat/completions", body) == 200 && post("/tokenize", body) == 200);
+}
+
 int main(void)
 {
     server_config_default();
@@ -502,6 +521,7 @@ int main(void)
     check_small_endpoints();
     check_errors();
     check_control_tokens();
+    check_templates();
     check_whole_answers();
     check_stops();
     check_rules();
