@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""bench_tenants: what a tenant notices when another one floods the server.
+"""bench_tenants: measures the effect on a tenant when another one floods the server.
 
-Two API keys of equal weight share one prompt machine and one token machine, which only wait (the device `wait`), so that the
-figures are those of the gateway and the schedulers. Tenant B sends two requests a second. Tenant A alternates, in phases of
-the same length: first as many streams as its share serves; then ten times as many, and bodies of 8 MiB, and connections
-that send a byte a second. Prints B's times to first token for both. A's programs run with nice 19, because they would run
-on another computer. Standard library only."""
+Two API keys of equal weight share one prompt machine and one token machine. The machines only wait (the device `wait`),
+so the figures show the gateway and the schedulers. Tenant B sends two requests per second. Tenant A alternates between
+phases of the same length: first as many streams as its share serves; then ten times as many, bodies of 8 MiB, and
+connections that send one byte per second. Prints B's times to first token in both phases. A's programs run with nice
+19, because in reality they would run on another computer. Standard library only.
+"""
 
 import argparse
 import http.client
@@ -49,7 +50,7 @@ def headers(name):
 
 
 def stream(address, name, draw):
-    """Seconds to the first token's event, and the status; reads the answer to its end."""
+    """Returns the seconds to the first token's event, and the status. Reads the answer to its end."""
     host, port = address.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     body = json.dumps({"prompt": prompt(draw), "max_tokens": ANSWER_TOKENS, "ignore_eos": True, "stream": True})
@@ -145,7 +146,7 @@ class Attackers:
 # --- tenant B ---
 
 def tenant_b(address, seconds, draw):
-    """[(TTFT in seconds, status)] of two requests a second, whatever becomes of them."""
+    """Sends two requests per second, without waiting for their results. Returns [(TTFT in seconds, status)]."""
     results, threads = [], []
 
     def one(seed):

@@ -1,8 +1,9 @@
-/* engine_run: measures the forward pass (model/ and compute/) without machines and transport, and in
- * some cases the sampler, on the calling thread. It runs one case at a time: a prompt of a given length, or a number of streams that
- * decode at a given depth. It opens one engine for each number of threads; all engines use one KV
- * cache. bench-engine (engine.c) calls it on its main thread, which computes together with the
- * engine's threads. It does not interpret the figures: engine_bound.h and engine_results.h do. */
+/* engine_run: measures the forward pass (model/ and compute/) without machines and transport, and
+ * in some cases the sampler, on the calling thread. It runs one case at a time: a prompt of a given
+ * length, or a number of streams that decode at a given depth. It opens one engine for each number
+ * of threads; all engines use one KV cache. bench-engine (engine.c) calls it on its main thread,
+ * which computes together with the engine's threads. It does not interpret the figures:
+ * engine_bound.h and engine_results.h do. */
 #ifndef BENCH_ENGINE_RUN_H
 #define BENCH_ENGINE_RUN_H
 

@@ -2,8 +2,8 @@
  * struct sampled is one chosen token. The API's parser fills in the rules, and messages carry them
  * to machines. The samplers of the host (model/forward/sampler.h) and of GPUs (compute/sampling.h)
  * choose tokens by them; machine/answer.c decides by them when an answer ends. Data only: no
- * threads. Rules that name tokens are in common/token_rules.h. Stop strings are not here: the gateway
- * looks for them (server/api/stop_strings.h). */
+ * threads. Rules that name tokens are in common/token_rules.h. Stop strings are not here: the
+ * gateway looks for them (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -15,7 +15,8 @@
 #define SAMPLING_ENDS_MAX 16 /* Most different tokens that end an answer. */
 
 /* The rules of one request. The fields up to `logprobs` and the penalties are for the sampler; the
- * others decide when the answer ends. The struct has no hidden padding, because messages contain its bytes. */
+ * others decide when the answer ends. The struct has no hidden padding, because messages contain
+ * its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
@@ -47,8 +48,8 @@ static inline bool sampling_repeats_cost(const struct sampling *sampling)
     return sampling->repetition_penalty != 0.0f && sampling->repetition_penalty != 1.0f;
 }
 
-/* What the sampler of one token reads besides struct sampling. Zeroed = nothing. The pointers belong
- * to the request. */
+/* What the sampler of one token reads besides struct sampling. Zeroed = nothing. The pointers
+ * belong to the request. */
 struct sample_context {
     const uint32_t *rules;  /* Words of common/token_rules.h. */
     const uint32_t *tokens; /* The prompt, then the answer so far. */

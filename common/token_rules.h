@@ -5,8 +5,8 @@
  * The words are not checked against a vocabulary: a reader ignores ids that its model lacks.
  *
  * The words: the three counts of struct token_rules, then the biases (an id and the bits of a
- * float each), the allowed ids in ascending order, and the forbidden sequences (a length of at least
- * 1, then that number of ids, each). No words at all mean no rules. */
+ * float each), the allowed ids in ascending order, and the forbidden sequences (a length of at
+ * least 1, then that number of ids, each). No words at all mean no rules. */
 #ifndef COMMON_TOKEN_RULES_H
 #define COMMON_TOKEN_RULES_H
 

@@ -16,9 +16,9 @@
 
 struct compute;
 
-/* A change of one logit before the draw: `add` is added, then a result above 0 is divided by `divide`
- * and another result multiplied by it, then `subtract` is subtracted (model/forward/logit_edits.h).
- * add -INFINITY = the token is not drawn. */
+/* A change of one logit before the draw: `add` is added, then a result above 0 is divided by
+ * `divide` and another result multiplied by it, then `subtract` is subtracted
+ * (model/forward/logit_edits.h). add -INFINITY = the token is not drawn. */
 struct compute_edit {
     uint32_t id;
     float add;

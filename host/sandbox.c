@@ -232,7 +232,8 @@ void sandbox_machine_enter(const struct config *config, const struct config_mach
         return;
     }
     /* A rank opens the memory of its group in another rank's /proc/PID/fd. Landlock permits that
-     * between processes with equal limits only: ranks keep those of the machine that started them. */
+     * between processes with equal limits only: ranks keep those of the machine that started
+     * them. */
     if (is_stage && has_ranks(&stages)) {
         enter(NULL, "ranks share memory", is_head, said_out);
         return;

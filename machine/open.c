@@ -210,6 +210,12 @@ static void log_opened(const struct machine *m)
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
              shape->hyper.name, m->executor->ops->describe(m->executor), m->arena.block_count,
              m->arena.block_tokens, shape->context_tokens);
+    if (shape->hyper.context_tokens > LIMIT_CONTEXT_TOKENS &&
+        shape->context_tokens == LIMIT_CONTEXT_TOKENS)
+        log_warn(
+            "machine %s: the model's context of %u tokens is cut to %u, which is the most that "
+            "cleave serves",
+            m->entry->name, shape->hyper.context_tokens, LIMIT_CONTEXT_TOKENS);
 }
 
 enum status machine_open(const struct machine_options *options, struct machine **out,

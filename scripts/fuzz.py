@@ -24,10 +24,10 @@ import time
 BUILD = "build-fuzz"
 FOUND = ".fuzz"
 TREE = "tests/data/fuzz"
-CORPUS_BYTES_MAX = 64 << 10  # of one target in the tree
+CORPUS_BYTES_MAX = 64 << 10  # Of one target in the tree.
 CORPUS_FILES_MAX = 128
-INPUT_BYTES_MAX = 16 << 10  # of one file that --merge adds
-KEPT = "regression-"  # begins the names of files that --merge leaves as they are
+INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
+KEPT = "regression-"  # Files with this prefix are not changed by --merge.
 SANITIZERS = {
     "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12",
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
@@ -35,7 +35,7 @@ SANITIZERS = {
 
 
 def find_targets():
-    """The source of each target by its name: tests/…/fuzz_NAME.c with the entry function."""
+    """Returns the source of each target by its name: tests/…/fuzz_NAME.c with the entry function."""
     found = {}
     for path in sorted(glob.glob("tests/**/fuzz_*.c", recursive=True)):
         with open(path, encoding="utf-8") as source:
@@ -72,7 +72,7 @@ def files_of(path):
 
 
 def run_quietly(command, **more):
-    """Runs a command, whose output is shown only if it fails."""
+    """Runs a command. Its output is shown only if it fails."""
     done = subprocess.run(command, env=environment(**more), capture_output=True, check=False)
     if done.returncode != 0:
         sys.stderr.buffer.write(done.stdout + done.stderr)
@@ -80,7 +80,7 @@ def run_quietly(command, **more):
 
 
 def seeds_of(name, source):
-    """Has the target write its seeds to a folder, and returns the folder."""
+    """Makes the target write its seeds to a folder, and returns the folder."""
     path = folder(FOUND, name, "seeds")
     for old in files_of(path):
         os.remove(old)

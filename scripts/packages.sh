@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# packages.sh: installs what a step needs and this machine lacks. Sourced by ./dev.
+# packages.sh: installs the packages that a step needs and this computer lacks. Sourced by ./dev.
 #
-# A need is looked for as what it gives (a command, a pkg-config module, a header …), not as a Debian package,
-# so that the check takes a few milliseconds and passes on any distribution that has the parts.
+# The check looks for what a package provides (a command, a pkg-config module, a header …), not for a Debian package. So
+# it takes a few milliseconds, and passes on any distribution that has these parts.
 source scripts/common.sh
 
-# step | Debian package | cmd:NAME, pc:MODULE, file:PATH, py:MODULE or clang:OPTION that it gives
+# step | Debian package | cmd:NAME, pc:MODULE, file:PATH, py:MODULE or clang:OPTION that the package provides
 PACKAGES='
 build  gcc                   cmd:gcc
 build  libc6-dev             file:/usr/include/stdio.h
@@ -69,7 +69,7 @@ packages_install() {
     hash -r
 }
 
-# Sees to it that all that the named steps need is there.
+# Installs what the named steps need and this computer lacks.
 packages_need() {
     local missing=() step package gives
     while read -r step package gives; do

@@ -29,7 +29,7 @@ while [[ $# -gt 0 ]]; do
     esac
     shift
 done
-without_release=(--no-suite long --no-suite sanitized) # what the release build leaves out
+without_release=(--no-suite long --no-suite sanitized) # The suites that the release build leaves out.
 without_asan=(--no-suite long --no-suite release)
 if [[ $long -eq 1 ]]; then
     without_release=() without_asan=(--no-suite release)
@@ -38,7 +38,7 @@ if [[ $long -eq 1 ]]; then
     export CLEAVE_GEMMA
     CLEAVE_TEMPLATES=${CLEAVE_TEMPLATES:-$(scripts/fetch-templates.sh)} || fail "the chat templates cannot be fetched"
     export CLEAVE_TEMPLATES
-    # More reference results and whole traces, where somebody has put them beside the checkout.
+    # More reference results and whole traces, if they exist beside the checkout.
     [[ -n ${CLEAVE_SHARED:-} || ! -d ../shared ]] || CLEAVE_SHARED=$(realpath ../shared)
     [[ -z ${CLEAVE_SHARED:-} ]] || export CLEAVE_SHARED
 else
@@ -80,7 +80,7 @@ fi
 build_targets() { # DIR [selection…]
     local dir=$1 targets
     shift
-    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # if a meson.build has changed
+    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # A meson.build has changed.
     mapfile -t targets < <(python3 scripts/test-targets.py "$dir" "$@")
     [[ ${#targets[@]} -gt 0 ]] || return 0
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"
@@ -109,8 +109,8 @@ run_again() { # DIR [meson test option…]
         --logbase again "$@" "${names[@]}" </dev/null || true
 }
 
-# Reports of sanitizers show lines of the source and no more (-g1). The CUDA backend on the emulator is taken from the
-# release build: the sanitizers do not know its fibers.
+# The sanitizers' reports show lines of the source only (-g1). The CUDA backend on the emulator comes from the release
+# build, because the sanitizers do not know its fibers.
 build_asan() {
     configure_in build-asan --buildtype=debugoptimized -Doptimization=1 -Ddebug=false -Dc_args=-g1 \
         -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled -Dgpu_emulator="$PWD/build"
@@ -120,7 +120,7 @@ build_asan() {
 configure_in build --buildtype=release
 build_targets build "${without_release[@]}" "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
-    set -m # a process group of its own, which can be ended as a whole
+    set -m # Gives the build its own process group, which can be ended as a whole.
     (
         renice -n 19 "$BASHPID" >/dev/null
         build_asan
@@ -146,7 +146,7 @@ if [[ $tsan -eq 1 ]]; then
     [[ ${#suites[@]} -gt 0 ]] || suites=(--suite common --suite compute --suite transport --suite machine)
     configure_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
     build_targets build-tsan "${without_asan[@]}" "${suites[@]}"
-    export UCX_MEM_EVENTS=no # UCX's hooks of mmap and madvise run in threads that TSan does not know yet
+    export UCX_MEM_EVENTS=no # UCX hooks mmap and madvise; the hooks run in threads that TSan does not know yet.
     run_tests build-tsan "${without_asan[@]}" "${suites[@]}"
 fi
 if [[ $long -eq 0 ]]; then

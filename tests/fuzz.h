@@ -7,7 +7,7 @@
  *   that round. Inputs are in memory of exactly their size, so that ASan detects a read beyond the
  *   end. `target FILE…` runs files instead.
  * - With clang's libFuzzer, which looks for inputs that reach new code: `./dev fuzz TARGET SECONDS`
- *   (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds what it has found to tests/data/fuzz/TARGET.
+ * (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds what it has found to tests/data/fuzz/TARGET.
  *
  * docs/contributing/add-a-fuzz-target.md says how to add one. The driver or libFuzzer calls both
  * functions on the main thread. A target checks that an input does no harm, and what it can check

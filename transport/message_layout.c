@@ -1,4 +1,5 @@
-/* message_layout: the encoder, the decoder and the checker of all messages. See message_layout.h. */
+/* message_layout: the encoder, the decoder and the checker of all messages. See
+ * message_layout.h. */
 #include "transport/message_layout.h"
 
 #include <assert.h>

@@ -171,7 +171,8 @@ struct stage_job {
     const uint32_t *blocks;
     const uint32_t *targets;
     const uint32_t *score_ids;
-    /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token `id`. */
+    /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token
+     * `id`. */
     const uint32_t *masks;
 };
 
@@ -233,8 +234,8 @@ struct stage_writer {
     char text[256];
 };
 
-/* A request that awaits KV of another machine. The process answers AWAITED, after which `writer` may
- * be told the blocks. */
+/* A request that awaits KV of another machine. The process answers AWAITED, after which `writer`
+ * may be told the blocks. */
 struct stage_await {
     uint64_t cookie;
     uint64_t request;

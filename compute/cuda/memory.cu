@@ -40,7 +40,7 @@ static enum status allocation_refuse(struct compute *c, uint64_t bytes, struct e
     if (c->failed || cudaMemGetInfo(&left, &all) != cudaSuccess)
         return error_set(error, ST_IO, "%s", c->failed ? c->why.text : "the device has failed");
     return error_set(error, ST_NO_MEMORY,
-                     "cuda:%d: %.1f MiB are wanted, and of its %.1f MiB %.1f are free", c->device,
+                     "cuda:%d: %.1f MiB are needed; of its %.1f MiB, %.1f are free", c->device,
                      (double)bytes / 0x1p20, (double)all / 0x1p20, (double)left / 0x1p20);
 }
 

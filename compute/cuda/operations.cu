@@ -266,8 +266,7 @@ static bool edits_copy(struct compute *c, const struct compute_edit *edits, uint
     return count == 0 ||
            (cuda_grow(c, &c->edits, &c->edits_bytes, bytes + count * sizeof(float),
                       "edits of logits") &&
-            cuda_good(c,
-                      cudaMemcpyAsync(c->edits, edits, bytes, cudaMemcpyHostToDevice, c->stream),
+            cuda_good(c, cudaMemcpyAsync(c->edits, edits, bytes, cudaMemcpyHostToDevice, c->stream),
                       "edits of logits"));
 }
 
@@ -289,7 +288,7 @@ static void sample(struct compute *c, float *logits, uint32_t vocab,
     cuda_sample(c->stream, logits, vocab, c->samples, count, copied, (float *)(copied + edit_count),
                 c->sampled);
     if (!cuda_launched(c, "sampling") ||
-        !cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until sampling"))
+        !cuda_good(c, cudaStreamSynchronize(c->stream), "an operation before sampling"))
         return;
     memcpy(sampled_out, c->sampled, count * sizeof(*sampled_out));
 }

@@ -30,10 +30,11 @@ struct mask_entry {
     uint32_t token_count;
     uint32_t *tokens; /* Few tokens: a list. NULL = many tokens: `bits`. */
     uint32_t *bits;
-    /* Nodes of the tree where the call has returned and further bytes follow: what is below the call
-     * decides about their tokens. */
-    uint32_t branch_count;
+    /* Nodes of the tree before whose byte the call has returned: what is below the call decides
+     * about their tokens. In the order of their bytes: those with byte b are
+     * branches[branch_starts[b]] to branches[branch_starts[b + 1] - 1]. */
     uint32_t *branches;
+    uint32_t branch_starts[257];
 };
 
 struct grammar_run {

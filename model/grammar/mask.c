@@ -21,22 +21,26 @@ static void tokens_set(const struct grammar_vocabulary *v, uint32_t node, uint32
         bit_set(mask, v->ids[i]);
 }
 
-static bool branch_add(struct grammar *g, uint32_t node)
+/* The nodes below `node`, from which the call has returned. */
+static bool branches_add(struct grammar *g, uint32_t node)
 {
-    if (g->branch_count == g->branch_capacity) {
-        uint32_t more = g->branch_capacity < 256 ? 256 : 2 * g->branch_capacity;
-        uint32_t *grown = realloc(g->branches, more * sizeof(*grown));
-        if (grown == NULL)
-            return false;
-        g->branches = grown;
-        g->branch_capacity = more;
+    const struct vocabulary_node *nodes = g->vocabulary->nodes;
+    for (uint32_t child = node + 1; child < nodes[node].end; child = nodes[child].end) {
+        if (g->branch_count == g->branch_capacity) {
+            uint32_t more = g->branch_capacity < 256 ? 256 : 2 * g->branch_capacity;
+            uint32_t *grown = realloc(g->branches, more * sizeof(*grown));
+            if (grown == NULL)
+                return false;
+            g->branches = grown;
+            g->branch_capacity = more;
+        }
+        g->branches[g->branch_count++] = child;
     }
-    g->branches[g->branch_count++] = node;
     return true;
 }
 
 /* Walks the branch below node `top` from `state` and sets the tokens that are alive. Collects in
- * g->branches the nodes at which a place returns into STACK_OPEN. Returns 0, or STEPPER_FULL and
+ * g->branches the nodes behind which a place returns into STACK_OPEN. Returns 0, or STEPPER_FULL and
  * others. */
 static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *mask)
 {
@@ -56,7 +60,7 @@ static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *
         if (nodes[i].first < nodes[i + 1].first)
             tokens_set(v, i, mask);
         const struct stepper_state *s = &g->stepper.states[next];
-        if (s->returns && nodes[i].end > i + 1 && !branch_add(g, i))
+        if (s->returns && !branches_add(g, i))
             return STEPPER_NO_MEMORY;
         if ((s->returns || s->accepts) && s->count == 1) {
             i = nodes[i].end;
@@ -87,6 +91,19 @@ void mask_entries_drop(struct grammar *g)
     g->entry_bytes = 0;
 }
 
+static void branches_sort(const struct grammar *g, struct mask_entry *entry)
+{
+    const struct vocabulary_node *nodes = g->vocabulary->nodes;
+    uint32_t next[257] = {0};
+    for (uint32_t i = 0; i < g->branch_count; i++)
+        next[nodes[g->branches[i]].byte + 1]++;
+    for (uint32_t byte = 0; byte < 256; byte++)
+        next[byte + 1] += next[byte];
+    memcpy(entry->branch_starts, next, sizeof(next));
+    for (uint32_t i = 0; i < g->branch_count; i++)
+        entry->branches[next[nodes[g->branches[i]].byte]++] = g->branches[i];
+}
+
 static bool entry_fill(struct grammar *g, struct mask_entry *entry)
 {
     const uint32_t words = GRAMMAR_MASK_WORDS(g->vocabulary->count);
@@ -105,9 +122,7 @@ static bool entry_fill(struct grammar *g, struct mask_entry *entry)
     for (uint32_t i = 0, used = 0; i < words && count < words; i++)
         for (uint32_t left = g->bits[i]; left != 0; left &= left - 1)
             room[used++] = i * 32 + (uint32_t)__builtin_ctz(left);
-    if (g->branch_count > 0)
-        memcpy(entry->branches, g->branches, g->branch_count * sizeof(uint32_t));
-    entry->branch_count = g->branch_count;
+    branches_sort(g, entry);
     g->entry_bytes += bytes + g->branch_count * sizeof(uint32_t) + sizeof(*entry);
     return true;
 }
@@ -146,6 +161,29 @@ static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
 
 /* ---- masks ---- */
 
+/* Adds the tokens that leave the call, from the state below it. */
+static uint32_t branches_walk(struct grammar *g, const struct mask_entry *entry, uint32_t below,
+                              uint32_t *mask)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        const uint32_t first = entry->branch_starts[byte], end = entry->branch_starts[byte + 1];
+        if (first == end)
+            continue;
+        uint32_t state = stepper_step(&g->stepper, below, (uint8_t)byte);
+        if (state == STEPPER_DEAD)
+            continue;
+        if (STEPPER_FAILED(state))
+            return state;
+        for (uint32_t i = first; i < end; i++) {
+            tokens_set(g->vocabulary, entry->branches[i], mask);
+            uint32_t failed = walk(g, entry->branches[i], state, mask);
+            if (failed != 0)
+                return failed;
+        }
+    }
+    return 0;
+}
+
 /* Adds the tokens of the places places[0..count), which share a stack. */
 static uint32_t group_add(struct grammar *g, const struct place *places, uint32_t count,
                           uint32_t *mask)
@@ -176,14 +214,10 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
     else
         for (uint32_t i = 0; i < entry->token_count; i++)
             bit_set(mask, entry->tokens[i]);
-    if (stack == STACK_EMPTY || entry->branch_count == 0)
+    if (stack == STACK_EMPTY || entry->branch_starts[256] == 0)
         return 0;
     uint32_t below = stepper_return(&g->stepper, stack);
-    if (STEPPER_FAILED(below))
-        return below;
-    for (uint32_t i = 0; i < entry->branch_count && failed == 0; i++)
-        failed = walk(g, entry->branches[i], below, mask);
-    return failed;
+    return STEPPER_FAILED(below) ? below : branches_walk(g, entry, below, mask);
 }
 
 /* True if a token could reach the limit of open calls, which does not depend on the top call only. */

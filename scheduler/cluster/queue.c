@@ -52,10 +52,10 @@ static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uin
     return !sc->options.answers_grow || tokens > most ? most : tokens;
 }
 
-/* Returns false if no machine can ever hold the request. A request of one token has no token machine:
- * its prompt runs in the share of memory that a mixed machine keeps for prompts. If every machine's
- * share is too small for the prompt, the request becomes one that decodes, which may use the whole
- * memory of a mixed machine. */
+/* Returns false if no machine can ever hold the request. A request of one token has no token
+ * machine: its prompt runs in the share of memory that a mixed machine keeps for prompts. If every
+ * machine's share is too small for the prompt, the request becomes one that decodes, which may use
+ * the whole memory of a mixed machine. */
 static bool request_possible(const struct sched_cluster *sc, struct cluster_request *request)
 {
     if (cluster_route_possible(sc, request))

@@ -2,6 +2,7 @@
 #include "server/api/tokenize.h"
 
 #include "server/api/fields.h"
+#include "server/api/known_fields.h"
 #include "server/api/request.h"
 
 #include <stdlib.h>
@@ -48,7 +49,12 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
     size_t count = 0;
     bool special = true, strings = false;
     json_t *prompt = api_field(root, "prompt");
-    bool good = api_field_bool(root, "add_special_tokens", &special, error) &&
+    json_t *messages = api_field(root, "messages");
+    /* Fields that would change the prompt are refused as for completions, not ignored. */
+    uint32_t unknown;
+    bool good = api_known_fields_check(root, messages != NULL ? API_CHAT : API_COMPLETION, &unknown,
+                                       error) &&
+                api_field_bool(root, "add_special_tokens", &special, error) &&
                 api_field_bool(root, "return_token_strs", &strings, error);
     if (good && api_field(root, "messages") != NULL)
         good = encode_messages(with, root, &ids, &count, error);

@@ -751,7 +751,7 @@ bool completion_finished(const struct completion *c)
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
     *bytes_out = c->out.bytes - c->handed_bytes;
-    return c->out.data + c->handed_bytes;
+    return c->out.data != NULL ? c->out.data + c->handed_bytes : NULL;
 }
 
 void completion_taken(struct completion *c, size_t bytes)

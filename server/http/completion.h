@@ -85,7 +85,8 @@ const struct api_error *completion_error(const struct completion *c);
 /* True when nothing more will be added to the output. */
 bool completion_finished(const struct completion *c);
 /* The output that was not taken yet: a stream's events so far, or the body, which appears when the
- * completion has finished. The caller removes bytes from the front with completion_taken. */
+ * completion has finished. NULL if there has never been any. The caller removes bytes from the front
+ * with completion_taken. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
 /* Bytes of all output so far, taken or not. */

@@ -1,12 +1,13 @@
-"""Goal: a constrained answer follows its constraint, whatever happens to its machines: sampled and greedy, on one machine
-or two, through stages, and with the bytes of an undisturbed run when machines die.
+"""Goal: a constrained answer follows its constraint in every case: sampled and greedy, on one machine or two, and
+through stages. When machines die, it has the bytes of an undisturbed run.
 
-Method: JSON schemas, regular expressions, choices and grammars on a cluster with the tiny model, whose random weights would
-never write JSON by themselves, each answer checked by this test's own reading of the constraint. The same requests on
-clusters of other shapes. Then a token machine is killed in the middle of streams.
+Method: JSON schemas, regular expressions, choices and grammars on a cluster with the tiny model, whose random weights
+would never write JSON by themselves, each answer checked by this test's own reading of the constraint. The same
+requests on clusters of other shapes. Then a token machine is killed in the middle of streams.
 
 usage: test_constraints.py [all]
-all: 200 streams instead of 20 when a machine is killed."""
+all: 200 streams instead of 20 when a machine is killed.
+"""
 
 import json
 import os
@@ -73,7 +74,7 @@ def body(constraint, number):
 
 
 def answers(cluster, rounds=2):
-    """The text of each case, sampled and greedy, each checked."""
+    """Returns the text of each case, sampled and greedy, after checking each."""
     texts = []
     for number in range(rounds * len(CASES)):
         constraint, check = CASES[number % len(CASES)]
@@ -82,7 +83,7 @@ def answers(cluster, rounds=2):
         text = choice["message"]["content"]
         if choice["finish_reason"] == "stop":
             check(text)
-        else:  # greedy weights can repeat a part of the nested grammar for ever
+        else:  # With greedy sampling, the random weights can repeat a part of the nested grammar for ever.
             assert choice["finish_reason"] == "length" and "guided_grammar" in constraint, (constraint, choice)
         texts.append(text)
     return texts

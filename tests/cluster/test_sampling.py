@@ -23,7 +23,7 @@ CASES = {
     "all penalties": {**RANDOM, "presence_penalty": -0.5, "frequency_penalty": 1, "repetition_penalty": 0.8, "top_k": 200},
     "bias": {**RANDOM, "logit_bias": {"100": 90, "200": 90, "300": -100}},
     "allowed": {**RANDOM, "allowed_token_ids": [500, 600, 700, 800], "frequency_penalty": 2},
-    "bad words": {},  # filled in by main
+    "bad words": {},  # main fills this in.
 }
 KINDS = {
     "prompt and token machine": {},
@@ -39,13 +39,13 @@ def ids_of(cluster, fields):
 
 
 def all_ids(cluster):
-    """The answers to all cases at once, so that batches have several."""
+    """Returns the answers to all cases. They are sent at once, so that batches have several."""
     with concurrent.futures.ThreadPoolExecutor(len(CASES)) as pool:
         return dict(zip(CASES, pool.map(lambda fields: ids_of(cluster, fields), CASES.values())))
 
 
 def check_definition(cluster):
-    """vLLM's rule, from the log-probabilities, which are those before the penalties."""
+    """Applies vLLM's rule to the log-probabilities, which are those before the penalties."""
     presence, frequency = 1.5, 0.5
     choice = cluster.post("/v1/completions", {**BASE, **CASES["presence, frequency"], "logprobs": 20,
                                               "return_tokens_as_token_ids": True})["choices"][0]
@@ -66,7 +66,7 @@ def has_sequence(ids, part):
 
 def check_rules(cluster, got):
     assert set(got["allowed"]) <= {500, 600, 700, 800} and len(set(got["allowed"])) > 1, got["allowed"]
-    assert set(got["bias"]) <= {100, 200}, got["bias"]  # a bias of 90 is above all logits of the model
+    assert set(got["bias"]) <= {100, 200}, got["bias"]  # A bias of 90 is above all logits of the model.
     assert len({tuple(ids) for ids in got.values()}) == len(got), got
     forbidden = CASES["bad words"]["bad_words"]
     assert has_sequence(got["greedy"], cluster.post("/tokenize", {"prompt": forbidden[0]})["tokens"])
@@ -76,7 +76,7 @@ def check_rules(cluster, got):
 
 
 def find_bad_word(cluster):
-    """The text of two tokens of the greedy answer that is tokenised as these."""
+    """Returns the text of two tokens of the greedy answer that is tokenised as these two tokens."""
     ids = ids_of(cluster, {})
     for at in range(ANSWER - 1):
         text = cluster.post("/detokenize", {"tokens": ids[at:at + 2]})["prompt"]
@@ -86,7 +86,7 @@ def find_bad_word(cluster):
 
 
 def killed(want):
-    """The token machine is killed in the middle of all answers, which go on when it is back."""
+    """The token machine is killed in the middle of all answers. They continue when it has restarted."""
     with Cluster({"threads": 1, "kv": {"memory": "64MiB"}}, gates=True) as cluster:
         cluster.hold("token-0", layer=15)
         with concurrent.futures.ThreadPoolExecutor(len(CASES)) as pool:
@@ -106,7 +106,7 @@ def killed(want):
 
 
 def preempted(want):
-    """Memory for a few of the answers."""
+    """The memory holds only some of the answers."""
     config = {"kv": {"memory": "9MiB", "prefix_cache": False}, "threads": 1}
     names = [name for name in CASES for _ in range(3)]
     with Cluster(config, gates=True) as cluster:

@@ -1,5 +1,5 @@
-/* fuzz_secret_keys: a key file with any bytes gives keys that all differ, or an error that names the
- * file and does not show the file's content. */
+/* fuzz_secret_keys: a key file with any bytes gives keys that all differ, or an error that names
+ * the file and does not show the file's content. */
 #include "common/secret_keys.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -1,7 +1,7 @@
-/* Goal: a key file has one meaning. A file with one key per line gives these keys in this order; any
- * other file of 32 bytes or more is one key; every mistake is one line that names file and line. A
- * file that shares no key with the present ones is refused. Method: texts and files with known
- * results; random changes of a good text. */
+/* Goal: a key file has one meaning. A file with one key per line gives these keys in this order;
+ * any other file of 32 bytes or more is one key; every mistake is one line that names file and
+ * line. A file that shares no key with the present ones is refused. Method: texts and files with
+ * known results; random changes of a good text. */
 #include "common/random.h"
 #include "common/secret_keys.h"
 #include "tests/check.h"

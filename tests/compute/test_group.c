@@ -293,7 +293,7 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
         id[16] ^= 1; /* Changes the id's random number. */
         refused(1, 2, id, ST_UNREACHABLE, "has another group");
         refused(2, 2, board->id, ST_INVALID, "rank 2 of a group of 2");
-        refused(2, 3, board->id, ST_MISMATCH, "which others say are 2");
+        refused(2, 3, board->id, ST_MISMATCH, "other ranks say that there are 2");
         refused(0, 2, board->id, ST_MISMATCH, "rank 0 of the group is process");
         refused(1, 2, board->id, ST_UNREACHABLE, "has given up");
         board->reached[1] = 2;

@@ -121,8 +121,8 @@ static void check_block(const struct kernels_block *g, const struct kernels_low 
         int32_t q = refined ? g->quants[5][i] * 256 + low->quants[5][i] : g->quants[5][i];
         sum += q;
         last += i >= 16 ? q : 0;
-        /* A low part beyond 127 is kept at 127. When the quotient is within the rounding of fp32 of a
-         * tie between two high parts, the low part can be up to 128 + 32768 × 2^-23. */
+        /* A low part beyond 127 is kept at 127. When the quotient is within the rounding of fp32 of
+         * a tie between two high parts, the low part can be up to 128 + 32768 × 2^-23. */
         if (near)
             CHECK(fabsf((float)q * g->scale[5] - x[i]) <=
                   (refined ? 1.01f : 0.5001f) * g->scale[5]);

@@ -407,7 +407,7 @@ static enum status fake_open_peer(void *self, const struct device_handle *handle
     uint64_t half_bytes = (bytes + 4095) / 4096 * 4096;
     int file = bytes == shared.bytes ? shared_open(&shared, half_bytes) : -1;
     if (file < 0)
-        return error_set(error, ST_INVALID, "a handle of other memory");
+        return error_set(error, ST_INVALID, "not a handle of this memory");
     struct range range = range_map(file, bytes, half_bytes);
     close(file);
     range.peer = true;

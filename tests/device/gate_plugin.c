@@ -4,10 +4,11 @@
  * as it wants, instead of hoping to hit the moment.
  *
  * The environment's CLEAVE_GATES names a folder. The process of machine t0 looks there at the start
- * of each layer for the file "t0" (stage process 1 of t0: "t0:1"). Its text is "LAYER ROWS": a batch
- * of at least ROWS rows stops before layer LAYER, counted from the first layer that the process
- * computes. The process then creates the file "t0.held" and waits until the file "t0" is gone or has
- * another text, but at most HOLD_S_MAX. The event loop of the machine runs on meanwhile.
+ * of each layer for the file "t0" (stage process 1 of t0: "t0:1"). Its text is "LAYER ROWS": a
+ * batch of at least ROWS rows stops before layer LAYER, counted from the first layer that the
+ * process computes. The process then creates the file "t0.held" and waits until the file "t0" is
+ * gone or has another text, but at most HOLD_S_MAX. The event loop of the machine runs on
+ * meanwhile.
  *
  * CLEAVE_GATE_PACE_US: every batch takes at least this many microseconds, so that an answer of N
  * tokens lasts a known least time on a computer of any speed. */

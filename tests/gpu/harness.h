@@ -1,14 +1,14 @@
-/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in device
- * memory, random numbers from a seed, and comparisons with a reference. A test's main() is
+/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in
+ * device memory, random numbers from a seed, and comparisons with a reference. A test's main() is
  *
  *     gpu::begin();                          // skips the test (77) if there is no device
  *     …compute a reference, launch, gpu::expect_near(…) for many shapes…
  *     return gpu::finish();                  // waits, reads the last error, prints the totals
  *
- * A failed comparison prints the place and the difference, and the test goes on with the next shape;
- * finish() then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take too long on
- * the emulator. The test's main thread makes all calls. The harness has no references: each test
- * computes its own. */
+ * A failed comparison prints the place and the difference, and the test goes on with the next
+ * shape; finish() then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take too
+ * long on the emulator. The test's main thread makes all calls. The harness has no references: each
+ * test computes its own. */
 #ifndef TESTS_GPU_HARNESS_H
 #define TESTS_GPU_HARNESS_H
 

@@ -1,7 +1,8 @@
 /* Goal: `cleave machine` as a process: it reports when it is ready, ends cleanly on request, never
  * outlives its parent, and sleeps when idle; an operator's mistake gives exit status 1 (2 if an
- * option is wrong) and one line that names what is wrong; a machine computes on the device of its entry. Method: runs the binary
- * (argument 1) with the synthetic model, and reads its standard error and its CPU time. */
+ * option is wrong) and one line that names what is wrong; a machine computes on the device of its
+ * entry. Method: runs the binary (argument 1) with the synthetic model, and reads its standard
+ * error and its CPU time. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 

@@ -1,7 +1,7 @@
-/* fuzz_prompt_pool: whatever a gateway, the scheduler, the link and the clock do in whatever order,
- * the KV of each prompt arrives whole and once, no block is used again before its writes have
- * landed, and nothing is left behind. Method: an input is the list of all choices of the bed of
- * prompt_bed.h; when it is used up, fixed pseudo-random choices end every request. */
+/* fuzz_prompt_pool: for any behaviour of gateway, scheduler, link and clock, in any order, the KV
+ * of each prompt arrives complete and once, no block is used again before its writes have landed,
+ * and nothing is left behind. Method: an input is the list of all choices of the bed of
+ * prompt_bed.h. After its end, fixed pseudo-random choices end every request. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -14,21 +14,21 @@
 #define HEADS        2
 #define BLOCK_BYTES  64
 #define BLOCK_TOKENS 16
-#define BLOCKS       40  /* of the prompt machine */
-#define TARGETS      400 /* of the token machine */
-#define REQUESTS     24  /* known at a time */
-#define PLACES       4   /* processes of the token machine with stages */
+#define BLOCKS       40  /* Blocks of the prompt machine. */
+#define TARGETS      400 /* Blocks of the token machine. */
+#define REQUESTS     24  /* Most requests at a time. */
+#define PLACES       4   /* Processes of the token machine with stages. */
 #define PATHS        2
 
 static prompt_bed_draw draw;
 
 struct plain {
     bool used, cancelled, moved;
-    bool over;       /* its end was reported: PREFILLED or FAILED */
-    bool ready;      /* KV_READY has come */
-    bool aborted;    /* KV_ABORTED has come */
-    bool finished;   /* its first token ended it */
-    uint32_t tokens; /* TOKENS messages */
+    bool over;       /* The end was reported: PREFILLED or FAILED. */
+    bool ready;      /* KV_READY has arrived. */
+    bool aborted;    /* KV_ABORTED has arrived. */
+    bool finished;   /* The first token ended the request. */
+    uint32_t tokens; /* Number of TOKENS messages. */
     struct message_request name;
     struct message_prefill prefill;
     uint32_t prompt[256];
@@ -41,7 +41,7 @@ struct bed {
     struct kv_pool *kv;
     struct kv_prefix *prefix;
     struct sched_machine *sched;
-    struct transport *transport; /* the prompt machine's */
+    struct transport *transport; /* Transport of the prompt machine. */
     struct transport *target;
     bool staged;
     struct transport *places[PLACES];
@@ -63,7 +63,7 @@ static struct plain *plain_of(const struct message_request *name)
     return plain->used && plain->name.id == name->id ? plain : NULL;
 }
 
-/* Of each block of a prompt, what its K and V depend on. */
+/* Computes a key for each block of a prompt: K and V depend on the key. */
 static void keys_of(const uint32_t *prompt, uint32_t count, uint64_t *keys)
 {
     uint64_t key = 1;
@@ -131,7 +131,7 @@ static void on_tokens(void *self, struct transport_peer *peer, const struct mess
 
 /* --- the token machine --- */
 
-/* Layer 0 here, 1 and 2 there, 3 at one of two: by the path. */
+/* One process has layer 0, one has layers 1 and 2, and two have layer 3, one for each path. */
 static const struct message_stage stages[PLACES] = {
     {.paths = 3, .first_layer = 0, .last_layer = 1, .last_head = HEADS, .address = "t0/0"},
     {.paths = 3, .first_layer = 1, .last_layer = 3, .last_head = HEADS, .address = "t0/1"},
@@ -140,7 +140,7 @@ static const struct message_stage stages[PLACES] = {
 };
 static const struct message_stage whole = {.paths = 3, .last_layer = LAYERS, .last_head = HEADS};
 
-/* Where the token machine must have that layer of a block. */
+/* Returns the place of that layer of a block on the token machine. */
 static const uint8_t *block_of(uint32_t path, uint32_t layer, uint32_t block)
 {
     if (!bed.staged)
@@ -413,7 +413,8 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
 
 static uint64_t next_id;
 
-/* Each living request has 16 target blocks of its own, shuffled a little so that runs break. */
+/* Submits a request. Each running request has 16 target blocks of its own, slightly shuffled so
+ * that runs are short. */
 static void submit(uint32_t index)
 {
     struct plain *plain = &bed.plain[index];
@@ -422,7 +423,8 @@ static void submit(uint32_t index)
     next_id += REQUESTS;
     *plain = (struct plain){.used = true, .name = {.id = next_id + index, .generation = 1}};
     uint32_t count = 1 + draw(256);
-    uint32_t family = draw(4), fork = draw(512); /* from there on it is like no other */
+    /* From token `fork` on, the prompt is unlike any other. */
+    uint32_t family = draw(4), fork = draw(512);
     for (uint32_t i = 0; i < count; i++)
         plain->prompt[i] = i < fork ? family : (uint32_t)(random_at(plain->name.id, i) % 1000);
     for (uint32_t i = 0; i < 16; i++)
@@ -431,7 +433,7 @@ static void submit(uint32_t index)
     plain->blocks[a] = plain->blocks[b];
     plain->blocks[b] = kept;
     plain->moved = draw(8) != 0;
-    plain->path = draw(100) == 0 ? PATHS : draw(PATHS); /* the first one after its last */
+    plain->path = draw(100) == 0 ? PATHS : draw(PATHS); /* PATHS is the first invalid path. */
     plain->prefill = (struct message_prefill){
         .request = plain->name,
         .path = (uint8_t)plain->path,
@@ -461,8 +463,8 @@ static void cancel(uint32_t index)
     prompt_pool_cancel(bed.pool, &plain->name);
 }
 
-/* The engine: K and V of one layer of one chunk, as far as blocks are touched. Those before are
- * read. */
+/* Plays the engine: writes K and V of one layer of one chunk into the chunk's blocks, and reads the
+ * blocks before. */
 static void compute_layer(const struct sched_batch_item *item, const struct prompt_chunk *chunk,
                           uint32_t layer)
 {
@@ -548,7 +550,7 @@ static void run_batch(void)
         prompt_pool_chunk_done(bed.pool, &batch.items[i], chunks[i].sample ? &token : NULL,
                                bed.now_us);
     }
-    if (draw(4) == 0) /* what came in the meantime */
+    if (draw(4) == 0) /* Messages that arrived meanwhile. */
         cancel(draw(REQUESTS));
     if (draw(2000) == 0)
         break_link();

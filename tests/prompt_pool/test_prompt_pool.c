@@ -1,7 +1,8 @@
-/* Goal: KV_READY is true: every block of every layer of the prompt is in the token machine's blocks
- * and was written once, and a source block is not used again before its writes have landed. A
- * prompt that is given up sends KV_ABORTED exactly once, and nothing is left behind. Method: random
- * events in the bed of prompt_bed.h, which checks all of that; enough of each kind must happen. */
+/* Goal: KV_READY is sent only when every block of every layer of the prompt is in the token
+ * machine's blocks, written once; and a source block is not used again before its writes have
+ * landed. A prompt that is given up sends KV_ABORTED exactly once, and nothing is left behind.
+ * Method: random events in the bed of prompt_bed.h, which checks these properties. Enough events of
+ * each kind must happen. */
 #include "common/random.h"
 #include "tests/check.h"
 #include "tests/prompt_pool/prompt_bed.h"

@@ -1,5 +1,5 @@
-/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test that
- * includes it defines on_preempted and on_token. */
+/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test
+ * that includes it defines on_preempted and on_token. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 

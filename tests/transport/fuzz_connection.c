@@ -1,8 +1,8 @@
-/* fuzz_connection: peers that send any frames at any time over several connections, control and data
- * connections alike, with a cluster key or without, do not make a transport write outside of what
- * it wants written, and leave nothing behind. Method: the real transport over loopback without UCX.
- * An input is a list of events; the peers play machines that know the protocol (and the key), and
- * send valid frames, frames with other contents, and any bytes, whole and in pieces. */
+/* fuzz_connection: peers may send any frames at any time over several control and data connections,
+ * with a cluster key or without. The transport never writes outside the wanted memory, and nothing
+ * is left behind. Method: the real transport over loopback without UCX. An input is a list of
+ * events; the peers play machines that know the protocol (and the key), and send valid frames,
+ * frames with other contents, and any bytes, whole and in pieces. */
 #include "tests/fuzz.h"
 #include "tests/fuzz_input.h"
 #include "tests/transport/net.h"
@@ -176,7 +176,7 @@ static void read_all(struct connection *c)
         }
 }
 
-/* The TLS hand-shake, and as much of the proof as `steps` says. */
+/* Does the TLS hand-shake, and the first `steps` steps of the proof. */
 static void prove(struct connection *c, uint8_t steps)
 {
     struct transport_identity identity = {.role = TRANSPORT_MACHINE, .name = "p0"};
@@ -291,7 +291,7 @@ static void any_frame_send(struct connection *c, struct fuzz_input *in)
     frame_send(c, kind, data, bytes);
 }
 
-/* Bytes that may be a part of a frame; with a key, not encrypted. */
+/* Sends bytes that may be a part of a frame; with a key, not encrypted. */
 static void bytes_send(struct connection *c, struct fuzz_input *in)
 {
     size_t bytes;
@@ -300,7 +300,7 @@ static void bytes_send(struct connection *c, struct fuzz_input *in)
         (void)!send(c->stream.fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* What the transport's own caller does with a peer that is up. */
+/* Does what the transport's caller does with a peer that is up. */
 static void use_peer(struct fuzz_input *in)
 {
     uint8_t what = fuzz_byte(in);
@@ -367,7 +367,7 @@ static void event(struct fuzz_input *in)
         break;
     case 14:
         frame_send(c, FRAME_MESSAGE, in->data, in->size < 40 ? in->size : 40);
-        return; /* More arrives with it. */
+        return; /* The next frame is sent with this one. */
     default:
         break;
     }

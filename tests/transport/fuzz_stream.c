@@ -1,5 +1,5 @@
-/* fuzz_stream: the framing of a connection gives the frames that were sent, however the bytes are
- * split, and refuses a frame that is too large. Method: the first bytes of an input choose the
+/* fuzz_stream: the framing of a connection gives the frames that were sent, for any split of the
+ * bytes, and refuses a frame that is too large. Method: the first bytes of an input choose the
  * largest payload and the sizes of the pieces; the rest are the bytes of the connection, which are
  * also split by a plain reader. */
 #include "tests/check.h"

@@ -150,7 +150,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     end_turn(&ends[0], &ends[1]);
     for (int i = 0; i < STEPS_MAX && in.size > 0; i++)
         step(ends, &in);
-    /* Without changes everything arrives. */
+    /* Without changes, all frames arrive. */
     if (!ends[0].changed && !ends[1].changed && !ends[0].over && !ends[1].over) {
         for (int i = 0; i < 20; i++) {
             relay(&ends[i % 2], &ends[1 - i % 2], 8192, &in, 0);

@@ -4,8 +4,8 @@
  * the receiving transport's own transport_progress; an event that a callback causes is delivered by
  * the next call. Writes are copied at the last legal moment, just before their flush is reported,
  * so that a source that changes too early is noticed. There is no time: no heartbeats, no
- * deadlines. The tests of kvcache/, prompt_pool/, machine/ and server/ use it. It opens no socket and
- * checks no keys: the tests of transport_ucx do. */
+ * deadlines. The tests of kvcache/, prompt_pool/, machine/ and server/ use it. It opens no socket
+ * and checks no keys: the tests of transport_ucx do. */
 #ifndef TESTS_TRANSPORT_LOOPBACK_H
 #define TESTS_TRANSPORT_LOOPBACK_H
 

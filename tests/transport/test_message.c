@@ -1,6 +1,6 @@
-/* Goal: messages of every kind are decoded to the encoded values, and no bytes pass a decoder with a
- * field out of its range. Method: random messages of every kind, made from the tables and often at
- * the ends of the ranges, are encoded, decoded and compared. Each is cut at many lengths and
+/* Goal: messages of every kind are decoded to the encoded values, and no bytes pass a decoder with
+ * a field out of its range. Method: random messages of every kind, made from the tables and often
+ * at the ends of the ranges, are encoded, decoded and compared. Each is cut at many lengths and
  * overwritten at random places: the decoder must refuse it, or return a message that encodes again.
  * Then every rule of every table has a message that breaks only this rule, which must be refused
  * with a text that names message and field. */

@@ -1,8 +1,8 @@
 /* Goal: the bytes of messages on the wire change only together with TRANSPORT_PROTOCOL_VERSION.
  * Method: one message of each kind, with another value in every field, is encoded and compared with
  * its line in tests/data/message_bytes.txt: the kind's name, then the bytes in hex, where "zN"
- * stands for N zero bytes. `test_message_bytes print` prints the file. STATS, LOADS and LOAD are left
- * out: a new counter changes them, and raises the version by itself (common/counters.h). */
+ * stands for N zero bytes. `test_message_bytes print` prints the file. STATS, LOADS and LOAD are
+ * left out: a new counter changes them, and raises the version by itself (common/counters.h). */
 #include "tests/check.h"
 #include "transport/stage_message.h"
 

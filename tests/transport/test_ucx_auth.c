@@ -1,7 +1,8 @@
 /* Goal: with a cluster key, a connection is set up only between peers that hold it, before any
  * other data of the peer is read; proofs cannot be replayed, reflected or used with another name;
- * on a connection that is up, another key needs a proof, too; unknown peers cost little and block no peer. Method: transports of this process over 127.0.0.1;
- * raw sockets that know the protocol play the attackers. */
+ * on a connection that is up, another key needs a proof, too; unknown peers cost little and block
+ * no peer. Method: transports of this process over 127.0.0.1; raw sockets that know the protocol
+ * play the attackers. */
 #include "tests/transport/net.h"
 #include "transport/auth.h"
 #include "transport/handshake.h"

@@ -207,7 +207,8 @@ static void test_no_room(void)
     transport_memory(t, &memory);
     printf("pointers said to be CUDA's: %s: %s\n", transport_memory_way_name(memory.way),
            memory.why);
-    CHECK(memory.way == TRANSPORT_WAY_STAGED && strstr(memory.why, "knows no CUDA") != NULL);
+    CHECK(memory.way == TRANSPORT_WAY_STAGED &&
+          strstr(memory.why, "does not support CUDA") != NULL);
     transport_close(t);
     fake_memory_close(device);
 }

@@ -2,9 +2,9 @@
  * change nothing: neither KV nor messages appear in the bytes that it sees, a changed byte ends the
  * connection without reaching the region, and after a cut the machines connect again.
  *
- * Method: two transports of this process, joined by a relay that records all bytes. KV goes over data
- * connections, through the same relay. As a control, the same run without a key: there the relay
- * does find KV and messages. */
+ * Method: two transports of this process, joined by a relay that records all bytes. KV goes over
+ * data connections, through the same relay. As a control, the same run without a key: there the
+ * relay does find KV and messages. */
 #include "tests/transport/net.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
-/* Goal: UCX is given a bounded number of bytes of a link's writes, so that a peer that does not read
- * can have no more than these land late, and everything arrives when the peer reads again.
+/* Goal: UCX is given a bounded number of bytes of a link's writes, so that a peer that does not
+ * read can have no more than these land late, and everything arrives when the peer reads again.
  *
  * Method: two fabrics in this process. The reader makes no progress while the writer writes 32 MiB
  * with a window of 1 MiB; then both do. Over TCP (messages) the window fills up. Over shared memory

@@ -101,8 +101,8 @@ static enum status lines_read(struct plan_memo *memo, FILE *file, const char *pa
         if (strchr(line, '\n') == NULL && feof(file))
             return ST_OK; /* This line was being written when the plan was stopped. */
         if (!line_read(line, &entry))
-            return error_set(error, ST_INVALID, "%s:%" PRIu64 ": no line of a plan's state", path,
-                             number);
+            return error_set(error, ST_INVALID, "%s:%" PRIu64 ": not a line of a plan's state",
+                             path, number);
         if (entry_put(memo, &entry, &new) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
         memo->read = memo->count;
@@ -124,7 +124,7 @@ static enum status journal_read(struct plan_memo *memo, const char *path, uint64
         return ST_OK;
     }
     if (strncmp(line, "cleave-plan ", 12) != 0)
-        return error_set(error, ST_INVALID, "%s:1: no state of a plan", path);
+        return error_set(error, ST_INVALID, "%s:1: not the state of a plan", path);
     if (strcmp(line, head) != 0)
         return error_set(error, ST_MISMATCH,
                          "%s: the state of another plan (other requests, hardware, times or "

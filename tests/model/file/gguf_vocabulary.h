@@ -1,6 +1,6 @@
-/* gguf_vocabulary: writes a small vocabulary into a GGUF image, for fuzz targets: byte-level BPE with
- * all bytes and a few merges, or SentencePiece with scores; both have an end and a marker as control
- * tokens. The main thread calls it. It aborts when out of memory. */
+/* gguf_vocabulary: writes a small vocabulary into a GGUF image, for fuzz targets: byte-level BPE
+ * with all bytes and a few merges, or SentencePiece with scores; both have an end and a marker as
+ * control tokens. The main thread calls it. It aborts when out of memory. */
 #ifndef TESTS_MODEL_FILE_GGUF_VOCABULARY_H
 #define TESTS_MODEL_FILE_GGUF_VOCABULARY_H
 

@@ -1,8 +1,8 @@
 /* Goal: the logits that are sampled from are those of vLLM's rules, and depend on nothing but the
- * request. Method: random rules and tokens of a small vocabulary, with ids that the vocabulary lacks;
- * a plain reference, which goes through the whole vocabulary and counts each token's occurrences,
- * gives every logit. Also: damaged words of rules are refused, and an editor that has been used for
- * other requests gives the same bits. */
+ * request. Method: random rules and tokens of a small vocabulary, with ids that the vocabulary
+ * lacks; a plain reference, which goes through the whole vocabulary and counts each token's
+ * occurrences, gives every logit. Also: damaged words of rules are refused, and an editor that has
+ * been used for other requests gives the same bits. */
 #include "common/random.h"
 #include "common/token_rules.h"
 #include "model/forward/logit_edits.h"

@@ -1,8 +1,8 @@
 /* fuzz_tokenizer: any text becomes token ids of the vocabulary, or is refused because it is not
  * UTF-8; byte-level tokens give the same text again; no control token comes from a text in which
- * none is to be recognised; token ids in any order become valid UTF-8. Method: the first bytes of an
- * input choose the vocabulary, the options and the plain ranges; the rest is the text, and the bytes
- * of the text are token ids, too. */
+ * none is to be recognised; token ids in any order become valid UTF-8. Method: the first bytes of
+ * an input choose the vocabulary, the options and the plain ranges; the rest is the text, and the
+ * bytes of the text are token ids, too. */
 #include "model/text/tokenizer.h"
 
 #include "common/text.h"

@@ -1,7 +1,7 @@
 /* fuzz_api_keys: an API-key file with any bytes is read as a whole or refused with an error that
- * names the file; files in any order keep the table in order: a client's key is found if and only if
- * it is in the file that was applied last. Method: an input is one or more files, divided by a line
- * with "--", which are applied one after the other; in between, answers begin and end. */
+ * names the file; files in any order keep the table in order: a client's key is found if and only
+ * if it is in the file that was applied last. Method: an input is one or more files, divided by a
+ * line with "--", which are applied one after the other; in between, answers begin and end. */
 #include "server/api/keys.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

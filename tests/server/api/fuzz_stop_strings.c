@@ -1,6 +1,6 @@
 /* fuzz_stop_strings: the text that a client sees ends exactly before the first stop string, for any
- * split into pieces. Method: the first bytes of an input choose the stop strings and the pieces; the
- * rest is the text. A plain search over the whole text says where it ends. */
+ * split into pieces. Method: the first bytes of an input choose the stop strings and the pieces;
+ * the rest is the text. A plain search over the whole text says where it ends. */
 #include "server/api/stop_strings.h"
 #include "tests/check.h"
 #include "tests/fuzz.h"

@@ -1,6 +1,6 @@
-/* fuzz_tokenize: no body of /tokenize or /detokenize does harm; an answer is JSON, and its token ids
- * are accepted again. Method: each body goes through both, with a byte-level and a SentencePiece
- * vocabulary, and with each treatment of control tokens. */
+/* fuzz_tokenize: no body of /tokenize or /detokenize does harm; an answer is JSON, and its token
+ * ids are accepted again. Method: each body goes through both, with a byte-level and a
+ * SentencePiece vocabulary, and with each treatment of control tokens. */
 #include "server/api/tokenize.h"
 
 #include "tests/check.h"

@@ -1,6 +1,6 @@
-/* Goal: /openapi.json is valid JSON, describes exactly the fields that are used, and forbids no type
- * that the parser accepts. Method: the schemas against the table of fields, and bodies in which one
- * field has a value of each type. */
+/* Goal: /openapi.json is valid JSON, describes exactly the fields that are used, and forbids no
+ * type that the parser accepts. Method: the schemas against the table of fields, and bodies in
+ * which one field has a value of each type. */
 #include "server/api/known_fields.h"
 #include "server/api/openapi.h"
 #include "server/api/request.h"
@@ -49,10 +49,11 @@ static uint32_t check_types(const char *field, json_t *types, enum api_kind kind
 {
     static const struct {
         const char *type, *value;
-    } samples[] = {{"boolean", "true"}, {"integer", "1"},
-                   {"number", "0.5"},   {"string", "\"x\""},
-                   {"array", "[1]"},    {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
-                   {"object", "{}"},    {"null", "null"}};
+    } samples[] = {{"boolean", "true"},  {"integer", "1"},
+                   {"number", "0.5"},    {"string", "\"x\""},
+                   {"array", "[1]"},     {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
+                   {"array", "[\"x\"]"}, {"object", "{}"},
+                   {"null", "null"}};
     uint32_t accepted = 0;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         struct api_request request;

@@ -1,8 +1,8 @@
 /* fuzz_http: whatever clients send, in pieces of any size, over several connections, the HTTP side
  * answers or closes, and when all clients have gone, nothing is left of them. Method: the real HTTP
- * side over loopback with the scripted gateway of fake_gateway.h, all on one thread: the threads for
- * texts are replaced by a list. An input is what clients send; the bytes 1 to 6, which no request
- * needs, are events (see take_event). */
+ * side over loopback with the scripted gateway of fake_gateway.h, all on one thread: the threads
+ * for texts are replaced by a list. An input is what clients send; the bytes 1 to 6, which no
+ * request needs, are events (see take_event). */
 #include "common/log.h"
 #include "server/http/internal.h"
 #include "tests/check.h"

@@ -107,7 +107,8 @@ static void check_prompt_is_charged_once(void)
     expect("\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":36");
     CHECK(counts->prompt_tokens == before + 9);
     CHECK(counts->generated_tokens == generated + 36);
-    /* More answers than the key may ever have: not a 429, after which clients try again for ever. */
+    /* More answers than the key may ever have: not a 429, after which clients try again for
+     * ever. */
     uint64_t refused = counts->refused;
     CHECK(ask("POST", "/v1/completions", ALPHA, "{\"prompt\": \"ehi\", \"n\": 9}") == 400);
     expect("\"param\":\"n\"");

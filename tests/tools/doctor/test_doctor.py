@@ -122,9 +122,9 @@ def minimal():
 
 def cannot_serve():
     found = doctor("--json", status=1, CLEAVE_KV_WRITE="nonsense")
-    assert not found["can_serve"] and "KV does not travel" in found["why_not"], found
+    assert not found["can_serve"] and "KV could not be sent" in found["why_not"], found
     last = doctor(status=1, CLEAVE_KV_WRITE="nonsense").splitlines()[-1]
-    assert last.startswith("can serve   no: KV does not travel"), last
+    assert last.startswith("can serve   no: KV could not be sent"), last
     # Without UCX, KV travels over TCP. Machines do not read UCX_TLS.
     found = doctor("--json", UCX_TLS="nonsense")
     assert found["can_serve"] and found["paths"]["list"], found

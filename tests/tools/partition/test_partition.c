@@ -350,7 +350,8 @@ static void refusals(void)
     problem = good;
     problem.back_inside_ns = 2;
     refused(&problem, ST_INVALID,
-            "a token's way back takes 2 ns inside a host, 1 between hosts: want no more inside");
+            "the way of a token back to the first stage takes 2 ns inside a host, 1 between hosts: "
+            "want no more inside");
     problem = good;
     problem.between.busy_ns = PARTITION_TIME_MAX + 1;
     refused(&problem, ST_TOO_LARGE,
@@ -380,8 +381,8 @@ static void limits(void)
     CHECK(partition_open(&problem, &partition, NULL) == ST_OK);
     struct partition_goal goal = {1, 123};
     CHECK(partition_solve(partition, &goal, &plan, &error) == ST_NOT_FOUND);
-    CHECK(strcmp(error.text,
-                 "no split keeps 0.000 ms: the one of the least latency takes 0.000 ms") == 0);
+    CHECK(strcmp(error.text, "no split takes at most 0.000 ms: the fastest one takes 0.000 ms") ==
+          0);
     goal.limit_ns = 124;
     CHECK(partition_solve(partition, &goal, &plan, &error) == ST_OK && plan.latency_ns == 124);
     goal.micro_batches = 0;

@@ -90,7 +90,7 @@ static void faults(void)
             "c.json: hosts[0].name is missing: want a text of 1 to 31 bytes");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU
             "]}, {\"name\": \"x\", \"devices\": [" CPU "]}]}",
-            "c.json: hosts[1].name = \"x\": want a name that no other hosts have");
+            "c.json: hosts[1].name = \"x\": want a name that no other kind of host has");
     refused("{\"hosts\": [{\"name\": \"x\", \"count\": 0, \"devices\": [" CPU "]}]}",
             "c.json: hosts[0].count = 0: want a whole number from 1 to 64");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU ", {\"profile\": \"tpu\"}]}]}",

@@ -298,11 +298,11 @@ static void state_refused(void)
     fprintf(file, "cleave-plan 2 %016llx\n0 0 2 1 0 5 1\n0 0 x\n", 77ull);
     CHECK(fclose(file) == 0);
     CHECK(plan_memo_open(&memo, scratch_path("bad"), 77, &error) == ST_INVALID);
-    CHECKF(strstr(error.text, "bad:3: no line of a plan's state") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "bad:3: not a line of a plan's state") != NULL, "%s", error.text);
     CHECK(plan_memo_open(&memo, scratch_path("bad"), 78, &error) == ST_MISMATCH);
     CHECKF(strstr(error.text, "the state of another plan") != NULL, "%s", error.text);
     CHECK(plan_memo_open(&memo, lengths_path, 77, &error) == ST_INVALID);
-    CHECKF(strstr(error.text, "lengths.csv:1: no state of a plan") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "lengths.csv:1: not the state of a plan") != NULL, "%s", error.text);
     plan_free(p);
 }
 
@@ -627,7 +627,7 @@ static void devices(void)
            error.text);
     plan_setup_done(&other->setup);
     CHECK(devices_try(other, PAIR("9000000"), "--cores=4", &error) == ST_USAGE);
-    CHECKF(strstr(error.text, "pair.json: machines of several devices do not share") != NULL, "%s",
+    CHECKF(strstr(error.text, "pair.json: machines of several devices cannot share") != NULL, "%s",
            error.text);
     plan_setup_done(&other->setup);
     free(other);

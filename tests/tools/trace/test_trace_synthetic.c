@@ -176,7 +176,7 @@ static void test_refusals(void)
     refused("poisson:speed=1", "poisson: unknown key \"speed\": want rate, cv, on, off, seconds, "
                                "requests, prompt, output, lengths or seed");
     refused("poisson:rate=1,prompt=fixed:1,output=fixed:1",
-            "poisson: want seconds=N or requests=N, or it never ends");
+            "poisson: want seconds=N or requests=N, otherwise the workload never ends");
     refused("poisson:rate=1,seconds=1,prompt=fixed:1",
             "poisson: want prompt= and output=, or lengths=FILE");
     refused("poisson:rate=1,seconds=1,prompt=fixed:0",
@@ -188,7 +188,7 @@ static void test_refusals(void)
             "gamma: want cv=COEFFICIENT_OF_VARIATION");
     refused("onoff:rate=1,seconds=1,prompt=fixed:1,output=fixed:1", "onoff: want on=SECONDS");
     refused("poisson:rate=1,cv=1,seconds=1,prompt=fixed:1,output=fixed:1",
-            "poisson: cv is of gamma only, on and off of onoff");
+            "poisson: only gamma has cv, only onoff has on and off");
     refused("poisson:rate=1,seconds=1,lengths=/nonexistent",
             "poisson: /nonexistent: No such file or directory");
     CHECK(!trace_synthetic_is("poisson.csv") && !trace_synthetic_is("poissonx:rate=1"));

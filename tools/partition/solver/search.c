@@ -210,7 +210,7 @@ static enum status unattainable(const struct search *s, const struct partition_g
     bool found = best_under(&free, PARTITION_RATE_ANY, false, 0, &plan);
     assert(found);
     return error_set(
-        error, ST_NOT_FOUND, "no split keeps %.3f ms: the one of the least latency takes %.3f ms",
+        error, ST_NOT_FOUND, "no split takes at most %.3f ms: the fastest one takes %.3f ms",
         (double)goal->limit_ns / 1e6, found ? (double)plan.latency_ns / 1e6 : INFINITY);
 }
 
