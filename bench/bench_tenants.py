@@ -35,6 +35,7 @@ def options():
     parser.add_argument("--seconds", type=float, default=20, help="of a phase (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="of both phases (%(default)s)")
     parser.add_argument("--streams", type=int, default=8, help="of tenant A in its share (%(default)s)")
+    parser.add_argument("--batch-tokens", type=int, default=128, help="scheduler/prompt_batch_tokens (%(default)s)")
     parser.add_argument("--device", default="wait:3000+30", help="of the machines (%(default)s)")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
@@ -176,7 +177,8 @@ def main():
         return
     keys = {"keys": [{"name": name, "key": key} for name, key in KEYS.items()]}
     machine = {"device": given.device}
-    config = {"server": {"api_keys_file": "keys.json"}, "kv": {"memory": "256MiB", "dtype": "i16"},
+    config = {"server": {"api_keys_file": "keys.json"}, "scheduler": {"prompt_batch_tokens": given.batch_tokens},
+              "kv": {"memory": "768MiB", "dtype": "i16"},  # room for all answers of the flood
               "machines": {"prompt-0": machine, "token-0": machine}}
     share = [f"streams:{given.streams}"]
     flood = [f"streams:{given.streams * 10}", "bodies", "bodies", "bodies", "bodies", "slow:200"]
@@ -195,7 +197,8 @@ def main():
         times = [first * 1e3 for first, status in found[name] if status == 200]
         failed = len(found[name]) - len(times)
         rows.append([what, str(len(found[name])), str(failed), *(number(percentile(times, p)) for p in (50, 90, 99))])
-    print(f"Tenant B, two requests a second of {PROMPT_TOKENS} + {ANSWER_TOKENS} tokens; machines {given.device}:\n")
+    print(f"Tenant B, two requests a second of {PROMPT_TOKENS} + {ANSWER_TOKENS} tokens; machines {given.device}, "
+          f"batches of {given.batch_tokens} prompt tokens:\n")
     print(table(["tenant A", "B's requests", "failed", "TTFT p50, ms", "p90", "p99"], rows))
 
 

@@ -1,7 +1,8 @@
-/* bench-grammar [MODEL]: measures constrained output: the time to compile a constraint, and the time
- * per token (mask and advance) of answers that follow it. The vocabulary is a model's, or by default
- * a synthetic one of 151,000 tokens. Answers are drawn with fixed seeds from the masks, with a
- * preference for tokens that end something, as texts have them. Times are CPU times of the thread.
+/* bench-grammar [MODEL]: measures constrained output: the time to compile a constraint, and the
+ * time per token (mask and advance) of answers that follow it. The vocabulary is a model's, or by
+ * default a synthetic one of 151,000 tokens. Answers are drawn with fixed seeds from the masks,
+ * with a preference for tokens that end a string, a list or an object, as in real texts. Times are
+ * CPU times of the thread.
  *
  * Each constraint is compiled anew for each repeat. "cold" is its first answer, which finds the
  * states and the masks; "warm" are the answers after it. */
@@ -95,8 +96,9 @@ static const char *word_of(const void *self, uint32_t id, size_t *bytes_out)
     return w->bytes[id];
 }
 
-/* All bytes, then words of two to five syllables, half of them after a blank, some with the
- * punctuation of JSON before or behind them, some of characters of three bytes, and numbers. */
+/* Makes the vocabulary: all bytes, then words of two to five syllables, half of them after a blank,
+ * some with JSON punctuation before or behind them, some of characters of three bytes, and
+ * numbers. */
 static void words_make(struct words *w)
 {
     static const char *const syllables[] = {
@@ -202,8 +204,9 @@ static double quantile(struct times *t, double q)
     return t->count > 0 ? t->us[(size_t)(q * (double)(t->count - 1))] : 0;
 }
 
-/* A token of the mask: often one that ends something, else the first one from a drawn id on. Returns
- * UINT32_MAX if there is none. Requires that the ids below 256 are single bytes, or nearly so. */
+/* Chooses a token of the mask: often one that ends a part of the text, else the first one from a
+ * random id on. Returns UINT32_MAX if there is none. Requires that most ids below 256 are single
+ * bytes. */
 static uint32_t choose(const uint32_t *mask, uint32_t count, uint64_t r)
 {
     static const char enders[] = "\"}],:";

@@ -389,7 +389,7 @@ struct prompt_pool_calls machine_prompt_calls(void)
 static bool local_writes(void *self, const struct message_request *request)
 {
     const struct machine *m = self;
-    return prompt_pool_has(m->prompt_pool, request);
+    return prompt_pool_has_local(m->prompt_pool, request);
 }
 
 struct token_pool_calls machine_token_calls(const struct machine *m)

@@ -66,10 +66,17 @@ void prompt_pool_close(struct prompt_pool *pool)
     free(pool);
 }
 
-bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request)
+static bool is_open(const struct prompt_pool *pool, const struct message_request *request)
 {
     sched_slot slot;
     return sched_slots_find(pool->slots, request->id, request->generation, &slot);
+}
+
+bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request)
+{
+    sched_slot slot;
+    return sched_slots_find(pool->slots, request->id, request->generation, &slot) &&
+           pool->requests[slot - pool->options.first_slot].local;
 }
 
 uint32_t prompt_pool_count(const struct prompt_pool *pool)
@@ -282,7 +289,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
 
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request)
 {
-    if (prompt_pool_has(pool, request)) {
+    if (is_open(pool, request)) {
         prompt_pool_cancel(pool, request);
         return true;
     }
@@ -309,7 +316,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
                     "its token machine has given it up");
         return;
     }
-    if (prompt_pool_has(pool, &prefill->request)) {
+    if (is_open(pool, &prefill->request)) {
         send_failed(pool, gateway, &prefill->request, ST_INVALID,
                     "PREFILL for a request that is already open");
         return;

@@ -94,8 +94,9 @@ void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *
  * fail, so the caller may say at once that nothing of it is written. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
-/* True while the request is in the pool: its KV may still be written. */
-bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
+/* True while the request is in the pool and its KV stays on this machine: local_ready or
+ * local_aborted follows. */
+bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
 /* Number of requests that hold blocks of their own, not the token pool's. */
 uint32_t prompt_pool_holders(const struct prompt_pool *pool);

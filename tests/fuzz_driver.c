@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SEEDS_MAX      1024 /* with the files of the corpus */
+#define SEEDS_MAX      1024 /* Including the files of the corpus. */
 #define SEED_BYTES_MAX (256u << 10)
-#define HANG_SECONDS   30 /* over the time given */
+#define HANG_SECONDS   30 /* In addition to the given time. */
 
 struct input {
     uint8_t *data;
@@ -136,7 +136,7 @@ static uint64_t draw(struct draw *d, uint64_t below)
     return below == 0 ? r : r % below;
 }
 
-/* Values that lengths, counts and offsets break on. */
+/* Returns values that break lengths, counts and offsets. */
 static uint64_t odd_number(struct draw *d, size_t bytes)
 {
     switch (draw(d, 8)) {
@@ -173,7 +173,8 @@ static void change_number(struct draw *d, struct input *in)
     memcpy(in->data + at, &value, width);
 }
 
-/* Replaces data[at..at + cut) by `count` bytes from `from` (which may lie in the input itself). */
+/* Replaces data[at..at + cut) by `count` bytes from `from`, which may be a part of the input
+ * itself. */
 static void replace(struct input *in, size_t at, size_t cut, const uint8_t *from, size_t count)
 {
     uint8_t *data = malloc(in->bytes - cut + count + 1);
@@ -215,17 +216,17 @@ static void mutate_once(struct draw *d, struct input *in)
     case 5:
         change_number(d, in);
         break;
-    case 6: /* cut the end */
+    case 6: /* Cut the end. */
         replace(in, at, rest, NULL, 0);
         break;
-    case 7: /* remove */
+    case 7: /* Remove a piece. */
         replace(in, at, length, NULL, 0);
         break;
-    case 8: /* repeat a piece of itself */
+    case 8: /* Repeat a piece of the input. */
         if (in->bytes + length <= SEED_BYTES_MAX)
             replace(in, draw(d, in->bytes + 1), 0, in->data + at, length);
         break;
-    default: /* a piece of another seed in place of one of this */
+    default: /* Replace a piece by a piece of another seed. */
         if (in->bytes + count <= SEED_BYTES_MAX)
             replace(in, at, draw(d, 2) != 0 ? length : 0, other->data + from, count);
         break;
@@ -256,7 +257,7 @@ static void run_round(uint64_t seed, uint64_t round)
 
 /* ---- the test ---- */
 
-/* Only write(2): it runs in a signal handler or in a sanitizer's last moments. */
+/* Uses only write(2), because it runs in a signal handler or while a sanitizer ends the process. */
 static void report(void)
 {
     char digits[24];
@@ -289,7 +290,7 @@ static void catch_crashes(void)
     bool sanitized = __sanitizer_set_death_callback != NULL;
     if (sanitized)
         __sanitizer_set_death_callback(
-            report); /* and its own handlers of SIGSEGV and the like stay */
+            report); /* The sanitizers' own handlers of SIGSEGV and similar signals stay. */
     for (size_t i = 0; i < (sanitized ? 2 : sizeof(fatal) / sizeof(fatal[0])); i++)
         signal(fatal[i], on_signal);
 }

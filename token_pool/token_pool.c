@@ -521,12 +521,17 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
         writer_remove(pool, writer, now_us);
 }
 
-/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. */
+/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. Asks
+ * over all open links of its head: it may be about to end the latest one, for example because it has
+ * connected to this machine by the address of another one. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
-    const struct token_writer *head = head_link(pool, request->prompt_machine);
-    if (head != NULL && head->peer != NULL)
-        cancel_send(pool, head->peer, &request->attempt);
+    for (uint32_t i = 0; i < pool->writer_count; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->link.process == 0 && !writer->ended && writer->peer != NULL &&
+            strcmp(writer->name, request->prompt_machine) == 0)
+            cancel_send(pool, writer->peer, &request->attempt);
+    }
 }
 
 /* Forgets a request whose prompt machine has not said that it stopped. */

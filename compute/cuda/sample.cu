@@ -229,7 +229,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
     __syncthreads();
     sample_restore(logits, row, edits, saved);
     if (decided && row->sampling.logprobs >= 0) {
-        if (row->edit_count > 0) /* for the greatest logit before the edits */
+        if (row->edit_count > 0) /* Needed for the greatest logit before the edits. */
             sample_greatest(logits, vocab, shared);
         if (!summed)
             sample_sums(logits, vocab, shared->best[0].raw, 1, false, shared, sums);

@@ -54,7 +54,7 @@ static __device__ float sample_unit(uint64_t key, uint64_t counter)
 
 static __device__ __forceinline__ float sample_clean(float logit)
 {
-    const float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* false for NaN */
+    const float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* The comparison is false for NaN. */
     return low < FLT_MAX ? low : FLT_MAX;
 }
 

@@ -301,7 +301,10 @@ enum status grammar_answer_mask(struct grammar_answer *a, struct grammar_cache *
 {
     if (a->status == ST_OK && a->run == NULL)
         a->status = answer_begin(a, cache);
-    if (a->status == ST_OK)
+    if (a->status == ST_OK && grammar_run_ended(a->run))
+        memset(a->mask, 0,
+               GRAMMAR_MASK_WORDS(grammar_vocabulary_count(cache->vocabulary)) * sizeof(uint32_t));
+    else if (a->status == ST_OK)
         a->status = grammar_run_mask(a->run, a->mask, &a->error);
     if (a->status == ST_OK &&
         !mask_complete(a, grammar_vocabulary_count(cache->vocabulary), ends, end_count))

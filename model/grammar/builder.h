@@ -45,6 +45,7 @@ struct builder {
     uint32_t node_count, node_capacity;
     struct rule *rules;
     uint32_t rule_count, rule_capacity;
+    uint32_t dfa_work;  /* States of small automata that were visited so far (dfa.h). */
     enum status status; /* The first error. */
     struct error error;
 };

@@ -53,6 +53,16 @@ static bool state_add(struct dfa *d, bool accepts)
     return true;
 }
 
+/* Counts a state that is visited. `places` makes it dearer. Returns false beyond the bound. */
+static bool work(struct builder *errors, uint32_t places)
+{
+    errors->dfa_work += 1 + places / 8;
+    if (errors->dfa_work > DFA_WORK_MAX)
+        builder_fail(errors, ST_TOO_LARGE, "the patterns together need more than %u states",
+                     DFA_WORK_MAX);
+    return errors->status == ST_OK;
+}
+
 /* A dfa with the states 0 and 1. */
 static struct dfa *begin(struct builder *errors, bool accepts)
 {
@@ -75,6 +85,10 @@ static struct dfa *explore(struct builder *errors, struct stepper *m)
         return none(errors, ST_TOO_LARGE);
     struct dfa *d = begin(errors, start == 1 && m->states[start].accepts);
     for (uint32_t at = 1; d != NULL && start == 1 && at < m->state_count; at++) {
+        if (!work(errors, m->states[at].count)) {
+            dfa_close(d);
+            return NULL;
+        }
         for (uint32_t class = 0; class < a->class_count; class ++) {
             uint32_t next = stepper_step(m, at, a->class_byte[class]);
             if (STEPPER_FAILED(next) || m->state_count > DFA_STATES_MAX) {
@@ -177,7 +191,7 @@ static struct dfa *combine(struct builder *errors, struct dfa *a, struct dfa *b,
         p.out->accepts[1] = a->accepts[1] && b->accepts[1] != without;
         p.pairs[1] = 1u << 16 | 1;
         *product_slot(&p, p.pairs[1]) = 1;
-        for (uint32_t at = 1; at < p.out->count && errors->status == ST_OK; at++)
+        for (uint32_t at = 1; at < p.out->count && work(errors, 0); at++)
             for (uint32_t byte = 0; byte < 256; byte++) {
                 uint32_t left = a->next[p.pairs[at] >> 16][byte];
                 uint32_t right = b->next[p.pairs[at] & 0xFFFF][byte];
@@ -229,7 +243,7 @@ struct dfa *dfa_with_length(struct builder *errors, struct dfa *a, uint32_t leas
         p.out->accepts[1] = a->accepts[1] && least == 0;
         p.pairs[1] = 1u << 18;
         *product_slot(&p, p.pairs[1]) = 1;
-        for (uint32_t at = 1; at < p.out->count && errors->status == ST_OK; at++)
+        for (uint32_t at = 1; at < p.out->count && work(errors, 0); at++)
             for (uint32_t byte = 0; byte < 256; byte++) {
                 uint32_t count = p.pairs[at] & 0x3FFF, in = p.pairs[at] >> 14 & 15;
                 uint32_t next = a->next[p.pairs[at] >> 18][byte];

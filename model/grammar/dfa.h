@@ -1,6 +1,7 @@
 /* dfa: small deterministic automata over bytes, for what a union of alternatives cannot say: texts
  * that satisfy two patterns, or one and not another. schema_string.c and schema_object.c use them
- * for the inside of JSON strings, spelled as SPELLING_JSON. Bounded by DFA_STATES_MAX. A NULL dfa
+ * for the inside of JSON strings, spelled as SPELLING_JSON. Bounded by DFA_STATES_MAX, and for all of
+ * a constraint by DFA_WORK_MAX, so that compiling takes a fraction of a second at most. A NULL dfa
  * is the result of an error, which the builder keeps; all functions take it. One thread. */
 #ifndef MODEL_GRAMMAR_DFA_H
 #define MODEL_GRAMMAR_DFA_H
@@ -8,6 +9,7 @@
 #include "model/grammar/builder.h"
 
 #define DFA_STATES_MAX 8192u
+#define DFA_WORK_MAX   65536u /* States that are visited for one constraint, in all. */
 
 struct dfa; /* State 0 = dead, state 1 = start. */
 

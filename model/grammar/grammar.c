@@ -296,13 +296,3 @@ bool grammar_run_accepts(const struct grammar_run *run)
 {
     return run->grammar->stepper.states[run->state].accepts;
 }
-
-bool grammar_run_ended(const struct grammar_run *run)
-{
-    const struct grammar *g = run->grammar;
-    const struct stepper_state *state = &g->stepper.states[run->state];
-    for (uint32_t i = 0; i < state->count; i++)
-        if (g->automaton.nodes[g->stepper.places[state->first + i].node].kind != NODE_END)
-            return false;
-    return state->accepts;
-}

@@ -82,8 +82,6 @@ enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error
 
 /* The answer may end here. */
 bool grammar_run_accepts(const struct grammar_run *run);
-/* The answer must end here: no byte may follow. */
-bool grammar_run_ended(const struct grammar_run *run);
 
 /* Words of a mask: bit id % 32 of word id / 32 is 1 if token `id` may come next. */
 #define GRAMMAR_MASK_WORDS(tokens) (((tokens) + 31u) / 32u)

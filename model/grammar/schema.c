@@ -236,7 +236,7 @@ static void add(struct schema *s, struct facets *list, struct facet facet,
         schema_keywords_check(s, facet.schema, facet.at);
     unsigned before = facet.done;
     facet.done |= DONE_PARTS;
-    if (!only_ref)
+    if (!only_ref && schema_keywords_any(facet.schema))
         list->items[list->count++] = facet;
     if ((before & DONE_PARTS) == 0)
         add_parts(s, list, &facet, &chain);

@@ -74,6 +74,8 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
 
 /* schema_keywords.c: refuses what the subschema has and cleave does not honour. */
 void schema_keywords_check(struct schema *s, const json_t *schema, const struct pointer *at);
+/* False if the subschema has annotations only, so that every value satisfies it. */
+bool schema_keywords_any(const json_t *schema);
 
 /* schema_value.c: enum and const. Returns false if no facet has them. */
 bool schema_values(struct schema *s, const struct facets *list, unsigned types,

@@ -81,3 +81,12 @@ void schema_keywords_check(struct schema *s, const json_t *schema, const struct 
     if (schema != s->root && json_object_get(schema, "$id") != NULL)
         schema_refuse(s, ST_UNSUPPORTED, at, "$id", "not supported in a part of the schema");
 }
+
+bool schema_keywords_any(const json_t *schema)
+{
+    for (size_t i = 0; i < grammar_keywords_count; i++)
+        if (grammar_keywords[i].use == GRAMMAR_HONOURED &&
+            json_object_get(schema, grammar_keywords[i].name) != NULL)
+            return true;
+    return false;
+}

@@ -21,7 +21,7 @@ struct served_model {
     char name[64];    /* Name in /v1/models. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
-    struct sampling_defaults defaults; /* Of the model's files. */
+    struct sampling_defaults defaults;         /* Of the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 

@@ -1,8 +1,6 @@
-/* completion: opening (tokenise, check, submit), then tokens and ends as the gateway reports them,
- * then the output. */
+/* completion: opening (check, submit), then tokens and ends as the gateway reports them, then the
+ * output. completion_input.c reads the body and makes the tokens. */
 #include "server/http/completion_internal.h"
-
-#include "model/grammar/grammar.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -16,154 +14,6 @@
 
 /* The scores of a long prompt are streamed in events of about six times this size. */
 #define SCORES_EVENT_BYTES 16384
-
-/* --- opening: prompts --- */
-
-struct api_encode completion_encode(const struct completion_server *server,
-                                    const struct served_model *model)
-{
-    return (struct api_encode){
-        .tokenizer = model->tokenizer,
-        .chat = model->chat,
-        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text),
-        .templates_allowed = server->config->server.chat_template_in_requests};
-}
-
-static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
-                      struct api_error *error)
-{
-    uint32_t vocab = tokenizer_vocab(encode->tokenizer);
-    for (uint32_t i = 0; i < given->count; i++)
-        if (given->ids[i] >= vocab)
-            return api_error_set(error, 400, "prompt",
-                                 "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
-                                 given->ids[i], vocab - 1);
-    return true;
-}
-
-/* Replaces an empty prompt by the model's start token, as other servers do. */
-static bool fill_empty(const struct api_encode *encode, struct token_prompt *prompt,
-                       struct api_error *error)
-{
-    uint32_t start = tokenizer_bos(encode->tokenizer);
-    if (start == TOKENIZER_NO_TOKEN)
-        start = tokenizer_eos(encode->tokenizer);
-    if (start == TOKENIZER_NO_TOKEN)
-        return api_error_set(error, 400, "prompt", "the prompt is empty");
-    uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
-    if (ids == NULL)
-        return api_error_set(error, 503, NULL, "out of memory");
-    ids[0] = start;
-    prompt->ids = ids;
-    prompt->count = 1;
-    return true;
-}
-
-static bool prepare_prompts(struct completion_input *input, const struct api_encode *encode,
-                            struct api_error *error)
-{
-    size_t count = 0;
-    struct api_request *request = &input->request;
-    if (request->kind == API_CHAT) {
-        bool good =
-            api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count, error);
-        input->prompts[0].count = (uint32_t)count;
-        return good;
-    }
-    for (uint32_t i = 0; i < input->prompt_count; i++) {
-        struct api_prompt *given = &request->prompts[i];
-        struct token_prompt *prompt = &input->prompts[i];
-        if (given->text != NULL) {
-            if (!api_encode_prompt(encode, given->text, given->bytes, request->add_special_tokens,
-                                   &prompt->ids, &count, error))
-                return false;
-            prompt->count = (uint32_t)count;
-        } else {
-            if (!check_ids(encode, given, error))
-                return false;
-            prompt->ids = given->ids;
-            prompt->count = given->count;
-            given->ids = NULL; /* moved */
-        }
-        if (prompt->count == 0 && !fill_empty(encode, prompt, error))
-            return false;
-    }
-    return true;
-}
-
-static bool check_model(const struct api_request *request, const char *name,
-                        struct api_error *error)
-{
-    if (request->model == NULL || request->model[0] == 0 || strcmp(request->model, name) == 0)
-        return true;
-    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'",
-                  request->model, name);
-    error->code = "model_not_found";
-    return false;
-}
-
-/* Compiles the constraint once, so that the client learns at once what is wrong with it. */
-static bool check_constraint(const struct api_request *request, struct api_error *error)
-{
-    struct grammar *grammar;
-    struct error why;
-    if (request->constraint.text == NULL)
-        return true;
-    enum status status =
-        grammar_open(request->constraint.text, request->constraint.bytes, NULL, &grammar, &why);
-    if (status == ST_OK) {
-        grammar_close(grammar);
-        return true;
-    }
-    return api_error_set(error, status == ST_NO_MEMORY ? 503 : 400, request->constraint.field,
-                         "%s: %s", request->constraint.field, why.text);
-}
-
-struct completion_input *completion_input_read(const struct api_encode *encode,
-                                               const char *model_name, enum api_kind kind,
-                                               const char *body, size_t bytes,
-                                               struct api_error *error)
-{
-    struct completion_input *input = calloc(1, sizeof(*input));
-    if (input == NULL) {
-        api_error_set(error, 503, NULL, "out of memory");
-        return NULL;
-    }
-    bool good = api_request_parse(kind, body, bytes, &input->request, error) &&
-                check_model(&input->request, model_name, error);
-    if (good) {
-        input->prompt_count = kind == API_CHAT ? 1 : input->request.prompt_count;
-        input->prompts = calloc(input->prompt_count, sizeof(*input->prompts));
-        good = input->prompts != NULL ? prepare_prompts(input, encode, error)
-                                      : api_error_set(error, 503, NULL, "out of memory");
-    }
-    good = good && api_logit_rules_words(&input->request.logit_rules, encode->tokenizer,
-                                         &input->rules, error);
-    if (good)
-        good = check_constraint(&input->request, error);
-    api_request_input_free(&input->request); /* the prompts are tokens now */
-    if (good)
-        return input;
-    completion_input_free(input);
-    return NULL;
-}
-
-void completion_input_free(struct completion_input *input)
-{
-    if (input == NULL)
-        return;
-    for (uint32_t i = 0; input->prompts != NULL && i < input->prompt_count; i++)
-        free(input->prompts[i].ids);
-    free(input->prompts);
-    free(input->rules.words);
-    api_request_done(&input->request);
-    free(input);
-}
-
-uint32_t completion_input_unknown_fields(const struct completion_input *input)
-{
-    return input->request.unknown_fields;
-}
 
 /* Sets the default of max_tokens, and checks that prompt and answer fit the context. */
 static bool check_context(struct completion *c, struct api_error *error)
@@ -420,12 +270,12 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
 
 /* --- opening: choices --- */
 
-static void sampling_fill(const struct completion *c, const struct choice *choice, uint64_t seed,
+static void sampling_fill(const struct completion *c, const struct choice *choice,
                           struct sampling *out)
 {
     const struct api_request *r = &c->request;
     *out = r->sampling;
-    out->seed = seed + choice->index;
+    out->seed = c->seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
     if (r->prompt_logprobs > out->logprobs)
         out->logprobs = r->prompt_logprobs;
@@ -490,8 +340,7 @@ static bool wants_scores(const struct completion *c, const struct choice *choice
     return (echoed || c->request.prompt_logprobs >= 0) && choice->prompt->count > 1;
 }
 
-static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
-                          struct api_error *error)
+static bool submit_choice(struct completion *c, struct choice *choice, struct api_error *error)
 {
     if (c->request.echo)
         echo_prompt(choice);
@@ -522,7 +371,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .constraint_bytes = c->request.constraint.bytes,
         .client = {on_token, on_ended, choice},
     };
-    sampling_fill(c, choice, seed, &submit.sampling);
+    sampling_fill(c, choice, &submit.sampling);
     if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
         return true;
     api_error_set(error, 429, NULL, "too many requests are open here");
@@ -559,10 +408,34 @@ void completion_id_draw(struct completion_server *server, uint64_t out[2])
     memcpy(out, hash, 2 * sizeof(out[0]));
 }
 
+/* True if the choice should wait until its prompt is computed for the first choice: it then finds the
+ * prompt in a prefix cache. Prompts of the same batch share nothing. */
+static bool shares_prompt(const struct completion *c, const struct choice *choice)
+{
+    return choice->prompt->count >= 2 * c->server->config->kv.block_tokens &&
+           c->request.max_tokens > 0 && !wants_scores(c, choice) &&
+           gateway_prompts_shared(c->server->gateway, c->model->version);
+}
+
+/* Submits the deferred choices whose prompt is computed. */
+static void submit_deferred(struct completion *c)
+{
+    struct api_error error = {0};
+    for (uint32_t i = 0; i < c->choice_count && !c->finished; i++) {
+        struct choice *choice = &c->choices[i];
+        const struct choice *first = &c->choices[i / c->request.best_of * c->request.best_of];
+        if (!choice->deferred || (first->tokens == 0 && !first->ended))
+            continue;
+        choice->deferred = false;
+        if (!submit_choice(c, choice, &error))
+            completion_fail(c, error.status, error.message, error.retry_after_s);
+    }
+}
+
 static bool submit_choices(struct completion *c, struct api_error *error)
 {
-    uint64_t seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     uint64_t prompt_tokens = 0;
+    c->seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         choice->completion = c;
@@ -571,6 +444,8 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         choice->stop_string = choice->stop_token = STOP_NONE;
         if (i % c->request.best_of == 0)
             prompt_tokens += choice->prompt->count;
+        else
+            choice->deferred = shares_prompt(c, choice);
     }
     if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
                         error))
@@ -582,7 +457,7 @@ static bool submit_choices(struct completion *c, struct api_error *error)
             c->choices[i].charged = c->choices[i].prompt->count;
     }
     for (uint32_t i = 0; i < c->choice_count; i++)
-        if (!submit_choice(c, &c->choices[i], seed, error)) {
+        if (!c->choices[i].deferred && !submit_choice(c, &c->choices[i], error)) {
             /* None is computed: completion_close releases those that were submitted. */
             for (uint32_t j = 0; j < c->choice_count; j++)
                 choice_refund(&c->choices[j]);
@@ -677,6 +552,7 @@ bool completion_open(struct completion_server *server, struct served_model *mode
 
 void completion_turn(struct completion *c)
 {
+    submit_deferred(c);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (!choice->release || choice->request == NULL)

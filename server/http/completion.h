@@ -69,8 +69,8 @@ void completion_close(struct completion *c);
 /* Ends the completion with an error: its API key was revoked. Calls `changed`. */
 void completion_revoke(struct completion *c);
 
-/* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
- * `changed`. */
+/* Ends choices at the gateway that a stop string has ended, and submits further choices of a prompt
+ * that is computed. Call once per loop iteration after `changed`. */
 void completion_turn(struct completion *c);
 
 /* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */

@@ -30,6 +30,7 @@ struct choice {
     enum choice_finish finish;
     bool counted;       /* Counts as in flight for its API key. */
     uint32_t charged;   /* Prompt tokens that its API key gets back if it is not computed. */
+    bool deferred;      /* Submitted when the first choice of its prompt has a token. */
     bool ended;         /* No more tokens will be used. */
     bool release;       /* A stop string or an error ended it: completion_turn releases it. */
     bool opened;        /* Its first event was written. */
@@ -74,6 +75,7 @@ struct completion {
     uint32_t prompt_count;
     struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
     uint32_t open_choices;
+    uint64_t seed; /* Of the first choice; each further one has the next number. */
     bool begun;
     bool finished;
     struct api_error error; /* status 0 = none. */

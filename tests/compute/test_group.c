@@ -288,7 +288,7 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
         usleep(200);
     if (rank == 1) {
         memset(id, 0, sizeof(id));
-        refused(1, 2, id, ST_INVALID, "id is none");
+        refused(1, 2, id, ST_INVALID, "the id is not that of a group");
         memcpy(id, board->id, sizeof(id));
         id[16] ^= 1; /* Changes the id's random number. */
         refused(1, 2, id, ST_UNREACHABLE, "has another group");

@@ -34,7 +34,7 @@ static void on_change(void *self, const struct config_change *change)
         abort();
 }
 
-/* What the gateway does with a config that is good. */
+/* Uses a valid config as the gateway does. */
 static void use(const struct config *config)
 {
     static struct config now;
@@ -69,14 +69,14 @@ static void use_machine(const char *text, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct config config; /* 20 KiB each */
+    static struct config config; /* 20 KiB each. */
     static struct config again;
     struct error error = {{0}};
     use_machine((const char *)data, size);
     enum status status = config_parse((const char *)data, size, "fuzz.json", &config, &error);
     if (status != ST_OK) {
         if (strncmp(error.text, "fuzz.json:", 10) != 0 || strchr(error.text, '\n') != NULL)
-            abort(); /* one line that names the place */
+            abort(); /* The error must be one line that names the place. */
         return 0;
     }
     char *text = NULL;

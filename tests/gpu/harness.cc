@@ -126,7 +126,7 @@ bool expect_near(const char *what, const std::vector<float> &got, const std::vec
     for (size_t i = 0; i < got.size(); i++) {
         double limit = tolerance.absolute + tolerance.relative * std::fabs((double)want[i]);
         double error = std::fabs((double)got[i] - want[i]);
-        bool same = got[i] == want[i]; /* infinities too */
+        bool same = got[i] == want[i]; /* Also for infinities. */
         if (!same && !(error <= limit) && wrong++ == 0)
             first = i;
         if (!same && error <= limit && error / limit > worst_ratio) {

@@ -40,7 +40,7 @@ class random
     uint32_t bits();
     uint32_t below(uint32_t limit);
     float uniform(float low, float high);
-    float normal(); /* mean 0, variance 1, |x| < 4 */
+    float normal(); /* Mean 0, variance 1, |x| < 4. */
 
   private:
     uint64_t next();
@@ -72,7 +72,7 @@ template <class T> class buffer
     {
         GPU_CHECK(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
     }
-    std::vector<T> get() const /* waits for all streams */
+    std::vector<T> get() const /* Waits for all streams. */
     {
         std::vector<T> to(size);
         GPU_CHECK(cudaDeviceSynchronize());

@@ -7,7 +7,7 @@
  * may cancel. Tolerance 4e-6: fp32 chains of up to some 500 roundings of 2^-24 of what is added up
  * so far, which mostly cancel, on tensor cores of 2^-23 (they cut off). A weight rounded to bf16 in
  * between (2^-9) would stand out a hundred times. Results lie before a guard that must not change.
- * */
+ */
 #include "compute/cuda/launch.cuh"
 #include "tests/gpu/weights_fixture.h"
 

@@ -431,7 +431,7 @@ static void check_memory(const struct model_file *file)
     ops->room(r.memory->self, &less, &all);
     CHECK(less == left);
     CHECK(ops->take(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
-    CHECKF(strstr(error.text, "are wanted, and of its ") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "are needed; of its ") != NULL, "%s", error.text);
     CHECK(base_ops->check(r.compute, &error) == ST_OK); /* The device has not failed. */
     rig_close(&r);
 }

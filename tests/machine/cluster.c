@@ -364,6 +364,7 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
                                           .sampling = *sampling}};
     if (!score) {
         message.reserve.prompt_count = prompt_count;
+        message.reserve.prefix_cache = true;
         message.reserve.prompt = prompt;
     }
     snprintf(message.reserve.prompt_machine, LIMIT_NAME_BYTES, "m%u", prompt_machine);

@@ -42,6 +42,11 @@ static struct sampling draw_sampling(uint32_t vocab)
         sampling.top_k = draw(2) * draw(100);
         sampling.top_p = draw(2) == 0 ? 1 : 0.9f;
     }
+    if (draw(3) == 0) {
+        sampling.presence_penalty = (float)draw(41) / 10 - 2;
+        sampling.frequency_penalty = (float)draw(41) / 10 - 2;
+        sampling.repetition_penalty = 0.5f + (float)draw(10) / 10;
+    }
     sampling.logprobs = (int32_t)draw(4) - 1;
     if (draw(2) == 0) { /* Tokens that the answer may contain are stop tokens. */
         sampling.end_count = 16;

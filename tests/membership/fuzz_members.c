@@ -1,8 +1,8 @@
-/* fuzz_members: no answer of etcd, in any order, makes a gateway report a machine as gone that it
- * has not reported before, or a machine with a wrong name or address; a machine that registers
- * itself survives every answer, too. Method: an input is a list of lines; each is an event of etcd:
- * a list or a change with keys and values, any JSON, a failure, or time that passes. The client of
- * etcd (membership/etcd.c) is replaced by one that keeps the calls. */
+/* fuzz_members: for any answers of etcd in any order, a gateway reports a machine as gone only if
+ * it has reported it as present, and never reports a machine with a wrong name or address. A
+ * machine that registers itself survives every answer. Method: an input is a list of lines; each is
+ * an event of etcd: a list or a change with keys and values, any JSON, a failure, or time that
+ * passes. The client of etcd (membership/etcd.c) is replaced by one that keeps the calls. */
 #include "membership/etcd.h"
 #include "membership/registration.h"
 #include "membership/watch.h"
@@ -141,7 +141,7 @@ static void on_state(void *self, bool connected, const char *text)
 
 /* ---- events of etcd ---- */
 
-/* {"key", "value", "mod_revision"} of NAME=VALUE. */
+/* Returns {"key", "value", "mod_revision"} for NAME=VALUE. */
 static json_t *entry_json(const char *text, size_t bytes, int revision)
 {
     char key[600], number[24];
@@ -157,7 +157,8 @@ static json_t *entry_json(const char *text, size_t bytes, int revision)
     return entry;
 }
 
-/* A list of entries between bars. The first character is the revision. */
+/* Returns a list of the entries, which are separated by bars. The first character is the
+ * revision. */
 static json_t *list_json(const char *text, size_t bytes)
 {
     json_t *kvs = json_array();
@@ -181,7 +182,7 @@ static json_t *change_json(const char *text, size_t bytes)
                      "events", "type", type, "kv", entry);
 }
 
-/* Gives the answer to the first call that is a stream, or is not one. */
+/* Answers the first call that is a stream, or (stream false) the first that is not. */
 static void answer(struct etcd *e, bool stream, json_t *json, const char *why)
 {
     for (int i = 0; i < CALLS_MAX; i++) {

@@ -6,8 +6,8 @@
  * a token machine without stages, or one with three stages and two replicas of the last. After each
  * event, what each request holds fits its state.
  *
- * It checks that KV_READY is true: every block of every layer of the prompt is in the token
- * machine's blocks and was written once, and a source block is not used again before its writes
+ * It checks that KV_READY is sent only when every block of every layer of the prompt is in the
+ * token machine's blocks, written once; that a source block is not used again before its writes
  * have landed; that a prompt that is given up sends KV_ABORTED exactly once; and that nothing is
  * left behind. One bed at a time, on the main thread. */
 #ifndef TESTS_PROMPT_POOL_PROMPT_BED_H
@@ -27,7 +27,7 @@ struct prompt_bed_counts {
 
 void prompt_bed_open(bool staged, prompt_bed_draw choose);
 void prompt_bed_step(void);  /* One event. */
-void prompt_bed_check(void); /* Checks the pool of blocks and the prefix cache as a whole. */
+void prompt_bed_check(void); /* Checks the block pool and the prefix cache as a whole. */
 /* Ends every request, checks that nothing is left, and closes the bed. */
 void prompt_bed_finish(struct prompt_bed_counts *counts_out, struct message_stats *stats_out);
 

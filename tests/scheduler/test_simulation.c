@@ -99,8 +99,7 @@ static void arrive(uint32_t id)
                               .prefix = sim_prefix_of(id, r->prompt)});
 }
 
-/* The request's generation is lost. The next generation continues after the tokens that the client
- * has. */
+/* Resumes a lost request: the next generation continues after the client's tokens. */
 static void resume(uint32_t id, uint32_t held)
 {
     struct request *r = &requests[id];
@@ -237,18 +236,18 @@ static void tell(struct sched_event event)
 
 /* ---- what machines say ---- */
 
-static double kicked_slow; /* Slowness of the machine that computes a batch. */
+static double batch_slowness; /* Slowness of the machine that computes a batch. */
 
 static int64_t batch_us(uint32_t rows)
 {
-    return (int64_t)((500 + draw(200) + 20 * rows) * kicked_slow);
+    return (int64_t)((500 + draw(200) + 20 * rows) * batch_slowness);
 }
 
 static void kick(uint32_t i)
 {
     struct machine *m = &machines[i];
     struct sim_started started;
-    kicked_slow = m->slow;
+    batch_slowness = m->slow;
     while (m->up && sim_machine_start(&m->sim, now_us, batch_us, &started))
         later(started.end_us - now_us,
               (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});
@@ -287,7 +286,6 @@ static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generat
         return; /* The request was cancelled, and the message is on its way. */
     r->given++;
     if (r->given == r->wanted) {
-        /* Frees the request's blocks. */
         sim_machine_cancel(&machines[machine].sim, request, generation);
         say(MESSAGE_END, machine, request, generation, MESSAGE_US);
     }
@@ -332,8 +330,7 @@ static void on_kv(const struct event *event)
     struct machine *p = &machines[event->machine];
     sim_machine_prompt_free(&p->sim, event->request, event->generation);
     uint32_t t = r->token_machine;
-    /* The first token was the last one. */
-    if (r->wanted <= 1 && r->generation == event->generation)
+    if (r->wanted <= 1 && r->generation == event->generation) /* The only token. */
         sim_machine_cancel(&machines[t].sim, event->request, event->generation);
     if (r->generation != event->generation || r->state != ROUTED)
         return;
@@ -754,7 +751,6 @@ static void run(void)
         EXPECT(i < SETTLE_MAX, "it does not settle");
         step();
     }
-    /* Every request that some machine can hold has ended. */
     for (uint32_t id = 0; id < REQUESTS; id++)
         EXPECT(requests[id].state == GONE || !servable(&requests[id]), "request %u is forgotten",
                id);

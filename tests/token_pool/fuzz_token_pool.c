@@ -434,6 +434,7 @@ static void reserve(uint8_t a, uint8_t b)
         .request = job->name,
         .prompt_tokens = job->prompt_tokens,
         .prompt_count = job->prompt_tokens,
+        .prefix_cache = true,
         .prompt = prompt,
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1 + b % 19u},
     };

@@ -146,9 +146,29 @@ static void check_stages(void)
     bed_close(&bed);
 }
 
+/* The head has two open links, of which it is about to end the later one: it is asked over both. */
+static void check_asked(void)
+{
+    struct bed bed = bed_open(&whole_answers);
+    const struct message_request name = {.id = 1, .generation = 1};
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", bed.gateways[0]);
+    reserve(&bed, 1);
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    token_pool_writer_up(bed.pool, link_at(0, 2), "p0", bed.gateways[1]);
+    uint32_t sent = sent_count;
+    token_pool_leases_check(bed.pool, bed.now_us + 61000000);
+    CHECKF(sent_count == sent + 2 && last.kind == MESSAGE_CANCEL, "asked %u times",
+           sent_count - sent);
+    token_pool_writer_down(bed.pool, link_at(0, 2), false, "gone", bed.now_us);
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(held(&bed) == 0);
+    bed_close(&bed);
+}
+
 int main(void)
 {
     check_lingering();
+    check_asked();
     check_stages();
     return 0;
 }

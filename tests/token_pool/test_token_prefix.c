@@ -128,6 +128,7 @@ static void reserve(struct talk *talk)
                      .logprobs = -1,
                      .output_tokens_max = talk->output_max},
         .prompt_count = talk->told ? talk->count : 0,
+        .prefix_cache = true,
         .prompt = talk->tokens,
     };
     snprintf(message.prompt_machine, sizeof(message.prompt_machine), talk->local ? "t0" : "p0");

@@ -309,7 +309,7 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
         reserve->prompt_count = draw(draws, 2) * reserve->prompt_tokens;
         reserve->answer_count %= reserve->prompt_tokens;
         reserve->sampling.answer_tokens %= reserve->prompt_tokens;
-        if (reserve->prompt_count == 0) { /* penalties need the prompt */
+        if (reserve->prompt_count == 0) { /* Penalties need the prompt. */
             reserve->sampling.presence_penalty = reserve->sampling.frequency_penalty = 0;
             reserve->sampling.repetition_penalty = (float)draw(draws, 2);
         }

@@ -228,7 +228,7 @@ static void test_cheats(void)
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
-    expect_end(&side, ++downs, "its name is not the one that it proved");
+    expect_end(&side, ++downs, "it proved the cluster key with another name");
     /* The key is proved as p0, but the data connection belongs to no connection. */
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);

@@ -14,7 +14,8 @@
 #define HEAD      "cleave-plan 2 %016" PRIx64 "\n"
 #define LINE_MOST 128
 
-static bool is_for(const struct plan_memo_entry *entry, const struct plan_mix *mix, double rate)
+static bool entry_matches(const struct plan_memo_entry *entry, const struct plan_mix *mix,
+                          double rate)
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
            entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
@@ -32,7 +33,7 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
                                     (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
         struct plan_memo_entry *entry = &memo->entries[at & (memo->room - 1)];
-        if (entry->rate_per_s == 0 || is_for(entry, mix, rate_per_s))
+        if (entry->rate_per_s == 0 || entry_matches(entry, mix, rate_per_s))
             return entry;
     }
 }

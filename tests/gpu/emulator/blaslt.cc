@@ -40,7 +40,7 @@ constexpr size_t WORKSPACE_BYTES = 1 << 20; /* Most workspace that the emulated 
 constexpr uint64_t ALGORITHM = 0x656d756c61746564u;
 /* For small products the heuristic returns several algorithms, and the first one does not run. */
 constexpr int ALGORITHMS = 3;
-constexpr uint64_t SMALL = 1 << 22; /* multiplications */
+constexpr uint64_t SMALL = 1 << 22; /* Multiplications of a small product. */
 
 size_t element_bytes(cudaDataType type)
 {
@@ -407,9 +407,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         results[i] = {};
         results[i].workspaceSize =
             preference->workspace_bytes < WORKSPACE_BYTES ? 0 : WORKSPACE_BYTES;
-        results[i].algo.data[0] = ALGORITHM; /* recognised by cublasLtMatmul */
+        results[i].algo.data[0] = ALGORITHM; /* cublasLtMatmul recognises this. */
         results[i].algo.data[1] = results[i].workspaceSize;
-        results[i].algo.data[2] = several > 1 && i == 0; /* does not run */
+        results[i].algo.data[2] = several > 1 && i == 0; /* This algorithm does not run. */
         *found = i + 1;
     }
     return CUBLAS_STATUS_SUCCESS;

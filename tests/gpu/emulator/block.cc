@@ -96,7 +96,7 @@ struct runner &runner_get()
         struct runner &r = *runner_of_thread;
         runner_now = &r;
         r.stacks = map(THREADS_MAX * STACK_BYTES);
-        for (unsigned i = 0; i < THREADS_MAX; i++) /* an overflow hits the page, not a neighbour */
+        for (unsigned i = 0; i < THREADS_MAX; i++) /* An overflow hits the page, not a neighbour. */
             mprotect(r.stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE);
         r.shared_area = map(SHARED_MAX + 2 * PAGE_BYTES);
         mprotect(r.shared_area, PAGE_BYTES, PROT_NONE);

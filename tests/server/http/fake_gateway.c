@@ -29,7 +29,7 @@ atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
-atomic_bool fake_ready = true, fake_hold_fails, fake_encode_holds;
+atomic_bool fake_ready = true, fake_hold_fails, fake_prompts_shared, fake_encode_holds;
 atomic_uint fake_encode_held;
 atomic_uint fake_http_codes[600];
 struct sampling fake_sampling;
@@ -64,6 +64,13 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
     (void)version;
     (void)g;
     return 60000;
+}
+
+bool gateway_prompts_shared(const struct gateway *g, uint32_t version)
+{
+    (void)g;
+    (void)version;
+    return fake_prompts_shared;
 }
 
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,

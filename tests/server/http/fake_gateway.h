@@ -43,7 +43,8 @@ extern atomic_uint fake_encode_held;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_hold_fails;
-extern atomic_bool fake_ready; /* The gateway's answer when asked whether it is ready. */
+extern atomic_bool fake_prompts_shared; /* The answer of gateway_prompts_shared. */
+extern atomic_bool fake_ready;          /* The gateway's answer when asked whether it is ready. */
 /* Of the request submitted last. Read them when its answer has arrived. */
 extern struct sampling fake_sampling;
 extern char fake_name[GATEWAY_NAME_BYTES];

@@ -191,6 +191,36 @@ static void check_best_of(void)
     expect_not("\"A\"");
 }
 
+/* Further choices of a prompt are submitted when the first one has a token. */
+static void check_shared_prompts(void)
+{
+    fake_prompts_shared = true;
+    for (int shared = 0; shared < 2; shared++) {
+        /* 'h' gives no token. Choices of a short prompt do not wait. */
+        unsigned before = fake_submitted;
+        int fd = dial();
+        put_request(fd, "POST", "/v1/completions", "",
+                    shared ? "{\"prompt\": \"h2345678901234567890\", \"n\": 3}"
+                           : "{\"prompt\": \"h\", \"n\": 3}");
+        wait_for(&fake_submitted, before + (shared ? 1 : 3), "submitted");
+        CHECK(fake_open == (shared ? 1 : 3));
+        close(fd);
+        wait_for(&fake_open, 0, "open");
+    }
+    unsigned before = fake_submitted;
+    CHECK(post("/v1/completions", "{\"prompt\": [\"e2345678901234567890\", \"a\"], \"n\": 3, "
+                                  "\"max_tokens\": 4, \"seed\": 5}") == 200);
+    CHECK(fake_submitted == before + 6);
+    CHECK(count_of("\"text\":\"2345678901234567890\"") == 3 && count_of("\"text\":\"aaaa\"") == 3);
+    /* The gateway has no place for a further choice. */
+    fake_submits_left = 1;
+    CHECK(post("/v1/completions", "{\"prompt\": \"a2345678901234567890\", \"n\": 2, "
+                                  "\"max_tokens\": 4}") == 429);
+    fake_submits_left = UINT32_MAX;
+    wait_for(&fake_open, 0, "open");
+    fake_prompts_shared = false;
+}
+
 static void check_prompt_logprobs(void)
 {
     CHECK(post("/v1/completions",
@@ -527,6 +557,7 @@ int main(void)
     check_rules();
     check_best_of();
     check_prompt_logprobs();
+    check_shared_prompts();
     check_end_tokens();
     check_logprobs();
     check_streams();
@@ -537,7 +568,7 @@ int main(void)
     config.http.ping_ms = 15000;
     server_resume();
     check_pings();
-    CHECK(fake_http_codes[429] == 1);
+    CHECK(fake_http_codes[429] == 2);
     keys_use(key_file);
     check_keys();
     server_stop();

@@ -153,7 +153,7 @@ static void test_wrong(void)
     check_wrong("{\"t\":2,\"event\":\"link_up\",\"actions\":[]}", "a link to itself");
     check_wrong("{\"t\":2,\"event\":\"arrived\",\"request\":1,\"actions\":[]}", "prompt_tokens 0");
     check_wrong("{\"t\":2,\"event\":\"arrived\",\"prompt_tokens\":5,\"weight\":1,\"actions\":[]}",
-                "has not ended");
+                "arrives again before it has ended");
     check_wrong("{\"t\":2,\"event\":\"tick\",\"version\":3,\"actions\":[]}", "version 3");
 }
 
