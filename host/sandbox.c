@@ -130,6 +130,7 @@ static struct sandbox_paths *reads_of(const struct config *config)
     add_all(reads, system_reads, COUNT(system_reads));
     dl_iterate_phdr(library_add, reads);
     add_model(reads, config);
+    add_named(reads, config, config->chat_template_file);
     add_named(reads, config, config->profile);
     add_named(reads, config, config->cluster.key_file);
     add_named(reads, config, config->cluster.etcd_password_file);

@@ -14,29 +14,29 @@ void read_arguments(struct run *r, const struct node *first, struct arguments *o
     list_new(r, PLAIN, 0, &list);
     for (const struct node *n = first; n != NULL; n = n->next) {
         if (n->kind == N_KEYWORD || n->kind == N_SPREAD_MAP) {
-            struct value v = eval(r, n->a);
+            struct value v = eval_expression(r, n->a);
             out->named = out->named != NULL ? out->named : map_new(r).map;
             if (n->kind == N_KEYWORD) {
                 map_set(r, out->named, n->value, v);
                 continue;
             }
-            want(r, v, MAP, "**");
+            value_want(r, v, MAP, "**");
             for (uint32_t i = 0; i < v.map->count; i++)
                 map_set(r, out->named, v.map->entries[i].key, v.map->entries[i].value);
         } else if (n->kind == N_SPREAD) {
-            struct list items = value_items(r, eval(r, n->a));
+            struct list items = value_items(r, eval_expression(r, n->a));
             for (size_t i = 0; i < items.count; i++)
                 list_add(r, list, items.items[i]);
         } else {
-            list_add(r, list, eval(r, n));
+            list_add(r, list, eval_expression(r, n));
         }
     }
     out->items = list->items;
     out->count = list->count;
 }
 
-struct value argument(struct run *r, const struct arguments *a, size_t index, const char *name,
-                      struct value otherwise)
+struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
+                          struct value otherwise)
 {
     if (index < a->count)
         return a->items[index];
@@ -47,7 +47,7 @@ struct value argument(struct run *r, const struct arguments *a, size_t index, co
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,
                          int64_t otherwise)
 {
-    struct value v = argument(r, a, index, name, value_int(otherwise));
+    struct value v = argument_get(r, a, index, name, value_int(otherwise));
     if (v.kind != INT && v.kind != BOOL)
         run_fail(r, ST_INVALID, "%s: want an integer instead of %s", name, value_type(v));
     return integer_of(v);
@@ -98,7 +98,7 @@ static struct value call_macro(struct run *r, const struct macro *m, const struc
         else if (named != NULL)
             v = *named;
         else if (p->a != NULL)
-            v = eval(r, p->a);
+            v = eval_expression(r, p->a);
         scope_set(r, p->name, v);
     }
     if (used < a->count && (n->op & REST_VARARGS) == 0)
@@ -191,7 +191,7 @@ static struct value tuple_of(struct run *r, const struct arguments *a)
 
 static struct value raise(struct run *r, const struct arguments *a)
 {
-    struct value v = string_of(r, argument(r, a, 0, "message", value_text("")));
+    struct value v = string_of(r, argument_get(r, a, 0, "message", value_text("")));
     run_fail(r, ST_INVALID, "%.*s", (int)(v.size < 300 ? v.size : 300), v.text);
 }
 
@@ -201,8 +201,8 @@ static struct value now(struct run *r, const struct arguments *a)
 {
     char format[256], text[512];
     struct tm tm;
-    struct value v = argument(r, a, 0, "format", value_text(""));
-    want(r, v, STRING, "strftime_now");
+    struct value v = argument_get(r, a, 0, "format", value_text(""));
+    value_want(r, v, STRING, "strftime_now");
     if (v.size >= sizeof(format) || localtime_r(&r->now, &tm) == NULL)
         run_fail(r, ST_INVALID, "strftime_now: the format is too long");
     memcpy(format, v.text, v.size);
@@ -226,7 +226,7 @@ static struct value call_function(struct run *r, int64_t number, const struct ar
     case F_CYCLER:
         return make_state(r, CYCLER, tuple_of(r, a));
     case F_JOINER:
-        return make_state(r, JOINER, argument(r, a, 0, "sep", value_text(", ")));
+        return make_state(r, JOINER, argument_get(r, a, 0, "sep", value_text(", ")));
     case F_RAISE:
         return raise(r, a);
     default:
@@ -257,7 +257,7 @@ static struct value call_joiner(struct run *r, struct map *state)
     return first ? value_text("") : *map_get(r, state, value_text("items"));
 }
 
-struct value call(struct run *r, struct value callee, const struct arguments *with)
+struct value value_call(struct run *r, struct value callee, const struct arguments *with)
 {
     struct value v;
     run_enter(r);

@@ -118,8 +118,8 @@ struct value item_get(struct run *r, struct value of, struct value key)
         index_of(key, of.list->count, &index))
         return of.list->items[index];
     if (of.kind == STRING && key.kind == INT && index_of(key, value_length(r, of), &index)) {
-        size_t at = utf8_offset(of.text, of.size, index);
-        return string_part(of, at, utf8_offset(of.text + at, of.size - at, 1));
+        size_t at = character_offset(of.text, of.size, index);
+        return string_part(of, at, character_offset(of.text + at, of.size - at, 1));
     }
     if (key.kind == STRING && of.kind != MAP)
         return attribute_get(r, of, key);
@@ -162,8 +162,8 @@ static struct value slice_get(struct run *r, struct value of, const struct value
     size_t count = slice_bounds(r, bounds, (int64_t)value_length(r, of), &first, &step);
     run_step(r, count);
     if (of.kind == STRING && step == 1) {
-        size_t at = utf8_offset(of.text, of.size, (size_t)first);
-        return string_part(of, at, utf8_offset(of.text + at, of.size - at, count));
+        size_t at = character_offset(of.text, of.size, (size_t)first);
+        return string_part(of, at, character_offset(of.text + at, of.size - at, count));
     }
     struct list items = value_items(r, of), *list;
     struct value v = list_new(r, of.kind == LIST ? of.list->kind : PLAIN, count, &list);
@@ -274,7 +274,7 @@ static struct value lists_join(struct run *r, const struct list *a, const struct
     return v;
 }
 
-struct value binary(struct run *r, enum operation op, struct value a, struct value b)
+struct value value_operate(struct run *r, enum operation op, struct value a, struct value b)
 {
     static const char *const names[] = {"+", "-", "*", "/", "//", "%", "**"};
     bool whole_a = a.kind == INT || a.kind == BOOL, whole_b = b.kind == INT || b.kind == BOOL;
@@ -300,7 +300,7 @@ struct value binary(struct run *r, enum operation op, struct value a, struct val
              value_type(a), value_type(b));
 }
 
-bool compare(struct run *r, enum operation op, struct value a, struct value b)
+bool value_compare(struct run *r, enum operation op, struct value a, struct value b)
 {
     if (op == OP_EQ || op == OP_NE)
         return value_equal(r, a, b) == (op == OP_EQ);
@@ -335,7 +335,7 @@ static struct value eval_items(struct run *r, const struct node *n)
     struct list *list;
     struct value v = list_new(r, n->kind == N_TUPLE ? TUPLE : PLAIN, 0, &list);
     for (const struct node *item = n->a; item != NULL; item = item->next)
-        list_add(r, list, eval(r, item));
+        list_add(r, list, eval_expression(r, item));
     return v;
 }
 
@@ -343,8 +343,8 @@ static struct value eval_map(struct run *r, const struct node *n)
 {
     struct value v = map_new(r);
     for (const struct node *item = n->a; item != NULL; item = item->next->next) {
-        struct value key = eval(r, item);
-        map_set(r, v.map, key, eval(r, item->next));
+        struct value key = eval_expression(r, item);
+        map_set(r, v.map, key, eval_expression(r, item->next));
     }
     return v;
 }
@@ -352,9 +352,9 @@ static struct value eval_map(struct run *r, const struct node *n)
 static struct value eval_slice(struct run *r, const struct node *n)
 {
     const struct node *parts[] = {n->b, n->c, n->body};
-    struct value of = eval(r, n->a), bounds[3];
+    struct value of = eval_expression(r, n->a), bounds[3];
     for (int i = 0; i < 3; i++)
-        bounds[i] = parts[i] != NULL ? eval(r, parts[i]) : value_of(NONE);
+        bounds[i] = parts[i] != NULL ? eval_expression(r, parts[i]) : value_of(NONE);
     return slice_get(r, of, bounds);
 }
 
@@ -370,11 +370,11 @@ static struct value eval_binary(struct run *r, const struct node *n)
     const struct node **chain = run_alloc(r, count * sizeof(*chain));
     for (size_t i = count; i-- > 0; n = n->a)
         chain[i] = n;
-    struct value v = eval(r, first);
+    struct value v = eval_expression(r, first);
     for (size_t i = 0; i < count; i++) {
-        struct value b = eval(r, chain[i]->b);
+        struct value b = eval_expression(r, chain[i]->b);
         r->line = chain[i]->line;
-        v = binary(r, chain[i]->op, v, b);
+        v = value_operate(r, chain[i]->op, v, b);
     }
     return v;
 }
@@ -382,10 +382,10 @@ static struct value eval_binary(struct run *r, const struct node *n)
 /* Unlike +, ~ escapes nothing. */
 static struct value eval_concat(struct run *r, const struct node *n)
 {
-    struct value v = string_of(r, eval(r, n->a));
+    struct value v = string_of(r, eval_expression(r, n->a));
     v.markup = false;
     for (const struct node *item = n->a->next; item != NULL; item = item->next) {
-        struct value next = string_of(r, eval(r, item));
+        struct value next = string_of(r, eval_expression(r, item));
         next.markup = false;
         v = string_join(r, v, next);
     }
@@ -394,10 +394,10 @@ static struct value eval_concat(struct run *r, const struct node *n)
 
 static struct value eval_compare(struct run *r, const struct node *n)
 {
-    struct value a = eval(r, n->a);
+    struct value a = eval_expression(r, n->a);
     for (const struct node *part = n->b; part != NULL; part = part->next) {
-        struct value b = eval(r, part->a);
-        if (!compare(r, part->op, a, b))
+        struct value b = eval_expression(r, part->a);
+        if (!value_compare(r, part->op, a, b))
             return value_bool(false);
         a = b;
     }
@@ -406,7 +406,7 @@ static struct value eval_compare(struct run *r, const struct node *n)
 
 static struct value eval_negate(struct run *r, const struct node *n)
 {
-    struct value v = eval(r, n->a);
+    struct value v = eval_expression(r, n->a);
     if (v.kind == UNDEFINED)
         fail_undefined(r, v);
     if (!is_number(v))
@@ -422,12 +422,12 @@ static struct value eval_call(struct run *r, const struct node *n)
 {
     struct arguments a;
     if (n->kind == N_CALL) {
-        struct value callee = eval(r, n->a);
+        struct value callee = eval_expression(r, n->a);
         read_arguments(r, n->b, &a);
         r->line = n->line;
-        return call(r, callee, &a);
+        return value_call(r, callee, &a);
     }
-    struct value v = eval(r, n->a);
+    struct value v = eval_expression(r, n->a);
     read_arguments(r, n->b, &a);
     r->line = n->line;
     if (n->kind == N_FILTER)
@@ -437,9 +437,9 @@ static struct value eval_call(struct run *r, const struct node *n)
 
 static struct value eval_choice(struct run *r, const struct node *n)
 {
-    if (value_true(eval(r, n->a)))
-        return eval(r, n->b);
-    return n->c != NULL ? eval(r, n->c) : undefined(value_of(NONE));
+    if (value_true(eval_expression(r, n->a)))
+        return eval_expression(r, n->b);
+    return n->c != NULL ? eval_expression(r, n->c) : undefined(value_of(NONE));
 }
 
 static struct value eval_node(struct run *r, const struct node *n)
@@ -456,10 +456,10 @@ static struct value eval_node(struct run *r, const struct node *n)
     case N_MAP:
         return eval_map(r, n);
     case N_ATTRIBUTE:
-        return attribute_get(r, eval(r, n->a), n->value);
+        return attribute_get(r, eval_expression(r, n->a), n->value);
     case N_ITEM:
-        v = eval(r, n->a);
-        return item_get(r, v, eval(r, n->b));
+        v = eval_expression(r, n->a);
+        return item_get(r, v, eval_expression(r, n->b));
     case N_SLICE:
         return eval_slice(r, n);
     case N_CALL:
@@ -467,14 +467,14 @@ static struct value eval_node(struct run *r, const struct node *n)
     case N_TEST:
         return eval_call(r, n);
     case N_NOT:
-        return value_bool(!value_true(eval(r, n->a)));
+        return value_bool(!value_true(eval_expression(r, n->a)));
     case N_NEGATE:
     case N_PLUS:
         return eval_negate(r, n);
     case N_AND:
     case N_OR:
-        v = eval(r, n->a);
-        return value_true(v) == (n->kind == N_AND) ? eval(r, n->b) : v;
+        v = eval_expression(r, n->a);
+        return value_true(v) == (n->kind == N_AND) ? eval_expression(r, n->b) : v;
     case N_CHOICE:
         return eval_choice(r, n);
     case N_COMPARE:
@@ -492,7 +492,7 @@ static struct value eval_node(struct run *r, const struct node *n)
     }
 }
 
-struct value eval(struct run *r, const struct node *n)
+struct value eval_expression(struct run *r, const struct node *n)
 {
     run_enter(r);
     r->line = n->line;

@@ -38,28 +38,26 @@ struct arguments {
 
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
-struct value eval(struct run *r, const struct node *n);
+struct value eval_expression(struct run *r, const struct node *n);
 /* Runs the loop over items. `depth` is that of loop.depth0. */
 enum flow exec_loop(struct run *r, const struct node *n, struct value items, uint32_t depth);
 /* Runs a body and returns its text. */
 struct value exec_text(struct run *r, const struct node *body);
 void scope_set(struct run *r, uint32_t name, struct value v);
 struct scope *scope_push(struct run *r, struct scope *parent);
-/* Assigns to a name or to several. */
-void assign(struct run *r, const struct node *target, struct value v);
 void read_arguments(struct run *r, const struct node *first, struct arguments *out);
-struct value call(struct run *r, struct value callee, const struct arguments *with);
+struct value value_call(struct run *r, struct value callee, const struct arguments *with);
 /* number < 0: the name is not that of a global function. */
 int function_number(struct value name);
 
 struct value attribute_get(struct run *r, struct value of, struct value name);
 struct value item_get(struct run *r, struct value of, struct value key);
-struct value binary(struct run *r, enum operation op, struct value a, struct value b);
-bool compare(struct run *r, enum operation op, struct value a, struct value b);
+struct value value_operate(struct run *r, enum operation op, struct value a, struct value b);
+bool value_compare(struct run *r, enum operation op, struct value a, struct value b);
 
 /* The argument at a place or of a name; `otherwise` if there is none. */
-struct value argument(struct run *r, const struct arguments *a, size_t index, const char *name,
-                      struct value otherwise);
+struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
+                          struct value otherwise);
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,
                          int64_t otherwise);
 struct value filter_apply(struct run *r, uint32_t number, struct value name, struct value v,

@@ -40,14 +40,15 @@ void scope_set(struct run *r, uint32_t name, struct value v)
     s->variables[s->count++] = (struct variable){name, v};
 }
 
-void assign(struct run *r, const struct node *target, struct value v)
+/* Assigns to a name or to several. */
+static void scope_assign(struct run *r, const struct node *target, struct value v)
 {
     if (target->kind == N_NAME) {
         scope_set(r, target->name, v);
         return;
     }
     if (target->kind == N_ATTRIBUTE) {
-        struct value of = eval(r, target->a);
+        struct value of = eval_expression(r, target->a);
         if (of.kind != NAMESPACE)
             run_fail(r, ST_INVALID, "cannot assign attribute on non-namespace object");
         map_set(r, of.map, target->value, v);
@@ -57,7 +58,7 @@ void assign(struct run *r, const struct node *target, struct value v)
     struct list items = value_items(r, v);
     for (const struct node *n = target->a; n != NULL; n = n->next, i++)
         if (i < items.count)
-            assign(r, n, items.items[i]);
+            scope_assign(r, n, items.items[i]);
     if (i != items.count)
         run_fail(r, ST_INVALID, "%zu values to unpack into %zu names", items.count, i);
 }
@@ -86,7 +87,7 @@ static struct value filtered_text(struct run *r, const struct node *filters,
     r->scope = scope_push(r, scope);
     exec_body(r, body);
     r->scope = scope;
-    struct value v = eval(r, filters); /* N_BODY_TEXT reads r->out. */
+    struct value v = eval_expression(r, filters); /* N_BODY_TEXT reads r->out. */
     r->out = outer;
     return v;
 }
@@ -98,8 +99,8 @@ static struct value filter_items(struct run *r, const struct node *n, struct val
     struct scope *scope = r->scope;
     r->scope = scope_push(r, scope);
     for (size_t i = 0; i < items.count; i++) {
-        assign(r, n->a, items.items[i]);
-        if (value_true(eval(r, n->c)))
+        scope_assign(r, n->a, items.items[i]);
+        if (value_true(eval_expression(r, n->c)))
             list_add(r, kept, items.items[i]);
     }
     r->scope = scope;
@@ -118,7 +119,7 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value from, uint
         run_step(r, 1);
         r->scope->count = 0;
         scope_set(r, NAME_LOOP, (struct value){.kind = LOOP, .loop = l});
-        assign(r, n->a, l->items.items[l->index]);
+        scope_assign(r, n->a, l->items.items[l->index]);
         if (exec_body(r, n->body) == FLOW_BREAK)
             break;
     }
@@ -135,7 +136,7 @@ enum flow exec_loop(struct run *r, const struct node *n, struct value from, uint
 static enum flow exec_if(struct run *r, const struct node *n)
 {
     for (;;) {
-        if (value_true(eval(r, n->a)))
+        if (value_true(eval_expression(r, n->a)))
             return exec_body(r, n->body);
         if (n->other == NULL)
             return FLOW_NEXT;
@@ -150,23 +151,23 @@ static void exec_call_body(struct run *r, const struct node *n)
     struct arguments a;
     struct macro *caller = run_alloc(r, sizeof(*caller));
     *caller = (struct macro){n, r->scope};
-    struct value callee = eval(r, n->b->a);
+    struct value callee = eval_expression(r, n->b->a);
     read_arguments(r, n->b->b, &a);
     struct map *named = map_new(r).map;
     for (uint32_t i = 0; a.named != NULL && i < a.named->count; i++)
         map_set(r, named, a.named->entries[i].key, a.named->entries[i].value);
     map_set(r, named, value_text("caller"), (struct value){.kind = MACRO, .macro = caller});
     a.named = named;
-    buffer_add_str(r, r->out, call(r, callee, &a));
+    buffer_add_str(r, r->out, value_call(r, callee, &a));
 }
 
 static enum flow exec_scope(struct run *r, const struct node *n)
 {
     struct scope *outer = r->scope, *inner = scope_push(r, outer);
     for (const struct node *pair = n->a; pair != NULL; pair = pair->next) {
-        struct value v = eval(r, pair->a);
+        struct value v = eval_expression(r, pair->a);
         r->scope = inner;
-        assign(r, pair->body, v);
+        scope_assign(r, pair->body, v);
         r->scope = outer;
     }
     r->scope = inner;
@@ -190,17 +191,17 @@ static enum flow exec_node(struct run *r, const struct node *n)
         buffer_add(r, r->out, n->value.text, n->value.size, false);
         return FLOW_NEXT;
     case N_PRINT:
-        buffer_add_str(r, r->out, eval(r, n->a));
+        buffer_add_str(r, r->out, eval_expression(r, n->a));
         return FLOW_NEXT;
     case N_FOR:
-        return exec_loop(r, n, eval(r, n->b), 0);
+        return exec_loop(r, n, eval_expression(r, n->b), 0);
     case N_IF:
         return exec_if(r, n);
     case N_SET:
-        assign(r, n->a, eval(r, n->b));
+        scope_assign(r, n->a, eval_expression(r, n->b));
         return FLOW_NEXT;
     case N_SET_BODY:
-        assign(r, n->a, filtered_text(r, n->b, n->body));
+        scope_assign(r, n->a, filtered_text(r, n->b, n->body));
         return FLOW_NEXT;
     case N_MACRO:
         exec_macro(r, n);

@@ -45,7 +45,7 @@ static struct value apply_title(struct run *r, struct value v, const struct argu
     v = text_of(r, v);
     for (size_t at = 0; at < v.size;) {
         uint32_t c;
-        size_t bytes = utf8_read(v.text + at, v.size - at, &c);
+        size_t bytes = character_read(v.text + at, v.size - at, &c);
         struct value part = string_case(r, string_part(v, at, bytes), first ? UPPER : LOWER);
         buffer_add_part(r, b, part, 0, part.size);
         first = begins_word(c);
@@ -56,9 +56,9 @@ static struct value apply_title(struct run *r, struct value v, const struct argu
 
 static struct value apply_trim(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value set = argument(r, a, 0, "chars", value_of(NONE));
+    struct value set = argument_get(r, a, 0, "chars", value_of(NONE));
     if (set.kind != NONE)
-        want(r, set, STRING, "trim");
+        value_want(r, set, STRING, "trim");
     return string_strip(r, text_of(r, v), 3, set.kind != NONE ? &set : NULL);
 }
 
@@ -70,9 +70,9 @@ static struct value apply_string(struct run *r, struct value v, const struct arg
 
 static struct value apply_replace(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value old = text_of(r, argument(r, a, 0, "old", value_of(UNDEFINED)));
-    struct value new = text_of(r, argument(r, a, 1, "new", value_of(UNDEFINED)));
-    struct value limit = argument(r, a, 2, "count", value_of(NONE));
+    struct value old = text_of(r, argument_get(r, a, 0, "old", value_of(UNDEFINED)));
+    struct value new = text_of(r, argument_get(r, a, 1, "new", value_of(UNDEFINED)));
+    struct value limit = argument_get(r, a, 2, "count", value_of(NONE));
     return string_replace(r, text_of(r, v), old, new,
                           limit.kind == NONE ? -1 : argument_integer(r, a, 2, "count", -1));
 }
@@ -100,9 +100,9 @@ static struct value apply_format(struct run *r, struct value v, const struct arg
 
 static struct value apply_indent(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value width = argument(r, a, 0, "width", value_int(4));
-    bool first = value_true(argument(r, a, 1, "first", value_bool(false)));
-    bool blank = value_true(argument(r, a, 2, "blank", value_bool(false)));
+    struct value width = argument_get(r, a, 0, "width", value_int(4));
+    bool first = value_true(argument_get(r, a, 1, "first", value_bool(false)));
+    bool blank = value_true(argument_get(r, a, 2, "blank", value_bool(false)));
     struct buffer *b = buffer_new(r), *blanks = buffer_new(r);
     if (width.kind != STRING) {
         int64_t count = argument_integer(r, a, 0, "width", 4);
@@ -126,16 +126,16 @@ static struct value apply_indent(struct run *r, struct value v, const struct arg
 static struct value apply_truncate(struct run *r, struct value v, const struct arguments *a)
 {
     int64_t length = argument_integer(r, a, 0, "length", 255);
-    bool kill = value_true(argument(r, a, 1, "killwords", value_bool(false)));
-    struct value end = text_of(r, argument(r, a, 2, "end", value_text("...")));
-    struct value leeway = argument(r, a, 3, "leeway", value_int(5));
+    bool kill = value_true(argument_get(r, a, 1, "killwords", value_bool(false)));
+    struct value end = text_of(r, argument_get(r, a, 2, "end", value_text("...")));
+    struct value leeway = argument_get(r, a, 3, "leeway", value_int(5));
     int64_t room = leeway.kind == NONE ? 5 : argument_integer(r, a, 3, "leeway", 5);
     v = text_of(r, v);
     if (room < 0 || room > INT32_MAX || length < (int64_t)value_length(r, end))
         run_fail(r, ST_INVALID, "truncate: the length is too small");
     if (length > INT32_MAX || (int64_t)value_length(r, v) <= length + room)
         return v;
-    size_t keep = utf8_offset(v.text, v.size, (size_t)length - value_length(r, end));
+    size_t keep = character_offset(v.text, v.size, (size_t)length - value_length(r, end));
     for (size_t at = keep; !kill && at-- > 0;)
         if (v.text[at] == ' ') {
             keep = at;
@@ -158,7 +158,7 @@ static struct value apply_wordcount(struct run *r, struct value v, const struct 
     run_step(r, v.size / 16);
     for (size_t at = 0; at < v.size;) {
         uint32_t c;
-        at += utf8_read(v.text + at, v.size - at, &c);
+        at += character_read(v.text + at, v.size - at, &c);
         count += is_word(c) && !inside;
         inside = is_word(c);
     }
@@ -199,10 +199,10 @@ static struct value apply_safe(struct run *r, struct value v, const struct argum
 /* json.dumps with the parameters ensure_ascii, indent, separators and sort_keys. */
 static struct value apply_tojson(struct run *r, struct value v, const struct arguments *a)
 {
-    bool ascii = value_true(argument(r, a, 0, "ensure_ascii", value_bool(false)));
-    struct value indent = argument(r, a, 1, "indent", value_of(NONE));
-    struct value separators = argument(r, a, 2, "separators", value_of(NONE));
-    bool sorted = value_true(argument(r, a, 3, "sort_keys", value_bool(false)));
+    bool ascii = value_true(argument_get(r, a, 0, "ensure_ascii", value_bool(false)));
+    struct value indent = argument_get(r, a, 1, "indent", value_of(NONE));
+    struct value separators = argument_get(r, a, 2, "separators", value_of(NONE));
+    bool sorted = value_true(argument_get(r, a, 3, "sort_keys", value_bool(false)));
     struct buffer *b = buffer_new(r);
     struct value marks[2] = {value_text(indent.kind == NONE ? ", " : ","), value_text(": ")};
     int64_t width = indent.kind == NONE ? -1 : argument_integer(r, a, 1, "indent", 0);
@@ -213,7 +213,7 @@ static struct value apply_tojson(struct run *r, struct value v, const struct arg
         if (items.count != 2)
             run_fail(r, ST_INVALID, "tojson: want two separators");
         for (int i = 0; i < 2; i++) {
-            want(r, items.items[i], STRING, "tojson");
+            value_want(r, items.items[i], STRING, "tojson");
             marks[i] = items.items[i];
         }
     }
@@ -234,7 +234,7 @@ static struct value apply_abs(struct run *r, struct value v, const struct argume
         run_fail(r, ST_INVALID, "bad operand type for abs(): '%s'", value_type(v));
     if (v.kind == FLOAT)
         return value_float(fabs(v.number));
-    return integer_of(v) < 0 ? binary(r, OP_SUB, value_int(0), v) : value_int(integer_of(v));
+    return integer_of(v) < 0 ? value_operate(r, OP_SUB, value_int(0), v) : value_int(integer_of(v));
 }
 
 /* Reads a number that fills the text; digits may have '_' between them. */
@@ -260,10 +260,10 @@ static bool number_read(struct run *r, struct value v, bool is_float, int base, 
 
 static struct value apply_int(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value out = argument(r, a, 0, "default", value_int(0)), number;
+    struct value out = argument_get(r, a, 0, "default", value_int(0)), number;
     int64_t base = argument_integer(r, a, 1, "base", 10);
     if (v.kind == UNDEFINED)
-        want(r, v, INT, "int");
+        value_want(r, v, INT, "int");
     if (v.kind == INT || v.kind == BOOL)
         return value_int(integer_of(v));
     if (base != 0 && (base < 2 || base > 36))
@@ -279,9 +279,9 @@ static struct value apply_int(struct run *r, struct value v, const struct argume
 
 static struct value apply_float(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value out = argument(r, a, 0, "default", value_float(0)), number;
+    struct value out = argument_get(r, a, 0, "default", value_float(0)), number;
     if (v.kind == UNDEFINED)
-        want(r, v, FLOAT, "float");
+        value_want(r, v, FLOAT, "float");
     if (is_number(v))
         return value_float(number_of(v));
     return v.kind == STRING && number_read(r, v, true, 10, &number) ? number : out;
@@ -290,7 +290,7 @@ static struct value apply_float(struct run *r, struct value v, const struct argu
 static struct value apply_round(struct run *r, struct value v, const struct arguments *a)
 {
     int64_t precision = argument_integer(r, a, 0, "precision", 0);
-    struct value method = argument(r, a, 1, "method", value_text("common"));
+    struct value method = argument_get(r, a, 1, "method", value_text("common"));
     char text[400];
     if (!is_number(v) || precision < -15 || precision > 15)
         run_fail(r, ST_INVALID, "round: want a number, and a precision from -15 to 15");
@@ -315,16 +315,16 @@ static struct value apply_round(struct run *r, struct value v, const struct argu
 
 static struct value apply_default(struct run *r, struct value v, const struct arguments *a)
 {
-    bool falsy = value_true(argument(r, a, 1, "boolean", value_bool(false)));
+    bool falsy = value_true(argument_get(r, a, 1, "boolean", value_bool(false)));
     if (v.kind == UNDEFINED || (falsy && !value_true(v)))
-        return argument(r, a, 0, "default_value", value_text(""));
+        return argument_get(r, a, 0, "default_value", value_text(""));
     return v;
 }
 
 static struct value apply_attr(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value name = argument(r, a, 0, "name", value_of(NONE));
-    want(r, name, STRING, "attr");
+    struct value name = argument_get(r, a, 0, "name", value_of(NONE));
+    value_want(r, name, STRING, "attr");
     /* Unlike v.name, the filter does not look for items. */
     if (v.kind == MAP && !has_method(v, name))
         return (struct value){.kind = UNDEFINED};

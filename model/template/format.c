@@ -31,7 +31,7 @@ static void json_string_add(struct run *r, struct buffer *b, struct value v, boo
     for (size_t at = 0; at < v.size;) {
         uint32_t c = (unsigned char)v.text[at];
         char text[16];
-        size_t bytes = c < 0x80 ? 1 : utf8_read(v.text + at, v.size - at, &c);
+        size_t bytes = c < 0x80 ? 1 : character_read(v.text + at, v.size - at, &c);
         const char *found = c != 0 && c < 0x80 ? strchr(plain, (int)c) : NULL;
         text[0] = 0;
         if (found != NULL)
@@ -187,8 +187,8 @@ static void percent_text(struct run *r, struct buffer *b, const struct percent *
         buffer_add_repr(r, repr, v);
     v = p->type == 'r' ? buffer_value(repr) : string_of(r, v);
     if (p->precision >= 0)
-        v = string_part(v, 0, utf8_offset(v.text, v.size, (size_t)p->precision));
-    size_t count = utf8_count(v.text, v.size);
+        v = string_part(v, 0, character_offset(v.text, v.size, (size_t)p->precision));
+    size_t count = characters_count(v.text, v.size);
     size_t pad = count < (size_t)p->width ? (size_t)p->width - count : 0;
     bool left = strchr(p->flags, '-') != NULL;
     percent_pad(r, b, left ? 0 : pad);

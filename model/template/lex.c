@@ -49,7 +49,7 @@ static size_t skip_space(const struct lexer *l, size_t at)
 {
     while (at < l->bytes) {
         uint32_t c;
-        size_t bytes = utf8_read(l->text + at, l->bytes - at, &c);
+        size_t bytes = character_read(l->text + at, l->bytes - at, &c);
         if (!unicode_is_space(c))
             break;
         at += bytes;
@@ -194,13 +194,13 @@ static size_t lex_escape(struct lexer *l, size_t at, struct buffer *b)
         size_t end = hex_read(l, at + 2, c == 'x' ? 2 : c == 'u' ? 4 : 8, &code);
         if (code > 0x10ffff)
             run_fail(l->run, ST_INVALID, "a wrong escape in a string");
-        buffer_add(l->run, b, text, utf8_write(code, text), false);
+        buffer_add(l->run, b, text, character_write(code, text), false);
         return end;
     }
     if (c >= '0' && c <= '7') {
         for (at++; code < 64 && at < l->bytes && l->text[at] >= '0' && l->text[at] <= '7'; at++)
             code = code * 8 + (uint32_t)(l->text[at] - '0');
-        buffer_add(l->run, b, text, utf8_write(code, text), false);
+        buffer_add(l->run, b, text, character_write(code, text), false);
         return at;
     }
     buffer_add(l->run, b, l->text + at, 2, false);
@@ -358,7 +358,7 @@ static void copy_text(struct lexer *l, const char *text, size_t bytes)
     l->text = copy;
 }
 
-void lex(struct run *r, const char *text, size_t bytes, struct tokens *out)
+void template_lex(struct run *r, const char *text, size_t bytes, struct tokens *out)
 {
     struct lexer l = {.run = r, .out = out, .line_starts = true};
     copy_text(&l, text, bytes);

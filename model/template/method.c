@@ -35,8 +35,8 @@ bool has_method(struct value of, struct value name)
 static struct value text_argument(struct run *r, const struct arguments *a, size_t index,
                                   const char *name)
 {
-    struct value v = argument(r, a, index, name, value_of(NONE));
-    want(r, v, STRING, name);
+    struct value v = argument_get(r, a, index, name, value_of(NONE));
+    value_want(r, v, STRING, name);
     return v;
 }
 
@@ -55,7 +55,7 @@ static size_t next_field(struct value s, size_t at, bool space)
 {
     uint32_t c;
     while (at < s.size) {
-        size_t bytes = utf8_read(s.text + at, s.size - at, &c);
+        size_t bytes = character_read(s.text + at, s.size - at, &c);
         if (unicode_is_space(c) == space)
             break;
         at += bytes;
@@ -82,7 +82,7 @@ static struct value split(struct run *r, struct value s, const struct arguments 
 {
     struct list *list;
     struct value v = list_new(r, PLAIN, 0, &list);
-    struct value by = argument(r, a, 0, "sep", value_of(NONE));
+    struct value by = argument_get(r, a, 0, "sep", value_of(NONE));
     int64_t limit = argument_integer(r, a, 1, "maxsplit", -1);
     run_step(r, s.size / 16);
     if (by.kind == NONE) {
@@ -91,7 +91,7 @@ static struct value split(struct run *r, struct value s, const struct arguments 
         split_space(r, s, limit, list);
         return v;
     }
-    want(r, by, STRING, "split");
+    value_want(r, by, STRING, "split");
     if (by.size == 0)
         run_fail(r, ST_INVALID, "empty separator");
     size_t at = 0, end = s.size;
@@ -132,7 +132,7 @@ static bool has_affix(struct run *r, struct value s, struct value affix, bool en
                 return true;
         return false;
     }
-    want(r, affix, STRING, end ? "endswith" : "startswith");
+    value_want(r, affix, STRING, end ? "endswith" : "startswith");
     run_step(r, affix.size / 64);
     return affix.size <= s.size &&
            (affix.size == 0 ||
@@ -165,7 +165,7 @@ static struct value find_character(struct run *r, struct value s, const struct a
     int64_t at = find(r, s, text_argument(r, a, 0, "sub"), last);
     if (at < 0 && must)
         run_fail(r, ST_INVALID, "substring not found");
-    return value_int(at < 0 ? -1 : (int64_t)utf8_count(s.text, (size_t)at));
+    return value_int(at < 0 ? -1 : (int64_t)characters_count(s.text, (size_t)at));
 }
 
 static struct value count_text(struct run *r, struct value s, struct value what)
@@ -173,7 +173,7 @@ static struct value count_text(struct run *r, struct value s, struct value what)
     int64_t count = 0;
     run_step(r, s.size / 8);
     if (what.size == 0)
-        return value_int((int64_t)utf8_count(s.text, s.size) + 1);
+        return value_int((int64_t)characters_count(s.text, s.size) + 1);
     for (size_t at = 0; at + what.size <= s.size; count++) {
         const char *found = memmem(s.text + at, s.size - at, what.text, what.size);
         if (found == NULL)
@@ -188,7 +188,7 @@ static struct value join(struct run *r, struct value by, struct value of)
     struct list items = value_items(r, of);
     struct buffer *b = buffer_new(r);
     for (size_t i = 0; i < items.count; i++) {
-        want(r, items.items[i], STRING, "join");
+        value_want(r, items.items[i], STRING, "join");
         buffer_add_part(r, b, by, 0, i > 0 ? by.size : 0);
         buffer_add_part(r, b, items.items[i], 0, items.items[i].size);
     }
@@ -211,12 +211,13 @@ static struct value partition(struct run *r, struct value s, struct value by, bo
 static struct value pad(struct run *r, struct value s, const struct arguments *a, struct value name)
 {
     bool zeros = value_is(name, "zfill");
-    struct value fill = zeros ? value_text("0") : argument(r, a, 1, "fillchar", value_text(" "));
+    struct value fill =
+        zeros ? value_text("0") : argument_get(r, a, 1, "fillchar", value_text(" "));
     int64_t width = argument_integer(r, a, 0, "width", 0);
     int64_t missing = width - (int64_t)value_length(r, s), left = missing;
     struct buffer *b = buffer_new(r);
     size_t sign = zeros && s.size > 0 && (s.text[0] == '-' || s.text[0] == '+');
-    want(r, fill, STRING, "fillchar");
+    value_want(r, fill, STRING, "fillchar");
     if (missing > (int64_t)r->arena.limit)
         run_fail(r, ST_TOO_LARGE, "a text of %lld characters", (long long)width);
     if (value_is(name, "ljust"))
@@ -240,7 +241,7 @@ static struct value is_all(struct run *r, struct value s, char what)
     run_step(r, s.size / 8);
     for (size_t at = 0; at < s.size;) {
         uint32_t c;
-        at += utf8_read(s.text + at, s.size - at, &c);
+        at += character_read(s.text + at, s.size - at, &c);
         bool digit = c >= '0' && c <= '9', letter = unicode_is_letter(c);
         bool upper = unicode_lower(c) != c, lower = unicode_upper(c) != c;
         bool good = what == 'd'   ? digit
@@ -259,7 +260,7 @@ static struct value is_all(struct run *r, struct value s, char what)
 static struct value string_change(struct run *r, struct value s, struct value name,
                                   const struct arguments *a)
 {
-    struct value set = argument(r, a, 0, "chars", value_of(NONE));
+    struct value set = argument_get(r, a, 0, "chars", value_of(NONE));
     int sides = value_is(name, "strip") ? 3 : value_is(name, "lstrip") ? 1 : 2;
     if (value_is(name, "replace"))
         return string_replace(r, s, text_argument(r, a, 0, "old"), text_argument(r, a, 1, "new"),
@@ -278,7 +279,7 @@ static struct value string_change(struct run *r, struct value s, struct value na
         value_is(name, "center"))
         return pad(r, s, a, name);
     if (set.kind != NONE)
-        want(r, set, STRING, "strip");
+        value_want(r, set, STRING, "strip");
     return string_strip(r, s, sides, set.kind == NONE ? NULL : &set);
 }
 
@@ -299,14 +300,14 @@ static struct value string_call(struct run *r, struct value s, struct value name
     if (value_is(name, "isdecimal") || value_is(name, "isnumeric"))
         return is_all(r, s, 'd');
     if (value_is(name, "isascii"))
-        return value_bool(utf8_count(s.text, s.size) == s.size);
+        return value_bool(characters_count(s.text, s.size) == s.size);
     if (value_is(name, "split") || value_is(name, "rsplit"))
         return split(r, s, a, name.text[0] == 'r');
     if (value_is(name, "splitlines"))
-        return string_lines(r, s, value_true(argument(r, a, 0, "keepends", value_bool(false))));
+        return string_lines(r, s, value_true(argument_get(r, a, 0, "keepends", value_bool(false))));
     if (value_is(name, "startswith") || value_is(name, "endswith"))
         return value_bool(
-            has_affix(r, s, argument(r, a, 0, "prefix", value_of(NONE)), name.text[0] == 'e'));
+            has_affix(r, s, argument_get(r, a, 0, "prefix", value_of(NONE)), name.text[0] == 'e'));
     if (value_is(name, "find") || value_is(name, "rfind"))
         return find_character(r, s, a, name.text[0] == 'r', false);
     if (value_is(name, "index") || value_is(name, "rindex"))
@@ -314,7 +315,7 @@ static struct value string_call(struct run *r, struct value s, struct value name
     if (value_is(name, "count"))
         return count_text(r, s, text_argument(r, a, 0, "sub"));
     if (value_is(name, "join"))
-        return join(r, s, argument(r, a, 0, "iterable", value_of(NONE)));
+        return join(r, s, argument_get(r, a, 0, "iterable", value_of(NONE)));
     return string_change(r, s, name, a);
 }
 
@@ -328,7 +329,7 @@ static struct value map_call(struct run *r, struct value m, struct value name,
         if (a->count == 0)
             run_fail(r, ST_INVALID, "get: want a key");
         struct value *found = map_get(r, m.map, a->items[0]);
-        return found != NULL ? *found : argument(r, a, 1, "default", value_of(NONE));
+        return found != NULL ? *found : argument_get(r, a, 1, "default", value_of(NONE));
     }
     if (value_is(name, "copy")) {
         struct value copy = map_new(r);
@@ -363,7 +364,7 @@ static struct value list_call(struct run *r, struct value l, struct value name,
             list_add(r, copy, l.list->items[i]);
         return v;
     }
-    struct value what = argument(r, a, 0, "value", value_of(NONE));
+    struct value what = argument_get(r, a, 0, "value", value_of(NONE));
     for (size_t i = 0; i < l.list->count; i++)
         if (value_equal(r, l.list->items[i], what)) {
             if (name.text[0] == 'i')

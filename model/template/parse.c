@@ -8,7 +8,7 @@ bool token_is(const struct token *t, const char *text)
     return (t->kind == TOKEN_OPERATOR || t->kind == TOKEN_NAME) && value_is(t->value, text);
 }
 
-bool skip_if(struct parser *p, const char *text)
+bool token_skip(struct parser *p, const char *text)
 {
     if (!token_is(p->at, text))
         return false;
@@ -26,9 +26,9 @@ void parse_fail(struct parser *p, const char *wanted)
              (int)(t->value.size < 40 ? t->value.size : 40), t->value.text);
 }
 
-void expect(struct parser *p, const char *text)
+void token_expect(struct parser *p, const char *text)
 {
-    if (!skip_if(p, text))
+    if (!token_skip(p, text))
         parse_fail(p, text);
 }
 
@@ -67,8 +67,8 @@ static struct value name_read(struct parser *p)
 
 static struct node *parse_argument(struct parser *p)
 {
-    bool spread_map = skip_if(p, "**");
-    if (spread_map || skip_if(p, "*")) {
+    bool spread_map = token_skip(p, "**");
+    if (spread_map || token_skip(p, "*")) {
         struct node *n = node_new(p, spread_map ? N_SPREAD_MAP : N_SPREAD);
         n->a = parse_expression(p, true);
         return n;
@@ -87,17 +87,17 @@ static struct node *parse_argument(struct parser *p)
 static struct node *parse_arguments(struct parser *p)
 {
     struct node *first = NULL, **last = &first;
-    expect(p, "(");
+    token_expect(p, "(");
     while (!token_is(p->at, ")")) {
         if (first != NULL) {
-            expect(p, ",");
+            token_expect(p, ",");
             if (token_is(p->at, ")"))
                 break;
         }
         *last = parse_argument(p);
         last = &(*last)->next;
     }
-    expect(p, ")");
+    token_expect(p, ")");
     return first;
 }
 
@@ -116,7 +116,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
     int part = 0;
     n->a = of;
     while (!token_is(p->at, "]")) {
-        if (skip_if(p, ":")) {
+        if (token_skip(p, ":")) {
             if (++part == 3)
                 parse_fail(p, "]");
             continue;
@@ -125,7 +125,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
             parse_fail(p, "] or :");
         parts[part] = part == 0 ? parse_tuple(p, true, NULL) : parse_expression(p, true);
     }
-    expect(p, "]");
+    token_expect(p, "]");
     n->b = parts[0];
     if (part == 0 && n->b == NULL)
         parse_fail(p, "an expression in []");
@@ -140,7 +140,7 @@ static struct node *parse_subscript(struct parser *p, struct node *of)
 static struct node *parse_postfix(struct parser *p, struct node *n)
 {
     for (;;) {
-        if (skip_if(p, ".")) {
+        if (token_skip(p, ".")) {
             struct node *attribute = node_new(p, N_ATTRIBUTE);
             attribute->a = n;
             if (p->at->kind == TOKEN_NUMBER && p->at->value.kind == INT) {
@@ -150,7 +150,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
                 attribute->value = name_read(p);
             }
             n = attribute;
-        } else if (skip_if(p, "[")) {
+        } else if (token_skip(p, "[")) {
             n = parse_subscript(p, n);
         } else if (token_is(p->at, "(")) {
             n = parse_call(p, n);
@@ -163,7 +163,7 @@ static struct node *parse_postfix(struct parser *p, struct node *n)
 static struct value dotted_name(struct parser *p)
 {
     struct value name = name_read(p);
-    while (skip_if(p, ".")) {
+    while (token_skip(p, ".")) {
         name = string_join(p->run, name, value_text("."));
         name = string_join(p->run, name, name_read(p));
     }
@@ -172,7 +172,7 @@ static struct value dotted_name(struct parser *p)
 
 static struct node *parse_test(struct parser *p, struct node *of)
 {
-    bool negated = skip_if(p, "not");
+    bool negated = token_skip(p, "not");
     struct node *n = node_new(p, N_TEST);
     const struct token *t;
     n->a = of;
@@ -193,7 +193,7 @@ static struct node *parse_test(struct parser *p, struct node *of)
 struct node *parse_filters(struct parser *p, struct node *n, bool leading_name)
 {
     while (leading_name || token_is(p->at, "|") || token_is(p->at, "is") || token_is(p->at, "(")) {
-        if (leading_name || skip_if(p, "|")) {
+        if (leading_name || token_skip(p, "|")) {
             struct node *filter = node_new(p, N_FILTER);
             filter->a = n;
             filter->value = dotted_name(p);
@@ -201,7 +201,7 @@ struct node *parse_filters(struct parser *p, struct node *n, bool leading_name)
             filter->b = token_is(p->at, "(") ? parse_arguments(p) : NULL;
             n = filter;
             leading_name = false;
-        } else if (skip_if(p, "is")) {
+        } else if (token_skip(p, "is")) {
             n = parse_test(p, n);
         } else {
             n = parse_call(p, n);
@@ -216,7 +216,7 @@ static struct node *parse_name(struct parser *p)
 {
     static const char *const words[] = {"true", "True", "false", "False", "none", "None"};
     for (size_t i = 0; i < 6; i++)
-        if (skip_if(p, words[i]))
+        if (token_skip(p, words[i]))
             return const_new(p, i < 4 ? value_bool(i < 2) : value_of(NONE));
     struct node *n = node_new(p, N_NAME);
     n->value = name_read(p);
@@ -234,19 +234,19 @@ static struct node *parse_items(struct parser *p, enum node_kind kind, const cha
     struct node *n = node_new(p, kind), **last = &n->a;
     while (!token_is(p->at, end)) {
         if (n->a != NULL) {
-            expect(p, ",");
+            token_expect(p, ",");
             if (token_is(p->at, end))
                 break;
         }
         *last = parse_expression(p, true);
         last = &(*last)->next;
         if (kind == N_MAP) {
-            expect(p, ":");
+            token_expect(p, ":");
             *last = parse_expression(p, true);
             last = &(*last)->next;
         }
     }
-    expect(p, end);
+    token_expect(p, end);
     return n;
 }
 
@@ -264,16 +264,16 @@ struct node *parse_primary(struct parser *p)
         v.buffer = NULL;
         return const_new(p, v);
     }
-    if (skip_if(p, "(")) {
-        if (skip_if(p, ")"))
+    if (token_skip(p, "(")) {
+        if (token_skip(p, ")"))
             return node_new(p, N_TUPLE);
         n = parse_tuple(p, true, NULL);
-        expect(p, ")");
+        token_expect(p, ")");
         return n;
     }
-    if (skip_if(p, "["))
+    if (token_skip(p, "["))
         return parse_items(p, N_LIST, "]");
-    if (skip_if(p, "{"))
+    if (token_skip(p, "{"))
         return parse_items(p, N_MAP, "}");
     parse_fail(p, "an expression");
 }
@@ -301,7 +301,7 @@ static struct node *parse_unary(struct parser *p, bool with_filters)
 static struct node *parse_power(struct parser *p)
 {
     struct node *n = parse_unary(p, true);
-    while (skip_if(p, "**"))
+    while (token_skip(p, "**"))
         n = binary_new(p, N_BINARY, OP_POW, n, parse_unary(p, true));
     return n;
 }
@@ -311,7 +311,7 @@ static struct node *parse_product(struct parser *p)
     static const char *const texts[] = {"*", "/", "//", "%"};
     struct node *n = parse_power(p);
     for (size_t i = 0; i < 4; i++)
-        if (skip_if(p, texts[i])) {
+        if (token_skip(p, texts[i])) {
             n = binary_new(p, N_BINARY, OP_MUL + (int)i, n, parse_power(p));
             i = (size_t)-1;
         }
@@ -324,7 +324,7 @@ static struct node *parse_concat(struct parser *p)
     if (!token_is(p->at, "~"))
         return n;
     struct node *all = binary_new(p, N_CONCAT, 0, n, NULL);
-    while (skip_if(p, "~"))
+    while (token_skip(p, "~"))
         n = n->next = parse_product(p);
     return all;
 }
@@ -347,7 +347,7 @@ static struct node *parse_compare(struct parser *p)
     struct node *n = parse_sum(p), *all = NULL, **last = NULL;
     for (size_t i = 0; i <= 7; i++) {
         bool found =
-            i < 7 ? skip_if(p, texts[i]) : token_is(p->at, "not") && token_is(p->at + 1, "in");
+            i < 7 ? token_skip(p, texts[i]) : token_is(p->at, "not") && token_is(p->at + 1, "in");
         if (!found)
             continue;
         p->at += i == 7 ? 2 : 0;
@@ -376,7 +376,7 @@ static struct node *parse_not(struct parser *p)
 static struct node *parse_and(struct parser *p)
 {
     struct node *n = parse_not(p);
-    while (skip_if(p, "and"))
+    while (token_skip(p, "and"))
         n = binary_new(p, N_AND, 0, n, parse_not(p));
     return n;
 }
@@ -384,7 +384,7 @@ static struct node *parse_and(struct parser *p)
 static struct node *parse_or(struct parser *p)
 {
     struct node *n = parse_and(p);
-    while (skip_if(p, "or"))
+    while (token_skip(p, "or"))
         n = binary_new(p, N_OR, 0, n, parse_and(p));
     return n;
 }
@@ -393,10 +393,10 @@ struct node *parse_expression(struct parser *p, bool with_choice)
 {
     run_enter(p->run);
     struct node *n = parse_or(p);
-    while (with_choice && skip_if(p, "if")) {
+    while (with_choice && token_skip(p, "if")) {
         struct node *condition = parse_or(p);
         n = binary_new(p, N_CHOICE, 0, condition, n);
-        if (skip_if(p, "else"))
+        if (token_skip(p, "else"))
             n->c = parse_expression(p, true);
     }
     run_leave(p->run);
@@ -418,7 +418,7 @@ struct node *parse_tuple(struct parser *p, bool with_choice, const char *end)
     if (!token_is(p->at, ","))
         return first;
     struct node *n = binary_new(p, N_TUPLE, 0, first, NULL);
-    while (skip_if(p, ",") && !ends_tuple(p, end))
+    while (token_skip(p, ",") && !ends_tuple(p, end))
         last = last->next = parse_expression(p, with_choice);
     return n;
 }

@@ -9,7 +9,7 @@ static struct value path_get(struct run *r, struct value v, struct value path)
 {
     if (path.kind == INT)
         return item_get(r, v, path);
-    want(r, path, STRING, "attribute");
+    value_want(r, path, STRING, "attribute");
     for (size_t at = 0; at <= path.size;) {
         size_t end = at;
         bool digits = true;
@@ -72,8 +72,8 @@ static struct value apply_reverse(struct run *r, struct value v, const struct ar
 
 static struct value apply_join(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value by = string_of(r, argument(r, a, 0, "d", value_text("")));
-    struct value path = argument(r, a, 1, "attribute", value_of(NONE));
+    struct value by = string_of(r, argument_get(r, a, 0, "d", value_text("")));
+    struct value path = argument_get(r, a, 1, "attribute", value_of(NONE));
     struct list items = value_items(r, v);
     struct buffer *b = buffer_new(r);
     for (size_t i = 0; i < items.count; i++) {
@@ -86,12 +86,12 @@ static struct value apply_join(struct run *r, struct value v, const struct argum
 
 static struct value apply_sum(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value path = argument(r, a, 0, "attribute", value_of(NONE));
-    struct value sum = argument(r, a, 1, "start", value_int(0));
+    struct value path = argument_get(r, a, 0, "attribute", value_of(NONE));
+    struct value sum = argument_get(r, a, 1, "start", value_int(0));
     struct list items = value_items(r, v);
     for (size_t i = 0; i < items.count; i++)
-        sum = binary(r, OP_ADD, sum,
-                     path.kind != NONE ? path_get(r, items.items[i], path) : items.items[i]);
+        sum = value_operate(r, OP_ADD, sum,
+                            path.kind != NONE ? path_get(r, items.items[i], path) : items.items[i]);
     return sum;
 }
 
@@ -147,10 +147,11 @@ static struct keyed *keyed_sort(struct run *r, struct keyed *all, size_t count, 
 
 static struct value apply_sort(struct run *r, struct value v, const struct arguments *a)
 {
-    bool reverse = value_true(argument(r, a, 0, "reverse", value_bool(false)));
-    bool exact = value_true(argument(r, a, 1, "case_sensitive", value_bool(false)));
+    bool reverse = value_true(argument_get(r, a, 0, "reverse", value_bool(false)));
+    bool exact = value_true(argument_get(r, a, 1, "case_sensitive", value_bool(false)));
     struct list items = value_items(r, v), *list;
-    struct keyed *all = keyed_new(r, &items, argument(r, a, 2, "attribute", value_of(NONE)), exact);
+    struct keyed *all =
+        keyed_new(r, &items, argument_get(r, a, 2, "attribute", value_of(NONE)), exact);
     struct value out = list_new(r, PLAIN, items.count, &list);
     all = keyed_sort(r, all, items.count, reverse);
     for (size_t i = 0; i < items.count; i++)
@@ -162,15 +163,15 @@ static struct value map_items(struct run *r, struct value v)
 {
     struct method method = {v, value_text("items")};
     struct arguments none = {0};
-    want(r, v, MAP, "items");
+    value_want(r, v, MAP, "items");
     return method_call(r, &method, &none);
 }
 
 static struct value apply_dictsort(struct run *r, struct value v, const struct arguments *a)
 {
-    bool exact = value_true(argument(r, a, 0, "case_sensitive", value_bool(false)));
-    struct value by = argument(r, a, 1, "by", value_text("key"));
-    bool reverse = value_true(argument(r, a, 2, "reverse", value_bool(false)));
+    bool exact = value_true(argument_get(r, a, 0, "case_sensitive", value_bool(false)));
+    struct value by = argument_get(r, a, 1, "by", value_text("key"));
+    bool reverse = value_true(argument_get(r, a, 2, "reverse", value_bool(false)));
     if (!value_is(by, "key") && !value_is(by, "value"))
         run_fail(r, ST_INVALID, "You can only sort by either \"key\" or \"value\"");
     struct list pairs = value_items(r, map_items(r, v)), *list;
@@ -192,9 +193,10 @@ static struct value apply_items(struct run *r, struct value v, const struct argu
 
 static struct value extreme(struct run *r, struct value v, const struct arguments *a, int sign)
 {
-    bool exact = value_true(argument(r, a, 0, "case_sensitive", value_bool(false)));
+    bool exact = value_true(argument_get(r, a, 0, "case_sensitive", value_bool(false)));
     struct list items = value_items(r, v);
-    struct keyed *all = keyed_new(r, &items, argument(r, a, 1, "attribute", value_of(NONE)), exact);
+    struct keyed *all =
+        keyed_new(r, &items, argument_get(r, a, 1, "attribute", value_of(NONE)), exact);
     size_t best = 0;
     for (size_t i = 1; i < items.count; i++)
         if (value_order(r, all[i].key, all[best].key) * sign > 0)
@@ -214,9 +216,10 @@ static struct value apply_min(struct run *r, struct value v, const struct argume
 
 static struct value apply_unique(struct run *r, struct value v, const struct arguments *a)
 {
-    bool exact = value_true(argument(r, a, 0, "case_sensitive", value_bool(false)));
+    bool exact = value_true(argument_get(r, a, 0, "case_sensitive", value_bool(false)));
     struct list items = value_items(r, v), *list;
-    struct keyed *all = keyed_new(r, &items, argument(r, a, 1, "attribute", value_of(NONE)), exact);
+    struct keyed *all =
+        keyed_new(r, &items, argument_get(r, a, 1, "attribute", value_of(NONE)), exact);
     struct map *seen = map_new(r).map;
     struct value out = list_new(r, GENERATOR, 0, &list);
     for (size_t i = 0; i < items.count; i++)
@@ -229,8 +232,8 @@ static struct value apply_unique(struct run *r, struct value v, const struct arg
 
 static struct value apply_groupby(struct run *r, struct value v, const struct arguments *a)
 {
-    struct value path = argument(r, a, 0, "attribute", value_of(NONE));
-    bool exact = value_true(argument(r, a, 2, "case_sensitive", value_bool(false)));
+    struct value path = argument_get(r, a, 0, "attribute", value_of(NONE));
+    bool exact = value_true(argument_get(r, a, 2, "case_sensitive", value_bool(false)));
     struct list items = value_items(r, v), *list, *pair, *group = NULL;
     struct keyed *all = keyed_new(r, &items, path, exact);
     struct value out = list_new(r, PLAIN, 0, &list);
@@ -252,7 +255,7 @@ static struct value apply_groupby(struct run *r, struct value v, const struct ar
 static struct value apply_batch(struct run *r, struct value v, const struct arguments *a)
 {
     int64_t count = argument_integer(r, a, 0, "linecount", 0);
-    struct value fill = argument(r, a, 1, "fill_with", value_of(NONE));
+    struct value fill = argument_get(r, a, 1, "fill_with", value_of(NONE));
     struct list items = value_items(r, v), *list, *row = NULL;
     struct value out = list_new(r, GENERATOR, 0, &list);
     if (count < 1 || count > (1 << 20))
@@ -270,7 +273,7 @@ static struct value apply_batch(struct run *r, struct value v, const struct argu
 static struct value apply_slice(struct run *r, struct value v, const struct arguments *a)
 {
     int64_t slices = argument_integer(r, a, 0, "slices", 0);
-    struct value fill = argument(r, a, 1, "fill_with", value_of(NONE));
+    struct value fill = argument_get(r, a, 1, "fill_with", value_of(NONE));
     struct list items = value_items(r, v), *list, *row;
     struct value out = list_new(r, GENERATOR, 0, &list);
     if (slices < 1 || slices > (1 << 20))
@@ -303,12 +306,12 @@ static struct value apply_map(struct run *r, struct value v, const struct argume
         return list_new(r, GENERATOR, 0, NULL);
     struct list items = value_items(r, v), *list;
     struct value out = list_new(r, GENERATOR, items.count, &list);
-    struct value path = argument(r, a, SIZE_MAX, "attribute", value_of(NONE));
-    struct value otherwise = argument(r, a, SIZE_MAX, "default", value_of(UNDEFINED));
+    struct value path = argument_get(r, a, SIZE_MAX, "attribute", value_of(NONE));
+    struct value otherwise = argument_get(r, a, SIZE_MAX, "default", value_of(UNDEFINED));
     if (a->count == 0 && path.kind == NONE)
         run_fail(r, ST_INVALID, "map requires a filter argument");
     if (a->count > 0)
-        want(r, a->items[0], STRING, "map");
+        value_want(r, a->items[0], STRING, "map");
     struct arguments rest = a->count > 0 ? arguments_from(a, 1) : *a;
     uint32_t number = a->count > 0 ? filter_number(a->items[0]) : 0;
     for (size_t i = 0; i < items.count; i++) {
@@ -336,7 +339,7 @@ static struct value choose(struct run *r, struct value v, const struct arguments
     struct arguments rest = tests ? arguments_from(a, skipped + 1) : *a;
     uint32_t number = 0;
     if (tests) {
-        want(r, a->items[skipped], STRING, "select");
+        value_want(r, a->items[skipped], STRING, "select");
         number = test_number(a->items[skipped]);
     }
     for (size_t i = 0; i < items.count; i++) {

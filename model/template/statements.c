@@ -27,7 +27,7 @@ uint32_t name_number(struct run *r, struct template *t, struct value name)
 static struct node *parse_target_item(struct parser *p, bool dotted)
 {
     struct node *n = parse_primary(p);
-    if (dotted && n->kind == N_NAME && skip_if(p, ".")) {
+    if (dotted && n->kind == N_NAME && token_skip(p, ".")) {
         struct node *attribute = node_new(p, N_ATTRIBUTE);
         attribute->a = n;
         attribute->value = p->at->value;
@@ -51,7 +51,7 @@ static struct node *parse_target(struct parser *p, bool dotted)
         return first;
     struct node *n = node_new(p, N_TUPLE);
     n->a = first;
-    while (skip_if(p, ",") && !token_is(p->at, "in") && !token_is(p->at, "="))
+    while (token_skip(p, ",") && !token_is(p->at, "in") && !token_is(p->at, "="))
         last = last->next = parse_target_item(p, dotted);
     return n;
 }
@@ -60,7 +60,7 @@ static struct node *parse_block(struct parser *p, const char *end)
 {
     const char *const ends[] = {end, NULL};
     struct node *body = parse_body(p, ends);
-    expect(p, end);
+    token_expect(p, end);
     return body;
 }
 
@@ -71,18 +71,18 @@ static struct node *parse_for(struct parser *p)
     if (token_is(p->at, "loop"))
         parse_fail(p, "another name");
     n->a = parse_target(p, false);
-    expect(p, "in");
+    token_expect(p, "in");
     n->b = parse_tuple(p, false, "recursive");
-    if (skip_if(p, "if"))
+    if (token_skip(p, "if"))
         n->c = parse_expression(p, true);
-    n->name = skip_if(p, "recursive");
-    expect(p, "%}");
+    n->name = token_skip(p, "recursive");
+    token_expect(p, "%}");
     n->body = parse_body(p, ends);
-    if (skip_if(p, "else")) {
-        expect(p, "%}");
+    if (token_skip(p, "else")) {
+        token_expect(p, "%}");
         n->other = parse_block(p, "endfor");
     } else {
-        expect(p, "endfor");
+        token_expect(p, "endfor");
     }
     return n;
 }
@@ -93,17 +93,17 @@ static struct node *parse_if(struct parser *p)
     struct node *first = node_new(p, N_IF), *n = first;
     for (;;) {
         n->a = parse_tuple(p, false, NULL);
-        expect(p, "%}");
+        token_expect(p, "%}");
         n->body = parse_body(p, ends);
-        if (!skip_if(p, "elif"))
+        if (!token_skip(p, "elif"))
             break;
         n = n->other = node_new(p, N_IF);
     }
-    if (skip_if(p, "else")) {
-        expect(p, "%}");
+    if (token_skip(p, "else")) {
+        token_expect(p, "%}");
         n->other = parse_block(p, "endif");
     } else {
-        expect(p, "endif");
+        token_expect(p, "endif");
     }
     return first;
 }
@@ -112,13 +112,13 @@ static struct node *parse_set(struct parser *p)
 {
     struct node *n = node_new(p, N_SET);
     n->a = parse_target(p, true);
-    if (skip_if(p, "=")) {
+    if (token_skip(p, "=")) {
         n->b = parse_tuple(p, true, NULL);
         return n;
     }
     n->kind = N_SET_BODY;
     n->b = parse_filters(p, node_new(p, N_BODY_TEXT), false);
-    expect(p, "%}");
+    token_expect(p, "%}");
     n->body = parse_block(p, "endset");
     return n;
 }
@@ -127,21 +127,21 @@ static struct node *parse_set(struct parser *p)
 static struct node *parse_parameters(struct parser *p)
 {
     struct node *first = NULL, **last = &first;
-    expect(p, "(");
+    token_expect(p, "(");
     while (!token_is(p->at, ")")) {
         if (first != NULL)
-            expect(p, ",");
+            token_expect(p, ",");
         struct node *n = node_new(p, N_PARAMETER);
         n->value = p->at->value;
         if (p->at->kind != TOKEN_NAME)
             parse_fail(p, "a name");
         p->at++;
         n->name = name_number(p->run, p->template, n->value);
-        n->a = skip_if(p, "=") ? parse_expression(p, true) : NULL;
+        n->a = token_skip(p, "=") ? parse_expression(p, true) : NULL;
         *last = n;
         last = &n->next;
     }
-    expect(p, ")");
+    token_expect(p, ")");
     return first;
 }
 
@@ -164,7 +164,7 @@ static struct node *parse_macro(struct parser *p)
     p->at++;
     n->name = name_number(p->run, p->template, n->value);
     n->a = parse_parameters(p);
-    expect(p, "%}");
+    token_expect(p, "%}");
     parse_macro_body(p, n, "endmacro");
     return n;
 }
@@ -177,7 +177,7 @@ static struct node *parse_call_block(struct parser *p)
     n->b = parse_expression(p, true);
     if (n->b->kind != N_CALL)
         parse_fail(p, "a call");
-    expect(p, "%}");
+    token_expect(p, "%}");
     parse_macro_body(p, n, "endcall");
     return n;
 }
@@ -187,14 +187,14 @@ static struct node *parse_with(struct parser *p)
     struct node *n = node_new(p, N_WITH), **last = &n->a;
     while (!token_is(p->at, "%}")) {
         if (n->a != NULL)
-            expect(p, ",");
+            token_expect(p, ",");
         *last = node_new(p, N_KEYWORD);
         (*last)->body = parse_target(p, false);
-        expect(p, "=");
+        token_expect(p, "=");
         (*last)->a = parse_expression(p, true);
         last = &(*last)->next;
     }
-    expect(p, "%}");
+    token_expect(p, "%}");
     n->body = parse_block(p, "endwith");
     return n;
 }
@@ -204,7 +204,7 @@ static struct node *parse_scope(struct parser *p, const char *end, bool named)
     struct node *n = node_new(p, N_BODY);
     while (named && p->at->kind == TOKEN_NAME)
         p->at++;
-    expect(p, "%}");
+    token_expect(p, "%}");
     n->body = parse_block(p, end);
     if (named && p->at->kind == TOKEN_NAME)
         p->at++;
@@ -214,37 +214,37 @@ static struct node *parse_scope(struct parser *p, const char *end, bool named)
 static struct node *parse_statement(struct parser *p)
 {
     struct node *n;
-    if (skip_if(p, "for"))
+    if (token_skip(p, "for"))
         return parse_for(p);
-    if (skip_if(p, "if"))
+    if (token_skip(p, "if"))
         return parse_if(p);
-    if (skip_if(p, "set"))
+    if (token_skip(p, "set"))
         return parse_set(p);
-    if (skip_if(p, "macro"))
+    if (token_skip(p, "macro"))
         return parse_macro(p);
-    if (skip_if(p, "call"))
+    if (token_skip(p, "call"))
         return parse_call_block(p);
-    if (skip_if(p, "with"))
+    if (token_skip(p, "with"))
         return parse_with(p);
-    if (skip_if(p, "generation"))
+    if (token_skip(p, "generation"))
         return parse_scope(p, "endgeneration", false);
-    if (skip_if(p, "block"))
+    if (token_skip(p, "block"))
         return parse_scope(p, "endblock", true);
-    if (skip_if(p, "filter")) {
+    if (token_skip(p, "filter")) {
         n = node_new(p, N_FILTER_BODY);
         n->b = parse_filters(p, node_new(p, N_BODY_TEXT), true);
-        expect(p, "%}");
+        token_expect(p, "%}");
         n->body = parse_block(p, "endfilter");
         return n;
     }
-    if (skip_if(p, "print")) {
+    if (token_skip(p, "print")) {
         n = node_new(p, N_PRINT);
         n->a = parse_tuple(p, true, NULL);
         return n;
     }
-    if (skip_if(p, "break"))
+    if (token_skip(p, "break"))
         return node_new(p, N_BREAK);
-    if (skip_if(p, "continue"))
+    if (token_skip(p, "continue"))
         return node_new(p, N_CONTINUE);
     parse_fail(p, "a statement");
 }
@@ -258,19 +258,19 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
         if (p->at->kind == TOKEN_DATA) {
             *last = node_new(p, N_DATA);
             (*last)->value = p->at++->value;
-        } else if (skip_if(p, "{{")) {
+        } else if (token_skip(p, "{{")) {
             *last = node_new(p, N_PRINT);
             (*last)->a = parse_tuple(p, true, NULL);
-            expect(p, "}}");
+            token_expect(p, "}}");
         } else {
-            expect(p, "{%");
+            token_expect(p, "{%");
             for (size_t i = 0; ends != NULL && ends[i] != NULL; i++)
                 if (token_is(p->at, ends[i])) {
                     run_leave(p->run);
                     return first;
                 }
             *last = parse_statement(p);
-            expect(p, "%}");
+            token_expect(p, "%}");
         }
         last = &(*last)->next;
     }
@@ -280,7 +280,7 @@ static struct node *parse_body(struct parser *p, const char *const *ends)
     return first;
 }
 
-struct node *parse(struct run *r, struct template *t, const struct tokens *tokens)
+static struct node *template_parse(struct run *r, struct template *t, const struct tokens *tokens)
 {
     struct parser p = {.run = r, .template = t, .at = tokens->items};
     return parse_body(&p, NULL);
@@ -298,8 +298,8 @@ static enum status compile(struct run *r, struct template *t, const char *text, 
         return r->status;
     for (uint32_t i = 0; i < sizeof(own_names) / sizeof(own_names[0]); i++)
         name_number(r, t, value_text(own_names[i]));
-    lex(r, text, bytes, &tokens);
-    t->body = parse(r, t, &tokens);
+    template_lex(r, text, bytes, &tokens);
+    t->body = template_parse(r, t, &tokens);
     return ST_OK;
 }
 

@@ -124,7 +124,7 @@ static void add_string_repr(struct run *r, struct buffer *b, struct value v)
     for (size_t at = 0; at < v.size;) {
         uint32_t c;
         char text[16];
-        size_t bytes = utf8_read(v.text + at, v.size - at, &c);
+        size_t bytes = character_read(v.text + at, v.size - at, &c);
         if (c == (unsigned char)*quote || c == '\\')
             snprintf(text, sizeof(text), "\\%c", (char)c);
         else if (c == '\n' || c == '\r' || c == '\t')
@@ -295,7 +295,7 @@ struct value string_case(struct run *r, struct value v, enum string_case to)
     for (size_t at = 0; at < v.size;) {
         uint32_t c;
         char text[4];
-        size_t bytes = utf8_read(v.text + at, v.size - at, &c);
+        size_t bytes = character_read(v.text + at, v.size - at, &c);
         bool upper = to == UPPER || ((to == TITLE || to == CAPITALIZE) && first) ||
                      (to == SWAP && unicode_lower(c) != c);
         upper = to == SWAP ? !upper : upper;
@@ -309,7 +309,7 @@ struct value string_case(struct run *r, struct value v, enum string_case to)
             continue;
         }
         buffer_add_part(r, b, v, at, bytes);
-        if (changed != c && utf8_write(changed, text) == bytes)
+        if (changed != c && character_write(changed, text) == bytes)
             memcpy(b->text + from, text, bytes);
         at += bytes;
     }
@@ -322,7 +322,7 @@ static bool in_set(uint32_t c, const struct value *set)
         return unicode_is_space(c);
     for (size_t at = 0; at < set->size;) {
         uint32_t other;
-        at += utf8_read(set->text + at, set->size - at, &other);
+        at += character_read(set->text + at, set->size - at, &other);
         if (other == c)
             return true;
     }
@@ -335,7 +335,7 @@ struct value string_strip(struct run *r, struct value v, int sides, const struct
     uint32_t c;
     size_t cost = set != NULL ? set->size : 1;
     while ((sides & 1) != 0 && begin < end) {
-        size_t bytes = utf8_read(v.text + begin, end - begin, &c);
+        size_t bytes = character_read(v.text + begin, end - begin, &c);
         run_step(r, cost / 8);
         if (!in_set(c, set))
             break;
@@ -345,8 +345,8 @@ struct value string_strip(struct run *r, struct value v, int sides, const struct
         size_t at = end - 1;
         while (at > begin && end - at < 4 && ((unsigned char)v.text[at] & 0xc0) == 0x80)
             at--;
-        if (utf8_read(v.text + at, end - at, &c) != end - at)
-            utf8_read(v.text + (at = end - 1), 1, &c);
+        if (character_read(v.text + at, end - at, &c) != end - at)
+            character_read(v.text + (at = end - 1), 1, &c);
         run_step(r, cost / 8);
         if (!in_set(c, set))
             break;
@@ -378,7 +378,7 @@ struct value string_replace(struct run *r, struct value v, struct value old, str
         buffer_add_part(r, b, new, 0, new.size);
         if (at >= v.size)
             break;
-        size_t bytes = utf8_read(v.text + at, v.size - at, &c);
+        size_t bytes = character_read(v.text + at, v.size - at, &c);
         buffer_add_part(r, b, v, at, bytes);
         at += bytes;
     }
@@ -404,7 +404,7 @@ struct value string_lines(struct run *r, struct value s, bool keep)
     for (size_t begin = 0, at = 0; at < s.size;) {
         uint32_t c;
         size_t end = at;
-        at += utf8_read(s.text + at, s.size - at, &c);
+        at += character_read(s.text + at, s.size - at, &c);
         if (c == '\r' && at < s.size && s.text[at] == '\n')
             at++;
         if (!ends_line(c)) {

@@ -124,7 +124,7 @@ static bool is_upper(struct run *r, struct value v, struct value other)
 
 static bool is_divisible(struct run *r, struct value v, struct value other)
 {
-    struct value rest = binary(r, OP_MOD, v, other);
+    struct value rest = value_operate(r, OP_MOD, v, other);
     return is_number(rest) && number_of(rest) == 0;
 }
 
@@ -137,7 +137,7 @@ static bool is_even(struct run *r, struct value v, struct value other)
 static bool is_odd(struct run *r, struct value v, struct value other)
 {
     (void)other;
-    return compare(r, OP_EQ, binary(r, OP_MOD, v, value_int(2)), value_int(1));
+    return value_compare(r, OP_EQ, value_operate(r, OP_MOD, v, value_int(2)), value_int(1));
 }
 
 static bool is_same(struct run *r, struct value v, struct value other)
@@ -149,37 +149,37 @@ static bool is_same(struct run *r, struct value v, struct value other)
 
 static bool is_equal(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_EQ, v, other);
+    return value_compare(r, OP_EQ, v, other);
 }
 
 static bool is_not_equal(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_NE, v, other);
+    return value_compare(r, OP_NE, v, other);
 }
 
 static bool is_less(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_LT, v, other);
+    return value_compare(r, OP_LT, v, other);
 }
 
 static bool is_less_or_equal(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_LE, v, other);
+    return value_compare(r, OP_LE, v, other);
 }
 
 static bool is_greater(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_GT, v, other);
+    return value_compare(r, OP_GT, v, other);
 }
 
 static bool is_greater_or_equal(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_GE, v, other);
+    return value_compare(r, OP_GE, v, other);
 }
 
 static bool is_in(struct run *r, struct value v, struct value other)
 {
-    return compare(r, OP_IN, v, other);
+    return value_compare(r, OP_IN, v, other);
 }
 
 static bool is_filter(struct run *r, struct value v, struct value other)

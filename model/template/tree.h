@@ -111,8 +111,7 @@ struct template
 };
 
 /* Splits the text into tokens; the last is TOKEN_END. */
-void lex(struct run *r, const char *text, size_t bytes, struct tokens *out);
-struct node *parse(struct run *r, struct template *t, const struct tokens *tokens);
+void template_lex(struct run *r, const char *text, size_t bytes, struct tokens *out);
 /* The number of a name, which it gets at first use. */
 uint32_t name_number(struct run *r, struct template *t, struct value name);
 
@@ -125,8 +124,8 @@ struct parser {
 };
 
 bool token_is(const struct token *t, const char *text); /* An operator or a name. */
-bool skip_if(struct parser *p, const char *text);
-void expect(struct parser *p, const char *text);
+bool token_skip(struct parser *p, const char *text);
+void token_expect(struct parser *p, const char *text);
 struct node *node_new(struct parser *p, enum node_kind kind);
 _Noreturn void parse_fail(struct parser *p, const char *wanted);
 /* parse_tuple's `end`: a name that ends the tuple; NULL = none. */

@@ -1,7 +1,7 @@
 /* unicode: UTF-8 and the few properties of characters that templates ask for. */
 #include "model/template/value.h"
 
-size_t utf8_read(const char *text, size_t bytes, uint32_t *code)
+size_t character_read(const char *text, size_t bytes, uint32_t *code)
 {
     const unsigned char *at = (const unsigned char *)text;
     size_t length = at[0] < 0x80    ? 1
@@ -22,7 +22,7 @@ size_t utf8_read(const char *text, size_t bytes, uint32_t *code)
     return length;
 }
 
-size_t utf8_write(uint32_t code, char out[4])
+size_t character_write(uint32_t code, char out[4])
 {
     if (code < 0x80) {
         out[0] = (char)code;
@@ -37,21 +37,21 @@ size_t utf8_write(uint32_t code, char out[4])
     return length;
 }
 
-size_t utf8_count(const char *text, size_t bytes)
+size_t characters_count(const char *text, size_t bytes)
 {
     size_t count = 0;
     uint32_t code;
     for (size_t at = 0; at < bytes; count++)
-        at += (unsigned char)text[at] < 0x80 ? 1 : utf8_read(text + at, bytes - at, &code);
+        at += (unsigned char)text[at] < 0x80 ? 1 : character_read(text + at, bytes - at, &code);
     return count;
 }
 
-size_t utf8_offset(const char *text, size_t bytes, size_t character)
+size_t character_offset(const char *text, size_t bytes, size_t character)
 {
     size_t at = 0;
     uint32_t code;
     while (at < bytes && character-- > 0)
-        at += (unsigned char)text[at] < 0x80 ? 1 : utf8_read(text + at, bytes - at, &code);
+        at += (unsigned char)text[at] < 0x80 ? 1 : character_read(text + at, bytes - at, &code);
     return at;
 }
 

@@ -424,7 +424,7 @@ int value_order(struct run *r, struct value a, struct value b)
 bool value_contains(struct run *r, struct value in, struct value what)
 {
     if (in.kind == STRING) {
-        want(r, what, STRING, "'in <string>'");
+        value_want(r, what, STRING, "'in <string>'");
         run_step(r, 1 + in.size / 8);
         return what.size == 0 ||
                (in.size > 0 && memmem(in.text, in.size, what.text, what.size) != NULL);
@@ -441,7 +441,7 @@ bool value_contains(struct run *r, struct value in, struct value what)
 size_t value_length(struct run *r, struct value v)
 {
     if (v.kind == STRING)
-        return run_step(r, v.size / 16), utf8_count(v.text, v.size);
+        return run_step(r, v.size / 16), characters_count(v.text, v.size);
     if (v.kind == LIST && v.list->kind != GENERATOR)
         return v.list->count;
     if (v.kind == MAP)
@@ -470,17 +470,17 @@ struct list value_items(struct run *r, struct value v)
     }
     if (v.kind != STRING)
         run_fail(r, ST_INVALID, "'%s' object is not iterable", value_type(v));
-    list_new(r, PLAIN, utf8_count(v.text, v.size), &list);
+    list_new(r, PLAIN, characters_count(v.text, v.size), &list);
     for (size_t at = 0; at < v.size;) {
         uint32_t code;
-        size_t bytes = utf8_read(v.text + at, v.size - at, &code);
+        size_t bytes = character_read(v.text + at, v.size - at, &code);
         list_add(r, list, string_part(v, at, bytes));
         at += bytes;
     }
     return *list;
 }
 
-void want(struct run *r, struct value v, enum kind kind, const char *where)
+void value_want(struct run *r, struct value v, enum kind kind, const char *where)
 {
     if (v.kind == UNDEFINED && kind != UNDEFINED)
         run_fail(r, ST_INVALID, "%s: '%s' is undefined", where,

@@ -170,7 +170,7 @@ size_t value_length(struct run *r, struct value v);
 /* Returns the items that iteration over a value gives; a generator is empty after that. */
 struct list value_items(struct run *r, struct value v);
 /* Fails unless the value is of that kind. */
-void want(struct run *r, struct value v, enum kind kind, const char *where);
+void value_want(struct run *r, struct value v, enum kind kind, const char *where);
 
 /* ---- strings ---- */
 struct buffer *buffer_new(struct run *r);
@@ -198,10 +198,10 @@ struct value string_percent(struct run *r, struct value format, struct value arg
 struct value string_format(struct run *r, struct value format, const struct list *arguments,
                            const struct map *named);
 /* Decodes the character at `text`; invalid bytes are characters of their own. */
-size_t utf8_read(const char *text, size_t bytes, uint32_t *code);
-size_t utf8_write(uint32_t code, char out[4]);
-size_t utf8_count(const char *text, size_t bytes);
-size_t utf8_offset(const char *text, size_t bytes, size_t character);
+size_t character_read(const char *text, size_t bytes, uint32_t *code);
+size_t character_write(uint32_t code, char out[4]);
+size_t characters_count(const char *text, size_t bytes);
+size_t character_offset(const char *text, size_t bytes, size_t character);
 bool unicode_is_space(uint32_t code);
 bool unicode_is_printable(uint32_t code);
 bool unicode_is_letter(uint32_t code);

@@ -56,7 +56,7 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
                                        error) &&
                 api_field_bool(root, "add_special_tokens", &special, error) &&
                 api_field_bool(root, "return_token_strs", &strings, error);
-    if (good && api_field(root, "messages") != NULL)
+    if (good && messages != NULL)
         good = encode_messages(with, root, &ids, &count, error);
     else if (good && !json_is_string(prompt))
         good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")

@@ -49,10 +49,11 @@ static uint32_t check_types(const char *field, json_t *types, enum api_kind kind
 {
     static const struct {
         const char *type, *value;
-    } samples[] = {{"boolean", "true"}, {"integer", "1"},
-                   {"number", "0.5"},   {"string", "\"x\""},
-                   {"array", "[1]"},    {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
-                   {"object", "{}"},    {"null", "null"}};
+    } samples[] = {{"boolean", "true"},  {"integer", "1"},
+                   {"number", "0.5"},    {"string", "\"x\""},
+                   {"array", "[1]"},     {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
+                   {"array", "[\"x\"]"}, {"object", "{}"},
+                   {"null", "null"}};
     uint32_t accepted = 0;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         struct api_request request;

@@ -30,8 +30,8 @@ static void check_small_endpoints(void)
     CHECK(post("/tokenize", "{\"prompt\": \"ab\", \"return_token_strs\": true}") == 200);
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
     CHECK(post("/tokenize", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
-                            "\"continue_final_message\": true}") == 400);
-    expect("\"param\":\"continue_final_message\"");
+                            "\"tools\": [{}]}") == 400);
+    expect("\"param\":\"tools\"");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
     CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);
