@@ -221,7 +221,7 @@ def drop(cluster, count):
     def open_one(index):
         connection = cluster.connect()
         connection.request("POST", "/v1/completions", json.dumps({
-            "prompt": [1000 + index * 31 + k * 13 for k in range(40)], "max_tokens": 60, "ignore_eos": True,
+            "prompt": [1000 + index * 31 + k * 13 for k in range(30)], "max_tokens": 60, "ignore_eos": True,
             "stream": index % 3 > 0, "n": 1 + index // 4}), cluster.headers)
         return connection
     return [open_one(index) for index in range(count)]
