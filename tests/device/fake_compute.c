@@ -312,11 +312,12 @@ static void fake_scale(struct compute *c, float factor, size_t count, float *x)
 }
 
 /* Leaves the sampling of every row to the host, as a GPU does with nearly flat logits. */
-static void fake_sample(struct compute *c, const float *logits, uint32_t vocab,
+static void fake_sample(struct compute *c, float *logits, uint32_t vocab,
                         const struct compute_sample *samples, uint32_t count,
+                        const struct compute_edit *edits, uint32_t edit_count,
                         struct compute_sampled *sampled_out)
 {
-    (void)c, (void)logits, (void)vocab, (void)samples;
+    (void)c, (void)logits, (void)vocab, (void)samples, (void)edits, (void)edit_count;
     memset(sampled_out, 0, count * sizeof(*sampled_out));
     for (uint32_t i = 0; i < count; i++)
         sampled_out[i].undecided = true;
