@@ -9,6 +9,7 @@
 #include "scheduler/options.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,7 @@ static enum status machine_grammars_open(struct machine *m, struct error *error)
     }
     status = grammar_vocabulary_open(m->shape.hyper.vocab, piece_of, tokenizer, &vocabulary, error);
     tokenizer_close(tokenizer);
+    malloc_trim(0); /* the tokenizer took several MiB, which malloc would keep */
     if (status != ST_OK)
         return status;
     status = grammar_cache_open(vocabulary, &m->grammars, error);
