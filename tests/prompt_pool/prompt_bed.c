@@ -348,16 +348,17 @@ static const struct kv_arena arena = {.layer_count = LAYERS,
 static void open_machines(bool staged)
 {
     bed.staged = staged;
-    bed.transport = open_transport(
-        "p0", LAYERS, BLOCKS,
-        (struct transport_events){pool_up, pool_down, pool_message, pool_flushed, NULL, NULL});
+    bed.transport = open_transport("p0", LAYERS, BLOCKS,
+                                   (struct transport_events){pool_up, pool_down, pool_message,
+                                                             pool_flushed, NULL, NULL, NULL});
     bed.target = open_transport("t0", staged ? 0 : LAYERS, TARGETS,
                                 (struct transport_events){target_up, target_down, target_message,
-                                                          pool_flushed, NULL, NULL});
+                                                          pool_flushed, NULL, NULL, NULL});
     for (uint32_t i = 0; i < PLACES && staged; i++)
-        bed.places[i] = open_transport(
-            stages[i].address, stages[i].last_layer - stages[i].first_layer, TARGETS,
-            (struct transport_events){place_up, target_down, no_message, pool_flushed, NULL, NULL});
+        bed.places[i] =
+            open_transport(stages[i].address, stages[i].last_layer - stages[i].first_layer, TARGETS,
+                           (struct transport_events){place_up, target_down, no_message,
+                                                     pool_flushed, NULL, NULL, NULL});
 }
 
 void prompt_bed_open(bool staged, prompt_bed_draw choose)

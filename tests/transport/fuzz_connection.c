@@ -101,8 +101,8 @@ static void side_open(struct side *s, bool with_key)
 {
     struct transport_options options = net_options("t0", REGION);
     struct error error;
-    options.events = (struct transport_events){on_up,      on_down,  on_message,
-                                               on_flushed, on_write, on_writes_ended};
+    options.events = (struct transport_events){on_up,    on_down,         on_message, on_flushed,
+                                               on_write, on_writes_ended, NULL};
     options.self = s;
     options.ucx_tls = "none";
     options.silence_ms = options.connect_ms = 600000; /* However slow the computer is. */
