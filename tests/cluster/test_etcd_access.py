@@ -31,7 +31,8 @@ def certificates(folder):
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                 "-keyout", f"{ca}.key", "-out", f"{ca}.pem", "-subj", f"/CN={ca}")
     with open(os.path.join(folder, "extensions"), "w") as file:  # etcd's JSON gateway is itself a client of etcd.
-        file.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
+        file.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
+                   "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
     # At its JSON gateway, etcd with users refuses a client certificate that has a common name.
     for name in ("server", "client"):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key",
@@ -45,6 +46,7 @@ def start_etcd(folder):
     """Returns the config with the user `cleave`, who may read and write the keys below PREFIX."""
     at = {name: os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")}
     context = ssl.create_default_context(cafile=at["ca.pem"])
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # The default since Python 3.13.
     context.load_cert_chain(at["client.pem"], at["client.key"])
     etcd = Etcd(folder, ["--client-cert-auth", "--trusted-ca-file", at["ca.pem"], "--cert-file", at["server.pem"],
                          "--key-file", at["server.key"]], context)
