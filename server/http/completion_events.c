@@ -72,6 +72,10 @@ static void write_transfer(struct text *out, const struct message_prefilled *m)
               "\"layers\":%u,\"layerwise\":%s,\"bytes\":%llu",
               m->queue_us, m->prefill_us, m->transfer_us, m->exposed_us, m->layers,
               m->layerwise ? "true" : "false", (unsigned long long)m->bytes);
+    text_adds(out, ",\"layer_us\":[");
+    for (uint32_t i = 0; i < m->layer_count; i++)
+        text_addf(out, i > 0 ? ",%u" : "%u", m->layer_us[i]);
+    text_adds(out, "]");
 }
 
 static void write_details(struct text *out, struct life *life, const struct gateway_event *event)

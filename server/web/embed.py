@@ -40,7 +40,7 @@ def main(source, out):
     with open(out, "w", encoding="utf-8") as file:
         file.write('#include "server/web/page.h"\n\nconst char web_page_policy[] =\n    "' + policy + '";\n'
                    + f"const size_t web_page_bytes = {len(data)};\n"
-                   + "const char web_page[] = {\n" + ",\n".join(rows) + "};\n")
+                   + "const unsigned char web_page[] = {\n" + ",\n".join(rows) + "};\n")
 
 
 main(sys.argv[1], sys.argv[2])

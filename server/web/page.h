@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-extern const char web_page[];
+extern const unsigned char web_page[];
 extern const size_t web_page_bytes;
 extern const char web_page_policy[];
 
