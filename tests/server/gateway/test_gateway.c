@@ -202,17 +202,16 @@ static void test_short_ways(void)
 /* What the client is told of a request that waits, loses its token machine, and ends. */
 static void test_events(void)
 {
-    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 4, 8);
-    fake_start_all(c);
-    struct fake_client first[2] = {0}, waiting = {0};
-    for (int i = 0; i < 2; i++) /* each fills a token machine */
-        CHECK(fake_submit(c, &first[i], 100, 50, 5, false) == ST_OK);
-    fake_settle(c);
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    fake_start(fake_machine(c, "t0")); /* no prompt machine: the request waits */
+    fake_start(fake_machine(c, "t1"));
+    fake_flush(c);
+    struct fake_client waiting = {0};
     CHECK(fake_submit(c, &waiting, 101, 50, 5, false) == ST_OK);
-    fake_settle(c);
+    CHECK(waiting.events[0] == 0);
+    fake_flush(c);
     CHECKF(strcmp(waiting.events, "Q") == 0, "%s", waiting.events);
-    for (int i = 0; i < 2; i++)
-        gateway_release(c->gateway, first[i].request, GATEWAY_CLIENT_GONE);
+    fake_start(fake_machine(c, "p0"));
     fake_flush(c);
     struct fake_machine *t = fake_machine(c, "t0");
     if (fake_any(t) == NULL)
@@ -325,6 +324,7 @@ static void test_refused(void)
     fake_settle(c);
     CHECK(!clients[0].ended && !clients[1].ended);
     CHECK(clients[2].ended && clients[2].end == GATEWAY_REFUSED && clients[2].retry_after_s > 0);
+    CHECK(strcmp(clients[0].events, "Q") == 0 && clients[2].events[0] == 0);
     fake_start(fake_machine(c, "p0"));
     fake_settle(c);
     CHECK(fake_machine(c, "t0")->reserves == 2); /* they did not wait in vain */
