@@ -58,7 +58,8 @@ struct gateway_client {
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
     /* Receives the request's events; NULL = they are not wanted. Never called from inside
-     * gateway_submit. A FIRST_TOKEN event arrives before its token. */
+     * gateway_submit, but also from inside gateway_release of another request, whose machines are
+     * then free. It must not release a request. A FIRST_TOKEN event arrives before its token. */
     void (*event)(void *self, const struct gateway_event *event);
     /* Last call for this request, whose handle becomes invalid. Never called from inside
      * gateway_submit, nor after gateway_release. */

@@ -571,6 +571,7 @@ void completion_close(struct completion *c)
 {
     if (c == NULL)
         return;
+    completion_events_end(c); /* a release below can cause an event of another choice */
     for (uint32_t i = 0; c->choices != NULL && i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (choice->request != NULL)
@@ -590,7 +591,6 @@ void completion_close(struct completion *c)
     free(c->prompts);
     free(c->rules.words);
     free(c->choices);
-    completion_events_end(c);
     text_done(&c->out);
     text_done(&c->scratch);
     api_request_done(&c->request);

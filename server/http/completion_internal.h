@@ -92,7 +92,7 @@ struct completion {
 
 /* Begins to write the events of a completion that wants them. Returns false without memory. */
 bool completion_events_begin(struct completion *c);
-void completion_events_end(struct completion *c);
+void completion_events_end(struct completion *c); /* Later events are not written. */
 /* The callback of struct gateway_client: writes an SSE event. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
 

@@ -116,12 +116,16 @@ static void forget(struct gateway_request *r)
 
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why)
 {
-    (void)g;
     if (why == GATEWAY_CLIENT_GONE)
         fake_gone++;
     else
         fake_stopped++;
     forget(request);
+    /* As when the scheduler gives the free place to requests that wait. */
+    for (struct gateway_request *r = g->requests; r != NULL; r = r->next)
+        if (r->submit.client.event != NULL)
+            r->submit.client.event(r->submit.client.self,
+                                   &(struct gateway_event){.kind = GATEWAY_EVENT_QUEUED});
 }
 
 static void end(struct gateway_request *r, enum gateway_end why, const char *text, uint32_t retry)

@@ -19,7 +19,7 @@
  *   'R'  is refused: too large
  *
  * All others report the event ROUTED, with the machines prompt-0 and token-0, before their first
- * token, if the client wants events. */
+ * token, if the client wants events, and QUEUED when another request is released. */
 #ifndef TESTS_SERVER_HTTP_FAKE_GATEWAY_H
 #define TESTS_SERVER_HTTP_FAKE_GATEWAY_H
 

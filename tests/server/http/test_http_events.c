@@ -82,6 +82,19 @@ static void check_bounds(void)
     CHECK(count_of("event: cleave\n") == 256 && count_of("machine-of-others-3\"") > 0);
 }
 
+/* The release of one choice can cause an event of another one. */
+static void check_gone(void)
+{
+    int fd = dial();
+    unsigned before = fake_gone;
+    put_request(fd, "POST", "/v1/completions", USER,
+                "{\"prompt\": \"hold\", \"n\": 3, \"stream\": true" WANTED "}");
+    wait_for(&fake_open, 3, "open");
+    close(fd);
+    wait_for(&fake_gone, before + 3, "released because the client has gone");
+    CHECK(stream(USER, "ehi", WANTED) == 200);
+}
+
 int main(void)
 {
     server_config_default();
@@ -91,6 +104,7 @@ int main(void)
     keys_use(KEYS);
     check_owners();
     check_bounds();
+    check_gone();
     server_stop();
     return 0;
 }
