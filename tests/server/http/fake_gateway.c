@@ -175,7 +175,7 @@ static void events_report(struct gateway_request *r)
     r->routed = true;
     client->event(client->self, &event);
     for (uint32_t i = 0; r->prompt[0] == 'v' && i < 300; i++) {
-        snprintf(name, sizeof(name), "machine-of-others-%u", i % 20);
+        snprintf(name, sizeof(name), "machine-of-others-%u", i / 2 % 20);
         event.kind = i % 2 == 0 ? GATEWAY_EVENT_RESUMING : GATEWAY_EVENT_ROUTED;
         event.prompt_machine = i % 2 == 0 ? NULL : name;
         event.token_machine = NULL;

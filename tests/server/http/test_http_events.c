@@ -76,7 +76,8 @@ static void check_bounds(void)
 {
     CHECK(stream(USER, "v", WANTED) == 200);
     CHECK(count_of("event: cleave\n") == 256 && count_of("[DONE]") == 1);
-    CHECK(count_of("\"machine 12\"") > 0 && count_of("\"machine 17\"") == 0);
+    CHECK(count_of("\"machine 16\"") > 0 && count_of("\"machine 17\"") == 0);
+    CHECK(count_of("\"another machine\"") > 0);
     expect_not("machine-of-others");
     CHECK(stream(OPS, "v", WANTED) == 200);
     CHECK(count_of("event: cleave\n") == 256 && count_of("machine-of-others-3\"") > 0);
