@@ -131,8 +131,9 @@ class Browser:
         for step in (1, 0):
             self.call("Input.dispatchMouseEvent", type="mouseMoved", x=where[0] + step, y=where[1])
 
-    def press(self, key, code=None, text=None):
-        values = {"key": key, "code": code or key, "windowsVirtualKeyCode": {"Enter": 13, "ArrowRight": 39, "Tab": 9}.get(key, 0)}
+    def press(self, key, text=None):
+        number = {"Enter": 13, "ArrowRight": 39}[key]
+        values = {"key": key, "code": key, "windowsVirtualKeyCode": number}
         self.call("Input.dispatchKeyEvent", type="keyDown", **values, **({"text": text} if text else {}))
         self.call("Input.dispatchKeyEvent", type="keyUp", **values)
 

@@ -1,9 +1,9 @@
 """Goal: the page of GET / works in a real browser, against a real cluster: a chat with its tokens' probabilities, and
 the life of each request, also of one that loses its machine.
 
-Method: a headless Chromium sends chats as a user does. Machines behind gates wait where the page's state is checked. The
-text must be that of the API's own answer. The page may fetch nothing from elsewhere, and its console must stay empty.
-Without Chromium the test is skipped."""
+Method: a headless Chromium sends chats as a user does. Machines behind gates wait where the page's state is checked.
+The text must be that of the API's own answer. The page may fetch nothing from elsewhere, and its console must stay
+empty. Without Chromium the test is skipped."""
 import json
 import os
 import signal
@@ -14,7 +14,8 @@ from cluster import Cluster, need_model, skip, wait_until
 
 MESSAGE = "Write one sentence about the sea."
 MARKUP = "<script>document.title = 'broken'</script><img src=x onerror=alert(1)>"
-CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "64MiB"}, "transport": {"silence_ms": 60000}}
+CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "64MiB"},
+          "transport": {"silence_ms": 60000}}
 KEYS = {"keys": [{"name": "user", "key": "sk-user-0123456789"}]}
 TEXT = "document.querySelector('.assistant:last-child .body').textContent"
 STATE = "at('state').textContent"
