@@ -66,6 +66,7 @@ struct config {
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
+        char page[8];           /* "auto", "on" or "off". */
         char web_origins[512];  /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;

@@ -51,6 +51,10 @@ const struct config_key config_keys[] = {
      .help = "Sites whose web pages may use the API from a browser (CORS), such as "
              "\"https://chat.example http://localhost:3000\". \"*\": all sites, which needs API "
              "keys. Empty: none."},
+    {"http/page", CONFIG_CHOICE, FIELD(http.page), .maximum = 7, .choices = "auto on off",
+     .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .help = "Whether `GET /` answers with a page to try the server in a browser. auto: if "
+             "http/listen is a loopback address."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},

@@ -196,7 +196,9 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     uint32_t target_count = destination->target != NULL ? block_count : 0;
     uint32_t own_count = destination->local ? 0 : block_count;
     uint32_t count = prefill->prompt_count + target_count + own_count;
-    uint32_t *memory = malloc((count + prefill->rule_count) * sizeof(uint32_t));
+    bool pushes = destination->target != NULL && !pool->options.stages_push;
+    uint32_t layer_count = pushes ? pool->options.arena.layer_count : 0;
+    uint32_t *memory = malloc((count + prefill->rule_count + layer_count) * sizeof(uint32_t));
     struct grammar_answer *answer = NULL;
     enum status status = ST_OK;
     if (memory != NULL && prefill->constraint_bytes > 0)
@@ -231,6 +233,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
         .rules = memory + count,
         .rule_count = prefill->rule_count,
+        .layer_us = pushes ? memory + count + prefill->rule_count : NULL,
         .block_count = block_count,
         .prefix_salt = prefill->prefix_salt,
         .chain = KV_BLOCK_NONE,
@@ -429,6 +432,9 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                              int64_t now_us)
 {
     bool pushed = request->first_write_us >= 0;
+    /* The latest push reached the last layer: all layers have a time. */
+    bool whole = pushed && request->layer_us != NULL &&
+                 request->push_layer == pool->options.arena.layer_count;
     struct message message = {
         .kind = MESSAGE_PREFILLED,
         .prefilled =
@@ -441,6 +447,8 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
                 .layers = pushed ? pool->options.arena.layer_count : 0,
                 .layerwise = request->layerwise,
                 .bytes = request->pushed_bytes,
+                .layer_count = whole ? pool->options.arena.layer_count : 0,
+                .layer_us = request->layer_us,
             },
     };
     if (pushed && !request->answer_ended) {

@@ -30,6 +30,8 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
     request->write_status = options->calls.push(options->self, &push, layer_end);
     uint32_t layers = push.layer - request->push_layer;
     uint64_t bytes = (uint64_t)layers * push.count * options->arena.block_bytes;
+    for (uint32_t layer = request->push_layer; layer < push.layer; layer++)
+        request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
     request->push_layer = push.layer;
     request->pushed_bytes += bytes;
     pool->stats.transfer_bytes += bytes;

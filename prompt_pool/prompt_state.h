@@ -62,7 +62,7 @@ struct prompt_request {
     bool stages_flush;   /* The stages have got the prompt's last push, and flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks, rules. */
+    uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks, rules, layer_us. */
     uint32_t prompt_count;
     uint32_t rule_count;
     kv_block_id *target_blocks; /* Indexed like `blocks`; valid from target_held_blocks on. */
@@ -84,6 +84,8 @@ struct prompt_request {
     uint32_t push_first;
     uint32_t push_end;
     uint32_t push_layer;
+    /* When each layer was pushed last, since began_us; NULL = this process pushes no KV of it. */
+    uint32_t *layer_us;
 
     struct message_token first_token; /* Token 0 of the answer. */
     int64_t queued_us;                /* When PREFILL arrived. */

@@ -147,7 +147,11 @@ static const struct message_rule prefilled_rules[] = {
     RANGE(message_prefilled, layers, 0, LIMIT_LAYERS),
     BOOL(message_prefilled, layerwise),
     PADDING(message_prefilled, padding),
+    RANGE(message_prefilled, layer_count, 0, LIMIT_LAYERS),
+    PADDING(message_prefilled, padding2),
 };
+static const struct message_array prefilled_arrays[] = {
+    ARRAY(message_prefilled, layer_us, layer_count, NULL)};
 
 static const struct message_rule kv_ready_rules[] = {
     STRUCT(message_kv_ready, request, request_layout),
@@ -343,7 +347,8 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
                          ARRAYS(prefill_arrays), .check = prefill_check},
     [MESSAGE_TOKENS] = {"TOKENS", UP_TO(message_tokens, cursor), RULES(tokens_rules),
                         .read_rest = tokens_read},
-    [MESSAGE_PREFILLED] = {"PREFILLED", SIZE(message_prefilled), RULES(prefilled_rules)},
+    [MESSAGE_PREFILLED] = {"PREFILLED", UP_TO(message_prefilled, layer_us), RULES(prefilled_rules),
+                           ARRAYS(prefilled_arrays)},
     [MESSAGE_KV_READY] = {"KV_READY", SIZE(message_kv_ready), RULES(kv_ready_rules)},
     [MESSAGE_KV_ABORTED] = {"KV_ABORTED", SIZE(message_request), RULES(request_rules)},
     [MESSAGE_CANCEL] = {"CANCEL", SIZE(message_cancel), RULES(cancel_rules)},

@@ -211,6 +211,11 @@ struct message_prefilled {
     bool layerwise;
     uint8_t padding[3];
     uint64_t bytes;
+    uint32_t layer_count; /* `layers`, or 0 if the times are not known (a machine with stages). */
+    uint8_t padding2[4];
+    /* For each layer the time from the start of the first batch until the last of its KV was given
+     * to the transport. */
+    const uint32_t *layer_us;
 };
 
 struct message_kv_ready {

@@ -20,7 +20,7 @@ const struct api_known_field api_known_fields[] = {
     {"cache_salt", AT_COMPLETIONS | AT_CHAT, API_NEUTRAL_ANY, "nyn", "string", "a text of 1 to 256 bytes: only requests with the same text share [cached prefixes](scheduling.md#the-prefix-cache)"},
     {"chat_template", AT_CHAT, API_NEUTRAL_EMPTY, "nyn", "string", "replaces the model's chat template, if `server/chat_template_in_requests` allows it"},
     {"chat_template_kwargs", AT_CHAT, API_NEUTRAL_EMPTY, "nyy", "object", "an object of variables for the chat template, such as `enable_thinking`"},
-    {"cleave", AT_COMPLETIONS | AT_CHAT, API_NEUTRAL_ANY, "nnn", "object", "`{transfer}`: `auto`, `layerwise` or `one-piece`, the [transfer mode](contributing/glossary.md) of this request, for tests"},
+    {"cleave", AT_COMPLETIONS | AT_CHAT, API_NEUTRAL_ANY, "nnn", "object", "`{transfer, events}`. `transfer`: `auto`, `layerwise` or `one-piece`, the [transfer mode](contributing/glossary.md) of this request, for tests. `events`: true: the stream also has [what happens to the request](operation.md#the-life-of-a-request)"},
     {"continue_final_message", AT_CHAT, API_NEUTRAL_FALSE, "nyn", "boolean", "true: the answer continues the last message"},
     {"detokenize", 0, API_NEUTRAL_TRUE, "nyn", "", ""},
     {"documents", AT_CHAT, API_NEUTRAL_EMPTY, "nyn", "array", "list of up to 4096 objects, for chat templates that read them"},

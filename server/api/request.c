@@ -363,12 +363,16 @@ static bool parse_output(json_t *root, struct api_request *out, struct api_error
            api_field_bool(options, "continuous_usage_stats", &out->continuous_usage, error);
 }
 
-/* "cleave": {"transfer": …} is cleave's own extension, for tests and measurements. */
+/* "cleave": {"transfer": …, "events": …} is cleave's own extension. */
 static bool parse_extension(json_t *root, struct api_request *out, struct api_error *error)
 {
     static const char *const names[] = {"auto", "layerwise", "one-piece"};
     json_t *extension = api_field(root, "cleave");
     json_t *transfer = extension != NULL ? api_field(extension, "transfer") : NULL;
+    if (extension != NULL && !api_field_bool(extension, "events", &out->life_events, error))
+        return false;
+    if (out->life_events && !out->stream)
+        return api_error_set(error, 400, "cleave", "cleave.events needs stream: true");
     if (transfer == NULL)
         return true;
     for (int i = 0; i < 3 && json_is_string(transfer); i++)

@@ -76,6 +76,7 @@ struct api_request {
     struct stop_strings stops;
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
+    bool life_events;    /* cleave.events: the stream also has what happens to the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */

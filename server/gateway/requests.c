@@ -12,6 +12,7 @@
 
 #include "common/log.h"
 #include "common/token_rules.h"
+#include "server/gateway/request_events.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -198,6 +199,12 @@ static struct message_rank rank_of(const struct requests *q, const struct gatewa
     };
 }
 
+static void event_report(const struct requests *q, const struct gateway_request *r,
+                         const struct gateway_event *event)
+{
+    request_event_report(r, now_us(q), event);
+}
+
 static void prefill_send(struct requests *q, struct gateway_request *r,
                          const struct message_reserved *reserved)
 {
@@ -227,6 +234,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLING);
     request_life_change(&r->life, REQUEST_PREFILLING, now_us(q));
     connections_send(q->options.connections, r->prompt_machine, &message);
+    event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_PREFILLING});
 }
 
 void requests_route(struct requests *q, struct gateway_request *r,
@@ -235,6 +243,7 @@ void requests_route(struct requests *q, struct gateway_request *r,
 {
     r->prompt_machine = prompt_machine;
     r->token_machine = token_machine;
+    event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_ROUTED});
     if (token_machine == NULL) {
         prefill_send(q, r, &(struct message_reserved){0});
         return;
@@ -296,7 +305,8 @@ static void generation_clear(struct gateway_request *r)
 }
 
 /* Queues the next generation, whose prompt includes the delivered tokens. */
-static void generation_next(struct requests *q, struct gateway_request *r, const char *why)
+static void generation_next(struct requests *q, struct gateway_request *r,
+                            enum gateway_resume resume, const char *why)
 {
     log_debug("request %s (%llx) generation %u is lost: %s; resumes at token %u", r->name,
               (unsigned long long)r->id, r->generation, why, r->delivered);
@@ -305,6 +315,7 @@ static void generation_next(struct requests *q, struct gateway_request *r, const
     if (r->life.state != REQUEST_RESUMING)
         request_life_change(&r->life, REQUEST_RESUMING, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_ARRIVING);
+    event_report(q, r, &(struct gateway_event){.kind = GATEWAY_EVENT_RESUMING, .resume = resume});
 }
 
 /* Resumes a request that the scheduler no longer knows, or ends it after too many losses. */
@@ -325,7 +336,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, uint3
     q->resumed_count++;
     r->held_machine = NULL;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
-    generation_next(q, r, why);
+    generation_next(q, r, GATEWAY_RESUME_LOST, why);
 }
 
 static void request_resume(struct requests *q, struct gateway_request *r, uint32_t suspicion,
@@ -349,7 +360,7 @@ static void preempted_take(struct requests *q, struct fleet_machine *machine,
         r->preemptions++;
         r->held_machine = machine;
     }
-    generation_next(q, r, m->text);
+    generation_next(q, r, GATEWAY_RESUME_PREEMPTED, m->text);
 }
 
 void requests_hand_over(struct requests *q, struct gateway_request *r)
@@ -360,7 +371,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     generation_clear(r);
     r->held_machine = machine;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
-    generation_next(q, r, "its token machine drains");
+    generation_next(q, r, GATEWAY_RESUME_HANDED_OVER, "its token machine drains");
 }
 
 static void failed_take(struct requests *q, const struct fleet_machine *machine,
@@ -416,6 +427,9 @@ static void prefilled_take(struct requests *q, const struct fleet_machine *machi
     if (r->token_machine != NULL &&
         (r->life.state == REQUEST_PREFILLING || r->life.state == REQUEST_TRANSFERRING))
         request_life_change(&r->life, REQUEST_DECODING, now_us(q));
+    if (r->token_machine != NULL)
+        event_report(q, r,
+                     &(struct gateway_event){.kind = GATEWAY_EVENT_TRANSFERRED, .transfer = m});
     q->options.events.prefilled(q->options.self, r);
 }
 
@@ -479,6 +493,9 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
     if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
     token_report(q, r, token, now);
+    if (token->index == 0)
+        event_report(q, r,
+                     &(struct gateway_event){.kind = GATEWAY_EVENT_FIRST_TOKEN, .token = token});
     r->tokens[r->prompt_count + r->delivered++] = token->id;
     r->finish = copy.finish;
     r->last_us = now;

@@ -4,6 +4,7 @@
 
 #include "common/prefix_hash.h"
 #include "scheduler/options.h"
+#include "server/gateway/request_events.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -215,6 +216,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
         if (r->generation == 0)
             gateway_event_request(g, version, r);
         gateway_schedule(g, version, &event);
+        if (r->state == GATEWAY_REQUEST_SCHEDULED)
+            request_event_report(r, now_us, &(struct gateway_event){.kind = GATEWAY_EVENT_QUEUED});
     }
 }
 

@@ -26,10 +26,41 @@ enum gateway_end {
     GATEWAY_REFUSED,
 };
 
+/* What happens to a request before and beside its tokens. */
+enum gateway_event_kind {
+    GATEWAY_EVENT_QUEUED,      /* No machines were free when it arrived: it waits. */
+    GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen its machines. */
+    GATEWAY_EVENT_PREFILLING,  /* The token machine has room; the prompt was sent. */
+    GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
+    GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
+    GATEWAY_EVENT_RESUMING,    /* Its machines have lost it: it is scheduled again. */
+    GATEWAY_EVENT_KINDS
+};
+
+/* Why a request is scheduled again. */
+enum gateway_resume { GATEWAY_RESUME_LOST, GATEWAY_RESUME_PREEMPTED, GATEWAY_RESUME_HANDED_OVER };
+
+/* Valid during the call. */
+struct gateway_event {
+    enum gateway_event_kind kind;
+    uint32_t after_us;                        /* Time since the client's bytes had arrived. */
+    uint32_t generation;                      /* How often it was scheduled again. */
+    uint32_t delivered;                       /* Tokens of the answer that the client has. */
+    const char *prompt_machine;               /* NULL = none yet. */
+    const char *token_machine;                /* NULL = none yet, or none is needed. */
+    enum gateway_resume resume;               /* RESUMING */
+    const struct message_token *token;        /* FIRST_TOKEN */
+    const struct message_prefilled *transfer; /* TRANSFERRED */
+};
+
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
+    /* Receives the request's events; NULL = they are not wanted. Never called from inside
+     * gateway_submit, but also from inside gateway_release of another request, whose machines are
+     * then free. It must not release a request. A FIRST_TOKEN event arrives before its token. */
+    void (*event)(void *self, const struct gateway_event *event);
     /* Last call for this request, whose handle becomes invalid. Never called from inside
      * gateway_submit, nor after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);

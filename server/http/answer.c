@@ -43,10 +43,11 @@ static void limits_add(const struct exchange *x, struct MHD_Response *response)
     }
 }
 
-static enum MHD_Result queue_response(struct exchange *x, unsigned code,
-                                      struct MHD_Response *response)
+enum MHD_Result http_answer_response(struct exchange *x, unsigned code,
+                                     struct MHD_Response *response)
 {
     MHD_add_response_header(response, "x-request-id", x->request_id);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (x->route != NULL && x->route->access == HTTP_KEY)
         limits_add(x, response);
     http_web_headers_add(x, response);
@@ -117,7 +118,7 @@ static enum MHD_Result answer_text(struct exchange *x, unsigned code, const char
     if (response == NULL)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", content_type);
-    return queue_response(x, code, response);
+    return http_answer_response(x, code, response);
 }
 
 enum MHD_Result http_answer(struct exchange *x, unsigned code, const char *content_type,
@@ -157,7 +158,7 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
     if (x->http->draining || x->closes || error->status == 413 || error->status == 401 ||
         error->status == 403)
         MHD_add_response_header(response, "Connection", "close");
-    return queue_response(x, error->status, response);
+    return http_answer_response(x, error->status, response);
 }
 
 enum MHD_Result http_answer_question(struct exchange *x)
@@ -168,7 +169,7 @@ enum MHD_Result http_answer_question(struct exchange *x)
     if (response == NULL)
         return MHD_NO;
     http_web_answer_add(x, response);
-    return queue_response(x, 204, response);
+    return http_answer_response(x, 204, response);
 }
 
 /* libmicrohttpd asks for the next bytes of a stream. */
@@ -205,7 +206,7 @@ static enum MHD_Result answer_stream(struct exchange *x)
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering",
                             "no"); /* proxies forward events at once */
-    return queue_response(x, 200, response);
+    return http_answer_response(x, 200, response);
 }
 
 enum MHD_Result http_answer_begun(struct exchange *x)

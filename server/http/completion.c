@@ -369,7 +369,10 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .priority = c->request.priority,
         .constraint = c->request.constraint.text,
         .constraint_bytes = c->request.constraint.bytes,
-        .client = {on_token, on_ended, choice},
+        .client = {.token = on_token,
+                   .event = c->request.life_events ? completion_on_event : NULL,
+                   .ended = on_ended,
+                   .self = choice},
     };
     sampling_fill(c, choice, &submit.sampling);
     if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
@@ -535,7 +538,7 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->choice_count = c->prompt_count * c->request.best_of;
     c->open_choices = c->choice_count;
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
-    bool good = c->choices != NULL;
+    bool good = c->choices != NULL && completion_events_begin(c);
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
     good = good && check_priority(c, error) && check_context(c, error) && check_ends(c, error) &&
@@ -568,6 +571,7 @@ void completion_close(struct completion *c)
 {
     if (c == NULL)
         return;
+    completion_events_end(c); /* a release below can cause an event of another choice */
     for (uint32_t i = 0; c->choices != NULL && i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (choice->request != NULL)

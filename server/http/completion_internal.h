@@ -1,5 +1,5 @@
-/* completion_internal: the structs and functions that completion.c (tokens and ends) and
- * completion_write.c (JSON text) share. No other file includes it; callers use completion.h.
+/* completion_internal: the structs and functions that completion.c (tokens and ends),
+ * completion_events.c (what happens to the request) and completion_write.c (JSON text) share. No other file includes it; callers use completion.h.
  * Everything runs on the gateway's loop thread, except completion_input_read. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
@@ -58,6 +58,8 @@ struct choice {
 
 #define STOP_NONE UINT32_MAX
 
+struct life; /* What completion_events.c keeps of a completion. */
+
 struct completion {
     struct completion_server *server;
     struct served_model *model; /* The model that it began with. */
@@ -74,6 +76,7 @@ struct completion {
     struct token_prompt *prompts;
     uint32_t prompt_count;
     struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
+    struct life *life;              /* NULL = cleave.events is not set. */
     uint32_t open_choices;
     uint64_t seed; /* Of the first choice; each further one has the next number. */
     bool begun;
@@ -84,6 +87,14 @@ struct completion {
     size_t handed_bytes;    /* Bytes of `out` that were handed to HTTP. */
     uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `out`. */
 };
+
+/* --- completion_events.c --- */
+
+/* Begins to write the events of a completion that wants them. Returns false without memory. */
+bool completion_events_begin(struct completion *c);
+void completion_events_end(struct completion *c); /* Later events are not written. */
+/* The callback of struct gateway_client: writes an SSE event. self: the choice. */
+void completion_on_event(void *self, const struct gateway_event *event);
 
 /* --- completion_write.c --- */
 

@@ -203,7 +203,7 @@ static enum MHD_Result exchange_open(struct http *h, struct MHD_Connection *conn
         http_client_request_set(x->client, x);
     x->is_http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     x->body_bytes_max = h->options.config->http.body_bytes_max;
-    x->route = http_route_find(url, h->completions.model->name, x->tail);
+    x->route = http_route_find(h, url, x->tail);
     x->next = h->exchanges;
     if (x->next != NULL)
         x->next->previous = x;

@@ -1,7 +1,7 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
  * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
  * (audit lines), text_work.c (work for the text threads), web.c (pages of other sites), pings.c (comments in streams), routes.c
- * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
+ * (endpoints), page.c (GET /) and admin.c (endpoints under /admin). No other file of the product includes it; tests
  * read the counters of struct http. Everything runs on the gateway's loop thread, except the
  * functions that text_work.c gives to text_jobs.h. */
 #ifndef SERVER_HTTP_INTERNAL_H
@@ -103,14 +103,17 @@ struct route {
 
 /* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
  * the served name only. A route whose path ends with a slash takes one more part, which is copied
- * to `tail`. */
-const struct route *http_route_find(const char *url, const char *model_name,
+ * to `tail`. "/" exists if the config allows the page (page.c). */
+const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
 
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
                             const char *body, size_t bytes);
+/* Adds the headers that all responses have, queues the response, and releases it. */
+enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
+                                     struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
@@ -161,6 +164,12 @@ enum MHD_Result http_answer_drain(struct exchange *exchange);
 enum MHD_Result http_answer_undrain(struct exchange *exchange);
 enum MHD_Result http_answer_machine_add(struct exchange *exchange);
 enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
+
+/* --- page.c --- */
+
+/* True if the config (http/page) allows GET /. */
+bool http_page_served(const struct http *h);
+enum MHD_Result http_page_answer(struct exchange *exchange);
 
 /* --- audit.c --- */
 

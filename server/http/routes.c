@@ -96,6 +96,8 @@ static enum MHD_Result answer_detokenize(struct exchange *x)
 
 static enum MHD_Result answer_openapi(struct exchange *x);
 
+static const struct route page_route = {"/", HTTP_OPEN, "GET, HEAD", http_page_answer};
+
 static const struct route routes[] = {
     {"/v1/completions", HTTP_KEY, "POST", answer_completions},
     {"/v1/chat/completions", HTTP_KEY, "POST", answer_chat},
@@ -147,9 +149,12 @@ static bool route_with_tail(const struct route *route, const char *url, size_t l
     return true;
 }
 
-const struct route *http_route_find(const char *url, const char *model_name,
+const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES])
 {
+    if (strcmp(url, "/") == 0)
+        return http_page_served(h) ? &page_route : NULL;
+    const char *model_name = h->completions.model->name;
     size_t length = strlen(url);
     while (length > 1 && url[length - 1] == '/')
         length--;

@@ -110,6 +110,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
         CHECK(!request->prefilled);
         request->prefilled = true;
         request->figures = message.prefilled;
+        request->figures.layer_us = NULL; /* It points into the message. */
         return;
     case MESSAGE_FAILED:
         request = request_of(c, message.failed.request.id, message.failed.request.generation);

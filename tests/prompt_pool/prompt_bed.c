@@ -106,6 +106,12 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     uint32_t pushed = blocks - plain->prefill.held_count;
     CHECK(message->prefilled.bytes == (uint64_t)pushed * LAYERS * BLOCK_BYTES);
     CHECK(message->prefilled.layerwise == plain->layerwise);
+    /* Layers are pushed in order, from the first batch on. */
+    const struct message_prefilled *figures = &message->prefilled;
+    CHECK(figures->layer_count == (pushed > 0 ? LAYERS : 0));
+    for (uint32_t i = 0; i < figures->layer_count; i++)
+        CHECK(figures->layer_us[i] >= (i > 0 ? figures->layer_us[i - 1] : 0) &&
+              figures->layer_us[i] <= figures->prefill_us + figures->exposed_us);
     bed.counts.held_bytes += (uint64_t)plain->prefill.held_count * LAYERS * BLOCK_BYTES;
     bed.counts.layerwise_count += plain->layerwise;
 }

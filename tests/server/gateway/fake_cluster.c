@@ -537,6 +537,27 @@ void fake_fail(struct fake_machine *m, struct fake_request *r, enum status statu
 
 /* ---- a client ---- */
 
+static void client_event(void *self, const struct gateway_event *event)
+{
+    struct fake_client *client = self;
+    CHECK(client->request != NULL && !client->ended);
+    CHECK(event->delivered == client->answered && event->after_us >= client->after_us);
+    CHECK(event->generation >= client->generation);
+    bool routed = event->kind == GATEWAY_EVENT_ROUTED || event->kind == GATEWAY_EVENT_PREFILLING ||
+                  event->kind == GATEWAY_EVENT_FIRST_TOKEN ||
+                  event->kind == GATEWAY_EVENT_TRANSFERRED;
+    CHECK((event->prompt_machine != NULL) == routed);
+    CHECK(event->token_machine == NULL || event->prompt_machine != NULL);
+    CHECK((event->token != NULL) == (event->kind == GATEWAY_EVENT_FIRST_TOKEN));
+    CHECK((event->transfer != NULL) == (event->kind == GATEWAY_EVENT_TRANSFERRED));
+    client->generation = event->generation;
+    client->after_us = event->after_us;
+    size_t count = strlen(client->events);
+    if (count + 1 < sizeof(client->events))
+        client->events[count] =
+            event->kind == GATEWAY_EVENT_RESUMING ? "LMH"[event->resume] : "QRPFT"[event->kind];
+}
+
 static void client_token(void *self, const struct message_token *token)
 {
     struct fake_client *client = self;
@@ -602,7 +623,10 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
         .score_prompt = score,
         .constraint = c->constraint,
         .constraint_bytes = c->constraint != NULL ? (uint32_t)strlen(c->constraint) : 0,
-        .client = {.token = client_token, .ended = client_ended, .self = client},
+        .client = {.token = client_token,
+                   .event = client_event,
+                   .ended = client_ended,
+                   .self = client},
     };
     return gateway_submit(c->gateway, &submit, &client->request);
 }

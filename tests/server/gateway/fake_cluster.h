@@ -166,6 +166,11 @@ struct fake_client {
     /* Index at which the client releases the request (GATEWAY_STOPPED) from inside the callback; 0
      * = never. */
     uint32_t release_at;
+    /* One letter for each event: Queued, Routed, Prefilling, First token, Transferred, and for
+     * resumptions Lost, preempted (M) and Handed over; the oldest 63. */
+    char events[64];
+    uint32_t generation; /* Of the latest event. */
+    uint32_t after_us;   /* Also of the latest event. */
 };
 
 /* Submits a prompt of `prompt_count` tokens that are all `key`. */

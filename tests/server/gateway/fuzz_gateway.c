@@ -66,7 +66,7 @@ static void submit(struct client *client, struct fuzz_input *in)
         .kv_path = (uint8_t)((flags >> 4) % 3),
         .priority = (int8_t)fuzz_byte(in),
         .key = flags >> 6,
-        .client = {on_token, on_ended, client}};
+        .client = {.token = on_token, .ended = on_ended, .self = client}};
     if (client->request != NULL)
         return;
     for (uint32_t i = 0; i < 300; i++)

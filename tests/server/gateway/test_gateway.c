@@ -87,6 +87,7 @@ static void test_flow(void)
     CHECK(client.ended && client.end == GATEWAY_DONE && client.answered == 5);
     check_open(c, 0, 0);
     CHECK(client.finish == FINISH_LENGTH);
+    CHECKF(strcmp(client.events, "RPFT") == 0, "%s", client.events);
     CHECK(p->cancels == 0 && t->cancels == 0); /* machines know of an end that they said */
     gateway_machine_shutdown(c->gateway, fake_record(p));
     fake_settle(c);
@@ -198,6 +199,40 @@ static void test_short_ways(void)
 }
 
 /* The first token is the end: the token machine's blocks are given back. */
+/* What the client is told of a request that waits, loses its token machine, and ends. */
+static void test_events(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    fake_start(fake_machine(c, "t0")); /* no prompt machine: the request waits */
+    fake_start(fake_machine(c, "t1"));
+    fake_flush(c);
+    struct fake_client waiting = {0};
+    CHECK(fake_submit(c, &waiting, 101, 50, 5, false) == ST_OK);
+    CHECK(waiting.events[0] == 0);
+    fake_flush(c);
+    CHECKF(strcmp(waiting.events, "Q") == 0, "%s", waiting.events);
+    fake_start(fake_machine(c, "p0"));
+    fake_flush(c);
+    struct fake_machine *t = fake_machine(c, "t0");
+    if (fake_any(t) == NULL)
+        t = fake_machine(c, "t1");
+    advance_on(c, t, fake_any(t)->id, FAKE_HANDED);
+    CHECKF(strcmp(waiting.events, "QRPFT") == 0, "%s", waiting.events);
+    fake_kill(t);
+    fake_flush(c);
+    t = fake_machine(c, strcmp(t->name, "t0") == 0 ? "t1" : "t0");
+    advance_on(c, t, fake_any(t)->id, FAKE_HANDED);
+    CHECKF(strcmp(waiting.events, "QRPFTLRPFT") == 0, "%s", waiting.events);
+    CHECK(waiting.generation == 1 && waiting.answered == 2);
+    struct fake_request *r = fake_any(t);
+    while (r->id != 0) {
+        fake_decode(t, r);
+        fake_flush(c);
+    }
+    CHECK(waiting.ended && waiting.end == GATEWAY_DONE && waiting.answered == 5);
+    fake_cluster_close(c);
+}
+
 static void test_ends_at_once(void)
 {
     struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
@@ -289,6 +324,7 @@ static void test_refused(void)
     fake_settle(c);
     CHECK(!clients[0].ended && !clients[1].ended);
     CHECK(clients[2].ended && clients[2].end == GATEWAY_REFUSED && clients[2].retry_after_s > 0);
+    CHECK(strcmp(clients[0].events, "Q") == 0 && clients[2].events[0] == 0);
     fake_start(fake_machine(c, "p0"));
     fake_settle(c);
     CHECK(fake_machine(c, "t0")->reserves == 2); /* they did not wait in vain */
@@ -439,6 +475,7 @@ int main(void)
     test_repeated();
     test_overtaking();
     test_short_ways();
+    test_events();
     test_ends_at_once();
     test_release();
     test_refused();

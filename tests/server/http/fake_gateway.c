@@ -15,6 +15,7 @@ struct gateway_request {
     uint32_t prompt[65536];
     uint32_t sent;
     uint32_t scored;
+    bool routed;
 };
 
 struct gateway {
@@ -115,12 +116,16 @@ static void forget(struct gateway_request *r)
 
 void gateway_release(struct gateway *g, struct gateway_request *request, enum gateway_release why)
 {
-    (void)g;
     if (why == GATEWAY_CLIENT_GONE)
         fake_gone++;
     else
         fake_stopped++;
     forget(request);
+    /* As when the scheduler gives the free place to requests that wait. */
+    for (struct gateway_request *r = g->requests; r != NULL; r = r->next)
+        if (r->submit.client.event != NULL)
+            r->submit.client.event(r->submit.client.self,
+                                   &(struct gateway_event){.kind = GATEWAY_EVENT_QUEUED});
 }
 
 static void end(struct gateway_request *r, enum gateway_end why, const char *text, uint32_t retry)
@@ -157,6 +162,27 @@ static void score(struct gateway_request *r)
     }
 }
 
+static void events_report(struct gateway_request *r)
+{
+    const struct gateway_client *client = &r->submit.client;
+    char name[LIMIT_NAME_BYTES];
+    struct gateway_event event = {.kind = GATEWAY_EVENT_ROUTED,
+                                  .after_us = 1234,
+                                  .prompt_machine = "prompt-0",
+                                  .token_machine = "token-0"};
+    if (client->event == NULL || r->routed)
+        return;
+    r->routed = true;
+    client->event(client->self, &event);
+    for (uint32_t i = 0; r->prompt[0] == 'v' && i < 300; i++) {
+        snprintf(name, sizeof(name), "machine-of-others-%u", i / 2 % 20);
+        event.kind = i % 2 == 0 ? GATEWAY_EVENT_RESUMING : GATEWAY_EVENT_ROUTED;
+        event.prompt_machine = i % 2 == 0 ? NULL : name;
+        event.token_machine = NULL;
+        client->event(client->self, &event);
+    }
+}
+
 /* One step of one request; it may be gone afterwards. */
 static void step(struct gateway_request *r)
 {
@@ -164,6 +190,8 @@ static void step(struct gateway_request *r)
     char script = (char)r->prompt[0];
     if (r->submit.score_prompt)
         score(r);
+    if (script != 'r' && script != 'R')
+        events_report(r);
     if (most == 0) {
         end(r, GATEWAY_DONE, "", 0);
     } else if (script == 'r') {
@@ -178,8 +206,8 @@ static void step(struct gateway_request *r)
         send(r, last ? 256 : r->prompt[r->sent + 1], last ? FINISH_STOP : FINISH_NONE);
         if (last)
             end(r, GATEWAY_DONE, "", 0);
-    } else if (script == 'a' || script == 'f') {
-        bool last = script == 'a' && r->sent + 1 == most;
+    } else if (script == 'a' || script == 'f' || script == 'v') {
+        bool last = script != 'f' && r->sent + 1 == most;
         send(r, 'a', last ? FINISH_LENGTH : FINISH_NONE);
         if (last)
             end(r, GATEWAY_DONE, "", 0);

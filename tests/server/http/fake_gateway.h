@@ -10,12 +10,16 @@
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
  *   'l'  answers with one token, the seed, whose log-probability is the seed - 100
+ *   'v'  answers with 'a' after 300 events that name 20 machines
  *   's'  answers with one 'a' per turn until it is released
  *   'h'  never answers; fails before the first token while fake_hold_fails is set
  *   'f'  fails after two tokens
  *   'x'  fails before the first token
  *   'r'  is refused: the queue is full
- *   'R'  is refused: too large */
+ *   'R'  is refused: too large
+ *
+ * All others report the event ROUTED, with the machines prompt-0 and token-0, before their first
+ * token, if the client wants events, and QUEUED when another request is released. */
 #ifndef TESTS_SERVER_HTTP_FAKE_GATEWAY_H
 #define TESTS_SERVER_HTTP_FAKE_GATEWAY_H
 
