@@ -436,7 +436,7 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->skip_special_tokens = true;
     bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
     if (good)
-        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, error)
+        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, &out->tools, error)
                                 : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
@@ -471,5 +471,6 @@ void api_request_done(struct api_request *request)
     api_request_input_free(request);
     texts_free(&request->stop_texts);
     free(request->constraint.text);
+    free(request->tools.names);
     memset(request, 0, sizeof(*request));
 }

@@ -4,6 +4,7 @@
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
+#include "model/answer/answer_parser.h"
 #include "server/http/completion.h"
 
 /* A prompt as token ids. It belongs to the completion; several choices can use it. */
@@ -20,6 +21,15 @@ struct completion_input {
 };
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
+
+/* A call of a tool in an answer. */
+struct choice_call {
+    char id[40];
+    char name[ANSWER_NAME_BYTES];
+    /* JSON text. With streaming: what arrived since the last event; else all. */
+    struct text arguments;
+    bool shown; /* An event has had the id and the name. */
+};
 
 /* One answer of a completion: one request at the gateway. */
 struct choice {
@@ -47,7 +57,13 @@ struct choice {
     struct stop_matcher stops;
     /* Content of the next event; without streaming, of the body. */
     struct text text;
-    struct text ids; /* "1,2,3" */
+    /* Chats whose answers are split into parts: see answer_parser.h. NULL = all is `text`. */
+    struct answer_parser *parser;
+    struct text reasoning;
+    struct choice_call *calls; /* All calls of the answer. */
+    uint32_t call_count, call_capacity;
+    uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
+    struct text ids;           /* "1,2,3" */
     /* For completions these four texts are lists; for chat, logprob_tokens holds the objects. */
     struct text logprob_tokens;
     struct text logprob_values;
