@@ -131,6 +131,37 @@ static bool parse_documents(json_t *documents, struct chat_request *out, struct 
     return true;
 }
 
+static bool is_missing(const struct chat_request *chat, const char *variable)
+{
+    return json_object_get(chat->variables, variable) == NULL;
+}
+
+/* reasoning_effort becomes a variable of the template; "none" also sets the one with which most
+ * templates switch reasoning off. Variables of the request win. */
+static bool parse_effort(const json_t *effort, struct chat_request *out, struct api_error *error)
+{
+    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    size_t i = 0, count = sizeof(names) / sizeof(names[0]);
+    if (effort == NULL)
+        return true;
+    while (i < count &&
+           !(json_is_string(effort) && strcmp(json_string_value(effort), names[i]) == 0))
+        i++;
+    if (i == count)
+        return api_field_wrong(error, "reasoning_effort", effort,
+                               "none, minimal, low, medium, high, xhigh or max");
+    json_t *variables = out->variables != NULL ? json_copy(out->variables) : json_object();
+    if (variables == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    if (is_missing(out, "reasoning_effort"))
+        json_object_set_new(variables, "reasoning_effort", json_string(names[i]));
+    if (i == 0 && is_missing(out, "enable_thinking"))
+        json_object_set_new(variables, "enable_thinking", json_false());
+    json_decref(out->variables);
+    out->variables = variables;
+    return true;
+}
+
 static bool parse_template(json_t *root, struct chat_request *out, struct api_error *error)
 {
     json_t *text = api_field(root, "chat_template");
@@ -153,7 +184,7 @@ static bool parse_template(json_t *root, struct chat_request *out, struct api_er
         out->template_text = json_incref(text);
     if (json_object_size(variables) > 0)
         out->variables = json_incref(variables);
-    return true;
+    return parse_effort(api_field(root, "reasoning_effort"), out, error);
 }
 
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,

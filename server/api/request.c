@@ -408,7 +408,7 @@ static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_e
 }
 
 /* A constrained answer ends where its constraint ends, and only there. */
-static bool check_constraint(const struct api_request *request, struct api_error *error)
+bool api_request_constraint_check(const struct api_request *request, struct api_error *error)
 {
     if (request->constraint.text == NULL)
         return true;
@@ -443,7 +443,8 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
            parse_output(root, out, error) && parse_extension(root, out, error) &&
            parse_cache_salt(root, out, error) &&
            api_logit_rules_parse(root, &out->logit_rules, error) &&
-           api_constraint_parse(root, &out->constraint, error) && check_constraint(out, error);
+           api_constraint_parse(root, &out->constraint, error) &&
+           api_request_constraint_check(out, error);
     json_decref(root);
     if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",

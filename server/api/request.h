@@ -95,6 +95,9 @@ void api_request_done(struct api_request *request);
  * they have been tokenised. */
 void api_request_input_free(struct api_request *request);
 
+/* Checks that ignore_eos and min_tokens do not contradict the constraint. */
+bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
+
 /* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
  * Returns NULL with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);

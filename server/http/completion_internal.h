@@ -18,6 +18,9 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
+    /* Of chats: how the answer is written, and where in its reasoning it begins. */
+    struct answer_format format;
+    enum answer_begin begin;
 };
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
@@ -90,6 +93,8 @@ struct completion {
     struct token_prompt *prompts;
     uint32_t prompt_count;
     struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
+    struct answer_format format;    /* Of the answers of a chat. */
+    enum answer_begin begin;
     uint32_t open_choices;
     uint64_t seed; /* Of the first choice; each further one has the next number. */
     bool begun;
@@ -100,6 +105,21 @@ struct completion {
     size_t handed_bytes;    /* Bytes of `out` that were handed to HTTP. */
     uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `out`. */
 };
+
+/* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
+
+/* Returns true if the answers of the completion are split. */
+bool completion_has_parts(const struct completion *c);
+/* Opens choice->parser if the answer is split. Returns ST_NO_MEMORY. */
+enum status choice_parts_open(struct choice *choice);
+void choice_parts_done(struct choice *choice);
+/* Adds text of the answer. */
+void choice_show(struct choice *choice, const char *text, size_t bytes);
+/* True if a token's text must be shown to the parser although it is a control token. */
+bool choice_needs_token(const struct choice *choice, uint32_t id);
+/* Writes the fields of `delta` (for an event, which then has had them) or `message` behind the
+ * role. */
+void choice_write_parts(struct text *out, struct choice *choice, bool event);
 
 /* --- completion_write.c --- */
 
