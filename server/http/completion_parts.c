@@ -168,7 +168,7 @@ void choice_write_parts(struct text *out, struct choice *choice, bool event)
         text_add_json_string(out, choice->text.data, choice->text.bytes);
     } else if (!event || !choice->opened) {
         field_begin(out, &first, "content");
-        text_adds(out, event || choice->call_count > 0 ? "null" : "\"\"");
+        text_adds(out, "null");
     }
     if (choice->reasoning.bytes > 0) {
         field_begin(out, &first, "reasoning_content");
