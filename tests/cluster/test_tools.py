@@ -91,16 +91,16 @@ def join(events):
 def demanded(cluster, name):
     """Calls that requests demand follow their schemas; the stream has the same message."""
     seen = set()
-    for seed in range(6):
+    for seed in range(4):
         fields = {"seed": seed, "temperature": seed % 3 / 2, "tool_choice": NAMED if seed % 2 else "required",
-                  "parallel_tool_calls": seed < 3}
+                  "parallel_tool_calls": seed < 2}
         choice = cluster.post("/v1/chat/completions", body(**fields))["choices"][0]
         calls = choice["message"].get("tool_calls", [])
         if choice["finish_reason"] == "length":  # Reasoning of random weights, or many calls, may not end.
             calls = calls[:-1]
         else:
             assert choice["finish_reason"] == "tool_calls" and calls and choice["message"]["content"] is None, choice
-            assert len(calls) == 1 or (seed < 3 and seed % 2 == 0), choice
+            assert len(calls) == 1 or seed == 0, choice
         for call in calls:
             check_call(call)
             seen.add(call["function"]["name"])
@@ -118,7 +118,7 @@ def free(cluster):
     assert all("tool_calls" not in choice["message"] for choice in answer["choices"]), answer
     assert cluster.post("/v1/chat/completions", body(max_tokens=20))["usage"]["completion_tokens"] <= 20
     strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
-    for seed in range(3):
+    for seed in range(2):
         answer = cluster.post("/v1/chat/completions", body(tools=strict, seed=seed, n=2, max_tokens=40))
         for choice in answer["choices"]:
             if choice["finish_reason"] == "tool_calls":
