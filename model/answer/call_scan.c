@@ -5,15 +5,27 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns false if the text cannot be a name. */
+static bool name_take(struct call_scan *c, const char *name, size_t bytes)
+{
+    if (bytes == 0 || bytes >= ANSWER_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (name[i] == '\\' || (unsigned char)name[i] <= ' ')
+            return false;
+    memcpy(c->name, name, bytes);
+    c->name[bytes] = 0;
+    c->has_name = true;
+    return true;
+}
+
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
                        bool known)
 {
     struct call_scan *c = &p->call;
     *c = (struct call_scan){.scanned = at, .bare = name != NULL, .known = known};
-    if (name != NULL && name_bytes > 0 && name_bytes < ANSWER_NAME_BYTES) {
-        memcpy(c->name, name, name_bytes);
-        c->has_name = true;
-    }
+    if (name != NULL)
+        name_take(c, name, name_bytes);
 }
 
 /* True if the request has a tool of that name. */
@@ -82,23 +94,12 @@ static bool value_begin(struct call_scan *c, char byte)
 static bool value_end(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    size_t bytes = c->scanned - c->value;
     if (c->field == FIELD_ARGUMENTS) {
         c->arguments_done = true;
         c->arguments_end = c->scanned + 1;
     }
-    if (c->field != FIELD_NAME)
-        return true;
-    const char *name = parser_at(p) + c->value + 1;
-    if (bytes < 2 || bytes > ANSWER_NAME_BYTES)
-        return false;
-    for (size_t i = 0; i + 1 < bytes; i++)
-        if (name[i] == '\\' || (unsigned char)name[i] <= ' ')
-            return false;
-    memcpy(c->name, name, bytes - 1);
-    c->name[bytes - 1] = 0;
-    c->has_name = true;
-    return true;
+    return c->field != FIELD_NAME ||
+           name_take(c, parser_at(p) + c->value + 1, c->scanned - c->value - 1);
 }
 
 /* Reads one byte of an object {"name": …, "arguments": …}. */
