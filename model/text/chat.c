@@ -230,16 +230,19 @@ static void name_fill(json_t *message, const json_t *calls)
     }
 }
 
-/* Reasoning of an earlier answer: clients and templates have several names for it. */
+/* Reasoning of an earlier answer: clients and templates have several names for it. gpt-oss's template
+ * refuses `thinking` beside content and calls. */
 static void reasoning_fill(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    const int count = calls && json_string_length(json_object_get(message, "content")) > 0 ? 2 : 3;
     json_t *text = NULL;
     for (int i = 0; i < 3 && text == NULL; i++) {
         json_t *value = json_object_get(message, names[i]);
         text = json_string_length(value) > 0 ? value : NULL;
     }
-    for (int i = 0; i < 3 && text != NULL; i++)
+    for (int i = 0; i < count && text != NULL; i++)
         if (json_string_length(json_object_get(message, names[i])) == 0)
             json_object_set(message, names[i], text);
 }
