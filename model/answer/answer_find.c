@@ -1,5 +1,6 @@
 /* answer_find: the format of a model, from the text of its chat template. */
 #include "model/answer/answer_format.h"
+#include "model/text/tokenizer.h"
 
 #include <string.h>
 

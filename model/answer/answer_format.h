@@ -5,11 +5,11 @@
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 
-#include "model/text/tokenizer.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct tokenizer; /* model/text/tokenizer.h */
 
 /* The forms of calls; docs/tools.md shows each. */
 enum answer_tools {
