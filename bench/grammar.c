@@ -89,9 +89,10 @@ struct words {
     uint8_t counts[TOKENS];
 };
 
-static const char *word_of(const void *self, uint32_t id, size_t *bytes_out)
+static const char *word_of(const void *self, uint32_t id, size_t *bytes_out, bool *control_out)
 {
     const struct words *w = self;
+    (void)control_out;
     *bytes_out = w->counts[id];
     return w->bytes[id];
 }
@@ -137,10 +138,11 @@ static void words_make(struct words *w)
     }
 }
 
-static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out)
+static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out, bool *control_out)
 {
     const struct tokenizer *t = self;
-    return tokenizer_is_special(t, id) ? NULL : tokenizer_piece(t, id, bytes_out);
+    *control_out = tokenizer_is_special(t, id);
+    return tokenizer_piece(t, id, bytes_out);
 }
 
 static struct grammar_vocabulary *vocabulary_open(const char *model, struct error *error)

@@ -30,8 +30,11 @@
 #define LIMIT_API_KEYS         256    /* API keys in one file. */
 #define LIMIT_KEY_NAME_BYTES   64     /* An API key's name with its NUL. */
 #define LIMIT_CACHE_SALT_BYTES 256    /* Bytes of a request's cache_salt. */
-#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* Text of a constraint (model/grammar/grammar.h). */
-#define LIMIT_WEIGHT           1000       /* Largest weight of an API key. */
+#define LIMIT_CONSTRAINT_BYTES (64 << 10)  /* Text of a constraint (model/grammar/grammar.h). */
+#define LIMIT_TOOLS            128         /* Tools of one request, and calls in one message. */
+#define LIMIT_TOOL_NAME_BYTES  64          /* A tool's name, without its NUL. */
+#define LIMIT_TOOLS_BYTES      (256 << 10) /* JSON text of all tools of one request. */
+#define LIMIT_WEIGHT           1000        /* Largest weight of an API key. */
 #define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
 #define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* One control message; holds LIMIT_CONTEXT_TOKENS. */

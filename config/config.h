@@ -61,6 +61,8 @@ struct config {
     uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
     char model[LIMIT_PATH_BYTES];              /* A GGUF file or a folder: see config_model_path. */
     char chat_template_file[LIMIT_PATH_BYTES]; /* Empty = the model's own chat template. */
+    char tool_parser[12];                      /* How answers call tools, or "auto". */
+    char reasoning_parser[12];                 /* How answers contain reasoning, or "auto". */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
     char model_name[64];            /* Empty = the name of the model's file or folder. */
     struct {

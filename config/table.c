@@ -22,6 +22,16 @@ const struct config_key config_keys[] = {
      .default_text = "",
      .help = "A file with a chat template that replaces the model's own; a relative path is beside "
              "the config file. Empty: the model's."},
+    {"tool_parser", CONFIG_CHOICE, FIELD(tool_parser), .maximum = 11,
+     .choices = "auto none hermes llama3 mistral deepseek harmony json", .default_text = "auto",
+     .help =
+         "The form in which the model calls tools (tools.md). auto: the form that its chat "
+         "template shows. none: answers are searched for calls only if a request demands them."},
+    {"reasoning_parser", CONFIG_CHOICE, FIELD(reasoning_parser), .maximum = 11,
+     .choices = "auto none think mistral harmony", .default_text = "auto",
+     .help = "The form of the model's reasoning (tools.md), which answers of chats have in a field "
+             "of its own. auto: the form that its chat template shows. none: it stays in the "
+             "content."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "

@@ -157,10 +157,11 @@ static enum status open_loop(struct machine *m, struct error *error)
     return ST_OK;
 }
 
-static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out)
+static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out, bool *control_out)
 {
     const struct tokenizer *t = self;
-    return tokenizer_is_special(t, id) ? NULL : tokenizer_piece(t, id, bytes_out);
+    *control_out = tokenizer_is_special(t, id);
+    return tokenizer_piece(t, id, bytes_out);
 }
 
 /* Reads the bytes of the model's tokens, which masks of constrained answers need. A model without a

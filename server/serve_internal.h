@@ -28,6 +28,8 @@ struct serve_model_config {
     char model[LIMIT_PATH_BYTES];
     char model_name[64];
     char chat_template_file[LIMIT_PATH_BYTES];
+    char tool_parser[12];
+    char reasoning_parser[12];
     uint32_t context_tokens_max;
     struct config_kv kv;
 };

@@ -15,6 +15,8 @@ void serve_model_get(const struct config *config, struct serve_model_config *out
     memcpy(out->model, config->model, sizeof(out->model));
     memcpy(out->model_name, config->model_name, sizeof(out->model_name));
     memcpy(out->chat_template_file, config->chat_template_file, sizeof(out->chat_template_file));
+    memcpy(out->tool_parser, config->tool_parser, sizeof(out->tool_parser));
+    memcpy(out->reasoning_parser, config->reasoning_parser, sizeof(out->reasoning_parser));
 }
 
 void serve_model_put(const struct serve_model_config *from, struct config *config)
@@ -23,6 +25,8 @@ void serve_model_put(const struct serve_model_config *from, struct config *confi
     memcpy(config->model_name, from->model_name, sizeof(config->model_name));
     memcpy(config->chat_template_file, from->chat_template_file,
            sizeof(config->chat_template_file));
+    memcpy(config->tool_parser, from->tool_parser, sizeof(config->tool_parser));
+    memcpy(config->reasoning_parser, from->reasoning_parser, sizeof(config->reasoning_parser));
     config->scheduler.context_tokens_max = from->context_tokens_max;
     config->kv = from->kv;
 }
@@ -97,8 +101,14 @@ enum status serve_version_open(const struct config *config, uint32_t number,
 enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error)
 {
-    enum status status = served_model_open(file, version->number, version->name,
-                                           version->template_path, &version->served, error);
+    const struct served_model_options options = {
+        .version = version->number,
+        .name = version->name,
+        .template_path = version->template_path,
+        .tool_parser = version->config.tool_parser,
+        .reasoning_parser = version->config.reasoning_parser,
+    };
+    enum status status = served_model_open(file, &options, &version->served, error);
     if (status != ST_OK)
         error_prefix(error, "%s", version->config.model);
     return status;

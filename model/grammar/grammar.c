@@ -21,7 +21,7 @@ enum status grammar_failure(uint32_t state, struct error *error)
 
 /* ---- kinds ---- */
 
-static uint32_t rule_of(struct builder *b, struct fragment body)
+uint32_t grammar_rule_of(struct builder *b, struct fragment body)
 {
     uint32_t rule = builder_rule_add(b);
     builder_rule_define(b, rule, body);
@@ -61,7 +61,7 @@ static uint32_t open_object(struct builder *b, const char *text, size_t bytes)
 
 static uint32_t open_regex(struct builder *b, const char *text, size_t bytes)
 {
-    return rule_of(b, regex_parse(b, text, bytes, SPELLING_RAW, false, "regex"));
+    return grammar_rule_of(b, regex_parse(b, text, bytes, SPELLING_RAW, false, "regex"));
 }
 
 static uint32_t open_choice(struct builder *b, const char *text, size_t bytes)
@@ -82,40 +82,19 @@ static uint32_t open_choice(struct builder *b, const char *text, size_t bytes)
             literals[i] = (struct literal){json_string_value(value), json_string_length(value)};
         }
         if (b->status == ST_OK)
-            rule = rule_of(b, fragment_literals(b, literals, count));
+            rule = grammar_rule_of(b, fragment_literals(b, literals, count));
     }
     free(literals);
     json_decref(list);
     return rule;
 }
 
-static uint32_t open_tagged(struct builder *b, const char *text, size_t bytes)
+static uint32_t open_format(struct builder *b, const char *text, size_t bytes)
 {
-    json_t *list = json_parse(b, text, bytes), *one;
-    struct fragment all = fragment_never(b);
-    size_t i;
-    if (list != NULL && json_array_size(list) == 0)
-        builder_fail(b, ST_INVALID, "tagged: want a list that is not empty");
-    json_array_foreach(list, i, one)
-    {
-        const json_t *begin = json_object_get(one, "begin"), *end = json_object_get(one, "end");
-        const json_t *schema = json_object_get(one, "schema");
-        char place[64];
-        snprintf(place, sizeof(place), "tagged[%zu].schema#", i);
-        if (!json_is_string(begin) || !json_is_string(end) || schema == NULL) {
-            builder_fail(b, ST_INVALID, "tagged[%zu]: want begin, schema and end", i);
-            break;
-        }
-        struct fragment alternative =
-            fragment_bytes(b, json_string_value(begin), json_string_length(begin));
-        alternative =
-            fragment_join(b, alternative, fragment_call(b, schema_parse(b, schema, place)));
-        alternative = fragment_join(
-            b, alternative, fragment_bytes(b, json_string_value(end), json_string_length(end)));
-        all = fragment_either(b, all, alternative);
-    }
-    json_decref(list);
-    return rule_of(b, all);
+    json_t *expression = json_parse(b, text, bytes);
+    uint32_t rule = expression != NULL ? format_parse(b, expression) : 0;
+    json_decref(expression);
+    return rule;
 }
 
 static const struct {
@@ -123,8 +102,19 @@ static const struct {
     uint32_t (*parse)(struct builder *b, const char *text, size_t bytes);
 } kinds[] = {
     {"json_schema:", open_schema}, {"json_object:", open_object}, {"regex:", open_regex},
-    {"choice:", open_choice},      {"grammar:", gbnf_parse},      {"tagged:", open_tagged},
+    {"choice:", open_choice},      {"grammar:", gbnf_parse},      {"format:", open_format},
 };
+
+uint32_t grammar_parse(struct builder *b, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        size_t name = strlen(kinds[i].name);
+        if (bytes >= name && memcmp(text, kinds[i].name, name) == 0)
+            return kinds[i].parse(b, text + name, bytes - name);
+    }
+    builder_fail(b, ST_INVALID, "the constraint has no known kind");
+    return 0;
+}
 
 /* ---- opening ---- */
 
@@ -135,16 +125,10 @@ static enum status automaton_open(const char *text, size_t bytes, struct automat
     if (bytes > GRAMMAR_TEXT_BYTES_MAX)
         return error_set(error, ST_TOO_LARGE, "the constraint has %zu bytes: at most %u are taken",
                          bytes, GRAMMAR_TEXT_BYTES_MAX);
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        size_t name = strlen(kinds[i].name);
-        if (bytes < name || memcmp(text, kinds[i].name, name) != 0)
-            continue;
-        uint32_t rule = kinds[i].parse(&b, text + name, bytes - name);
-        enum status status = automaton_finish(&b, rule, out, error);
-        builder_done(&b);
-        return status;
-    }
-    return error_set(error, ST_INVALID, "the constraint has no known kind");
+    uint32_t rule = grammar_parse(&b, text, bytes);
+    enum status status = automaton_finish(&b, rule, out, error);
+    builder_done(&b);
+    return status;
 }
 
 enum status grammar_open(const char *text, size_t bytes,

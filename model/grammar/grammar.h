@@ -34,16 +34,27 @@
  *   regex:PATTERN        texts that the regular expression matches as a whole
  *   choice:["a", "b"]    one of these texts
  *   grammar:RULES        texts of the rule `root` of a grammar in GBNF
- *   tagged:[{"begin": "<a>", "schema": SCHEMA, "end": "</a>"}, …]
- *                        one of these: the text `begin`, a document of the schema, the text `end`
+ *   format:EXPRESSION    texts of an expression in JSON, which cleave itself writes:
+ *     "text"                      the text
+ *     {"token": "<|x|>"}          the control token of that name
+ *     {"schema": SCHEMA}          a document of the schema; "place" names the schema in errors
+ *     {"constraint": "regex:…"}   a text of another constraint
+ *     {"without": MARKER}         any text that does not contain the marker: a text or a token
+ *     {"plain": "{["}             any text whose first character, but blanks, is none of these
+ *     {"optional": EXPRESSION}    the expression, or nothing
+ *     {"any": [EXPRESSION, …]}    one of the expressions
+ *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}    1 to N times
+ *     [EXPRESSION, …]             one after the other
  */
 
 /* ---- the tokens of a model ---- */
 
 struct grammar_vocabulary;
 
-/* The bytes of token `id`; NULL = a token that no constraint may produce (control tokens). */
-typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out);
+/* The bytes of token `id`; NULL = a token that no constraint may produce. *control_out, which is
+ * false before the call: a control token, which only {"token": …} produces. */
+typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
+                                     bool *control_out);
 
 /* Builds the tree of all tokens of a vocabulary. piece_of is used during the call only. Returns
  * ST_NO_MEMORY or ST_TOO_LARGE. */

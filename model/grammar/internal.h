@@ -18,6 +18,14 @@ struct fragment regex_parse(struct builder *b, const char *text, size_t bytes,
 uint32_t gbnf_parse(struct builder *b, const char *text, size_t bytes);
 /* A JSON schema. Returns a rule for its documents. `place` = JSON pointer of the schema. */
 uint32_t schema_parse(struct builder *b, const json_t *schema, const char *place);
+/* The expression of a "format:". Returns a rule for its texts. */
+uint32_t format_parse(struct builder *b, const json_t *expression);
+/* A constraint with its kind. Returns its rule. */
+uint32_t grammar_parse(struct builder *b, const char *text, size_t bytes);
+uint32_t grammar_rule_of(struct builder *b, struct fragment body);
+/* A control token is the bytes TOKEN_BEGIN, its text, TOKEN_END, which are in no UTF-8 text. */
+#define TOKEN_BEGIN '\xFF'
+#define TOKEN_END   '\xFE'
 /* Reads the code point at *at and moves *at behind it. Returns false if it is not UTF-8. */
 bool grammar_utf8_read(const char **at, const char *end, uint32_t *out);
 

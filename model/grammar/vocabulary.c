@@ -1,6 +1,8 @@
 /* vocabulary: see the header. */
 #include "model/grammar/vocabulary.h"
 
+#include "model/grammar/internal.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,16 +26,35 @@ static int entry_order(const void *a, const void *b)
     return one->id < other->id ? -1 : 1;
 }
 
+/* Stores the bytes of a token, unless `out` is NULL. Returns their number; 0 = no constraint may
+ * produce it. */
+static size_t token_bytes(uint32_t id, grammar_piece_of *piece_of, const void *self, char *out)
+{
+    size_t bytes = 0;
+    bool control = false;
+    const char *piece = piece_of(self, id, &bytes, &control);
+    if (piece == NULL || bytes == 0 || bytes + (control ? 2 : 0) > GRAMMAR_TOKEN_BYTES ||
+        memchr(piece, TOKEN_BEGIN, bytes) != NULL || memchr(piece, TOKEN_END, bytes) != NULL)
+        return 0;
+    if (out != NULL) {
+        memcpy(out + control, piece, bytes);
+        if (control) {
+            out[0] = TOKEN_BEGIN;
+            out[bytes + 1] = TOKEN_END;
+        }
+    }
+    return bytes + (control ? 2 : 0);
+}
+
 static bool bytes_copy(struct grammar_vocabulary *v, grammar_piece_of *piece_of, const void *self)
 {
-    size_t total = 0, bytes;
+    size_t total = 0;
     v->starts = malloc(((size_t)v->count + 1) * sizeof(*v->starts));
     if (v->starts == NULL)
         return false;
     for (uint32_t id = 0; id < v->count; id++) {
         v->starts[id] = (uint32_t)total;
-        if (piece_of(self, id, &bytes) != NULL && bytes <= GRAMMAR_TOKEN_BYTES)
-            total += bytes;
+        total += token_bytes(id, piece_of, self, NULL);
         if (total > BYTES_MAX)
             return false;
     }
@@ -41,11 +62,8 @@ static bool bytes_copy(struct grammar_vocabulary *v, grammar_piece_of *piece_of,
     v->bytes = malloc(total + 1);
     if (v->bytes == NULL)
         return false;
-    for (uint32_t id = 0; id < v->count; id++) {
-        const char *piece = piece_of(self, id, &bytes);
-        if (v->starts[id + 1] > v->starts[id])
-            memcpy(v->bytes + v->starts[id], piece, bytes);
-    }
+    for (uint32_t id = 0; id < v->count; id++)
+        (void)token_bytes(id, piece_of, self, v->bytes + v->starts[id]);
     return true;
 }
 

@@ -25,6 +25,8 @@ struct chat_template {
     struct form form; /* `template` NULL = there is none that can be used. */
     struct error reason;
     json_t *settings; /* bos_token, eos_token, unk_token. */
+    char *text;       /* Of the template; NULL = none. */
+    size_t bytes;
 };
 
 /* ---- opening ---- */
@@ -82,6 +84,17 @@ static void setting_add(json_t *settings, const struct vocabulary *v, const char
         json_object_set_new(settings, name, json_stringn(v->tokens[id].text, v->tokens[id].bytes));
 }
 
+static enum status text_keep(struct chat_template *c, const char *text, size_t bytes,
+                             struct error *error)
+{
+    c->text = malloc(bytes + 1);
+    if (c->text == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
+    memcpy(c->text, text, bytes);
+    c->bytes = bytes;
+    return ST_OK;
+}
+
 static enum status chat_open(struct chat_template *c, const struct vocabulary *v,
                              const char *instead, struct error *error)
 {
@@ -92,8 +105,10 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
     setting_add(c->settings, v, "bos_token", v->bos);
     setting_add(c->settings, v, "eos_token", v->eos);
     setting_add(c->settings, v, "unk_token", v->unknown);
-    if (instead != NULL)
-        return form_open(instead, strlen(instead), c->settings, &c->form, error);
+    if (instead != NULL) {
+        enum status opened = form_open(instead, strlen(instead), c->settings, &c->form, error);
+        return opened == ST_OK ? text_keep(c, instead, strlen(instead), error) : opened;
+    }
     if (text.text == NULL && has_token(v, "<|im_start|>"))
         text = mapped_text_of(chatml);
     if (text.text == NULL || text.bytes == 0) {
@@ -109,7 +124,7 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
         (void)error_set(&c->reason, ST_UNSUPPORTED,
                         "the model's template cannot be used: %.300s: use /v1/completions",
                         why.text);
-    return ST_OK;
+    return status == ST_OK ? text_keep(c, text.text, text.bytes, error) : ST_OK;
 }
 
 enum status chat_template_open(struct model_file *file, const char *instead,
@@ -137,7 +152,14 @@ void chat_template_close(struct chat_template *c)
         return;
     template_close(c->form.template);
     json_decref(c->settings);
+    free(c->text);
     free(c);
+}
+
+const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
+{
+    *bytes_out = c->bytes;
+    return c->text;
 }
 
 /* ---- messages ---- */
@@ -182,18 +204,54 @@ static void arguments_convert(json_t *calls)
         const json_t *given = json_object_get(function, "arguments");
         if (!json_is_string(given))
             continue;
-        json_t *arguments =
-            json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL, NULL);
+        json_t *arguments = json_string_length(given) == 0
+                                ? json_object()
+                                : json_loadb(json_string_value(given), json_string_length(given),
+                                             JSON_ALLOW_NUL, NULL);
         if (json_is_object(arguments))
             json_object_set(function, "arguments", arguments);
         json_decref(arguments);
     }
 }
 
+/* Gives the result of a tool the name of its call, which some templates write. `calls` are those of
+ * the latest message that has any. */
+static void name_fill(json_t *message, const json_t *calls)
+{
+    const char *id = json_string_value(json_object_get(message, "tool_call_id"));
+    if (id == NULL || json_is_string(json_object_get(message, "name")))
+        return;
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *call = json_array_get(calls, i);
+        const char *its = json_string_value(json_object_get(call, "id"));
+        if (its != NULL && strcmp(its, id) == 0)
+            json_object_set(message, "name",
+                            json_object_get(json_object_get(call, "function"), "name"));
+    }
+}
+
+/* Reasoning of an earlier answer: clients and templates have several names for it. gpt-oss's template
+ * refuses `thinking` beside content and calls. */
+static void reasoning_fill(json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
+    const bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    const int count = calls && json_string_length(json_object_get(message, "content")) > 0 ? 2 : 3;
+    json_t *text = NULL;
+    for (int i = 0; i < 3 && text == NULL; i++) {
+        json_t *value = json_object_get(message, names[i]);
+        text = json_string_length(value) > 0 ? value : NULL;
+    }
+    for (int i = 0; i < count && text != NULL; i++)
+        if (json_string_length(json_object_get(message, names[i])) == 0)
+            json_object_set(message, names[i], text);
+}
+
 /* Returns a copy of the messages, as the template takes them; NULL without memory. */
 static json_t *messages_convert(const struct form *form, const json_t *messages)
 {
     json_t *list = json_array();
+    const json_t *latest = NULL;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         const json_t *given = json_array_get(messages, i);
         json_t *calls = json_object_get(given, "tool_calls");
@@ -202,7 +260,12 @@ static json_t *messages_convert(const struct form *form, const json_t *messages)
         if (json_is_array(calls)) {
             json_object_set_new(message, "tool_calls", json_deep_copy(calls));
             arguments_convert(json_object_get(message, "tool_calls"));
+            latest = calls;
         }
+        if (role != NULL && strcmp(role, "tool") == 0)
+            name_fill(message, latest);
+        if (role != NULL && strcmp(role, "assistant") == 0)
+            reasoning_fill(message);
         if (role != NULL && strcmp(role, "developer") == 0 && !form->has_developer)
             json_object_set_new(message, "role", json_string("system"));
         content_convert(message, form);

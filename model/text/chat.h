@@ -39,6 +39,8 @@ struct chat_request {
 enum status chat_template_open(struct model_file *file, const char *instead,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
+/* Returns the template's text, which `c` owns; 0 bytes = there is none that can be used. */
+const char *chat_template_text(const struct chat_template *c, size_t *bytes_out);
 
 /* A prompt as text. All zeros = no prompt. */
 struct chat_text {
@@ -53,7 +55,8 @@ struct chat_text {
 
 /* Renders the messages. Texts of parts are joined, or texts made parts, if the template takes only
  * the other form; `developer` becomes `system` in templates without the word; arguments of tool
- * calls become objects. The caller frees *out with chat_text_done. Returns ST_INVALID with the text
+ * calls become objects; a result of a tool without a `name` gets that of its call; reasoning of
+ * earlier answers is there under all names that templates use. The caller frees *out with chat_text_done. Returns ST_INVALID with the text
  * of the template's own error; ST_TOO_LARGE if a limit was exceeded. */
 enum status chat_render(const struct chat_template *c, const struct chat_request *request,
                         struct chat_text *out, struct error *error);

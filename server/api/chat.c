@@ -1,6 +1,7 @@
 /* api_chat: the fields of a request that make its conversation (request.h). */
 #include "server/api/fields.h"
 #include "server/api/request.h"
+#include "server/api/tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 /* Roles of messages that are accepted. */
 static bool is_role(const char *role)
 {
-    static const char *const roles[] = {"system", "developer", "user", "assistant"};
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
         if (strcmp(role, roles[i]) == 0)
             return true;
@@ -25,8 +26,8 @@ static bool check_role(const json_t *role, uint32_t index, struct api_error *err
     snprintf(place, sizeof(place), "messages[%u].role", index);
     if (!json_is_string(role))
         return api_error_set(error, 400, place,
-                             "%s is missing: want \"system\", \"user\" or "
-                             "\"assistant\"",
+                             "%s is missing: want \"system\", \"user\", "
+                             "\"assistant\" or \"tool\"",
                              place);
     if (is_role(json_string_value(role)))
         return true;
@@ -34,7 +35,7 @@ static bool check_role(const json_t *role, uint32_t index, struct api_error *err
         shown[used++] = *c >= ' ' && *c <= '~' ? *c : '?';
     shown[used] = 0;
     return api_error_set(error, 400, "messages",
-                         "messages[%u]: role '%s': want system, developer, user or assistant",
+                         "messages[%u]: role '%s': want system, developer, user, assistant or tool",
                          index, shown);
 }
 
@@ -53,21 +54,28 @@ static bool check_parts(const json_t *parts, const char *place, struct api_error
     return true;
 }
 
-/* A message with calls of tools is refused: no answer is searched for calls yet. */
-static bool check_no_calls(json_t *message, uint32_t index, struct api_error *error)
+/* Checks the fields of a message that belong to calls of tools. `function_call`, which OpenAI
+ * replaced by tool_calls, is refused. */
+static bool check_calls(json_t *message, uint32_t index, struct api_error *error)
 {
-    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        json_t *value = api_field(message, names[i]);
-        if (value == NULL || (json_is_array(value) && json_array_size(value) == 0))
-            continue;
-        char place[64];
-        snprintf(place, sizeof(place), "messages[%u].%s", index, names[i]);
-        api_error_set(error, 400, place, "%s is not supported: this server runs no tools", place);
-        error->code = "unsupported_parameter";
+    static const char *const strings[] = {"tool_call_id", "name", "reasoning_content", "reasoning"};
+    char place[64];
+    json_t *calls = api_field(message, "tool_calls");
+    snprintf(place, sizeof(place), "messages[%u].tool_calls", index);
+    if (calls != NULL && !api_tool_calls_check(calls, place, error))
         return false;
+    for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++) {
+        json_t *value = api_field(message, strings[i]);
+        snprintf(place, sizeof(place), "messages[%u].%s", index, strings[i]);
+        if (value != NULL && !json_is_string(value))
+            return api_field_wrong(error, place, value, "a string");
     }
-    return true;
+    if (api_field(message, "function_call") == NULL)
+        return true;
+    snprintf(place, sizeof(place), "messages[%u].function_call", index);
+    api_error_set(error, 400, place, "%s is not supported: use tool_calls", place);
+    error->code = "unsupported_parameter";
+    return false;
 }
 
 static bool check_message(json_t *message, uint32_t index, struct api_error *error)
@@ -75,7 +83,7 @@ static bool check_message(json_t *message, uint32_t index, struct api_error *err
     char place[48];
     const json_t *role = json_object_get(message, "role");
     const json_t *content = api_field(message, "content");
-    if ((json_is_string(role) && !check_no_calls(message, index, error)) ||
+    if ((json_is_string(role) && !check_calls(message, index, error)) ||
         !check_role(role, index, error))
         return false;
     if (content == NULL && strcmp(json_string_value(role), "assistant") == 0)
@@ -123,6 +131,37 @@ static bool parse_documents(json_t *documents, struct chat_request *out, struct 
     return true;
 }
 
+static bool is_missing(const struct chat_request *chat, const char *variable)
+{
+    return json_object_get(chat->variables, variable) == NULL;
+}
+
+/* reasoning_effort becomes a variable of the template; "none" also sets the one with which most
+ * templates switch reasoning off. Variables of the request win. */
+static bool parse_effort(const json_t *effort, struct chat_request *out, struct api_error *error)
+{
+    static const char *const names[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+    size_t i = 0, count = sizeof(names) / sizeof(names[0]);
+    if (effort == NULL)
+        return true;
+    while (i < count &&
+           !(json_is_string(effort) && strcmp(json_string_value(effort), names[i]) == 0))
+        i++;
+    if (i == count)
+        return api_field_wrong(error, "reasoning_effort", effort,
+                               "none, minimal, low, medium, high, xhigh or max");
+    json_t *variables = out->variables != NULL ? json_copy(out->variables) : json_object();
+    if (variables == NULL)
+        return api_error_set(error, 503, NULL, "out of memory");
+    if (is_missing(out, "reasoning_effort"))
+        json_object_set_new(variables, "reasoning_effort", json_string(names[i]));
+    if (i == 0 && is_missing(out, "enable_thinking"))
+        json_object_set_new(variables, "enable_thinking", json_false());
+    json_decref(out->variables);
+    out->variables = variables;
+    return true;
+}
+
 static bool parse_template(json_t *root, struct chat_request *out, struct api_error *error)
 {
     json_t *text = api_field(root, "chat_template");
@@ -145,12 +184,14 @@ static bool parse_template(json_t *root, struct chat_request *out, struct api_er
         out->template_text = json_incref(text);
     if (json_object_size(variables) > 0)
         out->variables = json_incref(variables);
-    return true;
+    return parse_effort(api_field(root, "reasoning_effort"), out, error);
 }
 
-bool api_chat_parse(json_t *root, struct chat_request *out, struct api_error *error)
+bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
+                    struct api_error *error)
 {
-    return parse_messages(api_field(root, "messages"), out, error) &&
+    return api_tools_parse(root, tools, &out->tools, error) &&
+           parse_messages(api_field(root, "messages"), out, error) &&
            parse_documents(api_field(root, "documents"), out, error) &&
            parse_template(root, out, error);
 }

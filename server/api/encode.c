@@ -55,7 +55,8 @@ bool api_encode_prompt(const struct api_encode *with, const char *text, size_t b
 }
 
 bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
-                     uint32_t **ids_out, size_t *count_out, struct api_error *error)
+                     uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
+                     struct api_error *error)
 {
     struct tokenizer_encode_options options = {.parse_special = true};
     struct chat_request now = *request;
@@ -78,6 +79,7 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_request *r
                              request->template_text != NULL ? "chat_template" : "messages", "%s",
                              why.text);
     options.add_bos = !chat.begins_with_bos;
+    *begin_out = answer_begin_of(&with->format, chat.text, chat.bytes);
     if (with->control != API_CONTROL_ALLOW) {
         options.plain = chat.contents;
         options.plain_count = chat.content_count;

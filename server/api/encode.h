@@ -4,6 +4,7 @@
 #ifndef SERVER_API_ENCODE_H
 #define SERVER_API_ENCODE_H
 
+#include "model/answer/answer_format.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 #include "server/api/error.h"
@@ -25,6 +26,7 @@ struct api_encode {
     const struct chat_template *chat;
     enum api_control_tokens control;
     bool templates_allowed; /* Requests may bring a chat template. */
+    struct answer_format format;
     /* A text whose bytes cannot fit into this many tokens is refused without being encoded; 0 = no
      * limit. */
     uint32_t context_tokens;
@@ -40,8 +42,10 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
 bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
                        uint32_t **ids_out, size_t *count_out, struct api_error *error);
 /* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
- * begins with one BOS if the template writes one, or if the model's prompts begin with BOS. */
+ * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
+ * *begin_out: where in its reasoning the answer begins. */
 bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
-                     uint32_t **ids_out, size_t *count_out, struct api_error *error);
+                     uint32_t **ids_out, size_t *count_out, enum answer_begin *begin_out,
+                     struct api_error *error);
 
 #endif

@@ -412,7 +412,7 @@ static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_e
 }
 
 /* A constrained answer ends where its constraint ends, and only there. */
-static bool check_constraint(const struct api_request *request, struct api_error *error)
+bool api_request_constraint_check(const struct api_request *request, struct api_error *error)
 {
     if (request->constraint.text == NULL)
         return true;
@@ -440,14 +440,15 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->skip_special_tokens = true;
     bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
     if (good)
-        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, error)
+        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, &out->tools, error)
                                 : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&
            parse_cache_salt(root, out, error) &&
            api_logit_rules_parse(root, &out->logit_rules, error) &&
-           api_constraint_parse(root, &out->constraint, error) && check_constraint(out, error);
+           api_constraint_parse(root, &out->constraint, error) &&
+           api_request_constraint_check(out, error);
     json_decref(root);
     if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",
@@ -475,5 +476,6 @@ void api_request_done(struct api_request *request)
     api_request_input_free(request);
     texts_free(&request->stop_texts);
     free(request->constraint.text);
+    free(request->tools.names);
     memset(request, 0, sizeof(*request));
 }

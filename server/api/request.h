@@ -17,6 +17,7 @@
 #include "server/api/kind.h"
 #include "server/api/logit_rules.h"
 #include "server/api/stop_strings.h"
+#include "server/api/tools.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -52,6 +53,7 @@ struct api_request {
     bool prompt_is_list; /* Used in error texts only. */
     /* The conversation of a chat: references to parts of the JSON tree. */
     struct chat_request chat;
+    struct api_tools tools; /* Which tools of `chat` the answer may call. */
 
     int64_t max_tokens; /* -1 = not given. */
     /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
@@ -94,12 +96,17 @@ void api_request_done(struct api_request *request);
  * they have been tokenised. */
 void api_request_input_free(struct api_request *request);
 
+/* Checks that ignore_eos and min_tokens do not contradict the constraint. */
+bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
+
 /* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
  * Returns NULL with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
-/* Checks the conversation of a chat or /tokenize body (`messages` and the fields of the chat
- * template), and stores references to its values in *out. */
-bool api_chat_parse(json_t *root, struct chat_request *out, struct api_error *error);
+/* Checks the conversation of a chat or /tokenize body (`messages`, the tools and the fields of the
+ * chat template), and stores references to its values in *out. The caller frees out and
+ * tools->names, also after an error. */
+bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
+                    struct api_error *error);
 void api_chat_done(struct chat_request *chat);
 /* Parses a list of token ids into a malloc'ed array. `field` names it in errors. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,

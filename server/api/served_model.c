@@ -56,26 +56,29 @@ static enum status chat_open(struct model_file *file, const char *template_path,
     return status;
 }
 
-enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
-                              const char *template_path, struct served_model **out,
-                              struct error *error)
+enum status served_model_open(struct model_file *file, const struct served_model_options *options,
+                              struct served_model **out, struct error *error)
 {
     struct served_model *model = calloc(1, sizeof(*model));
     if (model == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     model->references = 1;
-    model->version = version;
+    model->version = options->version;
     model->close = model_close;
-    snprintf(model->name, sizeof(model->name), "%s", name);
+    snprintf(model->name, sizeof(model->name), "%s", options->name);
     enum status status = tokenizer_open(file, &model->tokenizer, error);
     if (status == ST_OK)
-        status = chat_open(file, template_path, &model->chat, error);
+        status = chat_open(file, options->template_path, &model->chat, error);
     if (status == ST_OK)
         status = sampling_defaults_read(file, &model->defaults, error);
     if (status != ST_OK) {
         served_model_unref(model);
         return status;
     }
+    size_t bytes;
+    const char *text = chat_template_text(model->chat, &bytes);
+    answer_format_find(options->tool_parser, options->reasoning_parser, text, bytes,
+                       model->tokenizer, &model->format);
     *out = model;
     return ST_OK;
 }

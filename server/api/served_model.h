@@ -7,6 +7,7 @@
 #define SERVER_API_SERVED_MODEL_H
 
 #include "common/status.h"
+#include "model/answer/answer_format.h"
 #include "model/file/model_file.h"
 #include "model/file/sampling_defaults.h"
 #include "model/text/chat.h"
@@ -21,15 +22,23 @@ struct served_model {
     char name[64];    /* Name in /v1/models. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
+    struct answer_format format;               /* Of the answers of chats. */
     struct sampling_defaults defaults;         /* Of the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 
-/* Opens a model with one reference. Keeps nothing of `file`. template_path: a file with a chat
- * template; empty = the model's own. */
-enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
-                              const char *template_path, struct served_model **out,
-                              struct error *error);
+struct served_model_options {
+    uint32_t version;
+    const char *name;
+    const char *template_path; /* A file with a chat template; empty = the model's own. */
+    /* Values of the config's keys of these names. */
+    const char *tool_parser;
+    const char *reasoning_parser;
+};
+
+/* Opens a model with one reference. Keeps nothing of `file` and of the options. */
+enum status served_model_open(struct model_file *file, const struct served_model_options *options,
+                              struct served_model **out, struct error *error);
 
 static inline struct served_model *served_model_ref(struct served_model *model)
 {

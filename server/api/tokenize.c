@@ -12,9 +12,12 @@ static bool encode_messages(const struct api_tokenize *with, json_t *root, uint3
                             size_t *count, struct api_error *error)
 {
     struct chat_request chat = {0};
-    bool good = api_chat_parse(root, &chat, error) &&
-                api_encode_chat(&with->encode, &chat, ids, count, error);
+    struct api_tools tools = {0};
+    enum answer_begin begin;
+    bool good = api_chat_parse(root, &chat, &tools, error) &&
+                api_encode_chat(&with->encode, &chat, ids, count, &begin, error);
     api_chat_done(&chat);
+    free(tools.names);
     return good;
 }
 

@@ -118,7 +118,7 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
                                      bytes, room, &shown);
     if (stopped && c->request.include_stop)
         shown += c->request.stops.lengths[choice->stops.found];
-    text_add(&choice->text, room, shown);
+    choice_show(choice, room, shown);
     if (room != small)
         free(room);
     if (stopped) {
@@ -137,7 +137,12 @@ static void choice_finish_text(struct choice *choice)
     if (choice->release)
         return; /* the last bytes completed a stop string */
     bytes = stop_matcher_finish(&choice->stops, tail);
-    text_add(&choice->text, tail, bytes);
+    choice_show(choice, tail, bytes);
+}
+
+static bool choice_is_reasoning(const struct choice *choice)
+{
+    return choice->parser != NULL && answer_parser_in_reasoning(choice->parser);
 }
 
 static void feed_token(struct choice *choice, const struct message_token *token)
@@ -157,9 +162,12 @@ static void feed_token(struct choice *choice, const struct message_token *token)
         scratch->data = data;
         scratch->capacity = room;
     }
-    bytes = detokenizer_feed(&choice->detokenizer, c->model->tokenizer, token->id,
-                             c->request.skip_special_tokens, scratch->data);
+    bool skip = c->request.skip_special_tokens && !choice_needs_token(choice, token->id);
+    bool reasoning = choice_is_reasoning(choice);
+    bytes =
+        detokenizer_feed(&choice->detokenizer, c->model->tokenizer, token->id, skip, scratch->data);
     choice_add_text(choice, scratch->data, bytes);
+    choice->reasoning_tokens += reasoning || choice_is_reasoning(choice);
 }
 
 static bool is_stop_token(const struct completion *c, uint32_t id)
@@ -209,6 +217,8 @@ static void on_token(void *self, const struct message_token *token)
             choice->finish = token->finish == FINISH_STOP ? CHOICE_STOP : CHOICE_LENGTH;
         choice->release = false; /* the gateway ends it by itself */
     }
+    if (choice->finish != CHOICE_RUNNING && choice->parser != NULL)
+        answer_parser_finish(choice->parser);
     if (c->request.stream)
         completion_write_event(c, choice);
     if (choice->finish != CHOICE_RUNNING)
@@ -445,6 +455,8 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         choice->index = i;
         choice->prompt = &c->prompts[i / c->request.best_of];
         choice->stop_string = choice->stop_token = STOP_NONE;
+        if (choice_parts_open(choice) != ST_OK)
+            return api_error_set(error, 503, NULL, "out of memory");
         if (i % c->request.best_of == 0)
             prompt_tokens += choice->prompt->count;
         else
@@ -527,6 +539,8 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->prompts = input->prompts;
     c->prompt_count = input->prompt_count;
     c->rules = input->rules;
+    c->format = input->format;
+    c->begin = input->begin;
     free(input); /* the completion has its contents */
     c->key = key;
     c->arrived_us = arrived_us;
@@ -578,6 +592,7 @@ void completion_close(struct completion *c)
             gateway_release(c->server->gateway, choice->request,
                             choice->release ? GATEWAY_STOPPED : GATEWAY_CLIENT_GONE);
         choice_settle(choice);
+        choice_parts_done(choice);
         text_done(&choice->text);
         text_done(&choice->ids);
         text_done(&choice->logprob_tokens);

@@ -3,6 +3,7 @@
 #include "server/http/completion_internal.h"
 
 #include "model/grammar/grammar.h"
+#include "server/api/answer_constraint.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct api_encode completion_encode(const struct completion_server *server,
     return (struct api_encode){
         .tokenizer = model->tokenizer,
         .chat = model->chat,
+        .format = model->format,
         .control = api_control_tokens_parse(server->config->server.control_tokens_in_text),
         .templates_allowed = server->config->server.chat_template_in_requests};
 }
@@ -53,7 +55,8 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
     size_t count = 0;
     struct api_request *request = &input->request;
     if (request->kind == API_CHAT) {
-        bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count, error);
+        bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count,
+                                    &input->begin, error);
         input->prompts[0].count = (uint32_t)count;
         return good;
     }
@@ -87,6 +90,18 @@ static bool check_model(const struct api_request *request, const char *name,
                   request->model, name);
     error->code = "model_not_found";
     return false;
+}
+
+/* Adds the calls of tools and the reasoning to the constraint of a chat. */
+static bool complete_constraint(struct completion_input *input, const struct api_encode *encode,
+                                struct api_error *error)
+{
+    struct api_request *request = &input->request;
+    input->format = encode->format;
+    return request->kind != API_CHAT ||
+           (api_answer_constraint(&input->format, input->begin, request->chat.tools,
+                                  &request->tools, &request->constraint, error) &&
+            api_request_constraint_check(request, error));
 }
 
 /* Compiles the constraint once, so that the client learns at once what is wrong with it. */
@@ -130,8 +145,8 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
     }
     good = good && api_logit_rules_words(&input->request.logit_rules, encode->tokenizer,
                                          &input->rules, error);
-    if (good)
-        good = check_constraint(&input->request, error);
+    good = good && complete_constraint(input, encode, error) &&
+           check_constraint(&input->request, error);
     api_request_input_free(&input->request); /* the prompts are tokens now */
     if (good)
         return input;

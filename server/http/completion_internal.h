@@ -4,6 +4,7 @@
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
+#include "model/answer/answer_parser.h"
 #include "server/http/completion.h"
 
 /* A prompt as token ids. It belongs to the completion; several choices can use it. */
@@ -17,9 +18,21 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
+    /* Of chats: how the answer is written, and where in its reasoning it begins. */
+    struct answer_format format;
+    enum answer_begin begin;
 };
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
+
+/* A call of a tool in an answer. */
+struct choice_call {
+    char id[40];
+    char name[ANSWER_NAME_BYTES];
+    /* JSON text. With streaming: what arrived since the last event; else all. */
+    struct text arguments;
+    bool shown; /* An event has had the id and the name. */
+};
 
 /* One answer of a completion: one request at the gateway. */
 struct choice {
@@ -47,7 +60,13 @@ struct choice {
     struct stop_matcher stops;
     /* Content of the next event; without streaming, of the body. */
     struct text text;
-    struct text ids; /* "1,2,3" */
+    /* Chats whose answers are split into parts: see answer_parser.h. NULL = all is `text`. */
+    struct answer_parser *parser;
+    struct text reasoning;
+    struct choice_call *calls; /* All calls of the answer. */
+    uint32_t call_count, call_capacity;
+    uint32_t reasoning_tokens; /* Tokens of the reasoning, with its markers. */
+    struct text ids;           /* "1,2,3" */
     /* For completions these four texts are lists; for chat, logprob_tokens holds the objects. */
     struct text logprob_tokens;
     struct text logprob_values;
@@ -77,6 +96,8 @@ struct completion {
     uint32_t prompt_count;
     struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
     struct life *life;              /* NULL = cleave.events is not set. */
+    struct answer_format format;    /* Of the answers of a chat. */
+    enum answer_begin begin;
     uint32_t open_choices;
     uint64_t seed; /* Of the first choice; each further one has the next number. */
     bool begun;
@@ -95,6 +116,21 @@ bool completion_events_begin(struct completion *c);
 void completion_events_end(struct completion *c); /* Later events are not written. */
 /* The callback of struct gateway_client: writes an SSE event. self: the choice. */
 void completion_on_event(void *self, const struct gateway_event *event);
+
+/* --- completion_parts.c: the answers of chats, split into reasoning, content and calls --- */
+
+/* Returns true if the answers of the completion are split. */
+bool completion_has_parts(const struct completion *c);
+/* Opens choice->parser if the answer is split. Returns ST_NO_MEMORY. */
+enum status choice_parts_open(struct choice *choice);
+void choice_parts_done(struct choice *choice);
+/* Adds text of the answer. */
+void choice_show(struct choice *choice, const char *text, size_t bytes);
+/* True if a token's text must be shown to the parser although it is a control token. */
+bool choice_needs_token(const struct choice *choice, uint32_t id);
+/* Writes the fields of `delta` (for an event, which then has had them) or `message` behind the
+ * role. */
+void choice_write_parts(struct text *out, struct choice *choice, bool event);
 
 /* --- completion_write.c --- */
 

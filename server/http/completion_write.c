@@ -196,7 +196,8 @@ static void write_stop_reason(struct text *out, const struct choice *choice)
 static void write_finish_and_ids(struct text *out, const struct choice *choice)
 {
     static const char *const names[] = {"null", "\"stop\"", "\"length\""};
-    text_addf(out, ",\"finish_reason\":%s", names[choice->finish]);
+    bool calls = choice->finish == CHOICE_STOP && choice->call_count > 0;
+    text_addf(out, ",\"finish_reason\":%s", calls ? "\"tool_calls\"" : names[choice->finish]);
     if (choice->finish != CHOICE_RUNNING)
         write_stop_reason(out, choice);
     if (!choice->completion->request.return_token_ids)
@@ -225,21 +226,26 @@ static const char *stream_object(const struct completion *c)
 
 static void write_usage(struct text *out, const struct completion *c)
 {
-    uint64_t prompt = 0, generated = 0, cached = 0;
+    uint64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
     for (uint32_t i = 0; i < c->prompt_count; i++)
         prompt += c->prompts[i].count;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         const struct choice *choice = &c->choices[i];
         generated += choice->tokens;
+        reasoning += choice->reasoning_tokens;
         /* A prompt and its cached tokens count once, for any number of choices. */
         if (i == 0 || choice->prompt != c->choices[i - 1].prompt)
             cached += choice->cached_tokens;
     }
     text_addf(out,
               ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
-              "\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
+              "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
               (unsigned long long)prompt, (unsigned long long)generated,
               (unsigned long long)(prompt + generated), (unsigned long long)cached);
+    if (completion_has_parts(c))
+        text_addf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
+                  (unsigned long long)reasoning);
+    text_adds(out, "}");
 }
 
 void completion_write_event(struct completion *c, struct choice *choice)
@@ -249,9 +255,8 @@ void completion_write_event(struct completion *c, struct choice *choice)
     write_head(out, c, stream_object(c));
     text_addf(out, ",\"choices\":[{\"index\":%u,", choice->index);
     if (is_chat(c)) {
-        text_adds(out, choice->opened ? "\"delta\":{\"content\":"
-                                      : "\"delta\":{\"role\":\"assistant\",\"content\":");
-        text_add_json_string(out, choice->text.data, choice->text.bytes);
+        text_adds(out, choice->opened ? "\"delta\":{" : "\"delta\":{\"role\":\"assistant\",");
+        choice_write_parts(out, choice, true);
         text_adds(out, "}");
     } else {
         text_adds(out, "\"text\":");
@@ -319,13 +324,18 @@ static void write_prompt_logprobs(struct text *out, const struct choice *choice)
         write_list(out, ",\"prompt_logprobs\":[", &choice->prompt_logprobs);
 }
 
-static void write_choice(struct text *out, const struct choice *choice)
+static void write_choice(struct text *out, struct choice *choice)
 {
     const struct completion *c = choice->completion;
     text_addf(out, "{\"index\":%u,", choice->index);
-    text_adds(out, is_chat(c) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-    text_add_json_string(out, choice->text.data, choice->text.bytes);
-    text_adds(out, is_chat(c) ? "}" : "");
+    if (is_chat(c)) {
+        text_adds(out, "\"message\":{\"role\":\"assistant\",");
+        choice_write_parts(out, choice, false);
+        text_adds(out, "}");
+    } else {
+        text_adds(out, "\"text\":");
+        text_add_json_string(out, choice->text.data, choice->text.bytes);
+    }
     write_logprobs(out, choice);
     write_finish_and_ids(out, choice);
     if (!is_chat(c))
@@ -334,7 +344,7 @@ static void write_choice(struct text *out, const struct choice *choice)
 }
 
 /* Returns the choice with that index that the body has. */
-static const struct choice *choice_at(const struct completion *c, uint32_t index)
+static struct choice *choice_at(const struct completion *c, uint32_t index)
 {
     uint32_t i = 0;
     while (c->choices[i].left_out || c->choices[i].index != index)

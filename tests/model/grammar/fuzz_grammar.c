@@ -26,7 +26,8 @@ static const char *const seeds[] = {
     "\"required\":"
     "[\"k\"]},{\"type\":\"object\",\"properties\":{\"k\":{\"const\":2}},\"required\":[\"k\"]}],"
     "\"allOf\":[{\"patternProperties\":{\"^x\":{},\"[0-9]$\":false}}]}",
-    "7tagged:[{\"begin\":\"<a>\",\"schema\":{\"type\":\"boolean\"},\"end\":\"</a>\"}]",
+    "7format:[{\"without\":\"<a>\"},\"<a>\",{\"schema\":{\"type\":\"boolean\"}},{\"token\":\"<|c|>"
+    "\"}]",
     "8json_object:",
 };
 

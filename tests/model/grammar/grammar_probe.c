@@ -82,8 +82,8 @@ static json_t *walk(struct grammar *g, uint64_t seed)
         if (status == ST_TOO_LARGE)
             break;
         CHECKF(status == ST_OK, "%s", error.text);
-        size_t count;
-        const char *piece = tokens_piece(NULL, id, &count);
+        char piece[256];
+        size_t count = tokens_bytes(id, piece);
         memcpy(text + bytes, piece, count);
         bytes += count;
     }

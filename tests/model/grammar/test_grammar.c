@@ -89,10 +89,24 @@ static const struct {
      "\"additionalProperties\":false}}}",
      {"{}", "{\"c\":[]}", "{\"c\":[{\"c\":[{}]},{}]}"},
      {"{\"c\":[1]}", "{\"c\":{}}"}},
-    {"tagged:[{\"begin\":\"<a>\",\"schema\":{\"type\":\"integer\"},\"end\":\"</a>\"},"
-     "{\"begin\":\"<b>\",\"schema\":{\"const\":\"x\"},\"end\":\"\"}]",
+    {"format:{\"any\":[[\"<a>\",{\"schema\":{\"type\":\"integer\"}},\"</a>\"],"
+     "[\"<b>\",{\"schema\":{\"const\":\"x\"}}]]}",
      {"<a>12</a>", "<b>\"x\""},
      {"<a>12", "<b>12", "<a>\"x\"</a>"}},
+    {"format:[{\"without\":\"</t>\"},\"</t>\",{\"constraint\":\"regex:[ab]+\"}]",
+     {"</t>a", "x</t>ab", "<</</t</t>b", "\xC3\xA9</\n</t>a"},
+     {"a", "x</t>", "x</t>c", "</t></t>a", "x</ta"}},
+    {"format:[{\"without\":\"aab\"},{\"optional\":[\"aab\",\"!\"]}]",
+     {"", "a", "aaaa", "abab", "aaaab!", "caab!"},
+     {"aab", "aaab", "aab!aab!", "aab!x"}},
+    {"format:{\"plain\":\"{[\"}", {"", " ", "\n x{", "\xC3\xA9"}, {"{", " [1]", "\t{x"}},
+    {"format:[\"[\",{\"repeat\":{\"any\":[\"x\",\"yy\"]},\"between\":\", \",\"most\":3},\"]\"]",
+     {"[x]", "[yy, x]", "[x, x, yy]"},
+     {"[]", "[x,x]", "[x, x, x, x]", "[x, ]"}},
+    {"format:[{\"token\":\"<|c|>\"},{\"without\":{\"token\":\"<|c|>\"}},{\"optional\":{\"token\":"
+     "\"<|c|>\"}}]",
+     {"\xFF<|c|>\xFE", "\xFF<|c|>\xFE<|c|> x", "\xFF<|c|>\xFEy\xFF<|c|>\xFE"},
+     {"<|c|>", "\xFF<|c|>", "x", "\xFF<|c|>\xFE\xFF<|d|>\xFE"}},
 };
 
 static void test_texts(void)
@@ -161,7 +175,14 @@ static const struct {
      "{\"pattern\":\"^(d|b)*d(d|b){6}$\",\"maxLength\":64},{\"pattern\":\"^(a|f)*a(a|f){6}$\","
      "\"maxLength\":64},{\"pattern\":\"^(a|e)*e(a|e){6}$\",\"maxLength\":63}]}",
      "the patterns together need more than 65536 states"},
-    {"tagged:[{\"begin\":\"\",\"schema\":{\"not\":{}},\"end\":\"\"}]", "tagged[0].schema#/not"},
+    {"format:{\"schema\":{\"not\":{}},\"place\":\"tools[0]#\"}", "tools[0]#/not"},
+    {"format:{\"any\":1}", "want a list of expressions"},
+    {"format:{\"without\":\"\"}", "want a marker"},
+    {"format:{\"what\":1}", "want a text or a token"},
+    {"format:{\"constraint\":\"format:1\"}", "another kind"},
+    {"format:{\"constraint\":\"x\"}", "no known kind"},
+    {"format:{\"repeat\":\"x\",\"most\":0}", "want 1 to 65535"},
+    {"format:[[[[[[[[[[[[[[[[[[\"\"]]]]]]]]]]]]]]]]]]", "more than 16 levels"},
 };
 
 static void test_refused(void)
@@ -213,8 +234,8 @@ static size_t walk(struct grammar *g, uint64_t seed, size_t bytes_max, char *tex
             break;
         uint32_t id = allowed[random_at(seed, step) % count];
         CHECK(grammar_run_token(run, id, &error) == ST_OK);
-        size_t more;
-        const char *piece = tokens_piece(NULL, id, &more);
+        char piece[256];
+        size_t more = tokens_bytes(id, piece);
         memcpy(text + bytes, piece, more);
         bytes += more;
     }

@@ -25,6 +25,8 @@ static const char head[] =
     "| `guided_grammar`, `structured_outputs.grammar` | a text of the rule `root` of a grammar in "
     "GBNF (`name ::= …`) |\n"
     "\n"
+    "[Calls of tools](tools.md) that a request demands are constraints too. Reasoning comes before "
+    "the constrained text.\n\n"
     "A constraint that cannot be honoured exactly is a 400 with the reason and, for a schema, the "
     "JSON pointer of the\n"
     "keyword. A request has at most one constraint; `ignore_eos` and `min_tokens` are refused "

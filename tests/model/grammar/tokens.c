@@ -40,12 +40,17 @@ uint32_t tokens_count(void)
     return 257 + sizeof(pieces) / sizeof(pieces[0]);
 }
 
-const char *tokens_piece(const void *self, uint32_t id, size_t *bytes_out)
+const char *tokens_piece(const void *self, uint32_t id, size_t *bytes_out, bool *control_out)
 {
     static char bytes[256];
     (void)self;
-    if (id == 256 || id >= tokens_count())
+    if (id >= tokens_count())
         return NULL;
+    if (id == 256) {
+        *control_out = true;
+        *bytes_out = 5;
+        return "<|c|>";
+    }
     if (id < 256) {
         bytes[id] = (char)id;
         *bytes_out = 1;
@@ -53,4 +58,17 @@ const char *tokens_piece(const void *self, uint32_t id, size_t *bytes_out)
     }
     *bytes_out = strlen(pieces[id - 257]);
     return pieces[id - 257];
+}
+
+size_t tokens_bytes(uint32_t id, char out[256])
+{
+    bool control = false;
+    size_t bytes = 0;
+    const char *piece = tokens_piece(NULL, id, &bytes, &control);
+    if (id == 0xFE || id == 0xFF)
+        return 0;
+    out[0] = '\xFF';
+    memcpy(out + control, piece, bytes);
+    out[bytes + control] = '\xFE';
+    return bytes + (control ? 2 : 0);
 }

@@ -123,7 +123,7 @@ static const struct bad bads[] = {
     {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 5}",
      "top_logprobs", "needs logprobs"},
     {API_CHAT, "{\"messages\": [{\"role\": \"r\\u00f6b\", \"content\": \"a\"}]}", "messages",
-     "messages[0]: role 'r??b': want system, developer, user or assistant"},
+     "messages[0]: role 'r??b': want system, developer, user, assistant or tool"},
     {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template\": 5}",
      "chat_template", "not 5"},
     {API_CHAT,

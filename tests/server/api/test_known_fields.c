@@ -108,25 +108,6 @@ static void check_unknown(void)
     api_request_done(&request);
 }
 
-static void check_calls_in_messages(void)
-{
-    static const char *const messages[][2] = {
-        {"{\"role\": \"assistant\", \"tool_calls\": [{\"id\": \"a\"}]}", "messages[0].tool_calls"},
-        {"{\"role\": \"assistant\", \"function_call\": {}}", "messages[0].function_call"},
-        {"{\"role\": \"tool\", \"tool_call_id\": \"a\", \"content\": \"1\"}",
-         "messages[0].tool_call_id"},
-    };
-    for (size_t i = 0; i < 3; i++) {
-        struct api_request request;
-        struct api_error error = {0};
-        char body[256];
-        snprintf(body, sizeof(body), "{\"messages\": [%s]}", messages[i][0]);
-        CHECK(!api_request_parse(API_CHAT, body, strlen(body), &request, &error));
-        CHECKF(strcmp(error.param, messages[i][1]) == 0 && error.status == 400, "%s", error.param);
-        CHECK(strcmp(error.code, "unsupported_parameter") == 0);
-    }
-}
-
 static const char *peer_text(char peer)
 {
     return peer == 'y' ? "yes" : peer == 'p' ? "in part" : peer == 'i' ? "ignored" : "–";
@@ -176,7 +157,6 @@ int main(int argc, char **argv)
     }
     check_fields();
     check_unknown();
-    check_calls_in_messages();
     page_check("docs/api.md", "build/tests/server/api/test_known_fields --reference", page_print);
     return 0;
 }

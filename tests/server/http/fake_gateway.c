@@ -291,6 +291,12 @@ uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16])
     return fake_model_ends;
 }
 
+bool tokenizer_is_special(const struct tokenizer *t, uint32_t id)
+{
+    (void)t;
+    return id >= 256 || id == FAKE_CONTROL_TOKEN;
+}
+
 const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *bytes_out)
 {
     (void)t;
@@ -300,6 +306,10 @@ const char *tokenizer_piece(const struct tokenizer *t, uint32_t id, size_t *byte
     if (id >= 256) {
         *bytes_out = 5;
         return id == 256 ? "<end>" : "<bos>";
+    }
+    if (id == FAKE_CONTROL_TOKEN) {
+        *bytes_out = strlen(FAKE_CONTROL_TEXT);
+        return FAKE_CONTROL_TEXT;
     }
     pieces[id] = (char)id;
     *bytes_out = 1;
@@ -344,6 +354,8 @@ size_t detokenizer_feed(struct detokenizer *d, const struct tokenizer *t, uint32
     (void)t;
     if (id >= 256)
         return skip_special ? 0 : (size_t)sprintf(out, id == 256 ? "<end>" : "<bos>");
+    if (id == FAKE_CONTROL_TOKEN)
+        return skip_special ? 0 : (size_t)sprintf(out, "%s", FAKE_CONTROL_TEXT);
     d->pending[d->pending_bytes++] = (uint8_t)id;
     uint8_t first = d->pending[0];
     size_t need = first < 0x80 ? 1 : first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;

@@ -2,7 +2,7 @@
  * cluster or a model. The loop thread of the test calls all functions of those headers and of this
  * one, and the text threads those of tokenizer.h and chat.h; the test's main thread reads the
  * counters and sets fake_ready. It checks no tokens:
- * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins). The first byte of a request's
+ * fake_cluster.h does. Tokens are bytes (id 256 ends, 257 begins, FAKE_CONTROL_TOKEN is a control token). The first byte of a request's
  * prompt selects its script:
  *
  * A chat is the content of its last message.
@@ -26,6 +26,9 @@
 #include "server/gateway/gateway.h"
 
 #include <stdatomic.h>
+
+#define FAKE_CONTROL_TOKEN 2u
+#define FAKE_CONTROL_TEXT  "[TOOL_CALLS]"
 
 /* Counters are atomic, because the test's main thread reads them while the loop thread runs. */
 extern atomic_uint fake_submitted; /* Requests submitted so far. */

@@ -92,7 +92,11 @@ struct text_job *text_jobs_done(struct text_jobs *jobs)
 static struct http *http;
 static struct api_keys *keys;
 static struct config config;
-static struct served_model model = {.references = 1, .name = "m"};
+static struct served_model model = {
+    .references = 1,
+    .name = "m",
+    .format = {.tools = ANSWER_TOOLS_HERMES, .reasoning = ANSWER_REASONING_THINK},
+};
 static uint16_t port;
 static int64_t ahead_us;
 
@@ -284,6 +288,10 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         POST("/v1/chat/completions", "Content-Length: 78\r\nExpect: 100-continue\r\n",
              "\1{\"messages\":[{\"role\":\"user\",\"content\":\"ehello\"}],\"stream\":true,\"max_"
              "tokens\":9}") "\6\5",
+        POST("/v1/chat/completions", "Content-Length: 137\r\n",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"e<think>a</"
+             "think><tool_call>{\\\"name\\\":\\\"f\\\"}\"}],\"stream\":true,\"tools\":[{"
+             "\"function\":{\"name\":\"f\"}}]}"),
         POST("/v1/completions", "Content-Length: 33\r\n",
              "{\"prompt\":\"hx\",\"stream\":true     }") "\2" POST("/tokenize",
                                                                    "Content-Length: 16\r\n",

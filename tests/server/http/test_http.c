@@ -31,7 +31,7 @@ static void check_small_endpoints(void)
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
     CHECK(post("/tokenize", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
                             "\"tools\": [{}]}") == 400);
-    expect("\"param\":\"tools\"");
+    expect("\"param\":\"tools[0].function\"");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
     CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);

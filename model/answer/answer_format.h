@@ -1,0 +1,88 @@
+/* answer_format: how a model writes reasoning and calls of tools in its answers. The gateway finds
+ * the format of a model once, from the text of its chat template (server/api/served_model.c).
+ * answer_parser.h reads answers of a format; answer_calls.h describes them as a constraint. No
+ * state: any thread may call. It renders no templates (model/text/chat.h). */
+#ifndef MODEL_ANSWER_ANSWER_FORMAT_H
+#define MODEL_ANSWER_ANSWER_FORMAT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tokenizer; /* model/text/tokenizer.h */
+
+/* The forms of calls; docs/tools.md shows each. */
+enum answer_tools {
+    ANSWER_TOOLS_NONE,
+    ANSWER_TOOLS_HERMES,
+    ANSWER_TOOLS_LLAMA3,
+    ANSWER_TOOLS_MISTRAL,
+    ANSWER_TOOLS_DEEPSEEK,
+    ANSWER_TOOLS_HARMONY,
+    ANSWER_TOOLS_JSON,
+};
+
+enum answer_reasoning {
+    ANSWER_REASONING_NONE,
+    ANSWER_REASONING_THINK,   /* <think>…</think> */
+    ANSWER_REASONING_MISTRAL, /* [THINK]…[/THINK] */
+    ANSWER_REASONING_HARMONY, /* The channel `analysis`. */
+};
+
+/* Texts that separate the parts of an answer. In some models they are control tokens. */
+enum answer_marker {
+    ANSWER_MARKER_NONE,
+    ANSWER_MARKER_THINK,
+    ANSWER_MARKER_THINK_END,
+    ANSWER_MARKER_MISTRAL_THINK,
+    ANSWER_MARKER_MISTRAL_THINK_END,
+    ANSWER_MARKER_TOOL_CALL,
+    ANSWER_MARKER_TOOL_CALL_END,
+    ANSWER_MARKER_PYTHON,
+    ANSWER_MARKER_TOOL_CALLS,
+    ANSWER_MARKER_CALL_ID,
+    ANSWER_MARKER_ARGS,
+    ANSWER_MARKER_DEEPSEEK_CALLS,
+    ANSWER_MARKER_DEEPSEEK_CALLS_END,
+    ANSWER_MARKER_DEEPSEEK_CALL,
+    ANSWER_MARKER_DEEPSEEK_SEPARATOR,
+    ANSWER_MARKER_DEEPSEEK_CALL_END,
+    ANSWER_MARKER_START,
+    ANSWER_MARKER_CHANNEL,
+    ANSWER_MARKER_CONSTRAIN,
+    ANSWER_MARKER_MESSAGE,
+    ANSWER_MARKER_END,
+    ANSWER_MARKER_CALL,
+    ANSWER_MARKER_RETURN,
+    ANSWER_MARKERS,
+};
+
+/* All zeros = answers are text. */
+struct answer_format {
+    enum answer_tools tools;
+    enum answer_reasoning reasoning;
+    /* Mistral: calls are `name[ARGS]{…}`, not a list of objects. DeepSeek: arguments stand in a
+     * fenced block (V3, R1). */
+    bool variant;
+    uint32_t controls; /* Bit m: enum answer_marker m is a control token of the model. */
+};
+
+/* Names of the forms, as in the config: "auto", "none", "hermes" … "auto" = as the template
+ * shows. Requires names of the config's table. `tokenizer` is used during the call only. */
+void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
+                        size_t bytes, const struct tokenizer *tokenizer, struct answer_format *out);
+
+const char *answer_marker_text(enum answer_marker marker);
+
+/* Where in its reasoning an answer begins. */
+enum answer_begin {
+    ANSWER_BEGINS,                 /* Reasoning may come first. */
+    ANSWER_BEGINS_IN_REASONING,    /* The prompt opens the reasoning. */
+    ANSWER_BEGINS_AFTER_REASONING, /* The prompt closes the reasoning. */
+};
+
+/* Finds it from the end of the prompt's text. */
+enum answer_begin answer_begin_of(const struct answer_format *format, const char *prompt,
+                                  size_t bytes);
+
+#endif

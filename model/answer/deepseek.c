@@ -1,0 +1,163 @@
+/* deepseek: <｜tool▁calls▁begin｜>, then for each call <｜tool▁call▁begin｜>name<｜tool▁sep｜>{…}
+ * <｜tool▁call▁end｜> (V3.1), or the word `function`, <｜tool▁sep｜>, the name in a line, and the
+ * arguments in a fenced block (V3, R1), then <｜tool▁calls▁end｜>. */
+#include "model/answer/internal.h"
+
+#include <string.h>
+
+enum { IN_TEXT, IN_HEAD, IN_CALL, BEHIND_CALL, BETWEEN };
+
+static const enum answer_marker begins[] = {ANSWER_MARKER_DEEPSEEK_CALLS,
+                                            ANSWER_MARKER_DEEPSEEK_CALL, ANSWER_MARKER_NONE};
+static const enum answer_marker markers[] = {
+    ANSWER_MARKER_DEEPSEEK_CALLS,     ANSWER_MARKER_DEEPSEEK_CALLS_END, ANSWER_MARKER_DEEPSEEK_CALL,
+    ANSWER_MARKER_DEEPSEEK_SEPARATOR, ANSWER_MARKER_DEEPSEEK_CALL_END,  ANSWER_MARKER_NONE};
+
+static size_t marker_bytes(enum answer_marker marker)
+{
+    return strlen(answer_marker_text(marker));
+}
+
+static enum step state_set(struct answer_parser *p, int state)
+{
+    p->state = state;
+    return STEP_AGAIN;
+}
+
+static enum step text_step(struct answer_parser *p)
+{
+    size_t at;
+    enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
+    if (found == ANSWER_MARKER_NONE)
+        return STEP_WAIT;
+    /* `mark`: behind the marker of all calls, where that of a call must follow */
+    p->mark = found == ANSWER_MARKER_DEEPSEEK_CALLS ? at + marker_bytes(found) : at;
+    return state_set(p, IN_HEAD);
+}
+
+/* There is no call: `bytes` are content. */
+static enum step head_wrong(struct answer_parser *p, size_t bytes)
+{
+    parser_give(p, ANSWER_PART_CONTENT, bytes);
+    return state_set(p, IN_TEXT);
+}
+
+static enum step head_wait(struct answer_parser *p, size_t bytes)
+{
+    return p->ended || parser_left(p) - p->mark > HEAD_BYTES ? head_wrong(p, bytes) : STEP_WAIT;
+}
+
+static enum step call_begin(struct answer_parser *p, size_t at, size_t from, size_t end)
+{
+    while (end > from && scan_is_blank(parser_at(p)[end - 1]))
+        end--;
+    from = parser_blanks(p, from);
+    parser_call_begin(p, at, parser_at(p) + from, end > from ? end - from : 0, false);
+    return state_set(p, IN_CALL);
+}
+
+/* Finds the arguments of a call whose marker follows `mark` and blanks. */
+static enum step head_step(struct answer_parser *p)
+{
+    const size_t left = parser_left(p);
+    size_t at = parser_blanks(p, p->mark);
+    enum match match = parser_match_marker(p, at, ANSWER_MARKER_DEEPSEEK_CALL);
+    if (match == MATCH_PART && at - p->mark <= HEAD_BYTES)
+        return head_wait(p, p->mark);
+    if (match != MATCH_YES || at - p->mark > HEAD_BYTES)
+        return head_wrong(p, p->mark);
+    const char *text = parser_at(p);
+    const char *separator = answer_marker_text(ANSWER_MARKER_DEEPSEEK_SEPARATOR);
+    const size_t from = at + marker_bytes(ANSWER_MARKER_DEEPSEEK_CALL);
+    const char *found = memmem(text + from, left - from, separator, strlen(separator));
+    if (found == NULL)
+        return head_wait(p, from);
+    const size_t behind = (size_t)(found - text) + strlen(separator);
+    at = parser_blanks(p, behind);
+    const char *object = memchr(text + at, '{', left - at);
+    if (object == NULL)
+        return head_wait(p, from);
+    if ((size_t)(object - text) - p->mark > HEAD_BYTES)
+        return head_wrong(p, from);
+    if (text[at] == '{')
+        return call_begin(p, at, from, (size_t)(found - text));
+    const char *line = memchr(text + at, '\n', left - at);
+    if (line == NULL || line > object)
+        return head_wrong(p, from);
+    return call_begin(p, (size_t)(object - text), behind, (size_t)(line - text));
+}
+
+static enum step behind_step(struct answer_parser *p)
+{
+    if (!parser_blanks_drop(p))
+        return STEP_WAIT;
+    const enum match fence = parser_match(p, 0, "```");
+    const enum match end = parser_match_marker(p, 0, ANSWER_MARKER_DEEPSEEK_CALL_END);
+    const enum match all = parser_match_marker(p, 0, ANSWER_MARKER_DEEPSEEK_CALLS_END);
+    const enum match call = parser_match_marker(p, 0, ANSWER_MARKER_DEEPSEEK_CALL);
+    if (fence == MATCH_PART || end == MATCH_PART || all == MATCH_PART || call == MATCH_PART)
+        return STEP_WAIT;
+    if (fence == MATCH_YES)
+        parser_drop(p, 3);
+    else if (end == MATCH_YES)
+        parser_drop(p, marker_bytes(ANSWER_MARKER_DEEPSEEK_CALL_END));
+    if (fence == MATCH_YES || end == MATCH_YES)
+        return STEP_AGAIN;
+    if (all == MATCH_YES)
+        parser_drop(p, marker_bytes(ANSWER_MARKER_DEEPSEEK_CALLS_END));
+    p->mark = 0;
+    return state_set(p, call == MATCH_YES ? IN_HEAD : BETWEEN);
+}
+
+static enum step deepseek_step(struct answer_parser *p)
+{
+    enum call_step call;
+    switch (p->state) {
+    case IN_TEXT:
+        return text_step(p);
+    case IN_HEAD:
+        return head_step(p);
+    case IN_CALL:
+        call = parser_call_step(p);
+        if (call == CALL_WAIT)
+            return STEP_WAIT;
+        return state_set(p, call == CALL_DONE ? BEHIND_CALL : IN_TEXT);
+    case BEHIND_CALL:
+        return behind_step(p);
+    default:
+        return parser_blanks_drop(p) ? state_set(p, IN_TEXT) : STEP_WAIT;
+    }
+}
+
+static void deepseek_write(struct text *out, const struct answer_format *format,
+                           enum call_place place, const char *name, bool several)
+{
+    (void)several;
+    switch (place) {
+    case CALL_BEFORE:
+        answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALLS);
+        break;
+    case CALL_BEHIND:
+        answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALLS_END);
+        break;
+    case CALL_BETWEEN:
+        text_adds(out, format->variant ? "\"\\n\"" : "\"\"");
+        break;
+    case CALL_HEAD:
+        answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALL);
+        text_addf(out, ",\"%s\",", format->variant ? "function" : name);
+        answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_SEPARATOR);
+        if (format->variant)
+            text_addf(out, ",\"%s\\n```json\\n\"", name);
+        break;
+    case CALL_TAIL:
+        text_adds(out, format->variant ? "\"\\n```\"," : "");
+        answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALL_END);
+        break;
+    }
+}
+
+const struct answer_family answer_family_deepseek = {.markers = markers,
+                                                     .step = deepseek_step,
+                                                     .trigger = ANSWER_MARKER_DEEPSEEK_CALLS,
+                                                     .write = deepseek_write};

@@ -1,0 +1,139 @@
+/* harmony: messages with a channel, as gpt-oss writes them: <|channel|>analysis<|message|>…<|end|>
+ * is reasoning, <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…}<|call|> is
+ * a call, other messages are content. <|start|>assistant stands between two messages. */
+#include "model/answer/internal.h"
+
+#include <string.h>
+
+enum { AT_BEGIN, IN_HEADER, IN_BODY, IN_CALL, BEHIND_CALL, BETWEEN };
+
+static const enum answer_marker ends[] = {ANSWER_MARKER_END, ANSWER_MARKER_CALL,
+                                          ANSWER_MARKER_RETURN, ANSWER_MARKER_START,
+                                          ANSWER_MARKER_NONE};
+static const enum answer_marker markers[] = {
+    ANSWER_MARKER_START, ANSWER_MARKER_CHANNEL, ANSWER_MARKER_CONSTRAIN, ANSWER_MARKER_MESSAGE,
+    ANSWER_MARKER_END,   ANSWER_MARKER_CALL,    ANSWER_MARKER_RETURN,    ANSWER_MARKER_NONE};
+
+static enum step state_set(struct answer_parser *p, int state)
+{
+    p->state = state;
+    return STEP_AGAIN;
+}
+
+/* Looks for a header. `state`: what follows if there is none. */
+static enum step header_find(struct answer_parser *p)
+{
+    const enum match start = parser_match_marker(p, 0, ANSWER_MARKER_START);
+    const enum match channel = parser_match_marker(p, 0, ANSWER_MARKER_CHANNEL);
+    const enum match message = parser_match_marker(p, 0, ANSWER_MARKER_MESSAGE);
+    const enum match recipient = parser_match(p, 0, " to=");
+    if (start == MATCH_YES || channel == MATCH_YES || message == MATCH_YES ||
+        recipient == MATCH_YES)
+        return state_set(p, IN_HEADER);
+    if (start == MATCH_PART || channel == MATCH_PART || message == MATCH_PART ||
+        recipient == MATCH_PART)
+        return STEP_WAIT;
+    p->in_reasoning = false;
+    return state_set(p, IN_BODY);
+}
+
+/* Finds a word of the header behind `before`. Returns its bytes; 0 = none. */
+static size_t word_find(const char *header, size_t bytes, const char *before, const char **out)
+{
+    const char *found = memmem(header, bytes, before, strlen(before)), *end = header + bytes;
+    if (found == NULL)
+        return 0;
+    const char *word = found + strlen(before), *at = word;
+    while (at < end && !scan_is_blank(*at) && *at != '<')
+        at++;
+    *out = word;
+    return (size_t)(at - word);
+}
+
+static enum step header_step(struct answer_parser *p)
+{
+    const char *marker = answer_marker_text(ANSWER_MARKER_MESSAGE), *text = parser_at(p);
+    const char *found = memmem(text, parser_left(p), marker, strlen(marker));
+    const char *channel = NULL, *name = NULL;
+    if (found == NULL && p->ended) { /* the answer was cut */
+        parser_drop(p, parser_left(p));
+        return STEP_WAIT;
+    }
+    if (found == NULL && parser_left(p) <= HEAD_BYTES + strlen(marker))
+        return STEP_WAIT;
+    p->in_reasoning = false;
+    if (found == NULL || found - text > HEAD_BYTES) {
+        parser_give(p, ANSWER_PART_CONTENT, HEAD_BYTES);
+        return state_set(p, IN_BODY);
+    }
+    const size_t bytes = (size_t)(found - text);
+    size_t channel_bytes =
+        word_find(text, bytes, answer_marker_text(ANSWER_MARKER_CHANNEL), &channel);
+    size_t name_bytes = word_find(text, bytes, "to=functions.", &name);
+    bool analysis = channel_bytes == 8 && memcmp(channel, "analysis", 8) == 0;
+    if (name_bytes > 0 && p->options.calls) {
+        parser_call_begin(p, bytes + strlen(marker), name, name_bytes, false);
+        return state_set(p, IN_CALL);
+    }
+    p->in_reasoning = analysis && p->options.format.reasoning == ANSWER_REASONING_HARMONY;
+    parser_drop(p, bytes + strlen(marker));
+    return state_set(p, IN_BODY);
+}
+
+static enum step body_step(struct answer_parser *p)
+{
+    size_t at;
+    enum answer_part part = p->in_reasoning ? ANSWER_PART_REASONING : ANSWER_PART_CONTENT;
+    enum answer_marker found = parser_give_until(p, part, ends, &at);
+    if (found == ANSWER_MARKER_NONE)
+        return STEP_WAIT;
+    parser_give(p, part, at);
+    if (found != ANSWER_MARKER_START)
+        parser_drop(p, strlen(answer_marker_text(found)));
+    p->in_reasoning = false;
+    return state_set(p, BETWEEN);
+}
+
+static enum step harmony_step(struct answer_parser *p)
+{
+    enum call_step call;
+    switch (p->state) {
+    case AT_BEGIN:
+        return header_find(p);
+    case IN_HEADER:
+        return header_step(p);
+    case IN_BODY:
+        return body_step(p);
+    case IN_CALL:
+        call = parser_call_step(p);
+        if (call == CALL_WAIT)
+            return STEP_WAIT;
+        return state_set(p, call == CALL_DONE ? BEHIND_CALL : IN_BODY);
+    case BEHIND_CALL:
+        return parser_blanks_drop(p) ? state_set(p, IN_BODY) : STEP_WAIT;
+    default:
+        return parser_blanks_drop(p) ? header_find(p) : STEP_WAIT;
+    }
+}
+
+static void harmony_write(struct text *out, const struct answer_format *format,
+                          enum call_place place, const char *name, bool several)
+{
+    (void)several;
+    if (place == CALL_BETWEEN) { /* the end token of a call ends the answer: there is only one */
+        text_adds(out, "\"\"");
+    } else if (place == CALL_HEAD) {
+        answer_marker_write(out, format, ANSWER_MARKER_CHANNEL);
+        text_addf(out, ",\"commentary to=functions.%s \",", name);
+        answer_marker_write(out, format, ANSWER_MARKER_CONSTRAIN);
+        text_adds(out, ",\"json\",");
+        answer_marker_write(out, format, ANSWER_MARKER_MESSAGE);
+    } else {
+        text_adds(out, "\"\"");
+    }
+}
+
+const struct answer_family answer_family_harmony = {.markers = markers,
+                                                    .step = harmony_step,
+                                                    .trigger = ANSWER_MARKER_CHANNEL,
+                                                    .write = harmony_write};

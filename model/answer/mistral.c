@@ -1,0 +1,165 @@
+/* mistral: [TOOL_CALLS][{"name": …, "arguments": …}, …], or (from version 11 of its tokenizer)
+ * [TOOL_CALLS]name[ARGS]{…} for each call. [CALL_ID] with an id may follow the name. */
+#include "model/answer/internal.h"
+
+#include <string.h>
+
+enum { IN_TEXT, IN_HEAD, IN_CALL, BEHIND_CALL, BETWEEN };
+
+static const enum answer_marker begins[] = {ANSWER_MARKER_TOOL_CALLS, ANSWER_MARKER_NONE};
+static const enum answer_marker markers[] = {ANSWER_MARKER_TOOL_CALLS, ANSWER_MARKER_CALL_ID,
+                                             ANSWER_MARKER_ARGS, ANSWER_MARKER_NONE};
+
+static enum step text(struct answer_parser *p)
+{
+    p->state = IN_TEXT;
+    return STEP_AGAIN;
+}
+
+static enum step text_step(struct answer_parser *p)
+{
+    size_t at;
+    enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
+    if (found == ANSWER_MARKER_NONE)
+        return STEP_WAIT;
+    p->mark = at + strlen(answer_marker_text(found));
+    p->state = IN_HEAD;
+    return STEP_AGAIN;
+}
+
+/* What stands behind the marker is no call. */
+static enum step head_wrong(struct answer_parser *p)
+{
+    parser_give(p, ANSWER_PART_CONTENT, p->mark);
+    return text(p);
+}
+
+static enum step call_begin(struct answer_parser *p, size_t at, const char *name, size_t bytes)
+{
+    parser_call_begin(p, at, name, bytes, false);
+    p->state = IN_CALL;
+    return STEP_AGAIN;
+}
+
+static bool is_name_byte(char c)
+{
+    return c != '{' && c != '[' && !scan_is_blank(c);
+}
+
+/* Returns the offset behind [CALL_ID] with its id and [ARGS], of which both may be missing. If the
+ * text ends in them, its end; if something else stands there, its offset. */
+static size_t markers_behind(const struct answer_parser *p, size_t at)
+{
+    const size_t left = parser_left(p);
+    enum match match = parser_match_marker(p, at, ANSWER_MARKER_CALL_ID);
+    if (match == MATCH_YES)
+        for (at += strlen(answer_marker_text(ANSWER_MARKER_CALL_ID));
+             at < left && is_name_byte(parser_at(p)[at]);)
+            at++;
+    if (match != MATCH_PART)
+        match = parser_match_marker(p, at, ANSWER_MARKER_ARGS);
+    if (match == MATCH_YES)
+        at += strlen(answer_marker_text(ANSWER_MARKER_ARGS));
+    return match == MATCH_PART ? left : at;
+}
+
+/* Finds the first object behind the marker. */
+static enum step head_step(struct answer_parser *p)
+{
+    const char *text = parser_at(p);
+    const size_t left = parser_left(p), from = parser_blanks(p, p->mark);
+    size_t at = from, end;
+    p->list = false;
+    if (at < left && text[at] == '[') { /* a list; a marker cannot stand here */
+        at++;
+        p->list = true;
+    }
+    for (end = at; end < left && is_name_byte(text[end]); end++)
+        ;
+    at = parser_blanks(p, p->list ? at : markers_behind(p, end));
+    if (at < left && at - p->mark <= HEAD_BYTES && text[at] == '{')
+        return p->list || end == from ? call_begin(p, at, NULL, 0)
+                                      : call_begin(p, at, text + from, end - from);
+    return at < left || at - p->mark > HEAD_BYTES || p->ended ? head_wrong(p) : STEP_WAIT;
+}
+
+static enum step behind_step(struct answer_parser *p)
+{
+    if (!parser_blanks_drop(p))
+        return STEP_WAIT;
+    if (p->list && parser_at(p)[0] == ',') {
+        size_t at = parser_blanks(p, 1);
+        if (at == parser_left(p) && at <= BLANKS_MAX && !p->ended)
+            return STEP_WAIT;
+        if (at < parser_left(p) && at <= BLANKS_MAX && parser_at(p)[at] == '{')
+            return call_begin(p, at, NULL, 0);
+    } else if (p->list && parser_at(p)[0] == ']') {
+        parser_drop(p, 1);
+    }
+    p->state = BETWEEN;
+    return STEP_AGAIN;
+}
+
+static enum step mistral_step(struct answer_parser *p)
+{
+    enum call_step call;
+    switch (p->state) {
+    case IN_TEXT:
+        return text_step(p);
+    case IN_HEAD:
+        return head_step(p);
+    case IN_CALL:
+        call = parser_call_step(p);
+        if (call == CALL_WAIT)
+            return STEP_WAIT;
+        p->state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
+        return STEP_AGAIN;
+    case BEHIND_CALL:
+        return behind_step(p);
+    default:
+        return parser_blanks_drop(p) ? text(p) : STEP_WAIT;
+    }
+}
+
+static void list_write(struct text *out, const struct answer_format *format, enum call_place place,
+                       const char *name)
+{
+    switch (place) {
+    case CALL_BEFORE:
+        answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALLS);
+        text_adds(out, ",\"[\"");
+        break;
+    case CALL_BEHIND:
+        text_adds(out, "\"]\"");
+        break;
+    case CALL_BETWEEN:
+        text_adds(out, "\", \"");
+        break;
+    case CALL_HEAD:
+        text_addf(out, "\"{\\\"name\\\": \\\"%s\\\", \\\"arguments\\\": \"", name);
+        break;
+    case CALL_TAIL:
+        text_adds(out, "\"}\"");
+        break;
+    }
+}
+
+static void mistral_write(struct text *out, const struct answer_format *format,
+                          enum call_place place, const char *name, bool several)
+{
+    (void)several;
+    if (!format->variant) {
+        list_write(out, format, place, name);
+    } else if (place == CALL_HEAD) {
+        answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALLS);
+        text_addf(out, ",\"%s\",", name);
+        answer_marker_write(out, format, ANSWER_MARKER_ARGS);
+    } else {
+        text_adds(out, "\"\"");
+    }
+}
+
+const struct answer_family answer_family_mistral = {.markers = markers,
+                                                    .step = mistral_step,
+                                                    .trigger = ANSWER_MARKER_TOOL_CALLS,
+                                                    .write = mistral_write};

@@ -1,0 +1,77 @@
+/* api_answer_constraint: see the header. */
+#include "server/api/answer_constraint.h"
+
+#include "common/limits.h"
+#include "common/text.h"
+#include "model/answer/answer_calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A JSON schema that was given as text may be wrong: then it is reported as it was given. */
+static bool is_embeddable(const struct api_constraint *constraint)
+{
+    static const char schema[] = "json_schema:";
+    const size_t head = sizeof(schema) - 1;
+    if (constraint->text == NULL || constraint->bytes < head ||
+        memcmp(constraint->text, schema, head) != 0)
+        return true;
+    json_t *value = json_loadb(constraint->text + head, constraint->bytes - head,
+                               JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    bool good = value != NULL;
+    json_decref(value);
+    return good;
+}
+
+static bool text_take(struct text *text, const char *field, struct api_constraint *constraint,
+                      struct api_error *error)
+{
+    if (text->broken) {
+        text_done(text);
+        return api_error_set(error, 503, NULL, "out of memory");
+    }
+    if (text->bytes > LIMIT_CONSTRAINT_BYTES) {
+        api_error_set(error, 400, field,
+                      "%s: the constraint of the answer has %zu bytes: want at most %u", field,
+                      text->bytes, LIMIT_CONSTRAINT_BYTES);
+        text_done(text);
+        return false;
+    }
+    free(constraint->text);
+    *constraint = (struct api_constraint){text->data, (uint32_t)text->bytes, field};
+    return true;
+}
+
+bool api_answer_constraint(struct answer_format *format, enum answer_begin begin,
+                           const json_t *tools, const struct api_tools *choice,
+                           struct api_constraint *constraint, struct api_error *error)
+{
+    const bool named = choice->choice == API_TOOLS_NAMED;
+    const bool forced = named || choice->choice == API_TOOLS_REQUIRED;
+    const bool own = constraint->text != NULL;
+    const bool reasons = format->reasoning != ANSWER_REASONING_NONE;
+    if (forced && own)
+        return api_error_set(error, 400, "tool_choice", "tool_choice and %s exclude each other",
+                             constraint->field);
+    if (forced && format->tools == ANSWER_TOOLS_NONE)
+        format->tools = ANSWER_TOOLS_JSON;
+    const bool calls = choice->choice != API_TOOLS_NONE && format->tools != ANSWER_TOOLS_NONE;
+    const bool bound = calls && (forced || own || choice->strict || !choice->parallel);
+    if (!bound && !(own && reasons && begin != ANSWER_BEGINS_AFTER_REASONING))
+        return true;
+    if (!is_embeddable(constraint))
+        return true;
+    const struct answer_wanted wanted = {
+        .tools = calls ? tools : NULL,
+        .named = named ? choice->named : UINT32_MAX,
+        .forced = forced,
+        .several = choice->parallel && !named,
+        .all_schemas = forced,
+        .content = constraint->text,
+        .content_bytes = constraint->bytes,
+        .begin = begin,
+    };
+    struct text text = {0};
+    answer_calls_write(&text, format, &wanted);
+    return text_take(&text, calls ? "tools" : constraint->field, constraint, error);
+}

@@ -1,0 +1,37 @@
+/* api_tools: the fields of a chat that let the answer call tools: `tools`, `tool_choice`,
+ * `parallel_tool_calls`, and calls in the messages. chat.c of this folder calls the parsers for
+ * every chat. No state: any thread. It runs no tools; model/answer finds calls in answers. */
+#ifndef SERVER_API_TOOLS_H
+#define SERVER_API_TOOLS_H
+
+#include "server/api/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum api_tool_choice {
+    API_TOOLS_NONE,     /* The answer is not searched for calls. */
+    API_TOOLS_AUTO,     /* The model decides. */
+    API_TOOLS_REQUIRED, /* The answer is one call or more. */
+    API_TOOLS_NAMED,    /* The answer is one call of tool number `named`. */
+};
+
+struct api_tools {
+    enum api_tool_choice choice;
+    uint32_t named;
+    bool parallel; /* An answer may have several calls. */
+    bool strict;   /* A tool is strict: its arguments always follow its schema. */
+    char *names;   /* malloc'ed: all names, as answer_parser.h takes them. NULL = no tools. */
+};
+
+/* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
+ * list that the chat template gets; NULL = none, also for the choice "none". Returns false with a
+ * 400 that names the field (503 without memory); nothing is then stored. The caller frees
+ * out->names. */
+bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
+                     struct api_error *error);
+/* Checks the calls of an assistant's message. `place` names the message in errors. */
+bool api_tool_calls_check(const json_t *calls, const char *place, struct api_error *error);
+
+#endif

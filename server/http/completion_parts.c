@@ -1,0 +1,182 @@
+/* completion_parts: the answers of chats whose parts (reasoning, content, calls of tools) a parser
+ * finds: what it gives is kept in the choice, and written as the fields of a message. */
+#include "server/http/completion_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool completion_has_parts(const struct completion *c)
+{
+    return c->request.kind == API_CHAT &&
+           (c->format.reasoning != ANSWER_REASONING_NONE ||
+            c->format.tools == ANSWER_TOOLS_HARMONY ||
+            (c->format.tools != ANSWER_TOOLS_NONE && c->request.tools.choice != API_TOOLS_NONE));
+}
+
+/* Mistral's templates take ids of nine letters and digits only. */
+static void id_make(struct completion *c, char *out, size_t bytes)
+{
+    static const char digits[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    uint64_t bits[2];
+    completion_id_draw(c->server, bits);
+    if (c->format.tools != ANSWER_TOOLS_MISTRAL) {
+        snprintf(out, bytes, "call_%016llx%08llx", (unsigned long long)bits[0],
+                 (unsigned long long)(bits[1] & 0xffffffffu));
+        return;
+    }
+    for (int i = 0; i < 9; i++, bits[0] /= 62)
+        out[i] = digits[bits[0] % 62];
+    out[9] = 0;
+}
+
+/* Returns NULL without memory. */
+static struct choice_call *call_add(struct choice *choice)
+{
+    if (choice->call_count == choice->call_capacity) {
+        uint32_t more = choice->call_capacity * 2 + 2;
+        struct choice_call *grown = realloc(choice->calls, more * sizeof(*grown));
+        if (grown == NULL)
+            return NULL;
+        choice->calls = grown;
+        choice->call_capacity = more;
+    }
+    struct choice_call *call = &choice->calls[choice->call_count++];
+    *call = (struct choice_call){.id = ""};
+    id_make(choice->completion, call->id, sizeof(call->id));
+    return call;
+}
+
+static void part_take(void *self, enum answer_part part, const char *text, size_t bytes)
+{
+    struct choice *choice = self;
+    struct choice_call *call;
+    switch (part) {
+    case ANSWER_PART_REASONING:
+        text_add(&choice->reasoning, text, bytes);
+        return;
+    case ANSWER_PART_CONTENT:
+        text_add(&choice->text, text, bytes);
+        return;
+    case ANSWER_PART_CALL:
+        call = call_add(choice);
+        if (call != NULL)
+            memcpy(call->name, text, bytes); /* fewer than ANSWER_NAME_BYTES */
+        else
+            choice->text.broken = true;
+        return;
+    case ANSWER_PART_ARGUMENTS:
+        if (choice->call_count > 0 && !choice->text.broken)
+            text_add(&choice->calls[choice->call_count - 1].arguments, text, bytes);
+        return;
+    }
+}
+
+enum status choice_parts_open(struct choice *choice)
+{
+    const struct completion *c = choice->completion;
+    const struct answer_options options = {
+        .format = c->format,
+        .begin = c->begin,
+        .calls = c->request.tools.choice != API_TOOLS_NONE,
+        .names = c->request.tools.names,
+        .part = part_take,
+        .self = choice,
+    };
+    return completion_has_parts(c) ? answer_parser_open(&options, &choice->parser) : ST_OK;
+}
+
+void choice_parts_done(struct choice *choice)
+{
+    answer_parser_close(choice->parser);
+    text_done(&choice->reasoning);
+    for (uint32_t i = 0; i < choice->call_count; i++)
+        text_done(&choice->calls[i].arguments);
+    free(choice->calls);
+}
+
+void choice_show(struct choice *choice, const char *text, size_t bytes)
+{
+    if (choice->parser != NULL)
+        answer_parser_feed(choice->parser, text, bytes);
+    else
+        text_add(&choice->text, text, bytes);
+}
+
+bool choice_needs_token(const struct choice *choice, uint32_t id)
+{
+    const struct tokenizer *tokenizer = choice->completion->model->tokenizer;
+    size_t bytes = 0;
+    if (choice->parser == NULL || !tokenizer_is_special(tokenizer, id))
+        return false;
+    const char *piece = tokenizer_piece(tokenizer, id, &bytes);
+    return piece != NULL && answer_parser_needs(choice->parser, piece, bytes);
+}
+
+/* ---- writing ---- */
+
+static void field_begin(struct text *out, bool *first, const char *name)
+{
+    text_addf(out, "%s\"%s\":", *first ? "" : ",", name);
+    *first = false;
+}
+
+static void call_write(struct text *out, const struct choice_call *call, uint32_t index, bool event)
+{
+    text_adds(out, "{");
+    if (event)
+        text_addf(out, "\"index\":%u,", index);
+    if (!call->shown)
+        text_addf(out, "\"id\":\"%s\",\"type\":\"function\",", call->id);
+    text_adds(out, "\"function\":{");
+    if (!call->shown) {
+        text_adds(out, "\"name\":");
+        text_add_json_string(out, call->name, strlen(call->name));
+        text_adds(out, ",");
+    }
+    text_adds(out, "\"arguments\":");
+    text_add_json_string(out, call->arguments.data, call->arguments.bytes);
+    text_adds(out, "}}");
+}
+
+static void calls_write(struct text *out, struct choice *choice, bool event, bool *first)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < choice->call_count; i++) {
+        struct choice_call *call = &choice->calls[i];
+        if (call->shown && call->arguments.bytes == 0)
+            continue;
+        if (any)
+            text_adds(out, ",");
+        else {
+            field_begin(out, first, "tool_calls");
+            text_adds(out, "[");
+        }
+        any = true;
+        call_write(out, call, i, event);
+        call->shown = event;
+        if (event)
+            text_clear(&call->arguments);
+    }
+    text_adds(out, any ? "]" : "");
+}
+
+void choice_write_parts(struct text *out, struct choice *choice, bool event)
+{
+    bool first = true;
+    if (choice->parser == NULL || choice->text.bytes > 0) {
+        field_begin(out, &first, "content");
+        text_add_json_string(out, choice->text.data, choice->text.bytes);
+    } else if (!event || !choice->opened) {
+        field_begin(out, &first, "content");
+        text_adds(out, "null");
+    }
+    if (choice->reasoning.bytes > 0) {
+        field_begin(out, &first, "reasoning_content");
+        text_add_json_string(out, choice->reasoning.data, choice->reasoning.bytes);
+        field_begin(out, &first, "reasoning");
+        text_add_json_string(out, choice->reasoning.data, choice->reasoning.bytes);
+    }
+    if (event)
+        text_clear(&choice->reasoning);
+    calls_write(out, choice, event, &first);
+}
