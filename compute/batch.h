@@ -1,21 +1,22 @@
 /* batch: the rows that a device computes together, and the sequences that the rows belong to.
- * machine/ and `cleave profile` fill in a batch, the forward pass (model/forward/) hands it to the
- * backend, and the backend only reads it. Data only: no functions, no threads. A batch contains no
- * activations, and does not know requests. */
+ * machine/ and `cleave profile` fill in a batch, the forward pass (model/forward/) hands the batch
+ * to the backend, and the backend only reads it. Data only: no functions, no threads. A batch has
+ * no activations and no request ids. */
 #ifndef COMPUTE_BATCH_H
 #define COMPUTE_BATCH_H
 
 #include <stdint.h>
 
 /* The part of one sequence (the tokens of one request) in a batch. Rows [first_row, first_row +
- * row_count) are its tokens at positions [first_position, first_position + row_count). Attention of
- * a row reads all positions up to the row's own. */
+ * row_count) of the batch are the tokens of the sequence at positions [first_position,
+ * first_position + row_count). Attention of a row reads all positions up to the position of the
+ * row. */
 struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;
     uint32_t first_position;
-    /* Block ids: blocks[i] holds the positions from i * block_tokens on. Not owned, and read only
-     * during the call that is given the batch. */
+    /* Block ids: blocks[i] holds the KV of positions i * block_tokens to (i + 1) * block_tokens -
+     * 1. Belongs to the caller, and is read only during the call that gets the batch. */
     const uint32_t *blocks;
 };
 

@@ -1,12 +1,13 @@
-/* host: functions of struct compute_ops for backends whose memory is the host's and whose
- * operations are finished when they return: cpu/ and wait/ put them into their tables. operations.h
- * says what each function does. No state; any thread. */
+/* host: functions of struct compute_ops for backends that compute in host memory and whose
+ * operations are finished when they return. cpu/ and wait/ put these functions into their tables;
+ * the callers and threads are those of struct compute_ops (operations.h), which says what each
+ * function does. No state. */
 #ifndef COMPUTE_HOST_H
 #define COMPUTE_HOST_H
 
 #include "compute/operations.h"
 
-const struct device_memory *host_device_memory(struct compute *c); /* NULL */
+const struct device_memory *host_device_memory(struct compute *c); /* Returns NULL: host memory. */
 enum status host_memory_take(struct compute *c, size_t floats, float **out);
 void host_memory_free(struct compute *c, float *memory);
 void host_memory_copy(struct compute *c, void *to, const void *from, size_t bytes);
@@ -14,6 +15,6 @@ void host_mark(struct compute *c, uint32_t number, void (*done)(void *self, uint
                void *self);
 void host_wait(struct compute *c); /* Returns at once. */
 enum status host_attention_check(struct compute *c, const struct compute_kv *kv,
-                                 uint32_t head_count, struct error *error); /* ST_OK */
+                                 uint32_t head_count, struct error *error); /* Returns ST_OK. */
 
 #endif

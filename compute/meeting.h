@@ -1,13 +1,14 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
- * publishes a piece (an array of floats) and reads those of the other ranks. cpu/group.c calls it
- * to add up the ranks' results, and wait/wait.c lets simulated ranks wait for each other by it.
- * Threads are those of compute_group_ops: the event loop thread calls meeting_make and, at the end,
- * meeting_leave; the engine thread calls everything else. The memory has no name in any file
- * system, so nothing is left behind when a process ends. A meeting does no arithmetic, and cannot
- * join ranks on different hosts.
+ * publishes a piece (an array of floats) and reads the pieces of the other ranks. cpu/group.c uses
+ * it to add up the ranks' results, and wait/wait.c lets the ranks of the waiting backend wait for
+ * each other. The event loop thread calls meeting_make and, at the end, meeting_leave; the engine
+ * thread calls everything else. The memory has no name in any file system, so nothing is left
+ * behind when a process ends. A meeting does no arithmetic, and cannot join ranks on different
+ * hosts.
  *
  * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process
- * ends or a rank leaves, the other ranks stop waiting, and every later meeting fails at once. */
+ * ends or a rank leaves, the other ranks stop waiting, and every later meeting_exchange fails at
+ * once. */
 #ifndef COMPUTE_MEETING_H
 #define COMPUTE_MEETING_H
 
@@ -23,15 +24,16 @@
 
 struct meeting; /* One rank's membership in a group. */
 
-/* Creates the shared memory; *m must be NULL before. The ranks find it by the id until
- * meeting_leave. */
+/* Creates the shared memory. Requires *m = NULL. Until meeting_leave, ranks find the memory by the
+ * id. */
 enum status meeting_make(struct meeting **m, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                          struct error *error);
-/* Joins as compute_group_ops.join describes. *m is NULL or comes from meeting_make. After an error
- * *m, if not NULL, may only be passed to meeting_leave. */
+/* Joins a group; see compute_group_ops.join. *m is NULL or comes from meeting_make. After an error,
+ * a *m that is not NULL may only be passed to meeting_leave. */
 enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_BYTES],
                          uint32_t rank, uint32_t ranks, uint32_t timeout_ms, struct error *error);
-/* Leaves the group and frees *m; the other ranks' meetings then fail. NULL is fine. */
+/* Leaves the group and frees *m; the other ranks' calls of meeting_exchange then fail. NULL is
+ * fine. */
 void meeting_leave(struct meeting *m);
 
 /* Return this process's rank, and the number of ranks. */
@@ -41,14 +43,14 @@ uint32_t meeting_ranks(const struct meeting *m);
 /* Returns the buffer for this rank's next piece, [MEETING_PIECE_FLOATS]. It may be written while
  * other ranks still read the previous piece. */
 float *meeting_own(const struct meeting *m);
-/* Publishes the piece in meeting_own's buffer and returns when all ranks have published theirs.
- * False: the group has failed. */
+/* Publishes the piece in meeting_own's buffer and returns when all ranks have published their
+ * pieces. Returns false if the group has failed. */
 bool meeting_exchange(struct meeting *m);
 /* Returns the piece that `rank` published in the last meeting_exchange; valid until the next
- * one. */
+ * meeting_exchange. */
 const float *meeting_piece(const struct meeting *m, uint32_t rank);
 
-/* Returns ST_OK, or why the meeting failed. NULL gives ST_OK. */
+/* Returns ST_OK, or the error with which the group failed. Returns ST_OK for NULL. */
 enum status meeting_check(const struct meeting *m, struct error *error);
 
 #endif

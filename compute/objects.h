@@ -1,27 +1,27 @@
-/* objects: what a device keeps for its operations: weights, activations, rotary tables.
- * model/forward/ opens them through struct compute_ops and closes them; only the backend that
- * opened an object knows its content. Types only: no functions, no threads. KV is not such an
- * object (see kv.h). */
+/* objects: types for what a device keeps for its operations: weights, activations, rotary tables.
+ * model/forward/ opens and closes these objects through struct compute_ops; only the backend that
+ * opened an object knows its content. Types only: no functions, no threads. KV is described in
+ * kv.h. */
 #ifndef COMPUTE_OBJECTS_H
 #define COMPUTE_OBJECTS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Weights [rows × cols], repacked for the device. y = W · x, where x has `cols` elements and y
- * `rows`. */
+/* A weight matrix W [rows × cols], repacked for the device. Products compute y = W · x, where x has
+ * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
-/* Activations in the form that this backend's matrices read: quantised to 8 bits per block of 32
- * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise; several forms at
- * once if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul and
+/* Activations in the form that this backend's matrices read: quantised to 8 bits in blocks of 32
+ * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. They have several
+ * forms if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul and
  * matmul_add read them. The capacity is fixed when they are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
-/* Forms that activations must have to be multiplied with given matrices: the OR of matrix_needs()
- * of all of them. COMPUTE_REFINED may be added if norm, silu_mul or gelu_mul write the activations:
- * blocks with an outlier then keep about 16 bits, in two planes of 8 bits. Without
- * COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
+/* Forms that activations must have to be multiplied with given matrices: the OR of
+ * compute_ops.matrix_needs of these matrices. COMPUTE_REFINED may be added if norm, silu_mul or
+ * gelu_mul write the activations: blocks of 32 with an outlier then keep about 16 bits of each
+ * value, in two planes of 8 bits. Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,
@@ -33,14 +33,14 @@ enum compute_needs {
 /* Parameters of the rotary embedding (Su et al. 2021) of a model. */
 struct compute_rope {
     uint32_t dim; /* Rotated dimensions of a head; even. */
-    /* Which dimensions are rotated together: true = (i, i + dim/2), as in GPT-NeoX; false = (2i, 2i
-     * + 1). */
+    /* True: dimensions i and i + dim/2 are rotated together, as in GPT-NeoX. False: dimensions 2i
+     * and 2i + 1. */
     bool neox;
     float freq_base;  /* Base of the frequencies, such as 10000. */
     float freq_scale; /* Positions are multiplied by this (linear scaling). */
     /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
-    uint32_t positions_max; /* Positions that the table must hold. */
+    uint32_t positions_max; /* The table has positions 0 to positions_max - 1. */
 };
 
 #endif

@@ -1,11 +1,11 @@
 /* plugin: opens backends that are separate libraries when a config names their device, so that the
  * program itself does not link CUDA. A plugin exports one symbol, COMPUTE_PLUGIN_SYMBOL, a struct
- * compute_plugin. A plugin that was built from other headers is refused. An opened plugin is never
- * closed. Only compute/device.c opens plugins, on the thread that opens the device; the plugin
- * itself (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
+ * compute_plugin. Plugins built with other versions of these structs are refused. An opened plugin
+ * is never closed. compute/device.c opens plugins, on the thread that opens the device; the plugin
+ * (cuda/backend.cu) includes this header for struct compute_plugin. It opens no devices.
  *
- * If the environment variable CLEAVE_CUDA_PLUGIN is set, the library is the file that it names.
- * Otherwise it is libcleave-cuda.so beside the executable, else in <prefix>/lib/cleave. */
+ * If the environment variable CLEAVE_CUDA_PLUGIN is set, the library is the file that this variable
+ * names. Otherwise it is libcleave-cuda.so beside the executable, else in <prefix>/lib/cleave. */
 #ifndef COMPUTE_PLUGIN_H
 #define COMPUTE_PLUGIN_H
 
@@ -14,11 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Increase it with each change of compute.h or device_memory.h that the sizes in struct
- * compute_plugin do not show. */
+/* Increase this number with each change of compute.h or device_memory.h that leaves the sizes in
+ * struct compute_plugin as they are. */
 #define COMPUTE_PLUGIN_ABI    2
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
-/* Bytes of struct compute_ops and of its tables of abilities. */
+/* Bytes of struct compute_ops and of the tables of its abilities (operations.h). */
 #define COMPUTE_PLUGIN_OPS_BYTES                                                                   \
     (sizeof(struct compute_ops) + sizeof(struct compute_lanes_ops) +                               \
      sizeof(struct compute_group_ops) + sizeof(struct compute_steps_ops) +                         \
@@ -33,12 +33,14 @@ struct compute_plugin {
     const struct compute_ops *ops;
 };
 
-/* Opens libcleave-cuda.so. ST_NOT_FOUND: no such file. ST_MISMATCH: it is no plugin, was built from
- * other headers, or lacks a function. ST_UNSUPPORTED: it cannot be loaded, for example because a
- * library that it needs is missing. *ops_out stays valid until the process ends. Any thread. */
+/* Opens libcleave-cuda.so. Returns ST_NOT_FOUND if the file does not exist, ST_MISMATCH if the file
+ * is no plugin, was built from other headers or lacks a function, ST_UNSUPPORTED if the file cannot
+ * be loaded, for example because a library that it needs is missing. *ops_out stays valid until the
+ * process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
-/* True if no function of `ops`, and of each ability that `ops` has, is NULL. */
+/* Returns true if no function is NULL in `ops` and in the tables of the abilities that `ops` has.
+ */
 bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

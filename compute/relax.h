@@ -1,6 +1,6 @@
-/* relax: the pause instruction for a loop that polls memory which another core writes. Loops in
- * cpu/workers.c and meeting.c call it, on any thread. It does not yield the core to other threads.
- */
+/* relax: the pause instruction for a loop that polls memory which another core writes.
+ * cpu/workers.c and meeting.c call it, on any thread. No state. It does not give the core to other
+ * threads. */
 #ifndef COMPUTE_RELAX_H
 #define COMPUTE_RELAX_H
 

@@ -1,7 +1,8 @@
-/* source: a weight matrix as its file stores it: element types, scales, slices, and the plain C
- * dequantisation that is the reference for the kernels. model/file/ describes the matrices of a
- * file by it, model/forward/ cuts slices for ranks, and the backends repack them. No state; any
- * thread. It owns no data, reads no files, and does not know the layouts of the backends. */
+/* source: a weight matrix as its file stores it: element types, scales, slices, and dequantisation
+ * in plain C, which tests compare the kernels with. model/file/ describes the matrices of a file by
+ * struct compute_source, model/forward/ cuts slices for ranks, and the backends repack them. No
+ * state; any thread. It owns no data, reads no files, and does not know the layouts of the
+ * backends. */
 #ifndef COMPUTE_SOURCE_H
 #define COMPUTE_SOURCE_H
 
@@ -29,27 +30,26 @@ enum compute_type {
     COMPUTE_TYPE_COUNT
 };
 
-/* Returns the name of the type as in GGUF, such as "Q4_1". */
+/* Returns the name of the type, such as "Q4_1", as GGUF files write it. */
 const char *compute_type_name(enum compute_type type);
-/* Return the elements of a block (1, 32 or 256), and its bytes. */
+/* Return the number of elements in a block (1, 32 or 256), and the bytes of a block. */
 uint32_t compute_type_block_elements(enum compute_type type);
 size_t compute_type_block_bytes(enum compute_type type);
-/* Dequantises `count` elements (a multiple of the block) to fp32 in plain C. This is the reference
- * for the kernels. For F8_E4M3 the scales are not applied. */
+/* Dequantises `count` elements (whole blocks) to fp32. For F8_E4M3 the scales are not applied. */
 void compute_dequantize(enum compute_type type, const void *source, size_t count, float *out);
 
 /* Scales of an F8_E4M3 matrix: all elements in a block of `rows` × `cols` are multiplied by the
  * same number. */
 struct compute_scales {
-    const float *values; /* NULL = no scales, every factor is 1. */
-    uint32_t rows, cols; /* UINT32_MAX = one scale for all rows (columns). */
+    const float *values; /* One per block; NULL = no scales. */
+    uint32_t rows, cols; /* Size of a block; UINT32_MAX = all rows, or all columns. */
     uint32_t stride;     /* Number of values from one row of blocks to the next. */
-    /* Position of the matrix within its first block. It is not 0 when a slice begins inside a
+    /* Position of the first element of the matrix in its block; not 0 if a slice begins inside a
      * block. */
     uint32_t first_row, first_col;
 };
 
-/* Returns the scale of the element at (row, col). Requires that there are scales. */
+/* Returns the scale of the element at (row, col). Requires s->values. */
 static inline float compute_scale_at(const struct compute_scales *s, uint32_t row, uint32_t col)
 {
     size_t down = ((size_t)s->first_row + row) / s->rows;
@@ -68,8 +68,7 @@ struct compute_source {
 
 /* Returns the bytes from one row to the next. */
 size_t compute_source_row_bytes(const struct compute_source *source);
-/* Writes row `row`, dequantised and scaled, to out[0..cols). This is the reference for the kernels.
- */
+/* Writes row `row`, dequantised and scaled, to out[0..cols). */
 void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
 /* Describes rows [row, row + rows) × columns [col, col + cols) of `source` without copying data or
  * scales. False: col or cols is not a multiple of the type's block. */

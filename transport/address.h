@@ -1,5 +1,5 @@
-/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. transport/
- * and server/ use it. It has no state: any thread may call it. It connects to no address. */
+/* address: parses "host:port" texts, resolves names, and opens listening TCP sockets. The files of
+ * transport/ and server/serve.c call it. No state; any thread. It connects to no address. */
 #ifndef TRANSPORT_ADDRESS_H
 #define TRANSPORT_ADDRESS_H
 
@@ -31,22 +31,22 @@ struct address_found {
     } list[ADDRESS_FOUND_MAX];
 };
 
-/* Stores the socket address of a host that is a numeric address. Returns false if the host is a
- * name. Never blocks. */
+/* Stores the socket address of a host that is a numeric address; for_listening: for bind() instead
+ * of connect(). Returns false if the host is a name. Never blocks. */
 bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
-/* Finds the socket addresses of a host, by a look-up that may block if it is a name (see names.h
- * for one that does not). Returns ST_UNREACHABLE if there is no such host. */
+/* Finds the socket addresses of a host. May block if the host is a name; names_find (names.h) does
+ * not block. Returns ST_UNREACHABLE if the name is unknown. */
 enum status address_resolve(const struct address *address, bool for_listening,
                             struct address_found *out, struct error *error);
 
 /* Opens a non-blocking TCP socket that listens on "host:port" (port 0 = any free port). The caller
- * closes *fd_out. bound_out receives the numeric address and the actual port. Errors name the
+ * closes *fd_out. bound_out receives the numeric address and the port in use. Errors name the
  * address ("listen on 127.0.0.1:7400: address already in use"). */
 enum status address_listen(const char *text, int *fd_out, char bound_out[LIMIT_ADDRESS_BYTES],
                            struct error *error);
 
-/* Writes the numeric "host:port" of a socket address, or "unknown address". */
+/* Writes a socket address as a numeric "host:port"; "unknown address" if that fails. */
 void address_format(const struct sockaddr *socket_address, socklen_t bytes,
                     char out[LIMIT_ADDRESS_BYTES]);
 

@@ -6,15 +6,15 @@
  *   connecting → accepting   AUTH_PROOF   my proof; then the hand-shake (handshake.h)
  *
  * A proof is an HMAC-SHA-256, under the key that the TLS hand-shake used, over the direction, both
- * nonces and both identities (name and role). It is valid for one connection and one side only, so
- * it can be neither replayed nor reflected. The frames travel inside TLS (tls.h), and a proof also
- * covers a value that only the two ends of this TLS session know. So a proof cannot be passed on to
- * another connection, and everything that follows is encrypted and comes from the process that gave
- * the proof.
+ * nonces and both identities (name and role). A proof is valid for one connection and one side
+ * only: a replayed or reflected proof is refused. The frames travel inside TLS (tls.h), and a proof
+ * also covers a value that only the two ends of this TLS session know. So a proof cannot be used on
+ * another connection, and all later frames are encrypted and come from the process that gave the
+ * proof.
  *
  * This part encodes, decodes and computes proofs; ucx_greet.c sends the frames. It does no I/O.
  * Each kind of frame has a fixed size. The decoders are fuzzed. Only files of this folder and tests
- * include it. The transport's one thread calls it. */
+ * include it. The one thread that owns the transport makes every call. */
 #ifndef TRANSPORT_AUTH_H
 #define TRANSPORT_AUTH_H
 
@@ -25,19 +25,22 @@
 #define AUTH_NONCE_BYTES 32
 #define AUTH_BYTES_MAX   128 /* Upper bound of the sizes of the three frames. */
 
+/* What one side sends about itself. */
 struct auth_side {
     char name[LIMIT_NAME_BYTES];
     uint32_t role; /* enum transport_role */
     uint8_t nonce[AUTH_NONCE_BYTES];
 };
 
+/* What the proofs of one connection cover. */
 struct auth_exchange {
     struct auth_side connecting;
     struct auth_side accepting;
-    uint8_t channel[TLS_CHANNEL_BYTES]; /* See tls_channel. Both sides have the same value. */
+    uint8_t channel[TLS_CHANNEL_BYTES]; /* Value of tls_channel, equal on both sides. */
 };
 
-/* The side that proves. RENEWED: another key, on a connection that is up (ucx_key.c). */
+/* The side that gives the proof. RENEWED: a proof of another key, on a connection that is up
+ * (ucx_key.c). */
 enum auth_direction {
     AUTH_BY_CONNECTING = 1,
     AUTH_BY_ACCEPTING = 2,

@@ -1,7 +1,8 @@
 /* doomed: a list of peers that will be disconnected, each with the reason. A peer is added while
  * one of its messages is being handled, and disconnected later, when no function on the stack uses
- * the peer. machine/peers.c and machine/executor/stage_peers.c call it on the event loop thread of
- * their process. It disconnects no peer itself, and has no locks and no allocation. */
+ * the peer. machine/peers.c, machine/executor/stage_peers.c and stage_writers.c call it on the
+ * event loop thread of their process; each list belongs to its caller. It disconnects no peer
+ * itself and allocates nothing. */
 #ifndef TRANSPORT_DOOMED_H
 #define TRANSPORT_DOOMED_H
 
@@ -9,7 +10,8 @@
 
 #include <stdbool.h>
 
-#define DOOMED_MAX 16 /* A peer that does not fit is added again by its next fault. */
+/* Most entries. If the list is full, a peer is not added; its next fault adds it. */
+#define DOOMED_MAX 16
 
 struct doomed_peer {
     struct transport_peer *peer;
@@ -23,10 +25,10 @@ struct doomed {
 
 /* Adds a peer. If the peer is already in the list, its first reason stays. */
 void doomed_add(struct doomed *doomed, struct transport_peer *peer, const char *why);
-/* Removes a peer that went down by itself or is being disconnected now. */
+/* Removes a peer that went down by itself or that the caller disconnects now. */
 void doomed_remove(struct doomed *doomed, const struct transport_peer *peer);
-/* Takes one peer out of the list, for the caller to disconnect. Returns false if the list is
- * empty. */
+/* Moves one entry from the list to *out; the caller disconnects the peer. Returns false if the list
+ * is empty. */
 bool doomed_take(struct doomed *doomed, struct doomed_peer *out);
 
 #endif

@@ -10,7 +10,8 @@
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of this folder include it. The one thread that owns the fabric runs all of it. */
+ * Only files of this folder and tests include it. The one thread that owns the transport runs all
+ * of it. Connections, frames and timers are not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -18,20 +19,22 @@
 
 #include <ucp/api/ucp.h>
 
+/* Ids of UCX active messages: a write, and the message of fabric_link_probe, whose header is the
+ * token of the inbox. */
 #define FABRIC_AM_WRITE 1u
-#define FABRIC_AM_PROBE 2u /* Header: the inbox's token. See fabric_link_probe. */
+#define FABRIC_AM_PROBE 2u
 #define FABRIC_OPS_SLAB 256u
 #define FABRIC_PIECE    FABRIC_PIECE_BYTES_MAX
 /* Flushes of one peer that may wait; a peer with more is broken. */
 #define FABRIC_EPOCHS_MAX 65536u
-/* Longest wait for copies that were begun. They usually take less than a millisecond; a device that
- * needs this long does not compute anything either. */
+/* Longest wait for copies that were begun, which usually take less than a millisecond. */
 #define FABRIC_SETTLE_US 200000
-/* Largest part of FABRIC_SETTLE_US that one look at the copies may use up: if this process was
- * paused, it could not see that the copies were done. */
+/* Most that one check of the copies counts for in FABRIC_SETTLE_US: a longer time between two
+ * checks means that this process was paused, while the copies may have ended. */
 #define FABRIC_SETTLE_LOOK_US 10000
 
-/* Precedes the data of a write by active message. UCX reads it until the send is done. */
+/* Precedes the data of a write by active message. Must not change until UCX has finished the send.
+ */
 struct fabric_write_header {
     uint64_t token;
     uint64_t offset;
@@ -41,9 +44,9 @@ struct fabric_write_header {
 };
 _Static_assert(sizeof(struct fabric_write_header) == 32, "wire size");
 
-/* A write or flush that UCX has not finished. UCX keeps a pointer to it, and does not call back
- * every operation of a failed endpoint. So ops live in slabs until the fabric closes. The ops of a
- * closed link have no owner. The few that UCX never calls back are not used again. */
+/* A write or flush that UCX has not finished. UCX keeps a pointer to it. UCX does not call back
+ * every operation of a failed endpoint, so ops are in slabs that live until the fabric closes. An
+ * op of a closed link has no link; an op that UCX never calls back is not used again. */
 struct fabric_op {
     struct fabric_op *next; /* Next in the link's list while in flight, else in the free list. */
     /* The pointer to this op in the link's list while in flight, else NULL. */
@@ -52,7 +55,7 @@ struct fabric_op {
     struct fabric_link *link; /* NULL = the link is closed. */
     uint64_t number;          /* Number of the flush. */
     bool is_flush;
-    bool is_probe;            /* The flush behind a probe. */
+    bool is_probe;            /* True: the flush of fabric_link_probe. */
     struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
     size_t bytes;
     struct fabric_write_header header;
@@ -65,7 +68,7 @@ struct fabric_slab {
 
 /* ---- copies of a device: to and from pinned memory, and to other devices ---- */
 
-/* A piece of pinned memory. Each copy and each send that uses the slot counts as a user. */
+/* A piece of pinned memory. `users` counts the copies and sends that use the slot. */
 struct fabric_slot {
     struct fabric_slot *next; /* Next in the free list. */
     struct fabric *fabric;
@@ -82,7 +85,7 @@ struct fabric_copy {
     uint8_t *memory;          /* The copy's place in the slot. */
     size_t bytes;
     uint64_t offset;                  /* Outgoing: offset in the peer's region. */
-    struct transport_request request; /* Outgoing. */
+    struct transport_request request; /* Outgoing: the request of the data. */
     uint32_t epoch;
     /* Outgoing: the link that sends the data; NULL = the link is closed. */
     struct fabric_link *link;
@@ -90,19 +93,19 @@ struct fabric_copy {
 };
 
 struct fabric_copies {        /* The copies of one direction. */
-    struct fabric_copy *ring; /* Copy n is at n % capacity. */
+    struct fabric_copy *ring; /* Ring of copies: copy n is at n % capacity. */
     uint64_t first, count, capacity;
-    uint64_t woken; /* The device will wake us when the copies up to this one are done. */
+    uint64_t woken; /* Number of the copy up to which the device will wake us when it is done. */
     int64_t busy_since_us;
     struct transport_copied copied;
 };
 
-/* A peer's region, opened by our device. It belongs to a link, or the link is gone and the region
- * waits for its last copies. */
+/* A peer's region, opened by our device. It belongs to a link; or the link is closed, and the
+ * region stays open until its last copies are done. */
 struct fabric_import {
     struct fabric_import *next;
     uint8_t *memory;
-    uint64_t last; /* Number of the last copy to it. */
+    uint64_t last; /* Number of the last copy to this region. */
     int fd;        /* See fabric_link_close; -1 = none. */
 };
 
@@ -112,16 +115,16 @@ struct fabric_staging {
     const struct device_memory *device;
     int64_t copy_us; /* A copy that takes longer has failed. */
     struct fabric_copies copies[DEVICE_DIRECTIONS];
-    /* landing: the slot that received messages are put into. */
+    /* free_slots: unused slots. landing: the slot that received messages are copied to. */
     struct fabric_slot *free_slots, *landing;
     struct fabric_chunk *chunks;
     uint64_t landing_bytes; /* Bytes received that are not in the device yet. */
     struct fabric_import *closing;
 };
 
-/* The transports and devices that UCX gets. */
+/* The settings of UCX: transports and devices. */
 struct fabric_selection {
-    bool named;        /* The caller has named the transports, so they must work. */
+    bool named;        /* The caller has named the transports: opening fails if they do not work. */
     bool none;         /* UCX is not opened. */
     bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
@@ -134,7 +137,7 @@ struct fabric {
     ucp_mem_h memory;
     void *region;
     uint64_t region_bytes;
-    bool encrypted;        /* Data connections are. */
+    bool encrypted;        /* Data connections are encrypted. */
     uint64_t window_bytes; /* See struct fabric_options. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
@@ -149,7 +152,8 @@ struct fabric {
     struct fabric_staging *staging; /* NULL = the region is host memory. */
     char staged_why[128]; /* Why a device's region is not registered with UCX; empty = it is. */
     struct device_handle handle; /* Handle of the region; bytes 0 = it is not shared. */
-    /* left: links that UCX had not closed when the fabric closed. */
+    /* Open links; closed links that UCX has not closed yet; and those that UCX had not closed when
+     * the fabric closed. */
     struct fabric_link *links, *closing, *left;
     struct fabric_inbox *inboxes;
     struct fabric_slab *slabs;
@@ -163,7 +167,7 @@ struct link_flush {
     uint64_t after;
 };
 
-/* A write that waits for the device, or a flush behind the writes before it. */
+/* A write that waits for the device, or a flush that waits for the writes before it. */
 struct staged_write {
     struct transport_request request;
     const uint8_t *local;
@@ -174,8 +178,8 @@ struct staged_write {
     uint64_t number; /* Number of the flush. */
 };
 
-/* A write that is to be sent, or waits for a data connection or for room in the window; or a flush
- * of puts behind such writes. */
+/* A write to send, which may wait for a data connection or for the window; or a flush of puts that
+ * waits for such writes. */
 struct data_write {
     struct transport_request request;
     const uint8_t *memory;
@@ -188,11 +192,12 @@ struct data_write {
     uint64_t number; /* Number of the flush. */
 };
 
-struct data_queue { /* Ring: entry n is at n % capacity. */
+struct data_queue { /* A ring: entry n is at n % capacity. */
     struct data_write *writes;
     uint64_t first, count, capacity;
 };
 
+/* Writing into the region of one peer. */
 struct fabric_link {
     struct fabric *fabric;
     struct fabric_link *next;
@@ -201,32 +206,36 @@ struct fabric_link {
     uint64_t remote_region;
     uint64_t token;
     bool
-        direct; /* Writes are put into the memory of the peer; false = they are sent as messages. */
-    bool data;  /* Writes travel over data connections. */
-    bool shared; /* The peer's region is mapped: UCX has reached it. */
+        /* True: UCX or our device puts writes into the memory of the peer. False: messages. */
+        direct;
+    bool data;   /* Writes travel over data connections. */
+    bool shared; /* True: the peer's region is mapped into this process, so no probe is needed. */
     bool probed; /* See fabric_link_probed. */
-    bool staged; /* Writes go through pinned memory, or device to device if `import` is set. */
+    /* True: writes go through pinned memory, or from device to device if `import` is set. */
+    bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
     char note[160];
     struct fabric_op *ops;
     struct data_queue queue;    /* Writes that wait for a data connection, or for the window. */
-    uint64_t under_way_bytes;   /* Bytes that UCX has been given and has not finished. */
+    uint64_t under_way_bytes;   /* Bytes that UCX has taken and not finished. */
     uint32_t epoch_writes;      /* Messages since the last flush. */
     struct link_flush *flushes; /* Ring: flush n is at n % capacity. n is also the flush's epoch. */
     uint64_t first, count, capacity;
     struct staged_write *waiting; /* Ring: entry n is at n % waiting_capacity. */
     uint64_t waiting_first, waiting_count, waiting_capacity;
     struct fabric_slot *slot; /* Slot that the next pieces are copied into; NULL = none. */
-    /* Bytes of the pieces that have left `waiting`: being copied out of the device, being sent. */
+    /* Bytes that have left `waiting`: copying_bytes are being copied out of the device,
+     * sending_bytes are being sent. */
     size_t copying_bytes, sending_bytes;
     ucs_status_t failure;
     struct error device_failure; /* Empty = the device has not failed. */
-    void *close_request;         /* While the link closes: the close request; NULL = UCX is done. */
-    int fd;                      /* See fabric_link_close; -1 = none. */
+    /* While the link closes: UCX's close request; NULL = UCX has closed the endpoint. */
+    void *close_request;
+    int fd; /* See fabric_link_close; -1 = none. */
 };
 
-/* fabric_region.c Allocates the region. Requires that the UCX context is open. */
+/* fabric_region.c: allocates the region. Requires that the UCX context is open. */
 enum status fabric_region_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error);
 void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is open. */
@@ -234,24 +243,26 @@ void fabric_region_unmap(struct fabric *fabric); /* Requires that the context is
  * worker may send from pinned memory. */
 void fabric_region_free(struct fabric *fabric);
 
-/* Takes an op and puts it into the list *owner. Returns NULL if there is no memory. */
+/* Takes a free op and puts it into the list *owner. Returns NULL if there is no memory. */
 struct fabric_op *fabric_op_take(struct fabric *fabric, struct fabric_op **owner);
 /* Puts an op that UCX has finished back into the free list. */
 void fabric_op_give(struct fabric_op *op);
-/* Empties the list *owner because the owner goes away. The ops stay with UCX, without an owner. */
+/* Removes all ops from the list *owner, because the link closes. UCX keeps the ops. */
 void fabric_ops_orphan(struct fabric_op **owner);
 
-/* Destroys the closing links whose endpoints UCX has closed; with `all`, every closing link, except
- * that `left` gets those that UCX has not closed. */
+/* Frees the closing links whose endpoints UCX has closed. With `all`, moves the other closing links
+ * to fabric->left. */
 void fabric_links_reap(struct fabric *fabric, bool all);
-void fabric_links_left_close(struct fabric *fabric); /* The worker is destroyed. */
+/* Frees fabric->left, after the worker is destroyed. */
+void fabric_links_left_close(struct fabric *fabric);
 
 enum status fabric_inboxes_start(struct fabric *fabric); /* Installs the handlers of messages. */
 /* A message of the inbox has been copied into the device; `copy` NULL = the copy failed. */
 void fabric_inbox_copied(struct fabric_inbox *inbox, const struct fabric_copy *copy);
 void fabric_inbox_fail(struct fabric_inbox *inbox, enum status why, const char *text);
 
-/* Sends by message or put (fabric_link.c). A non-NULL slot is released when the data is sent. */
+/* fabric_link.c: sends by message, put or data connection. A slot that is not NULL is released when
+ * the data is sent. */
 void fabric_link_send(struct fabric_link *link, const struct data_write *write);
 void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
@@ -259,13 +270,13 @@ void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 /* fabric_select.c */
 void fabric_select(const struct fabric_options *options, struct fabric_selection *out);
 
-/* Gives UCX the writes that have waited for the window. Returns whether anything was done. */
+/* fabric_link.c: gives UCX the writes that waited for the window. Returns true if it gave any. */
 bool fabric_link_window_pump(struct fabric_link *link);
 
-/* fabric_link_data.c Queues a write. On failure the link fails and the slot is released. */
+/* fabric_link_data.c: queues a write. Without memory, the link fails and the slot is released. */
 void fabric_link_data_add(struct fabric_link *link, const struct data_write *write);
-/* Takes the oldest write out of the queue. Returns false if there is none. The caller releases the
- * slot. */
+/* Takes the oldest write out of the queue. Returns false if the queue is empty. The caller releases
+ * the slot. */
 bool fabric_link_data_take(struct fabric_link *link, struct data_write *out);
 void fabric_link_data_close(struct fabric_link *link); /* The link closes. */
 
@@ -275,7 +286,7 @@ bool fabric_link_pump(struct fabric_link *link); /* Begins copies until the slot
 void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy);
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
-/* The next write or flush that waits; NULL = none. */
+/* Return the write or flush that has waited longest (NULL = none), and remove it. */
 struct staged_write *fabric_link_next(struct fabric_link *link);
 void fabric_link_next_done(struct fabric_link *link);
 
@@ -283,37 +294,37 @@ void fabric_link_next_done(struct fabric_link *link);
 /* Lets peers of this host open the region. A failure is harmless: its text is added to
  * fabric->staged_why. */
 void fabric_share(struct fabric *fabric);
-/* Opens the peer's region if that is possible. Returns false if not, with a reason in link->note if
- * the device refused. */
+/* Opens the peer's region by our device and returns true. Returns false if that is not possible,
+ * with the reason in link->note if the device refused. */
 bool fabric_link_import(struct fabric_link *link, const struct fabric_address *peer);
 bool fabric_link_peer_pump(struct fabric_link *link);
 void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy *copy);
-/* Returns true if the link was one from device to device; then it takes over `fd`. */
+/* Returns true for a link from device to device, and then takes over `fd`. */
 bool fabric_link_peer_close(struct fabric_link *link, int fd);
-/* Reads an id of this host, the same for all its containers, until it reboots. */
+/* Reads an id of this host, equal in all its containers, that changes when the host reboots. */
 bool fabric_host_read(uint8_t out[FABRIC_HOST_BYTES]);
-/* Closes the regions that closed links had opened, when their copies are done; with `all`, in any
- * case. */
+/* Closes the regions that closed links have left open, if their copies are done; with `all`, also
+ * if they are not. */
 void fabric_imports_reap(struct fabric *fabric, bool all);
 
 /* fabric_staging.c */
 enum status fabric_staging_open(struct fabric *fabric, const struct fabric_options *options);
 /* Requires that no send and no copy is under way. */
 void fabric_staging_close(struct fabric *fabric);
-/* Returns room for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there is
- * no memory. Requires bytes <= FABRIC_PIECE. */
+/* Returns memory for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there
+ * is no memory. Requires bytes <= FABRIC_PIECE. */
 uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
-/* Queues a copy between `device` and copy->memory. The copy is a user of copy->slot until it is
- * done. */
+/* Queues a copy between the device address `device` and copy->memory. The copy is a user of
+ * copy->slot until the copy is done. */
 enum status fabric_staging_copy(struct fabric *fabric, enum device_direction direction,
                                 void *device, struct fabric_copy copy, struct error *error);
-/* Queues `count` runs to a peer's region as one copy of copy->link, whose number is stored in
- * *number_out. */
+/* Queues `count` runs of bytes to a peer's region as one copy of copy->link. Stores the number of
+ * the copy. */
 enum status fabric_staging_copy_runs(struct fabric *fabric, const struct device_run *runs,
                                      uint32_t count, struct fabric_copy copy, uint64_t *number_out,
                                      struct error *error);
-/* Handles finished copies and begins waiting ones. Returns whether anything was done. */
+/* Handles finished copies and begins copies that wait. Returns true if it did any work. */
 bool fabric_staging_progress(struct fabric *fabric);
 /* Makes progress with copies until `*left` is 0 or FABRIC_SETTLE_US have passed. Each finished copy
  * decreases `*left`. */
@@ -326,7 +337,7 @@ void fabric_staging_tick(struct fabric *fabric);
 /* True if the received data that waits for the device has reached its limit, so that UCX must not
  * deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
-/* Clears `link` or `inbox` (either may be NULL) from all copies, because it closes. */
+/* Removes a link or an inbox that closes from all copies. One of them may be NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,
                            const struct fabric_inbox *inbox);
 

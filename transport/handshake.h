@@ -1,28 +1,29 @@
-/* handshake: the first frame in both directions of a connection, after the proofs of auth.h. It
- * identifies the process and says how its KV is laid out and how to write to it. The first fields
- * (magic, version, name) are the same in every version, so that two versions can recognize each
- * other. This part encodes, decodes and compares; it does no I/O, and is fuzzed. Only files of this
- * folder and tests include it. The transport's one thread calls it. */
+/* handshake: the first frame in both directions of a connection, after the proofs of auth.h. It has
+ * the identity of the process, the layout of its KV, and what a peer needs to write into its
+ * region. The first fields (magic, version, name) are the same in every version, so that two
+ * versions can recognize each other. This part encodes, decodes and compares; it does no I/O, and
+ * is fuzzed. ucx_greet.c and auth.c call it on the one thread that owns the transport. */
 #ifndef TRANSPORT_HANDSHAKE_H
 #define TRANSPORT_HANDSHAKE_H
 
 #include "transport/fabric.h"
 
-#define HANDSHAKE_BYTES_MAX (64u << 10) /* The most memory that a stranger's frame may take. */
+#define HANDSHAKE_BYTES_MAX (64u << 10) /* Largest size of the frame. */
 
 struct handshake {
     uint32_t version;
     struct transport_identity identity;
     struct transport_region_info region;
-    struct fabric_address address; /* Set for a peer that has a region. Points into the frame. */
-    uint64_t token;                /* Names the inbox that the sender keeps for the receiver. */
+    /* Zero for a peer without a region. A decoded address points into the frame. */
+    struct fabric_address address;
+    uint64_t token; /* Names the inbox that the sender keeps for the receiver. */
 };
 
 /* Writes the frame's payload to `out`; returns its size, or 0 if it does not fit. */
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity);
 
 /* Returns ST_INVALID if the frame is not a hand-shake. From a frame of another version, only
- * version and name are set. `out` points into `data`. */
+ * version and name are set. Pointers of `out` point into `data`. */
 enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake *out,
                              struct error *error);
 
@@ -30,8 +31,8 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
  * cannot be printed, and each space, becomes '?'. Returns false if the name has no NUL. */
 bool handshake_name_copy(const char *from, char *to);
 
-/* Returns ST_MISMATCH with a text that names the difference and both values, first before second
- * (see transport_internal.h). */
+/* Returns ST_OK if a connection between the two is allowed, else ST_MISMATCH with a text that names
+ * the difference and both values, those of `first` before those of `second`. */
 enum status handshake_check(const struct handshake *first, const struct handshake *second,
                             struct error *error);
 

@@ -12,13 +12,13 @@
 #include <stddef.h>
 
 enum peer_kind {
-    /* The peer has connected to this process: */
+    /* Peers that have connected to this process: */
     PEER_NEW, /* The connection is not up yet, or the peer was refused when it came up. */
     PEER_GATEWAY,
     PEER_WRITER,         /* A machine, or a stage process of it, that writes KV. */
     PEER_HEAD,           /* The head of this stage process. */
     PEER_STAGE_PREVIOUS, /* A process of the stage before this one. */
-    /* This process has connected to the peer: */
+    /* Peers to which this process has connected: */
     PEER_LINK,   /* A token machine; the object is a link of prompt_links. */
     PEER_TARGET, /* A process that stores a token machine's KV; the object is one of kv_targets. */
     PEER_STAGE,  /* A stage process of this machine. */

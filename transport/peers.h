@@ -1,9 +1,9 @@
-/* peers: shared by ucx.c (life of a transport, its calls and loop), ucx_peer.c (life of one
- * connection), ucx_greet.c (start of a connection: proofs and hand-shake), ucx_prove.c (whether UCX
- * reaches the peer), ucx_linger.c (its end),
- * ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data connections).
- * Only these files include it. The one thread that owns the transport runs all of it. It moves no
- * KV itself (fabric.h) and gives messages no meaning (message.h). */
+/* peers: the structs of a UCX transport and its connections, shared by ucx.c (the transport's calls
+ * and event loop), ucx_peer.c (life of one connection), ucx_greet.c (start of a connection: proofs
+ * and hand-shake), ucx_prove.c (the proof that UCX reaches the peer), ucx_linger.c (end of a
+ * connection), ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data
+ * connections). Only these files and tests include it. The one thread that owns the transport runs
+ * all of it. It moves no KV itself (fabric.h) and does not read messages (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -17,13 +17,14 @@
 
 enum peer_state {
     PEER_CONNECTING, /* The host is being looked up, or the socket is not connected yet. */
-    PEER_GREETING,   /* Before the peer's HELLO; see enum greeting_step. */
-    PEER_PROVING,    /* Both HELLOs are exchanged. The connecting side proves its link. */
+    PEER_GREETING,   /* Proofs and HELLO are not done; see enum greeting_step. */
+    /* Both HELLOs are exchanged; the connecting side proves its link (ucx_prove.c). */
+    PEER_PROVING,
     PEER_UP,
-    /* The connection has ended here, but its peer may still write into our memory: the socket stays
-     * until the other side closes it (see ucx_linger.c). */
+    /* The connection has ended for our caller, but the peer may still write into our memory: the
+     * socket stays open until the peer closes it (ucx_linger.c). */
     PEER_LINGERING,
-    PEER_DEAD, /* In the graveyard until no caller can hold the pointer. */
+    PEER_DEAD, /* In ucx.graveyard, until no function can hold the pointer any longer. */
 };
 
 enum frame_kind {
@@ -31,120 +32,132 @@ enum frame_kind {
     FRAME_REFUSE,  /* struct wire_refuse: the connection is refused, with the reason. */
     FRAME_MESSAGE, /* Payload of transport_send. */
     FRAME_PING,    /* No payload: proof that the sender is alive. */
-    FRAME_FLUSH,   /* struct fabric_mark: report when this epoch has landed. */
+    FRAME_FLUSH,   /* struct fabric_mark: send FLUSHED when this epoch has landed. */
     FRAME_FLUSHED, /* uint32_t epoch, then padding: the epoch has landed. */
     FRAME_AUTH,    /* See auth.h for the three AUTH kinds. */
     FRAME_AUTH_REPLY,
     FRAME_AUTH_PROOF,
-    FRAME_DATA_WANTED, /* No payload: open data connections, because the sender wants to write. */
-    FRAME_DATA,        /* See ucx_data.c for the frames of data connections. */
+    /* No payload: open data connections, because the sender of this frame wants to write. */
+    FRAME_DATA_WANTED,
+    FRAME_DATA, /* See ucx_data.c for the frames of data connections. */
     FRAME_WRITE,
     FRAME_TAKEN,
     FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
-    FRAME_KEY_REPLY, /* As FRAME_KEY: the receiver of FRAME_KEY proves the same key. */
-    FRAME_LINK_SEEN, /* No payload: a probe of the receiver's link has arrived. */
-    /* No payload: the connecting side has a link that works, or writes nothing. Both sides are
-     * up. */
+    FRAME_KEY_REPLY, /* struct wire_key: the receiver of FRAME_KEY proves this key, too. */
+    FRAME_LINK_SEEN, /* No payload: the message of the receiver's fabric_link_probe has arrived. */
+    /* No payload, sent by the connecting side: its link works, or it writes nothing. Both sides are
+     * now up. */
     FRAME_LINK_READY,
 };
 
-/* The frame that is awaited while PEER_GREETING. */
+/* The frame that a peer in PEER_GREETING must send next. */
 enum greeting_step {
     GREETING_HELLO,
-    GREETING_TLS, /* No frame: the TLS hand-shake is under way. */
+    GREETING_TLS, /* No frame yet: the TLS hand-shake is under way. */
     GREETING_AUTH,
     GREETING_AUTH_REPLY,
     GREETING_AUTH_PROOF,
 };
 
+/* A connection: a control connection or a data connection. */
 struct peer {
     struct transport_peer base;
     struct ucx *ucx;
     struct peer *next;
     enum peer_state state;
     enum greeting_step step;
-    struct auth_exchange auth;           /* With a key: what both sides have said of themselves. */
+    /* With a cluster key: names, roles and nonces of both sides. */
+    struct auth_exchange auth;
     uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
-    int64_t key_by_us; /* When the peer must have proved a present key; 0 = no limit. */
+    int64_t key_by_us; /* Deadline for the proof of a key in ucx.keys; 0 = none. */
+    /* True: the peer has connected to us. */
     bool accepted;
     struct stream stream;
-    uint32_t watched;               /* The epoll events that the socket is watched for. */
-    bool resolving;                 /* `host` is being looked up. */
-    struct address host;            /* Where to connect to. */
-    struct address_found addresses; /* The addresses to try … */
-    uint32_t address;               /* … and the index of the one being tried. */
+    uint32_t watched;               /* Epoll events that the socket is watched for. */
+    bool resolving;                 /* True: names_find is looking up `host`. */
+    struct address host;            /* Host and port to connect to. */
+    struct address_found addresses; /* Socket addresses of `host`. */
+    uint32_t address;               /* Index in `addresses` of the address that is tried now. */
     int64_t begun_us, heard_us, sent_us;
-    int64_t proving_us;       /* When PEER_PROVING began. */
-    bool link_seen;           /* The peer has received the probe of our link or candidate. */
-    struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
-    /* A link over UCX that is being proved while `link` goes over data connections; NULL = none. */
+    int64_t proving_us; /* Time at which PEER_PROVING began. */
+    bool link_seen;     /* True: the peer has received the probe of `link` or `candidate`. */
+    /* Writes to the peer. On an accepted connection: NULL until the first write. */
+    struct fabric_link *link;
+    /* A link over UCX that is being proved while the writes of `link` travel over data connections;
+     * NULL = none. */
     struct fabric_link *candidate;
-    int64_t retry_us;     /* When the next candidate is opened; 0 = never. */
-    uint32_t retry_in_ms; /* How long after the latest failure that is. */
+    int64_t retry_us;     /* Time at which the next candidate is opened; 0 = never. */
+    uint32_t retry_in_ms; /* Time from the last failure to retry_us. */
     struct fabric_inbox *inbox;
-    uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
+    uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into this copy. */
     struct handshake greeting;
-    /* A data connection: the connection that it belongs to. NULL = not a data connection. */
+    /* Data connection: the control connection that it belongs to. NULL = this is a control
+     * connection. */
     struct peer *control;
-    uint32_t data_count; /* Data connections that belong to this one. */
-    bool data_opened;    /* Data connections were opened or asked for. */
-    bool read_paused;    /* A data connection: too much received data waits for the device. */
-    /* There is work of which epoll does not know: received data in the stream, or a step of the TLS
-     * hand-shake. */
+    uint32_t data_count; /* Control connection: number of its data connections. */
+    /* True: data connections were opened, or the peer was asked to open them. */
+    bool data_opened;
+    /* Data connection: not read, because too much received data waits for the device. */
+    bool read_paused;
+    /* True: work is left that epoll does not report: received data in the stream, or a step of the
+     * TLS hand-shake. */
     bool input_left;
-    /* A data connection: bytes of WRITE frames, sent and known to have been taken by the peer;
-     * received, and reported to the peer. */
+    /* Data connection: bytes of WRITE frames that were sent, and that the peer has reported as
+     * taken; bytes that were received, and that we have reported as taken. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
-    /* ST_OK = not failing. Else the peer goes down in this or the next progress. */
+    /* ST_OK = the connection works. Any error: peer_finish ends it in this or the next progress. */
     enum status failing;
     struct error why;
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;
-    bool writes_awaited; /* The caller awaits writes_ended. */
+    bool writes_awaited; /* True: the caller waits for the event writes_ended. */
 };
 
+/* A transport. */
 struct ucx {
     struct transport_options options;
     bool has_key;
     struct secret_keys keys;
     struct tls_keys *tls_keys; /* NULL = no key. */
-    uint32_t handshakes_left;  /* Steps of TLS hand-shakes that this iteration may still make. */
-    int64_t turn_end_us;       /* When progress returns. */
-    struct fabric *fabric;     /* NULL = no region. */
+    /* Number of steps of TLS hand-shakes that this iteration may still make. */
+    uint32_t handshakes_left;
+    int64_t turn_end_us;   /* Time at which progress returns at the latest. */
+    struct fabric *fabric; /* NULL = no region. */
     struct names *names;
     struct peer *peers, *lingering, *graveyard;
     uint32_t lingering_count;
-    uint64_t connections;       /* Number of the latest connection. */
+    uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
-    bool more; /* more_fd is readable. */
+    bool more; /* True: more_fd is readable (ucx_more). */
     bool listen_paused, in_progress;
-    bool ticking, tick; /* The timer runs; the timer has expired. */
+    bool ticking, tick; /* ticking: the timer runs. tick: the timer has expired. */
     int64_t now_us;
 };
 
-/* Makes transport_fd readable because there is work that no other descriptor reports. */
+/* Makes transport_fd readable, because work is left that no other descriptor reports. */
 void ucx_more(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
 
-/* True if no further connections may linger. */
+/* Returns true if no further connection may linger. */
 bool linger_full(const struct ucx *ucx);
 /* See transport_writes_await. */
 bool linger_await(struct peer *peer);
-/* Ends the socket and the link of a peer that ends. The peer's state is then PEER_LINGERING or
- * PEER_DEAD. */
+/* Closes the link and the socket of a peer whose connection ends; the socket of a peer that lingers
+ * stays open for reading. Sets the peer's state to PEER_LINGERING or PEER_DEAD. */
 void linger_begin(struct peer *peer);
-/* Handles an event of the socket of a peer that lingers. */
+/* Handles an epoll event of a lingering peer's socket. */
 void linger_ready(struct peer *peer);
-void linger_close(struct ucx *ucx); /* The transport closes. */
+/* Closes all lingering connections, because the transport closes. */
+void linger_close(struct ucx *ucx);
 
 /* ---- ucx_peer.c ---- */
 
-/* Begins to connect. Returns NULL for an unusable address or without memory; later failures are
- * reported as peer_down. */
+/* Begins to connect. Returns NULL with an error if the address is invalid or memory is short; later
+ * failures are reported as peer_down. */
 struct peer *peer_connect(struct ucx *ucx, const char *address, void *user, struct error *error);
-/* Connects if the addresses of the peer's host are known now. */
+/* Continues the look-up of the peer's host, and connects if the addresses are known now. */
 void peer_resolve(struct peer *peer);
 /* Takes over an accepted socket and begins its greeting. */
 void peer_accept(struct ucx *ucx, int fd);
@@ -155,14 +168,14 @@ void peer_end(struct peer *peer);
  * counts. */
 void peer_fail(struct peer *peer, enum status why, const struct error *error);
 
-/* Handles an event of the peer's socket. */
+/* Handles epoll events of the peer's socket. */
 void peer_ready(struct peer *peer, uint32_t epoll_events);
-/* Reports finished flushes, confirms landed epochs and detects failed links. Returns whether
- * anything happened. */
+/* Reports finished flushes, confirms landed epochs and detects failed links. Returns true if
+ * anything changed. */
 bool peer_settle(struct peer *peer);
 /* Reports peer_down for a failing peer and ends it. */
 void peer_finish(struct peer *peer);
-/* Has epoll watch the socket for what the peer waits for. */
+/* Sets the epoll events of the socket to those that the peer needs now. */
 void peer_watch(struct peer *peer);
 /* Checks deadlines and sends heartbeats. */
 void peer_tick(struct peer *peer);
@@ -175,11 +188,12 @@ bool peer_greet_tls(struct peer *peer);
 void peer_greet(struct peer *peer);
 /* Handles a frame of a peer that is not up yet. */
 void peer_greet_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* The largest frame that the peer may send now. It is small for a stranger. */
+/* Returns the largest payload in bytes that the peer may send now: less before the peer has proved
+ * the key. */
 size_t peer_greet_bytes_max(const struct peer *peer);
 /* Refuses a peer that began TLS with a process that has no key. */
 void peer_greet_foreign(struct peer *peer);
-/* Text for both logs when a peer has another key. */
+/* Error text of both sides when their cluster keys differ. */
 #define PEER_KEYS_DIFFER "the cluster keys differ (cluster/key_file)"
 /* Adds to the error of a failing peer that the peer has not proved the cluster key yet. */
 void peer_greet_explain(const struct peer *peer, struct error *error);
@@ -190,19 +204,20 @@ void peer_refused(struct peer *peer, const uint8_t *data, size_t bytes);
 
 /* ---- ucx_prove.c ---- */
 
-/* Both HELLOs are exchanged: begins to prove the link that this side writes over, if any. */
+/* Begins to prove the link of this side, if it has one. Call it when both HELLOs are exchanged. */
 void prove_begin(struct peer *peer);
 /* Handles a frame of a peer that is PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* Takes what UCX did. Returns whether anything happened. */
+/* Continues the proof after progress of UCX. Returns true if anything changed. */
 bool prove_settle(struct peer *peer);
-/* Checks the time that the proof may take. */
+/* Ends a proof that takes longer than link_ms. */
 void prove_tick(struct peer *peer);
-/* For peers that are up: replaces a link over data connections by one over UCX once UCX reaches the
- * peer. */
+/* For peers that are up with a link over data connections: opens a candidate when it is time to try
+ * UCX again, and closes one that takes longer than link_ms. */
 void prove_again_tick(struct peer *peer);
-/* Takes what UCX did with the candidate, or reports a probe of the peer's. Returns whether anything
- * happened. */
+/* Continues the proof of the candidate after progress of UCX, and replaces the link by a proved
+ * candidate. Sends LINK_SEEN if a probe of the peer has arrived. Returns true if anything changed.
+ */
 bool prove_again_settle(struct peer *peer);
 /* Closes the candidate, if there is one. */
 void prove_again_end(struct peer *peer);
@@ -211,39 +226,45 @@ void prove_again_end(struct peer *peer);
 
 /* Replaces the cluster keys; see transport_keys_set. */
 enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct error *error);
-/* Returns the key that the peer has proved; NULL = the key is gone. */
+/* Returns the key that the peer has proved last; NULL = the key was removed from ucx->keys. */
 const struct secret_key *peer_key(const struct peer *peer);
-/* A peer has come up, or the keys have changed: if the key that the peer has proved last is not the
- * first one, sends a proof of the first key. If that key is gone, sets key_by_us. */
+/* If the key that the peer has proved last is not our first key, sends a proof of the first key. If
+ * the proved key was removed, sets key_by_us. Call it when a peer has come up or the keys have
+ * changed. */
 void peer_key_renew(struct peer *peer);
 /* Handles KEY and KEY_REPLY of a peer that is up. */
 void peer_key_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
-/* Fails a peer that has not proved a present key in time. */
+/* Fails a peer that has not proved a key of ucx->keys by key_by_us. */
 void peer_key_tick(struct peer *peer);
 
 /* ---- ucx_data.c ---- */
 
-/* Opens the data connections of a connection that is up, or asks the other side to. */
+/* Opens the data connections of a control connection that is up. If the peer has connected to us,
+ * asks the peer to open them. */
 void data_open(struct peer *control);
-/* Sends DATA: the key is proved on the data connection that this side has opened. */
+/* Sends DATA on a data connection that this side has opened. Call it after the proofs. */
 void data_begin(struct peer *peer);
 /* Handles DATA, which makes an accepted connection a data connection. */
 void data_accept(struct peer *peer, const uint8_t *data, size_t bytes);
-/* A connection ends: it leaves its control connection, and its data connections end. */
+/* Call it when a connection ends. Removes a data connection from its control connection; ends the
+ * data connections of a control connection. */
 void data_detach(struct peer *peer);
+/* Handles a frame of a data connection. */
 void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
+/* Returns the largest payload in bytes of a frame of a data connection. */
 size_t data_frame_bytes_max(void);
-/* False while received data must stay in the network. */
+/* Returns false while the data connection must not be read, because too much received data waits
+ * for the device. */
 bool data_may_receive(const struct peer *peer);
-void data_received(struct peer *peer); /* All data that was there has been read. */
-/* Sends what waits for a data connection. Returns whether anything was done. */
+void data_received(struct peer *peer); /* Call it when all received data has been read. */
+/* Sends writes that wait for a data connection. Returns true if it sent any. */
 bool data_send_waiting(struct peer *peer);
 
 /* Queues a frame. On an error other than a full queue for FRAME_MESSAGE, the peer is marked as
  * failing. */
 enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data, size_t bytes);
-/* Opens the link for writing to the peer. `own`: without UCX. Returns NULL if it cannot; then the
- * peer is failing. */
+/* Opens the link for writing to the peer. `own`: over data connections. On an error returns NULL
+ * and marks the peer as failing. */
 struct fabric_link *peer_link_open(struct peer *peer, bool own);
 /* Returns the link for writing to the peer, opened on first use. Returns NULL if the peer is
  * failing. */

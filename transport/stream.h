@@ -1,8 +1,8 @@
 /* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
  * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know
- * what frames mean, and never waits: the caller watches the socket (for EPOLLOUT while
- * stream_wants_write). Only files of this folder and tests include it. The transport's one thread
- * calls it. */
+ * what frames mean, and never waits: the caller watches the socket, also for EPOLLOUT while
+ * stream_wants_write returns true. Only files of this folder and tests include it. The one thread
+ * that owns the transport makes every call. */
 #ifndef TRANSPORT_STREAM_H
 #define TRANSPORT_STREAM_H
 
@@ -16,8 +16,8 @@
 /* Most bytes that may wait for a slow peer (transport_send). */
 #define STREAM_QUEUE_BYTES (64u << 20)
 
-/* Precedes each payload. The payload is padded to a multiple of eight bytes, so that every payload
- * is aligned in the receiver's buffer. */
+/* The head of a frame; the payload follows. Payloads are padded to a multiple of eight bytes, so
+ * that each payload is aligned in the receiver's buffer. */
 struct stream_frame {
     uint32_t bytes; /* Size of the payload without padding. */
     uint32_t kind;
@@ -27,16 +27,16 @@ struct stream {
     int fd; /* -1 = none. */
     bool failed;
     bool closed; /* The other side has closed or reset the connection. */
-    /* Buffer of received bytes; those from in_head to in_tail are not taken yet. */
+    /* Buffer of received bytes; the bytes from in_head to in_tail are not taken yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    /* Buffer of bytes to send; those from out_head to out_tail wait. With TLS they are encrypted.
+    /* Buffer of bytes to send, encrypted if `tls` is set; the bytes from out_head to out_tail wait.
      */
     uint8_t *out;
     size_t out_head, out_tail, out_capacity;
     struct tls *tls; /* NULL = not encrypted. */
-    bool tls_seen;   /* The first bytes of the other side were TLS. */
-    /* Received bytes that are not decrypted yet. */
+    bool tls_seen;   /* True: the first bytes of the other side were TLS. */
+    /* Buffer of received bytes; the bytes from sealed_head to sealed_tail are not decrypted yet. */
     uint8_t *sealed;
     size_t sealed_head, sealed_tail, sealed_capacity;
 };
@@ -44,19 +44,20 @@ struct stream {
 void stream_init(struct stream *stream, int fd); /* Takes over `fd`. Allocates nothing. */
 /* Closes the socket and frees the buffers. May be called again. */
 void stream_done(struct stream *stream);
-/* Frees everything except the socket, which the caller takes over. Returns -1 if there is none. */
+/* Frees everything except the socket. Returns the socket, which then belongs to the caller; -1 =
+ * none. */
 int stream_release(struct stream *stream);
 
-/* Begins TLS, before anything is sent or received. */
+/* Begins TLS. Requires that no bytes were sent or received. */
 enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting);
-/* Continues the TLS hand-shake. Returns ST_OK if it is done; ST_IN_PROGRESS; ST_UNSUPPORTED if the
- * other side does not speak TLS, after which the stream is not encrypted; an error of
- * tls_handshake; ST_UNREACHABLE if the connection is closed or reset. */
+/* Continues the TLS hand-shake. Returns ST_OK if it is done, ST_IN_PROGRESS if it waits for the
+ * other side, ST_UNREACHABLE if the connection is closed or reset, or an error of tls_handshake.
+ * Returns ST_UNSUPPORTED if the other side does not speak TLS: the stream is then not encrypted. */
 enum status stream_handshake(struct stream *stream, struct error *error);
 
-/* Sends as much as the socket takes at once, and queues the rest. Returns ST_NO_RESOURCE if the
- * queue is full, with nothing queued; ST_NO_MEMORY; or ST_UNREACHABLE if the connection is lost,
- * with a text that says how. */
+/* Sends a frame: as many bytes as the socket takes at once, and queues the rest. Returns
+ * ST_NO_RESOURCE if the queue is full (nothing is then queued), ST_NO_MEMORY, or ST_UNREACHABLE if
+ * the connection is lost. */
 enum status stream_send(struct stream *stream, uint32_t kind, const void *data, size_t bytes,
                         struct error *error);
 
@@ -69,25 +70,25 @@ struct stream_parts {
     size_t data_bytes;
 };
 
-/* Sends a frame like stream_send. `later`: only queues the frame, for a stream_flush by the caller;
- * fewer and larger packets then carry several small frames. */
+/* Sends a frame like stream_send. `later`: only queues the frame until the caller calls
+ * stream_flush, so that one packet carries several small frames. */
 enum status stream_send_parts(struct stream *stream, const struct stream_parts *parts, bool later,
                               struct error *error);
 size_t stream_queued_bytes(const struct stream *stream);
-/* Sends queued bytes; call it after EPOLLOUT. */
+/* Sends queued bytes. Call it after EPOLLOUT, and after stream_send_parts with `later`. */
 enum status stream_flush(struct stream *stream, struct error *error);
 bool stream_wants_write(const struct stream *stream);
-/* True if the received bytes look like TLS, which the other side began and this side did not. */
+/* Returns true if the other side has begun TLS and this side has not. */
 bool stream_sees_tls(const struct stream *stream);
 
-/* Reads once from the socket. Returns ST_OK if data arrived, ST_IN_PROGRESS if there is none,
- * ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame's payload is
- * larger than payload_max, ST_NO_MEMORY. */
+/* Reads once from the socket. Returns ST_OK if data was read, ST_IN_PROGRESS if no data has
+ * arrived, ST_UNREACHABLE if the connection is closed or reset, ST_INVALID if the next frame has
+ * more than payload_max bytes of payload, ST_NO_MEMORY. */
 enum status stream_receive(struct stream *stream, size_t payload_max, struct error *error);
-/* The peer has closed the connection; unread data may remain. */
+/* Returns true if the peer has closed the connection; frames may be left in the buffer. */
 bool stream_ended(const struct stream *stream);
-/* Takes the next complete frame out of the buffer. Returns false if there is none. The payload is
- * 8-byte aligned and valid until the next stream_receive. */
+/* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
+ * frame. The payload is 8-byte aligned and valid until the next stream_receive. */
 bool stream_next(struct stream *stream, struct stream_frame *frame_out,
                  const uint8_t **payload_out);
 

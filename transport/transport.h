@@ -4,14 +4,15 @@
  * Each connection has a TCP socket, on which control messages travel in order. The socket also
  * carries the hand-shake, and shows at once when a process has died. KV travels over UCX (shared
  * memory, InfiniBand), from device to device if both devices are in one host, or else over further
- * TCP sockets. With a key, TCP sockets carry TLS. docs/transport.md explains why there are two
- * channels. A transport without a region (the gateway's) does not open UCX.
+ * TCP sockets. With a cluster key, TCP sockets carry TLS. docs/transport.md explains why a
+ * connection has two channels. A transport without a region, such as the gateway's, does not open
+ * UCX.
  *
  * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
  * server/gateway/connections.c for the gateway; `cleave profile` and `cleave doctor` measure with
  * it. One event loop thread owns a transport and makes every call. Callbacks run only inside
- * transport_progress. The transport does not interpret messages (message.h does), and decides about
- * no request: a write of KV is an offset and a size in a region. */
+ * transport_progress. The transport does not interpret messages (message.h does) and makes no
+ * decision about requests: a write of KV is an offset and a size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -26,24 +27,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Raise the first number when the form of a message changes. A new counter raises the version by
- * itself: version 15 sent 38 counters. */
+/* Raise the first number when a struct of a message changes. A new counter raises the version by
+ * itself, because the counters that messages carry are added: version 15 had 38. */
 #define TRANSPORT_PROTOCOL_VERSION (15 + COUNTERS_SENT - 38)
 
 enum transport_role { TRANSPORT_GATEWAY = 1, TRANSPORT_MACHINE = 2 };
 
-/* What each side says of itself. It is compared before any message is delivered. Between two
- * machines, the protocol version and all fields from metadata_hash to kv_dtype must be equal. With
- * a gateway, which reads no weights, only the protocol version and metadata_hash must be. A
- * mismatch ends the connection on both sides with ST_MISMATCH and a text that names the field and
- * both values. */
+/* What a process sends about itself in the hand-shake. Identities are compared before any message
+ * is delivered. Between two machines, the protocol version and all fields from metadata_hash to
+ * kv_dtype must be equal; between a gateway and a machine, only the protocol version and
+ * metadata_hash. A mismatch ends the connection on both sides with ST_MISMATCH and a text that
+ * names the field and both values. */
 struct transport_identity {
     char name[LIMIT_NAME_BYTES];
     enum transport_role role;
-    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two models and
-     * compares by itself. */
+    /* Hash of the model file's metadata and tensor table; 0 = a gateway that serves two versions
+     * and compares the hash itself. */
     uint64_t metadata_hash;
-    struct digest model_hash; /* Of the metadata and the weights; none for a gateway. */
+    struct digest model_hash; /* Hash of metadata and weights; zero for a gateway. */
     uint32_t layer_count;
     uint32_t block_tokens;
     /* Size of one layer of a block with all KV heads, even if the process holds only some. */
@@ -51,8 +52,8 @@ struct transport_identity {
     char kv_dtype[8]; /* How K and V are stored, such as "i16", with its NUL. */
 };
 
-/* A peer's KV region, from its hand-shake. bytes 0 = no region; the head of a machine with stages
- * has none, because its stage processes have the blocks. */
+/* A peer's KV region, from its hand-shake. bytes 0 = no region: gateways, and heads of machines
+ * with stages, whose stage processes have the blocks. */
 struct transport_region_info {
     uint64_t bytes;
     uint32_t block_count;
@@ -62,8 +63,8 @@ struct transport_region_info {
 struct transport;
 struct transport_peer;
 
-/* The request that a write of KV belongs to, so that the receiver can check it; id 0 = none: the
- * write is no KV. */
+/* The request that a write of KV belongs to, so that the receiver can check the write; id 0 = no
+ * request, for writes of other data. */
 struct transport_request {
     uint64_t id;
     uint32_t generation;
@@ -73,25 +74,25 @@ struct transport_events {
     /* The hand-shake is done: messages and writes may be sent. transport_peer_user is what
      * transport_connect was given, or NULL for a peer that connected to us. */
     void (*peer_up)(void *self, struct transport_peer *peer);
-    /* The connection ended or never came up. `why` is ST_UNREACHABLE, ST_MISMATCH, ST_TIMED_OUT or
-     * another error; `text` names the peer's address or name. Flushes that were pending have been
-     * reported before. No callback for this peer follows, and the pointer is invalid after
-     * return. */
+    /* The connection has ended, or could not be opened. `why` is ST_UNREACHABLE, ST_MISMATCH,
+     * ST_TIMED_OUT or another error; `text` names the peer's address or name. Unfinished flushes
+     * are reported before this event. No other event for this peer follows, and the pointer is
+     * invalid after return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
-    /* Every write to `peer` issued before transport_flush(…, cookie) is in the peer's memory
-     * (ST_OK), or it is unknown whether it is (any other status; then peer_down follows). */
+    /* ST_OK: every write to `peer` before transport_flush(…, cookie) is in the peer's memory. Any
+     * other status: it is unknown which of these writes are, and peer_down follows. */
     void (*flushed)(void *self, struct transport_peer *peer, uint64_t cookie, enum status status);
-    /* Whether a write of a peer into our region is wanted; called for writes that travel as
-     * messages. A write that is not wanted is dropped, and its flush succeeds. NULL = every write
-     * inside the region is wanted. */
+    /* Returns false for a write into our region that must be dropped; the flush of a dropped write
+     * succeeds. Called for writes that travel as messages or over data connections. NULL = every
+     * write inside the region is accepted. */
     bool (*write_wanted)(void *self, const struct transport_peer *peer,
                          const struct transport_request *request, uint64_t offset, uint64_t bytes);
-    /* No write over the connection with this number can land any more. Called only after
-     * transport_writes_await has returned true for it. */
+    /* No write over the connection with this number can land any more. Called only if
+     * transport_writes_await has returned true for the connection. */
     void (*writes_ended)(void *self, uint64_t number);
-    /* Our writes to `peer`, which had to travel over data connections, travel over UCX from now on
-     * (transport_peer_path). Nothing that was under way is disturbed. NULL = not reported. */
+    /* Our writes to `peer`, which travelled over data connections, travel over UCX from now on
+     * (transport_peer_path). Writes and flushes that are under way go on. NULL = not reported. */
     void (*path_changed)(void *self, struct transport_peer *peer);
 };
 
@@ -104,27 +105,29 @@ struct transport_options {
     /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
      * into or out of the device that takes longer than silence_ms fails the connection. */
     const struct device_memory *device;
-    uint32_t block_count; /* Sent to peers in struct transport_region_info. */
+    /* Sent to peers in struct transport_region_info; so is layer_stride_bytes. */
+    uint32_t block_count;
     uint64_t layer_stride_bytes;
     /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, and between
      * hosts RDMA hardware. "none" = UCX is not opened. A peer that UCX does not reach is written
      * over data connections. */
     const char *ucx_tls;
     const char *ucx_devices; /* UCX_NET_DEVICES; NULL = the active RDMA devices of this host. */
-    bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
-    /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
+    /* True: all peers are on this host, so UCX uses no network device except loopback. */
+    bool one_host;
+    /* Number of data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for
-     * a peer and not finished; 0 = 8 MiB. */
+    /* Most bytes that were sent to a peer over data connections and that the peer has not taken,
+     * and most bytes that UCX has taken for a peer and not finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
     uint32_t connect_ms;   /* Time for connecting and the hand-shake; 0 = 5000. */
-    /* Time in which UCX must carry a first message to a peer and flush it; else the peer is written
-     * over data connections. 0 = 2000. */
+    /* Time in which UCX must carry a first message to a peer and flush it; after that, writes to
+     * the peer travel over data connections. 0 = 2000. */
     uint32_t link_ms;
-    /* How long after that UCX is tried again; each time that it fails doubles the wait, up to 16
-     * times. 0 = 60,000. */
+    /* Time after which UCX is tried again for such a peer. Each failure doubles the time, up to 16
+     * × link_retry_ms. 0 = 60,000. */
     uint32_t link_retry_ms;
     /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
      * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
@@ -132,29 +135,34 @@ struct transport_options {
     const struct secret_keys *keys;
 };
 
-/* Where our region is, and how writes get into and out of it. */
+/* Where our region is, and how data gets into and out of the region. */
 enum transport_memory_way {
     TRANSPORT_WAY_HOST, /* The region is host memory. */
-    /* Device memory that UCX reads and writes where the peer's transport allows it. */
+    /* Device memory, which UCX reads and writes if the transport to the peer allows it. */
     TRANSPORT_WAY_DIRECT,
     TRANSPORT_WAY_STAGED, /* Device memory; all data goes through pinned host memory. */
-    /* Device memory; pinned host memory is used except between devices of this host, which copy
-     * into each other's memory. */
+    /* Device memory; devices of this host copy into each other's memory, all other data goes
+     * through pinned host memory. */
     TRANSPORT_WAY_PEER,
 };
 
+/* Copies of one direction. */
 struct transport_copied {
     uint64_t bytes;
     uint64_t copies;
     int64_t busy_us; /* Time in which at least one copy was under way. */
 };
 
+/* The memory of our region, and the copies made so far. */
 struct transport_memory {
     enum transport_memory_way way;
-    char why[128]; /* Why the way is not direct, or not shared; else empty. */
+    /* Why the way is not TRANSPORT_WAY_DIRECT, or why peers cannot open the region; else empty. */
+    char why[128];
     struct transport_copied copied[DEVICE_DIRECTIONS]; /* Indexed by enum device_direction. */
 };
 
+/* An implementation. The functions below with the names transport_… call these functions and
+ * describe them. */
 struct transport_ops {
     const char *name;
     enum status (*open)(const struct transport_options *options, void **impl_out,
@@ -178,12 +186,13 @@ struct transport_ops {
     enum status (*keys_set)(void *impl, const struct secret_keys *keys, struct error *error);
 };
 
+/* The implementation over UCX and TCP (ucx.c). */
 extern const struct transport_ops transport_ucx;
 
 #define TRANSPORT_DATA_CONNECTIONS_MAX 16u
 
-/* True if UCX with these transports (UCX_TLS, as in struct transport_options) may open a port on
- * which anyone who reaches it can read and write the memory of this process. */
+/* Returns true if UCX with these transports (transport_options.ucx_tls) may open a port through
+ * which any computer that reaches the port can read and write the memory of this process. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
@@ -192,8 +201,8 @@ enum status transport_open(const struct transport_ops *ops, const struct transpo
 void transport_close(struct transport *t);
 
 /* Accepts peers on "host:port" (IPv4, name or [IPv6]; port 0 = any free port). bound_out receives
- * the actual address. Errors name the address ("listen on 127.0.0.1:7400: address already in
- * use"). */
+ * the numeric address and the port in use. Errors name the address ("listen on 127.0.0.1:7400:
+ * address already in use"). */
 enum status transport_listen(struct transport *t, const char *address,
                              char bound_out[LIMIT_ADDRESS_BYTES], struct error *error);
 
@@ -208,35 +217,36 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer);
 void transport_expect(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
- * is not the first one, both sides prove the first key to each other. A connection whose key is
- * gone goes down if its peer has not proved another key within connect_ms. Requires that the
+ * is not the first key, both sides prove the first key to each other. If that key was removed, the
+ * connection goes down unless the peer proves another key within connect_ms. Requires that the
  * transport was opened with keys. On an error nothing has changed. */
 enum status transport_keys_set(struct transport *t, const struct secret_keys *keys,
                                struct error *error);
 
-/* Of a peer that is not up yet, identity and region are zero. */
+/* Return the identity and the region of a peer; zero for a peer that is not up yet. */
 const struct transport_identity *transport_peer_identity(const struct transport_peer *peer);
 const struct transport_region_info *transport_peer_region(const struct transport_peer *peer);
-/* How writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda ipc",
- * "loopback". */
+/* Returns how writes travel, for logs and /metrics: "ucx put over posix", "ucx am over tcp", "cuda
+ * ipc", "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);
-/* Why writes do not travel by a better path: UCX did not reach the peer, or the device of a peer on
- * this host could not be opened although both sides share their memory. Empty = there is none. */
+/* Returns why writes do not travel in a better way: UCX did not reach the peer, or the device of a
+ * peer on this host could not be opened although both sides share their memory. Empty = no reason.
+ */
 const char *transport_peer_note(const struct transport_peer *peer);
-/* Number of the connection, from 1; no other connection of the transport has it. */
+/* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
-/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the
- * peer may still land after the connection has ended: the peer writes into our memory itself
- * (shared memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called
- * when its process has given up its writes and closed the connection, or has died. After a failure
- * of the network within one host, that may be never. */
+/* Call it in peer_down, or just before transport_disconnect. Returns true if writes of the peer may
+ * still land after the connection has ended: the peer writes into our memory itself (shared memory,
+ * RDMA, a device), and has not closed the connection. `writes_ended` is then called when the
+ * process of the peer has ended its writes and closed the connection, or has died; never, if the
+ * network within this host has failed. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
 /* Queues one message of at most LIMIT_MESSAGE_BYTES; the data is copied. Returns ST_NO_RESOURCE if
- * 64 MiB already wait because the peer does not read: treat the peer as failed. ST_UNREACHABLE =
- * the peer is not up. ST_TOO_LARGE = the message is too large. */
+ * 64 MiB wait because the peer does not read: the caller should disconnect the peer. ST_UNREACHABLE
+ * = the peer is not up. ST_TOO_LARGE = the message is too large. */
 enum status transport_send(struct transport *t, struct transport_peer *peer, const void *data,
                            size_t bytes);
 
@@ -246,7 +256,7 @@ enum status transport_send(struct transport *t, struct transport_peer *peer, con
  * peer is not up. */
 enum status transport_write(struct transport *t, struct transport_peer *peer, const void *local,
                             size_t bytes, uint64_t remote_offset);
-/* transport_write of a request's data. */
+/* Does what transport_write does, for data of a request. */
 enum status transport_write_for(struct transport *t, struct transport_peer *peer, const void *local,
                                 size_t bytes, uint64_t remote_offset,
                                 const struct transport_request *request);
@@ -254,20 +264,21 @@ enum status transport_write_for(struct transport *t, struct transport_peer *peer
  * going down already, only peer_down follows. Requires that the peer has a region. */
 void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t cookie);
 
-/* The memory of our region, page-aligned and zeroed: host memory, or memory of options.device. NULL
- * = no region. */
+/* Returns the memory of our region, page-aligned and zeroed at first: host memory, or memory of
+ * options.device. NULL = no region. */
 void *transport_region(struct transport *t);
-/* Reports the kind of memory of our region and the copies made so far. */
+/* Stores the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
 const char *
-transport_memory_way_name(enum transport_memory_way way); /* "host", "direct", "staged", "ipc" */
+/* Returns "host", "direct", "staged" or "ipc". */
+transport_memory_way_name(enum transport_memory_way way);
 
-/* A descriptor that is readable when there is something to do. Add it to an epoll,
+/* Returns a descriptor that is readable when transport_progress has work to do. Add it to an epoll,
  * level-triggered. */
 int transport_fd(struct transport *t);
 /* Does all work that is possible without waiting, calls the events, and arms the descriptor. Call
- * it when the descriptor is readable, and after calls that send or write. It never blocks; after 5
- * ms it returns with the descriptor readable. Must not be called from a callback. */
+ * it when the descriptor is readable, and after calls that send or write. Returns after about 5 ms
+ * at the latest; if work is left, the descriptor is readable. Must not be called from an event. */
 void transport_progress(struct transport *t);
 
 #endif

@@ -1,7 +1,8 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
  * identities. transport.c and the implementations of transport_ops (ucx.c; in tests, loopback)
  * share them. Only files of this folder and tests include it. Everything runs on the one thread
- * that owns the transport. It contains no connection, protocol or memory of an implementation. */
+ * that owns the transport. It does not describe connections, frames or memory of an implementation.
+ */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 
@@ -12,7 +13,8 @@ struct transport {
     void *impl;
 };
 
-/* The part of a peer that callers can query. First member of each implementation's peer. */
+/* The part of a peer that transport_peer_… functions read. First member of the peer struct of each
+ * implementation. */
 struct transport_peer {
     struct transport_identity identity; /* Zero until the hand-shake. */
     struct transport_region_info region;

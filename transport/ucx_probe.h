@@ -16,12 +16,13 @@
 struct ucx_probe {
     char version[32];
     bool cuda; /* UCX can register a GPU's memory. */
+    /* Names of the kinds of memory that UCX can register. */
     char memory_types[96];
     uint32_t resource_count;
     char resources[UCX_PROBE_RESOURCES_MAX][32]; /* "transport/device", such as "tcp/eth0". */
 };
 
-/* out->version is set even after an error. */
+/* Fills *out. Sets out->version even on an error. */
 enum status ucx_probe(struct ucx_probe *out, struct error *error);
 
 #endif

@@ -1,9 +1,9 @@
 /* attention: causal attention of one KV head over the paged cache (F16, F32). Each isa_<isa>.c with
- * a table (kernels.h) includes this text and puts attention_run, attention_store and the functions
- * attention_* of attention_fixed.h into it; sequences.c calls them there, on worker threads. No
- * state, no allocation: the caller gives the scratch memory. Caches of integers are left to
- * attention_fixed.h, and dividing rows and heads among threads to sequences.c. There is one
- * definition for prompt and decode, for any tile, any block size and any order of blocks:
+ * a table (kernels.h) includes this text and puts attention_run, attention_store and functions of
+ * attention_fixed.h into the table; sequences.c calls them through the table, on worker threads. No
+ * state, no allocation: the caller passes scratch memory. attention_fixed.h computes over caches of
+ * integers, and sequences.c divides rows and heads among threads. Prompts and decodes, all sizes of
+ * tiles and blocks and every order of blocks give the same bits:
  *
  *   q'   = q * scale
  *   s[t] = fma chain over d of q'[d] K[d][t]
@@ -12,22 +12,22 @@
  *   z    = sum of p, lane t % 16
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
- * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V it
- * has 16 dimensions of o. So every lane computes one output, as one sequential chain. A query is
- * one head of one row. A tile is a few queries times a few vectors, so that several heads of the KV
- * head and several rows of a prompt use each loaded vector of K or V. */
+ * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V a
+ * vector has 16 dimensions of o. So each lane computes one output, as one sequential chain. A query
+ * is one head of one row. A tile is a few queries times a few vectors: all queries of a tile use
+ * each loaded vector of K or V. */
 #ifndef COMPUTE_CPU_ATTENTION_H
 #define COMPUTE_CPU_ATTENTION_H
 
 #include "compute/cpu/attention_fixed.h"
 #include "compute/cpu/rows.h"
 
-/* Decode reads the cache once, from memory. It prefetches blocks this many tokens ahead into the L2
+/* A decode reads the cache once, from memory, and prefetches the tokens this far ahead into the L2
  * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace data in
  * use.) */
 #define AHEAD_TOKENS 128
 
-/* Bytes of an element of the cache. */
+/* Returns the bytes of an element of the cache. */
 INLINE size_t kv_element_bytes(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_F16 ? 2 : 4;
@@ -42,7 +42,7 @@ INLINE vec kv_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t lanes
                                    : v_load_part((const float *)p, lanes);
 }
 
-/* Address of K of the token's block and KV head; V follows K. */
+/* Returns the address of K of one KV head in the block of `token`; V follows K. */
 INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t token)
 {
     const struct compute_kv *kv = cache->kv;
@@ -51,7 +51,7 @@ INLINE const uint8_t *head_block(const struct kernels_cache *cache, uint32_t tok
            cache->kv_head * head_bytes;
 }
 
-/* Address of element [0][token] of K. */
+/* Returns the address of dimension 0 of the token's K. */
 INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t token)
 {
     return head_block(cache, token) +
@@ -60,14 +60,15 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 
 /* The queries of one call and their scores. */
 struct scores {
-    const float *queries; /* Packed: [tile][head_dim][QK_ROWS]. */
-    float *rows;          /* Scores, later weights: [query][stride]. */
+    const float *queries; /* [tile][head_dim][QK_ROWS]: one tile after the other. */
+    float *rows;          /* [query][stride]: the scores s, later the weights p. */
     size_t stride;
     uint32_t count; /* Number of queries. */
 };
 
-/* Computes the scores of `rows` queries (from packed tile `q`) for `wide` vectors of `lanes` tokens
- * each. `ahead`, if not NULL, has `wide` addresses to prefetch meanwhile. */
+/* Computes the scores of `rows` queries of tile `q` for `wide` vectors of `lanes` tokens, whose K
+ * begin at keys[0..wide). `step`: bytes from one dimension of K to the next. `ahead`, if not NULL,
+ * has `wide` addresses to prefetch. `stride`: floats in `out` from one query to the next. */
 INLINE void qk_tile(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, uint32_t lanes,
                     uint32_t dim, size_t step, const uint8_t *const *keys,
                     const uint8_t *const *ahead, const float *q, float *out, size_t stride)
@@ -122,8 +123,8 @@ INLINE void qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t wide, u
 #undef QK_CASE
 }
 
-/* All queries against the vectors of tokens [token, token + wide * lanes). ahead_limit: tokens from
- * there on are not prefetched; 0 = none is. */
+/* Computes the scores of all queries for tokens [token, token + wide * lanes). Prefetches only
+ * tokens before ahead_limit. */
 INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                        uint32_t token, uint32_t wide, uint32_t lanes, uint32_t ahead_limit,
                        const struct scores *scores)
@@ -149,6 +150,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
+/* Computes the scores of all queries for the first `tokens` tokens. decode: prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t tokens,
                    bool decode, const struct scores *scores)
 {
@@ -170,8 +172,8 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Replaces the first `tokens` scores by exp(s - max), writes zeros up to `padded`, and returns 1 /
- * sum. */
+/* Replaces the first `tokens` scores of a row by exp(s - max), writes zeros up to `padded`, and
+ * returns 1 / sum. */
 static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
 {
     uint32_t whole = tokens / VECTOR_LANES * VECTOR_LANES, t;
@@ -197,7 +199,9 @@ static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
     return 1.0f / v_fold_add(sum);
 }
 
-/* Adds p·V of `rows` queries to o, for `wide` vectors of head_dim from `first` on. */
+/* Computes o = p·V times inverse[query] for `rows` queries and `wide` vectors of `lanes`
+ * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. decode:
+ * prefetches. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
                     uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
                     const float *p, size_t stride, const float *inverse, float *out)
@@ -238,6 +242,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
         }
 }
 
+/* Calls pv_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
                     uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
                     const float *p, size_t stride, const float *inverse, float *out)
@@ -261,6 +266,7 @@ INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dty
 #undef PV_CASE
 }
 
+/* kernels.attention for one type of cache, F16 or F32. */
 INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                             uint32_t first_position, uint32_t rows, uint32_t heads, float scale,
                             const float *q, size_t q_stride, float *scratch, float *out)

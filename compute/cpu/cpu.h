@@ -1,10 +1,10 @@
 /* cpu: the internal state of the CPU backend and the functions that its files share. No part
  * outside compute/cpu/ includes it, except tests. A device computes one operation at a time, for
  * one calling thread (compute.h says which); the operation hands work items to the worker threads.
- * When a batch runs in lanes (compute/lanes.h), each worker thread calls the operations of its own
- * lane, a struct compute of one thread. Functions without a comment are those of struct compute_ops
- * and of its tables `lanes` and `group`, and are described there. The arithmetic is not here: see
- * kernels.h. */
+ * When a batch runs in lanes (compute/lanes.h), a worker thread calls the operations of a lane,
+ * which is a struct compute with one thread. A function without a comment implements the function
+ * of this name in struct compute_ops or in its tables `lanes` and `group`, which describe it. The
+ * arithmetic is in kernels.h. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -13,76 +13,80 @@
 #include "compute/cpu/workers.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
- * is one tile (kernels.h). If each thread would get ITEM_TILES_MANY tiles or more, an item is as
- * many tiles as fit in ITEM_ROWS rows: some microseconds of work. */
+ * is one tile (kernels.h). From ITEM_TILES_MANY tiles per thread on, an item is all tiles that fit
+ * in ITEM_ROWS rows: some microseconds of work. */
 #define ITEM_ROWS       12
 #define ITEM_TILES_MANY 4
 
-/* Scratch memory of one thread. */
+/* Scratch memory of one thread, which grows and is never made smaller. */
 struct cpu_scratch {
     float *data;
     size_t floats;
 };
 
-/* Attention of few rows with long contexts, whose segments (kernels.h) are separate work items. */
+/* Memory for attention of few rows with long contexts: each segment (KERNELS_SEGMENT tokens) of a
+ * sequence and KV head is a work item. */
 struct cpu_split {
-    float *parts;           /* Results of the segments. */
-    size_t floats;          /* Size of `parts`. */
-    _Atomic uint32_t *left; /* Segments not finished, for each sequence and KV head. */
-    uint32_t heads;         /* Size of `left`. */
+    float *parts;           /* Results of the segments (kernels.attention_part). */
+    size_t floats;          /* Number of floats in `parts`. */
+    _Atomic uint32_t *left; /* [heads]: unfinished segments of each sequence and KV head. */
+    uint32_t heads;         /* Number of entries in `left`. */
 };
 
-/* One thread's share of a product's work items, for prefetching weights. */
+/* The work items of a product that one thread begins with (workers_share). Tells the kernel which
+ * weights to prefetch at the end of the share. */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;
-    uintptr_t end;  /* End address of the share's weights. */
-    uintptr_t next; /* Start address of the weights of the thread's share of the next product. */
+    uintptr_t end;  /* Address after the last weight of the share. */
+    uintptr_t next; /* Address of the first weight that the thread reads in the next product. */
 };
 
 /* A device, or one of its lanes. */
 struct compute {
-    struct lanes *lanes;     /* NULL = one thread, or this is a lane. */
-    struct meeting *meeting; /* The other ranks of this device's group; NULL = it is in no group. */
-    /* Index of this device's first entry in compute_matrix.next, which has an entry for each thread
-     * of the device and then one for each lane. */
+    struct lanes *lanes; /* NULL = the device has one thread, or this struct is a lane. */
+    /* Connects the device to the other ranks of its group; NULL = no group. */
+    struct meeting *meeting;
+    /* Index in compute_matrix.next of the entry for thread 0 of this struct: 0 for the device, the
+     * number of the device's threads + i for lane i. */
     uint32_t ahead_base;
-    const struct kernels *kernels;       /* Functions of the instruction set. */
-    const struct kernels_floats *floats; /* Its products of float weights. */
+    const struct kernels *kernels;       /* Functions of the instruction set in use. */
+    const struct kernels_floats *floats; /* Products of float weights. */
     struct workers *workers;
     bool exact;    /* compute_options.exact. */
-    bool prefetch; /* Weights are prefetched by software. */
+    bool prefetch; /* The kernels prefetch weights by instructions. */
     struct arena weights;
     const struct compute_matrix *last_product; /* First matrix of the last product; NULL = none. */
     struct cpu_weights_ahead ahead[WORKERS_THREADS_MAX]; /* Per thread. */
     struct cpu_scratch scratch[WORKERS_THREADS_MAX];     /* Per thread. */
-    /* First work item of each sequence; used by attention. */
+    /* [first_items_max]: index of the first work item of each sequence; used by attention. */
     uint32_t *first_items;
     uint32_t first_items_max;
     struct cpu_split split;
     char description[64];
 };
 
-/* A weight matrix, repacked in groups of rows (kernels.h). */
+/* A weight matrix, repacked in groups of GROUP_ROWS rows (enum kernels_form). */
 struct compute_matrix {
-    /* The type in the file. With compute_options.exact, weights are stored as FORM_F32 for any
+    /* Type of the weights in the file. With compute_options.exact, `form` is FORM_F32 for every
      * type. */
     enum compute_type type;
     enum kernels_form form;
     uint32_t rows;
     uint32_t cols;
-    uint32_t groups; /* Number of groups of GROUP_ROWS rows; the last group is padded with zeros. */
+    uint32_t groups; /* Number of groups; the last group is padded with rows of zeros. */
     size_t group_bytes;
     uint8_t *data;
     struct arena_chunk *chunk; /* The chunk that `data` is in. */
-    /* Scales of an F8_E4M3 matrix, which multiply the products with the unscaled weights. The
-     * columns are in blocks of scale_cols columns; the first block has scale_first columns. */
+    /* Scales of an F8_E4M3 matrix. The kernels multiply each product with unscaled weights by its
+     * scale. The columns form scale_blocks blocks of scale_cols columns; the first block has
+     * scale_first columns. */
     float *scales; /* [groups][scale_blocks][GROUP_ROWS]; NULL = not scaled. */
     uint32_t scale_blocks;
     uint32_t scale_first, scale_cols;
-    /* [threads of the device, then of its lanes]: where, in the last forward pass, the weights
-     * began that the thread read after its share of this matrix (see cpu_weights_ahead.next); 0 =
-     * not known yet. */
+    /* [threads of the device, then lanes]: address of the weights that the thread read after its
+     * share of this matrix in the last forward pass (see cpu_weights_ahead.next); 0 = not known
+     * yet. */
     uintptr_t *next;
 };
 
@@ -91,13 +95,14 @@ struct compute_activations {
     uint32_t rows_max;
     uint32_t cols;
     unsigned needs; /* OR of enum compute_needs. */
-    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, only attention may use it, for intermediate
-     * results. */
+    /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, attention alone uses this array, for
+     * intermediate results. */
     float *floats;
-    /* [rows_max] rows as kernels_floats.round writes them; NULL = no COMPUTE_NEEDS_BF16. */
+    /* [rows_max] rows of bfloat16, written by kernels_floats.round; NULL = no COMPUTE_NEEDS_BF16.
+     */
     uint8_t *rounded;
     size_t rounded_stride; /* Bytes of a row of `rounded`. */
-    /* Rows of a tile in the batch that was written last; the last tile may have fewer. */
+    /* Rows of a tile of the batch that was written last; the last tile may have fewer rows. */
     uint32_t tile_rows;
     struct kernels_block *blocks; /* [tiles][cols / 32]; NULL = no COMPUTE_NEEDS_Q8. */
     /* Second planes (kernels.h, "refined rows"), one per entry of `blocks`; NULL = no
@@ -109,7 +114,7 @@ struct compute_activations {
  * memory until they are written. */
 void *cpu_memory_take(size_t bytes);
 
-/* Rows of a work item of the row-wise operations: whole tiles. */
+/* Returns the rows of a work item of a row-wise operation: a multiple of tile_rows. */
 static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count,
                                      uint32_t tile_rows)
 {
@@ -117,38 +122,41 @@ static inline uint32_t cpu_item_rows(const struct compute *c, uint32_t row_count
     return many ? ITEM_ROWS / tile_rows * tile_rows : tile_rows;
 }
 
-/* Rows of a tile, chosen so that all tiles of the batch are equally large, except that the last one
- * may have fewer rows. */
+/* Returns the rows of a tile, chosen so that all tiles of the batch are equally large, except that
+ * the last tile may have fewer rows. 8 rows become tiles of 4 and 4, not of 6 and 2, so that two
+ * threads get equal work. */
 static inline uint32_t cpu_tile_rows(uint32_t row_count)
 {
     uint32_t tiles = (row_count + TILE_ROWS - 1) / TILE_ROWS;
     return tiles == 0 ? TILE_ROWS : (row_count + tiles - 1) / tiles;
 }
 
-/* Makes every thread's scratch memory at least `floats` large and keeps it for later calls. */
+/* Grows every thread's scratch memory to at least `floats` floats. Returns ST_NO_MEMORY if that
+ * fails. */
 enum status cpu_scratch_need(struct compute *c, size_t floats);
 
-/* Makes c->split large enough for `floats` and `heads`. False: no memory. */
+/* Grows c->split to at least `floats` floats of results and `heads` counters. Returns false if
+ * there is no memory. */
 bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads);
 
-/* Index of the block that holds row `row` and column `col`. */
+/* Returns the index in a->blocks of the block with row `row` and column `col`. */
 static inline size_t cpu_activation_block(const struct compute_activations *a, uint32_t row,
                                           uint32_t col)
 {
     return (size_t)(row / a->tile_rows) * (a->cols / 32) + col / 32;
 }
 
-/* cpu.c: frees a device without lanes, or a lane: its workers, its scratch memory and *c. */
+/* cpu.c: frees a device without lanes, or a lane, with its workers and scratch memory. */
 void cpu_compute_free(struct compute *c);
 
 /* lanes.c */
-/* Opens a lane for each thread of c. when: whether batches will run in them; for AUTO the
- * environment variable CLEAVE_LANES decides if it is set. On an error, *out may hold what was
- * opened so far; close it. */
+/* Opens a lane for each thread of c. `when` says which batches run in lanes; the environment
+ * variable CLEAVE_LANES (auto, never, always) replaces COMPUTE_LANES_AUTO. On an error, *out may
+ * hold some open lanes: close it. */
 enum status cpu_lanes_open(struct compute *c, enum compute_lanes when, struct lanes **out,
                            struct error *error);
 void cpu_lanes_close(struct lanes *lanes); /* NULL is fine. */
-/* Removes pointers to matrix m, which is about to be closed. */
+/* Removes the lanes' pointers to matrix m, which is about to be closed. */
 void cpu_lanes_forget(struct lanes *lanes, const struct compute_matrix *m);
 uint32_t cpu_lanes_count(const struct compute *c);
 uint32_t cpu_lanes_pick(struct compute *c, uint32_t row_count);
@@ -176,16 +184,15 @@ void cpu_matmul_add(struct compute *c, const struct compute_matrix *m,
 enum status cpu_activations_open(struct compute *c, uint32_t rows_max, uint32_t cols,
                                  unsigned needs, struct compute_activations **out);
 void cpu_activations_close(struct compute *c, struct compute_activations *a);
-/* Prepares writing a batch of row_count rows: chooses the size of the tiles (cpu_tile_rows). 8 rows
- * become tiles of 4 and 4, not of 6 and 2, so that two threads get equal work. */
+/* Sets a->tile_rows for a batch of row_count rows. Call it before the rows are written. */
 void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
-/* Called by worker threads, each for its own rows. Writes columns [col, col + count) of row `row`
- * in those of two forms that `a` has: quantised, and rounded to bfloat16. Requires multiples of 32;
- * refined activations only as whole rows. */
+/* Writes columns [col, col + count) of row `row` into a->rounded and a->blocks, if `a` has these
+ * arrays. Requires that `col` and `count` are multiples of 32, and whole rows if `a` is refined.
+ * Worker threads call it, each for other rows or columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Calls cpu_activations_quantise for a whole row. The fp32 form is not written: the caller has
- * computed `values` there. */
+/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller does that.
+ */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,

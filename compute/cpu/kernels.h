@@ -1,36 +1,36 @@
-/* kernels: the functions that each instruction set provides to the CPU backend: one table per
- * instruction set (ISA), built from common source text (rows.h, attention.h over a vector_<isa>.h)
- * and a hand-written integer GEMM (for AVX-512 also quantise_avx512.h). The other files of
- * compute/cpu/ call the functions through the table that cpu.c has chosen, mostly on worker
- * threads.
+/* kernels: the functions that each instruction set (ISA) provides to the CPU backend: one table per
+ * ISA, built from source text that all ISAs include (rows.h, attention.h) and from a GEMM for
+ * integers that each ISA has. The other files of compute/cpu/ call the functions through the table
+ * that cpu.c has chosen, mostly on worker threads.
  *
- * Every function is pure arithmetic on its arguments: any thread may call it, and it allocates
- * nothing. Dividing the work among threads is left to the callers. The bits of the results are the
- * same for every ISA. This header defines them (amax is a block's greatest |x|; s is the scale of a
- * block of activations; d and m are the scale and the minimum of a block of weights; f is the sum
- * so far):
+ * The functions have no state and allocate nothing: any thread may call them. The callers divide
+ * the work among threads. The bits of the results are the same for every ISA. The list below
+ * defines them. In the list, amax is the greatest |x| of a block; s is the scale of a block of
+ * activations; d and m are the scale and the minimum of a block of weights; f is the sum so far:
  *
  * - A "vector" has 16 fp32 lanes on every ISA. A sum over a row adds element i to lane i % 16 in
  *   order of i; the lanes are then folded 8, 4, 2, 1 apart.
- * - Activations are quantised per block of 32: s = amax / 127, q = nearest even of x * (127 /
- *   amax). A block with amax < 2^-96 is zero; one with NaN or infinity has s = NaN, q = 0.
+ * - Activations are quantised per block of 32: s = amax / 127, q = x * (127 / amax) rounded to the
+ *   nearest integer (ties to even). A block with amax < 2^-96 becomes zero; a block with NaN or
+ *   infinity gets s = NaN, q = 0.
  * - In refined rows, blocks with an outlier keep 16 bits in two planes: q = 256 h + l. Such a block
  *   has amax * n ≥ 3 Σ amax, where the sum is over the row's n blocks in order. Then s = amax /
- *   32639; t = x * (32639 / amax); h = nearest even of t / 256; l = nearest even of t - 256 h,
+ *   32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded like q, and l
  *   limited to ±127.
- * - Quantised: y = sum over blocks b in order: acc = Σ q_w q_a (exact, integer); p = d * s; f =
- *   fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has two
- *   sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before use,
- *   which can change them only in refined blocks: other sums have at most 24 bits. A bias is added
- *   to the finished f, and f is added to y, each rounded once.
- * - F32, F16 and `exact`: f = fma(w, x, f) over the columns in order.
- * - BF16: f = fma(w, x, f) with x rounded to bfloat16 (nearest even), and without subnormal
+ * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
+ *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has
+ *   two sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before
+ *   use, which changes only sums of refined blocks: other sums have at most 24 bits. The bias is
+ *   added to the finished f, and f is added to y; each addition rounds once.
+ * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
+ *   columns in order.
+ * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
  *   numbers: an input below 2^-126 counts as 0. The exact result is rounded to 24 bits as if
- *   exponents had no lower limit; if that is below 2^-126, f becomes 0. AVX512_BF16's vdpbf16ps
- *   does the same, and so does fma with FTZ and DAZ set in MXCSR.
- * - F8_E4M3: the weights are converted to bfloat16 (exactly), without their scales. Each block of
- *   columns that shares scales is a product as for BF16; f is the sum of these products times their
- *   scales, in order, where each multiplication and each addition is rounded.
+ *   exponents had no lower limit; a rounded result below 2^-126 becomes 0. The instruction
+ *   vdpbf16ps computes this, and fma with FTZ and DAZ set in MXCSR, too.
+ * - F8_E4M3 weights: they are converted to bfloat16 (exactly), without their scales. Each block of
+ *   columns that shares a scale is a product as for BF16; f is the sum, in order, of these products
+ *   times their scales, with each multiplication and each addition rounded.
  * - Attention: attention.h (F16 and F32 caches), attention_fixed.h (I16 and I8 caches). */
 #ifndef COMPUTE_CPU_KERNELS_H
 #define COMPUTE_CPU_KERNELS_H
@@ -47,9 +47,11 @@
 /* Tokens of an integer cache (I16, I8) that are computed as one segment (attention_fixed.h). */
 #define KERNELS_SEGMENT 512
 
-/* Repacked forms of W. They take about as much memory as the file. (layout.h has the offsets.)
+/* Forms into which a weight matrix W is repacked. They take about as much memory as W in the file.
+ * layout.h has the offsets.
  *
- * Quantised forms: a group's blocks of 32 columns follow each other, 64-byte aligned, each as
+ * Quantised forms: the blocks of 32 columns of a group follow each other. Each block is 64-byte
+ * aligned and has the layout
  *
  *   [quants of both panels, their vectors alternating][scales of panel 0][scales of panel 1]
  *
@@ -62,11 +64,12 @@
  *   SIX       two more vectors; column 4g + j has its bits 4 and 5 in vector g / 4 of the two: in
  *             byte 4n + j, at bits 2 (g % 4) and 2 (g % 4) + 1
  *
- * The scales of the SUPER forms (and their minima) are bytes, one per row and block. Each is
- * multiplied by an f16 unit of its row. The units of 8 blocks are in a header before them.
+ * The scales and minima of the SUPER forms are bytes, one per row and block. Each byte is
+ * multiplied by an f16 unit of its row. A header before each 8 blocks has the units of these
+ * blocks.
  *
- * The float forms have the 32 rows' values of each column; BF16 has those of two columns
- * interleaved (see layout_float_offset). */
+ * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
+ * two columns alternate (layout_float_offset). */
 enum kernels_form {
     FORM_NIBBLE_F16,     /* Q4_0: f16 scale, offset 8. */
     FORM_NIBBLE_F16_MIN, /* Q4_1: f16 scale and minimum. */
@@ -83,24 +86,24 @@ enum kernels_form {
 };
 
 /* One block of 32 columns of a tile of quantised activations: the plane h (or the only plane), and
- * the sums of both planes. */
+ * sums over both planes. */
 struct kernels_block {
     int8_t quants[TILE_ROWS][32];
     float scale[TILE_ROWS];
-    float scaled_sum[TILE_ROWS];     /* scale * Σ quants. */
-    int32_t minus_sum[2][TILE_ROWS]; /* -Σ quants of all 32 columns, and of the last 16 alone. */
+    float scaled_sum[TILE_ROWS];     /* scale * Σ q. */
+    int32_t minus_sum[2][TILE_ROWS]; /* -Σ q of all 32 columns, and -Σ q of the last 16 columns. */
     uint8_t refined[8];              /* 1 = the row has a second plane in this block. */
 };
 
 static_assert(sizeof(struct kernels_block) == 296, "no padding");
 
-/* The second plane, l. Rows without a second plane hold arbitrary values. */
+/* The second plane, l, of a block. Rows without a second plane have arbitrary values. */
 struct kernels_low {
     int8_t quants[TILE_ROWS][32];
 };
 
-/* A product in a quantised form: consecutive groups of one W times consecutive rows of x, into
- * y[r * y_stride + n]. */
+/* A product with quantised weights: consecutive groups of one W times consecutive rows of
+ * activations. Row n of W times row r goes to y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
@@ -108,39 +111,41 @@ struct kernels_product {
     uint32_t blocks;                   /* Blocks of 32 columns. */
     const struct kernels_block *tiles; /* Blocks of the first row. */
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
-    /* Second planes, one per entry of `tiles`. Not read where no row is refined. */
+    /* Second planes, one per entry of `tiles`. Read only in blocks with a refined row. */
     const struct kernels_low *lows;
-    /* Prefetch the weights that come next, also beyond the end of the groups. */
+    /* True: the kernel prefetches the weights that follow, also beyond the last group. */
     bool prefetch;
-    /* The weights that the thread reads after those at ahead_end are elsewhere: to prefetch an
-     * address from ahead_end on, ahead_jump is added to it (modulo 2^64). */
+    /* The weights that the thread reads next do not follow at ahead_end: an address from ahead_end
+     * on is prefetched at this address + ahead_jump (modulo 2^64). */
     uintptr_t ahead_end;
     uintptr_t ahead_jump;
     uint32_t rows;
     uint32_t outputs;  /* Rows of W: groups * GROUP_ROWS, or fewer if the last group is not full. */
     const float *bias; /* [outputs]; NULL = none. */
-    bool add;          /* y += instead of y =. */
+    bool add;          /* True: adds to y. False: replaces y. */
     float *y;
     size_t y_stride;
 };
 
-/* Columns [first, last) of one group of a float form times `rows` ≤ TILE_ROWS rows of x. */
+/* A product with float weights: columns [first, last) of one group times `rows` ≤ TILE_ROWS rows of
+ * activations x. */
 struct kernels_float {
     enum kernels_form form;
     const uint8_t *group; /* The group's weights, from column 0 on. */
-    /* Row 0 from column 0 on: fp32; for BF16 as kernels_floats.round writes it. */
+    /* Activations from row 0 and column 0 on: fp32; for FORM_BF16 as kernels_floats.round writes
+     * them. */
     const void *x;
     size_t x_stride;      /* In units of 4 bytes. */
-    uint32_t first, last; /* Both even, except at the end of a row. */
-    bool continues_sum;   /* Continue from the sums in `out`; false = start from 0. */
+    uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
+    bool continues_sum;   /* True: the sums begin with the values in `out`. False: with 0. */
     uint32_t rows;
-    bool prefetch; /* Prefetch the weights that come next, also beyond the end of the group. */
+    bool prefetch; /* True: the kernel prefetches the weights that follow, also beyond the group. */
 };
 
 /* Products of the float forms. */
 struct kernels_floats {
     const char *name; /* Added to the instruction set's name: "bf16"; "" = nothing is added. */
-    /* Computes out[r][n]. */
+    /* Computes out[r][n] for row r of x and row n of the group. */
     void (*gemm)(const struct kernels_float *p, float out[TILE_ROWS][GROUP_ROWS]);
     /* Rounds x to bfloat16 into `rounded`, in the form that this table's gemm reads, with
      * rounded_bytes for each of `count` values. An odd count is padded with a zero. */
@@ -148,22 +153,22 @@ struct kernels_floats {
     void (*round)(const float *x, uint32_t count, void *rounded);
 };
 
-/* The K and V of one KV head of one sequence. */
+/* K and V of one KV head of one sequence. */
 struct kernels_cache {
     const struct compute_kv *kv;
     const uint32_t *blocks;
     uint32_t kv_head;
-    /* Blocks that decode reads after the last KV head, to be prefetched: those of another sequence;
-     * NULL = none. */
+    /* Blocks of the sequence that the thread reads next, to prefetch after the last KV head; NULL =
+     * none. */
     const uint32_t *next_blocks;
     uint32_t next_tokens;
 };
 
-/* Rotation of one position. */
+/* The rotary embedding at one position. */
 struct kernels_rope {
     uint32_t dim;
     bool neox;
-    const float *table; /* For one position: cos[dim / 2], sin[dim / 2]. */
+    const float *table; /* cos[dim / 2], then sin[dim / 2], of the position. */
 };
 
 /* The functions of one instruction set. */
@@ -173,29 +178,29 @@ struct kernels {
     void (*gemm_quantised)(const struct kernels_product *product);
     const struct kernels_floats *floats;
     /* Quantises `count` values (a multiple of 32) into row `row` of consecutive blocks. With
-     * `lows`, the values are a whole row, which is refined. */
+     * `lows`, the values must be a whole row, and the row is refined. */
     void (*quantise)(const float *x, uint32_t count, struct kernels_block *blocks,
                      struct kernels_low *lows, uint32_t row);
-    /* One row of RMSNorm, silu(gate) * up and gelu(gate) * up, as struct compute_ops defines them.
-     */
+    /* Compute one row of compute_ops.norm, silu_mul and gelu_mul. */
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
-    /* Writes one token's K and V of one KV head into its block. f16 values saturate. */
+    /* Writes K and V of one token and one KV head. head_block: address of the KV head in the
+     * token's block; token: index in the block. f16 values are limited to ±65504. */
     void (*store)(const struct compute_kv *kv, uint8_t *head_block, uint32_t token, const float *k,
                   const float *v);
-    /* Attention of `rows` query rows at positions from first_position on, each with `heads` heads
-     * that share KV head cache->kv_head. q of row r begins at q + r * q_stride. Requires `scratch`
-     * of kernels_scratch_floats(). out is [rows][heads * head_dim]. */
+    /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
+     * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
+     * kernels_scratch_floats() floats. Writes out[rows][heads * head_dim]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
                       uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch,
                       float *out);
-    /* Attention of one row at `position` over an integer cache, in segments that may be computed in
-     * parallel. attention_part computes segment `segment` into `part`, kernels_part_floats()
-     * floats. attention_join then combines `count` parts, `stride` floats apart, into the first
-     * one. The bits are the same as those of `attention`. */
+    /* Attention of one row at `position` over an integer cache, in segments that threads may
+     * compute in parallel. attention_part computes segment `segment` and writes
+     * kernels_part_floats() floats to `part`. attention_join combines `count` parts, `stride`
+     * floats apart, into the first part. The bits are the bits of `attention`. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
                            float scale, const float *q, uint32_t segment, float *scratch,
                            float *part);
@@ -203,14 +208,15 @@ struct kernels {
                            float *parts);
 };
 
-/* Floats of one part of attention_part: o [dim], m and z (attention_fixed.h) of each head. */
+/* Returns the floats of one part of attention_part: o [dim], m and z (attention_fixed.h) of each
+ * head. */
 static inline size_t kernels_part_floats(uint32_t heads, uint32_t dim)
 {
     return ((size_t)heads * (dim + 2) + 15) / 16 * 16;
 }
 
-/* Floats from one query's scores to the next. Scores are padded to whole vectors, plus one more
- * vector so that the rows of a tile do not share cache sets. */
+/* Returns the floats from the scores of one query to the scores of the next query. Scores are
+ * padded to whole vectors, plus one vector so that the rows of a tile do not share cache sets. */
 static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t tokens)
 {
     if (compute_kv_fixed(dtype))
@@ -218,9 +224,10 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
-/* Floats of scratch memory for `queries`, padded to whole tiles of TILE_ROWS. Per query: packed
- * values, scores and, for integer caches, a second result and its scales. Per token of an integer
- * cache: the scale of V, and addresses (three pointers per 8 tokens). */
+/* Returns the floats of scratch memory for `queries` queries over `tokens` tokens. Queries are
+ * padded to whole tiles. Each query takes its packed values, its scores and, for integer caches, a
+ * second result with scales. Each token of an integer cache takes the scale of V; 8 tokens take
+ * three pointers. */
 static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_t queries,
                                             uint32_t tokens)
 {

@@ -1,8 +1,7 @@
-/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h).
- * The greatest |x|, the scale and its inverse, one number each for a block, are computed for 16
- * blocks at once. Only isa_avx512.c includes this text, after rows.h, and puts quantise_avx512 into
- * its table; the backend calls it on worker threads. It keeps no state. Rows of more than 16,384
- * columns are left to rows_quantise. */
+/* quantise_avx512: kernels.quantise for AVX-512, with the same bits as rows_quantise (rows.h). It
+ * computes the greatest |x|, the scale and its inverse for 16 blocks at once. isa_avx512.c includes
+ * this text after rows.h and puts quantise_avx512 into its table; activations.c calls it on worker
+ * threads. It keeps no state. Rows of more than 16,384 columns are left to rows_quantise. */
 #ifndef COMPUTE_CPU_QUANTISE_AVX512_H
 #define COMPUTE_CPU_QUANTISE_AVX512_H
 
@@ -10,8 +9,8 @@
 
 #define WIDE_BLOCKS 16 /* Blocks that are quantised at once. */
 
-/* Lane i of the result is the greatest of vector i, for 16 vectors of 32-bit integers, which are
- * overwritten. */
+/* Returns a vector whose lane i is the greatest lane of v[i] (signed 32-bit integers). Overwrites
+ * v. */
 INLINE __m512i greatest_each(__m512i v[16])
 {
     ROWS_EACH(i, 8)
@@ -27,7 +26,7 @@ INLINE __m512i greatest_each(__m512i v[16])
                             _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
 }
 
-/* Computes the bits of each block's greatest |x|, for 16 blocks. */
+/* Stores the bits of the greatest |x| of each of 16 blocks. */
 INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
 {
     const __m512i mask = _mm512_set1_epi32(0x7fffffff);
@@ -38,7 +37,8 @@ INLINE void magnitudes_wide(const float *x, uint32_t bits[WIDE_BLOCKS])
     _mm512_storeu_si512(bits, greatest_each(v));
 }
 
-/* Computes the bits of each block's greatest |x|, for up to 16 blocks; 0 for the other entries. */
+/* Stores the bits of the greatest |x| of each of `blocks` blocks (at most 16), and 0 in the other
+ * entries. */
 INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCKS])
 {
     if (blocks == WIDE_BLOCKS) {
@@ -50,7 +50,7 @@ INLINE void magnitudes(const float *x, uint32_t blocks, uint32_t bits[WIDE_BLOCK
         bits[i] = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
 }
 
-/* Quantises one finite block with a given scale. */
+/* Quantises one block, all of whose values are finite, with a given scale and its inverse. */
 INLINE void block_round(const float *x, struct kernels_block *block, uint32_t row, float scale,
                         float inverse)
 {
@@ -58,7 +58,7 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
     __m512i b = _mm512_cvtps_epi32(v_mul(v_load(x + 16), v_set(inverse)));
     __m256i quants = _mm256_set_m128i(_mm512_cvtsepi32_epi8(b), _mm512_cvtsepi32_epi8(a));
     _mm256_storeu_si256((__m256i *)block->quants[row], quants);
-    /* Sums four neighbours per lane, then the four lanes of each half. */
+    /* Adds four neighbours in each lane, then the four lanes of each half. */
     __m256i sum = _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8(1), quants);
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0x4e));
     sum = _mm256_add_epi32(sum, _mm256_shuffle_epi32(sum, 0xb1));
@@ -66,7 +66,8 @@ INLINE void block_round(const float *x, struct kernels_block *block, uint32_t ro
                    false);
 }
 
-/* Quantises blocks [0, count) of one row, count ≤ 16. */
+/* Quantises blocks [0, count) of one row, count ≤ 16. bits: of their greatest |x|; refine[i]: block
+ * i gets a second plane. */
 INLINE void blocks_round(const float *x, uint32_t count, const uint32_t bits[WIDE_BLOCKS],
                          const bool *refine, struct kernels_block *blocks, struct kernels_low *lows,
                          uint32_t row)

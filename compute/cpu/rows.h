@@ -1,10 +1,10 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
  * writing of K and V as floats. Each isa_<isa>.c with a table (kernels.h, which defines the
- * results) includes this text once, after its vector header, and puts the functions rows_* into the
- * table, with two exceptions: the AVX-512 table has quantise_avx512, and rows_store is called by
- * attention_store (attention.h). The backend calls them on worker threads, one row or head a call;
- * they keep no state. The operations and their order are the same on every ISA, and so are the
- * bits. Products and attention are not here. */
+ * results) includes this text after its vector header and puts the functions rows_* into the table;
+ * but the AVX-512 table has quantise_avx512, and attention_store (attention.h) calls rows_store.
+ * The backend calls the functions on worker threads, for one row or head per call; they keep no
+ * state. The operations and their order, and so the bits of the results, are the same on every ISA.
+ * Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 
@@ -15,8 +15,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over registers. They must be unrolled, because the compiler would otherwise keep the values
- * in memory. (Where vectors are not registers, unrolling would only produce more code.) */
+/* Loops over vectors. Where a vec is in registers, the loops are unrolled, because the compiler
+ * would otherwise keep the values in memory. Elsewhere unrolling would only produce more code. */
 #ifdef VECTOR_REGISTERS
 #define ROWS_UNROLL         _Pragma("GCC unroll 6")
 #define ROWS_EACH(i, count) _Pragma("GCC unroll 16") for (uint32_t i = 0; i < (count); i++)
@@ -26,14 +26,14 @@
 #endif
 
 #define ROWS_EXP_WIDE  8      /* Vectors of one call of v_exp_each. */
-#define ROWS_EXP_LEAST -86.0f /* Least exponent: results are normal numbers. */
+#define ROWS_EXP_LEAST -86.0f /* Least x: e^x is still a normal number. */
 
-/* e^x of `count` ≤ ROWS_EXP_WIDE vectors, within about 1 ulp. With `least` = ROWS_EXP_LEAST, x is
- * clamped to ±86. With another `least`, x is clamped to `least` from below only, and must be ≤ 0 or
- * NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r) with c of degree 4,
- * whose greatest relative error of e^r is as small as possible (2^-28 before rounding). Each step
- * is done for all vectors before the next step, so that the CPU overlaps them: with one vector
- * after the other, its scheduler would be full before it reaches the third. */
+/* Replaces `count` ≤ ROWS_EXP_WIDE vectors x by e^x, within about 1 ulp. With `least` =
+ * ROWS_EXP_LEAST, x is limited to ±86. With another `least`, x is raised to at least `least`, and
+ * must be ≤ 0 or NaN. The result is 2^n e^r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² c(r), where
+ * the polynomial c of degree 4 has the smallest possible relative error (2^-28 before rounding).
+ * Each step is done for all vectors before the next step, so that the CPU works on several vectors
+ * at the same time. */
 INLINE void v_exp_each(vec *x, uint32_t count, float least)
 {
     static const float factors[] = {0x1.123a6cp-7f, 0x1.5558f4p-5f, 0x1.555490p-3f,
@@ -55,40 +55,40 @@ INLINE void v_exp_each(vec *x, uint32_t count, float least)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* e^x of one vector. */
+/* Returns e^x of one vector. */
 INLINE vec v_exp(vec x)
 {
     v_exp_each(&x, 1, ROWS_EXP_LEAST);
     return x;
 }
 
-/* Number of lanes of the vector that begins at element i of `count`. */
+/* Returns how many lanes of the vector that begins at element i are below `count`. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
     return count - i < VECTOR_LANES ? count - i : VECTOR_LANES;
 }
 
-/* Computes the scale of a block, with which its greatest |x| becomes the quant `most`, and the
- * inverse of the scale. `bits` are those of the greatest |x|. False: the block has a NaN or an
+/* Computes the scale of a block and the inverse of the scale. `bits` are the bits of the greatest
+ * |x| of the block, which becomes the quant `most`. Returns false if the block has a NaN or an
  * infinity. */
 INLINE bool block_scale(uint32_t bits, float most, float *scale, float *inverse)
 {
     float amax;
     memcpy(&amax, &bits, sizeof(amax));
     *scale = *inverse = 0;
-    if (bits >= 0x7f800000u) { /* The results of this row are NaN, those of other rows are not. */
+    if (bits >= 0x7f800000u) { /* The results of this row become NaN. */
         *scale = NAN;
         return false;
     }
-    if (amax >= 0x1p-96f) { /* So that both quotients are normal numbers. */
+    if (amax >= 0x1p-96f) { /* Then both quotients are normal numbers. */
         *scale = amax / most;
         *inverse = most / amax;
     }
     return true;
 }
 
-/* Writes everything of row `row` of a block except its quants. first, last: the sums of its first
- * and of its last 16 quants. */
+/* Writes all fields of a block for row `row` except the quants. first, last: the sums of the first
+ * 16 and of the last 16 quants of the row. */
 INLINE void block_describe(struct kernels_block *block, uint32_t row, float scale, int32_t first,
                            int32_t last, bool refined)
 {
@@ -99,6 +99,7 @@ INLINE void block_describe(struct kernels_block *block, uint32_t row, float scal
     block->refined[row] = refined;
 }
 
+/* Quantises one block in one plane. bits: of the greatest |x| of the block. */
 INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *block, uint32_t row)
 {
     vec a = v_load(x), b = v_load(x + 16);
@@ -110,7 +111,7 @@ INLINE void block_quantise(const float *x, uint32_t bits, struct kernels_block *
     block_describe(block, row, scale, first, last, false);
 }
 
-/* Quantises 16 values of a refined block; returns the sum of their quants. */
+/* Quantises 16 values in two planes, `high` and `low`. Returns the sum of 256 high + low. */
 INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
 {
     const vec magic = v_set(0x1.8p23f), most = v_set(127.0f), least = v_set(-127.0f);
@@ -120,6 +121,7 @@ INLINE int32_t refined_half(int8_t *high, int8_t *low, vec a, float inverse)
     return v_round_store(high, h) * 256 + v_round_store(low, l);
 }
 
+/* Quantises one block in two planes (kernels.h, "refined rows"). */
 static void block_refine(const float *x, uint32_t bits, struct kernels_block *block,
                          struct kernels_low *low, uint32_t row)
 {
@@ -132,8 +134,8 @@ static void block_refine(const float *x, uint32_t bits, struct kernels_block *bl
     block_describe(block, row, scale, first, last, true);
 }
 
-/* Whether a block whose greatest |x| is `amax` gets a second plane. `sum` is the sum of amax over
- * the row's `count` blocks, in order. */
+/* Returns true if a block whose greatest |x| is `amax` gets a second plane. `sum` is the sum of
+ * amax over the `count` blocks of the row, in order. */
 INLINE bool block_refines(float amax, uint32_t count, float sum)
 {
     return amax * (float)count >= 3.0f * sum;
@@ -147,7 +149,7 @@ static void rows_quantise(const float *x, uint32_t count, struct kernels_block *
     uint32_t bits;
     for (uint32_t i = 0; i < n; i++) {
         bits = v_magnitude_bits(v_load(x + i * 32), v_load(x + i * 32 + 16));
-        /* Holds amax until the scale is written. */
+        /* scale[row] holds amax until the scale is written. */
         memcpy(&blocks[i].scale[row], &bits, sizeof(bits));
         sum += blocks[i].scale[row];
     }
@@ -189,7 +191,7 @@ INLINE vec v_silu_mul(vec gate, vec up)
     return v_mul(v_div(gate, denominator), up);
 }
 
-/* v_silu_mul of ROWS_EXP_WIDE vectors. */
+/* Computes v_silu_mul of ROWS_EXP_WIDE vectors. */
 INLINE void silu_mul_wide(const float *gate, const float *up, float *out)
 {
     vec e[ROWS_EXP_WIDE];
@@ -215,7 +217,8 @@ static void rows_silu_mul(const float *gate, const float *up, uint32_t cols, flo
                      cols - i);
 }
 
-/* (1 + tanh(u)) / 2 = 1 / (1 + e^-2u), with u = sqrt(2 / pi) (x + 0.044715 x³). */
+/* Returns gate / (1 + e^-2u) * up, with u = sqrt(2 / pi) (gate + 0.044715 gate³), because (1 +
+ * tanh(u)) / 2 = 1 / (1 + e^-2u). */
 INLINE vec v_gelu_mul(vec gate, vec up)
 {
     vec one = v_set(1.0f), square = v_mul(gate, gate);
@@ -263,8 +266,8 @@ static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_
         memcpy(keys + (size_t)dim * tokens + (size_t)token * dim, v, dim * sizeof(float));
         return;
     }
-    /* Clamped, because an infinity in the cache would spread through 0 * infinity to rows that mask
-     * it. */
+    /* Values are limited to ±65504: with an infinity in the cache, 0 * infinity would be NaN in
+     * rows that mask the token. */
     const vec most = v_set(65504.0f), least = v_set(-65504.0f);
     uint16_t *keys = (uint16_t *)head_block;
     uint16_t *values = keys + (size_t)dim * tokens + (size_t)token * dim;

@@ -1,9 +1,8 @@
 /* vector_avx2: vectors of 16 fp32 lanes in two AVX registers. vector_portable.h defines what each
- * function does. isa_avx2.c and gemm_avx2.c include this text before the text that is written with
- * these functions; the backend uses them only on CPUs with AVX2, FMA and F16C. Worker threads call
- * them. They have no state, except that v_flush_begin changes the calling thread's floating-point
- * mode until v_flush_end. No loops over rows and no arithmetic of models: rows.h, attention.h and
- * the GEMMs have those. */
+ * function does. isa_avx2.c and gemm_avx2.c include this header before the text that uses these
+ * functions (rows.h, attention.h, the GEMMs); the backend uses them only on CPUs with AVX2, FMA and
+ * F16C. Worker threads call them. They have no state, except that v_flush_begin changes the calling
+ * thread's floating-point mode until v_flush_end. */
 #ifndef COMPUTE_CPU_VECTOR_AVX2_H
 #define COMPUTE_CPU_VECTOR_AVX2_H
 
@@ -71,7 +70,7 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return v_load_f16(padded);
 }
 
-/* The second (high) or the first (low) number of each of 16 pairs of bfloat16. */
+/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m256i mask = _mm256_set1_epi32((int)0xffff0000);
@@ -142,13 +141,13 @@ static inline vec v_fma(vec a, vec b, vec c)
     return v_pair(_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high));
 }
 
-/* v_fma while subnormal numbers count as 0. Used between v_flush_begin and v_flush_end. */
+/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
 }
 
-/* Sets FTZ and DAZ. */
+/* Sets FTZ and DAZ in MXCSR. Returns the old MXCSR for v_flush_end. */
 static inline uint32_t v_flush_begin(void)
 {
     uint32_t mode = _mm_getcsr();

@@ -1,7 +1,7 @@
 /* vector_avx512: vectors of 16 fp32 lanes in one AVX-512 register. vector_portable.h defines what
  * each function does and how threads may call it. isa_avx512.c, isa_avx512_bf16.c and gemm_avx512.c
- * include it before the text that is written with these functions; the backend uses them only on
- * CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
+ * include this header before the text that uses these functions (rows.h, attention.h, the GEMMs);
+ * the backend uses them only on CPUs with AVX-512 F, BW, VL, DQ and VNNI. */
 #ifndef COMPUTE_CPU_VECTOR_AVX512_H
 #define COMPUTE_CPU_VECTOR_AVX512_H
 
@@ -11,6 +11,7 @@
 typedef __m512 vec;
 typedef __m512i ivec;
 
+/* A vec is in registers: rows.h then unrolls loops over vectors. */
 #define VECTOR_REGISTERS
 
 /* Tile sizes (see vector_portable.h) for 32 registers. */
@@ -57,7 +58,7 @@ static inline vec v_load_f16_part(const uint16_t *p, uint32_t lanes)
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* The high or the low halves of 16 pairs of bfloat16. */
+/* Load the second (high) or the first (low) number of each of 16 pairs of bfloat16. */
 static inline vec v_load_bf16_high(const uint16_t *p)
 {
     __m512i mask = _mm512_set1_epi32((int)0xffff0000);
@@ -114,13 +115,13 @@ static inline vec v_fma(vec a, vec b, vec c)
     return _mm512_fmadd_ps(a, b, c);
 }
 
-/* v_fma while subnormal numbers count as 0. Used between v_flush_begin and v_flush_end. */
+/* v_fma for use between v_flush_begin and v_flush_end, where subnormal numbers count as 0. */
 static inline vec v_fma_flush(vec a, vec b, vec c)
 {
     return v_fma(a, b, c);
 }
 
-/* Sets FTZ and DAZ. */
+/* Sets FTZ and DAZ in MXCSR. Returns the old MXCSR for v_flush_end. */
 static inline uint32_t v_flush_begin(void)
 {
     uint32_t mode = _mm_getcsr();
@@ -231,8 +232,8 @@ static inline ivec v_load_pairs8_part(const int8_t *p, uint32_t lanes)
     return _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi16(v_mask(lanes), p));
 }
 
-/* As inline assembly: gcc 12 copies the sum to another register and back around its own intrinsic,
- * and in large tiles spills registers. */
+/* Inline assembly, because gcc 12 copies the sum to another register and back around its own
+ * intrinsic, and in large tiles spills registers. */
 static inline ivec v_dot_pairs(ivec sum, ivec a, ivec b)
 {
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
@@ -246,7 +247,7 @@ static inline __attribute__((always_inline)) void v_prefetch(const void *p)
     _mm_prefetch((const char *)p, _MM_HINT_T0);
 }
 
-/* Into the L2 cache only. */
+/* Prefetches into the L2 cache only. */
 static inline __attribute__((always_inline)) void v_prefetch_l2(const void *p)
 {
     _mm_prefetch((const char *)p, _MM_HINT_T1);

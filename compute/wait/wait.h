@@ -1,6 +1,6 @@
 /* wait: lets tests replace the clock of the waiting backend (compute_wait), and declares constants
- * that tests compare with. Only tests call wait_time_set, on the thread that computes, before the
- * device computes. The backend itself is described in compute.h and docs/profile.md. */
+ * of that backend, which tests read. Only tests call wait_time_set, before the device computes, on
+ * the thread that computes. It owns nothing: compute.h and docs/profile.md describe the backend. */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 
@@ -8,21 +8,23 @@
 
 #include <stdint.h>
 
-/* A clock that a device waits by. */
+/* A clock, and how to wait for a time on it. */
 struct wait_time {
     int64_t (*now_ns)(void *self);                     /* Monotonic nanoseconds. */
     void (*sleep_until_ns)(void *self, int64_t at_ns); /* May return late, but never early. */
     void *self;
 };
 
-/* Replaces the system's clock; *time is copied. Requires that c was opened by compute_wait. */
+/* Makes device c use this clock instead of the system's; copies *time. Requires that c was opened
+ * by compute_wait. */
 void wait_time_set(struct compute *c, const struct wait_time *time);
 
 /* A wait that ends late makes the next wait shorter, by at most this many nanoseconds. */
 #define WAIT_CREDIT_NS_MAX ((int64_t)10 * 1000 * 1000)
 
-/* Token WAIT_TOKEN(vocab) gets the logit WAIT_LOGIT, all other tokens get 0. This token is no end
- * token in the known vocabularies, which have their end tokens at the beginning or the end. */
+/* In a vocabulary of `vocab` tokens, token WAIT_TOKEN(vocab) gets the logit WAIT_LOGIT; all other
+ * tokens get 0. Known vocabularies have their end tokens at the beginning or the end, so this token
+ * never ends an answer. */
 #define WAIT_LOGIT        1000.0f
 #define WAIT_TOKEN(vocab) ((vocab) / 2)
 
