@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """bench.py [PART…] [options]: runs the benchmarks and prints one report in Markdown. `./dev bench` calls it.
 
-Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, where there
-is one), gateway (bench-gateway: what a streamed token costs it), yardstick (our matmul beside oneDNN's, where that was
-built), tokenizer, transport (KV over TCP, encrypted or not). Without a name all of them run.
+Parts: engine (bench-engine), server (a whole cluster under bench-streams), llama (llama.cpp's llama-bench, if it is
+installed), gateway (bench-gateway: the gateway's cost of a streamed token), yardstick (cleave's matmul compared with
+oneDNN's, if that was built), tokenizer, grammar (constrained output), transport (KV over TCP, encrypted or not).
+Without a name all of them run.
 
-What is compared runs in turn: each round is one pass of the engine, one of llama.cpp and one cluster, each a new
-process, so that a slow spell of the machine hits all of them and memory is laid out anew. Standard library only."""
+Compared programs run in turn: each round is one pass of the engine, one of llama.cpp and one cluster. Each is a new
+process with a new layout of memory, and slow periods of the computer affect all of them. Standard library only.
+"""
 
 import argparse
 import json
@@ -27,8 +29,8 @@ import bench_transport
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "bench")
-PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "transport", "pipeline")
-PROGRAM_S_MAX = 600  # one pass of a program is ended then
+PARTS = ("engine", "llama", "server", "gateway", "yardstick", "tokenizer", "grammar", "transport", "pipeline")
+PROGRAM_S_MAX = 600  # Most seconds for one pass of a program.
 
 
 def say(text):
@@ -41,7 +43,7 @@ def fail(text):
 
 
 def run(command):
-    """What it prints; a program that fails ends the bench, its own words on stderr."""
+    """Returns the output of a program. If the program fails, the bench ends; the program's errors are on stderr."""
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=PROGRAM_S_MAX)
     if done.returncode != 0:
         fail(f"{os.path.basename(command[0])} failed with status {done.returncode}")
@@ -73,7 +75,8 @@ def machine_line():
 
 
 def processor_seconds():
-    """(of all processes, of this one and those it has waited for) since they started."""
+    """Returns (CPU seconds of all processes, of this process and the children that it has waited for) since their
+    start."""
     ticks = [int(word) for word in read("/proc/stat").splitlines()[0].split()[1:]]
     idle = ticks[3] + ticks[4]
     own = [sum(resource.getrusage(of)[:2]) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -81,7 +84,7 @@ def processor_seconds():
 
 
 class Neighbours:
-    """How many cores others kept busy, from one call of `look` to the next: what makes figures worse than they are."""
+    """Measures how many cores other processes kept busy between two calls of `look`; these make figures worse."""
 
     def __init__(self):
         self.seen = []
@@ -139,7 +142,7 @@ class Bench:
         self.llama.round()
 
     def rounds(self):
-        """Each part once at least; no part is begun again that would end after the time is up, by its last pass."""
+        """Runs each part at least once. A part does not begin again if its last duration would exceed the time."""
         parts = [("engine", self.engine_round, self.options.rounds),
                  ("llama", self.llama_round, bench_llama.ROUNDS_MAX if self.llama else 0),
                  ("server", self.server.round, bench_server.ROUNDS_MAX)]
@@ -165,7 +168,8 @@ class Bench:
         return text
 
     def gateway(self):
-        """With batches of one machine, and with the same streams spread over eight that are not in step."""
+        """Once with batches of one machine, and once with the same streams spread over eight machines that are not in
+        step."""
         texts = []
         for machines, streams in ((1, "16,64"), (8, "64,256,2000")):
             say(f"gateway: {machines} machines")
@@ -190,7 +194,7 @@ class Bench:
             yield text
 
     def report(self):
-        """Measures all; the text."""
+        """Measures all parts, and returns the report."""
         yardstick = self.yardstick() if self.wants("yardstick") else ""
         self.rounds()
         yield f"# cleave bench\n\n{machine_line()}."
@@ -207,6 +211,8 @@ class Bench:
         if self.wants("tokenizer"):
             text = run([f"{BUILD}/bench-tokenizer", self.options.model]).rstrip()
             yield f"## Tokenizer\n\n```\n{text}\n```"
+        if self.wants("grammar"):
+            yield "## Constrained output\n\n```\n" + run([f"{BUILD}/bench-grammar"]).rstrip() + "\n```"
         if self.wants("transport"):
             yield f"## KV over TCP\n\n{self.transport()}"
         if self.wants("pipeline"):
@@ -216,7 +222,7 @@ class Bench:
                f"(median of the rounds, {min(busy):.2f} to {max(busy):.2f}).")
 
     def engine_medians(self):
-        """{(case, threads): tokens/s}"""
+        """Returns {(case, threads): tokens/s}."""
         if not os.path.exists(self.engine_json):
             return {}
         medians = {}

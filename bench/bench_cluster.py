@@ -1,5 +1,5 @@
-"""bench_cluster: tests/cluster/cluster.py, with the default model instead of the tests' tiny one. Every bench that starts
-a cluster imports it from here."""
+"""bench_cluster: tests/cluster/cluster.py with the default model instead of the tests' tiny one. Every bench that
+starts a cluster imports it from here."""
 
 import os
 import sys

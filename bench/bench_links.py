@@ -1,12 +1,13 @@
-"""bench_links: what a network link between prompt machine and token machine carries, and what it costs.
+"""bench_links: measures the bandwidth of a network link between prompt machine and token machine, and its costs.
 
-Two network namespaces joined by a veth pair stand for two computers; tc limits what the one with the prompt machine sends.
-For each rate and each transport:
+Two network namespaces joined by a veth pair stand for two computers. tc limits the sending rate of the one with the
+prompt machine. For each rate and each transport:
   writes   GB/s and processor time of a stream of KV writes between two processes, beside one plain TCP connection.
-  prompts  Prompts of several sizes, one at a time, layer by layer and in one piece in turn. The machines' own figures say how
-           long KV travelled after the first token: the exposed transfer. Where the two modes cross is printed beside
-           kv/layerwise_threshold_tokens.
-Needs root, iproute2 with tc, and for --plot gnuplot; without, it says so and does nothing (status 77)."""
+  prompts  Prompts of several sizes, one at a time, layer by layer and in one piece in turn. The machines' own figures
+           say how long KV was sent after the first token: the exposed transfer. The prompt length at which both modes
+           are equal is printed beside kv/layerwise_threshold_tokens.
+Needs root, iproute2 with tc, and for --plot gnuplot; without, it says so and does nothing (status 77).
+"""
 
 import argparse
 import json
@@ -29,11 +30,12 @@ from namespaces import Namespaces, net, sh, within  # noqa: E402
 A, B = "prompts", "tokens"
 KEY = "a cluster key of more than 32 bytes\n"
 WAYS = ("one-piece", "layerwise")
-THRESHOLD = 16  # kv/layerwise_threshold_tokens, as it is set unless the config says otherwise
+THRESHOLD = 16  # kv/layerwise_threshold_tokens, unless the config says otherwise.
 FIGURES = {"prompt": "cleave_request_prompt_seconds", "exposed": "cleave_request_exposed_transfer_seconds",
            "transfer": "cleave_request_transfer_seconds"}
 SOME_BYTES = 1 << 20
-# Of each transport: transport/ucx_transports, and whether there is a cluster key, with which own connections are encrypted.
+# Of each transport: transport/ucx_transports, and whether there is a cluster key, with which cleave's own connections
+# are encrypted.
 TRANSPORTS = {"own-tls": ("none", True), "own-plain": ("none", False), "ucx-tcp": ("tcp", False)}
 BENCH_WRITE = os.path.join(os.path.dirname(os.environ["CLEAVE_BINARY"]), "tests", "transport", "bench_write")
 
@@ -58,7 +60,7 @@ def options():
 # --- the link ---
 
 def limit(device, mbit):
-    """A bucket of half a millisecond, and of one large segment at least; the queue holds 100 ms."""
+    """The bucket holds half a millisecond, and at least one large segment; the queue holds 100 ms."""
     if mbit == 0:
         sh("tc", "qdisc", "del", "dev", device, "root", check=False)
         return
@@ -67,7 +69,7 @@ def limit(device, mbit):
 
 
 def plain_mbit(space, seconds=1.0):
-    """What a TCP connection from here to there carries, of its second half."""
+    """Measures the bandwidth of a TCP connection from here to there, in its second half."""
     receiver = ("import socket,sys\ns=socket.create_server(('10.79.0.2',7999))\nprint('up',flush=True)\nc=s.accept()[0]\n"
                 "while c.recv(1<<20): pass\n")
     process = subprocess.Popen(within(space, sys.executable, "-c", receiver), stdout=subprocess.PIPE)
@@ -86,7 +88,7 @@ def plain_mbit(space, seconds=1.0):
 # --- writes ---
 
 def write_once(way, key, space):
-    """{bytes of a write: [GB/s, processor seconds of both processes for a GB]}"""
+    """Returns {bytes of a write: [GB/s, processor seconds of both processes for a GB]}."""
     environment = {name: value for name, value in os.environ.items() if name != "KEY"}
     environment.update(LISTEN="10.79.0.2", NETNS=space, **({"KEY": "1"} if key else {}))
     text = subprocess.run([BENCH_WRITE, way, "12480", "1048576"], env=environment, stdout=subprocess.PIPE, text=True, check=True,
@@ -115,7 +117,7 @@ def writes(mbit, given, space):
 # --- one request ---
 
 class Figures:
-    """What the last request added to the gateway's sums."""
+    """Reads how much the last request added to the gateway's sums."""
 
     def __init__(self, one):
         self.one = one
@@ -146,7 +148,8 @@ def prompt(length, serial):
 
 
 def measure(one, figures, sizes, rounds):
-    """{(tokens, way): {figure: ms}}: medians, and of the prompt's own time the best, for others use the cores too."""
+    """Returns {(tokens, way): {figure: ms}}: medians, and for the prompt's own time the minimum, because other
+    processes use the cores too."""
     found = {(size, way): [] for size in sizes for way in WAYS}
     serial = 0
     for index in range(rounds + 1):
@@ -156,7 +159,7 @@ def measure(one, figures, sizes, rounds):
                 one.post("/v1/completions", {"prompt": prompt(size, serial), "max_tokens": 2, "ignore_eos": True,
                                              "temperature": 0, "cleave": {"transfer": way}})
                 sample = figures.next()
-                if index > 0:  # the first round warms
+                if index > 0:  # The first round is a warm-up.
                     found[size, way].append(sample)
     return {key: {name: (min if name == "prompt" else median)(sample[name] for sample in samples) for name in FIGURES}
             for key, samples in found.items()}
@@ -165,14 +168,15 @@ def measure(one, figures, sizes, rounds):
 # --- what it says ---
 
 def crossing(sizes, found, cost):
-    """From how many tokens on layer by layer is not later: (text, tokens or None)."""
+    """Returns (text, tokens or None): the number of tokens from which on layer by layer is not later."""
     gains = [cost(found[size, "one-piece"]) - cost(found[size, "layerwise"]) for size in sizes]
     last = max((i for i, gain in enumerate(gains) if gain < 0), default=None)
     if last is None:
         return f"below {sizes[0]}"
     if last == len(sizes) - 1:
         return f"above {sizes[-1]}"
-    share = gains[last] / (gains[last] - gains[last + 1])  # of the way to the next size, which is twice as large
+    # Share of the distance to the next size, which is twice as large.
+    share = gains[last] / (gains[last] - gains[last + 1])
     return f"{2 ** (log2(sizes[last]) + share * (log2(sizes[last + 1]) - log2(sizes[last]))):.0f}"
 
 
@@ -223,7 +227,7 @@ def config_of(name):
 
 
 def prompts(name, given, space, device):
-    """[(Mbit/s, what plain TCP carries, what was found)] of one transport."""
+    """Returns [(Mbit/s, bandwidth of plain TCP, results)] of one transport."""
     sizes = [int(size) for size in given.tokens.split(",")]
     one = cluster.Cluster(config_of(name), files={"cluster.key": KEY}, ready=False)
     path = os.path.join(one.folder.name, "config.json")

@@ -1,5 +1,5 @@
 """bench_llama: llama.cpp's llama-bench on the same model file (and on other given files, such as its Q4_0 form), for
-comparison: those cases of bench-engine that llama-bench has too, with one thread and with two."""
+comparison: those cases of bench-engine that llama-bench also has, with one thread and with two."""
 
 import json
 import os
@@ -8,12 +8,12 @@ from statistics import median
 
 from bench_table import number, spread, table
 
-ROUNDS_MAX = 2  # it takes tens of seconds a round
+ROUNDS_MAX = 2  # A round takes tens of seconds.
 THREADS = "1,2"
-RUN_S_MAX = 60  # one that takes longer has lost a core to others (its threads spin), and is left out
+RUN_S_MAX = 60  # A run that takes longer has lost a core to other processes (its threads spin), and is left out.
 
-# Each a process. The short prompts run once before the clock, as llama-bench does by itself; the long one takes so
-# long that it does not matter.
+# Each run is a process. The short prompts run once before the measurement, as llama-bench does by itself. For the long
+# prompt this makes no difference.
 RUNS = (
     ["-p", "128,512", "-n", "0"],
     ["-p", "2048", "-n", "0", "--no-warmup"],
@@ -22,7 +22,7 @@ RUNS = (
 
 
 def case_of(row):
-    """bench-engine's name of it."""
+    """The case's name in bench-engine."""
     if row["n_gen"] == 0:
         return f"prompt of {row['n_prompt']}"
     return f"1 stream, depth {row['n_depth']}"
@@ -32,9 +32,9 @@ class Llama:
     def __init__(self, program, models):
         self.program = program
         self.models = models
-        self.samples = {}  # (model, case, threads): tokens/s, one a round
+        self.samples = {}  # (model, case, threads): tokens/s, one per round.
         self.build = ""
-        self.left_out = 0  # runs that took too long
+        self.left_out = 0  # Number of runs that took too long.
 
     def round(self):
         for model in self.models:
@@ -61,7 +61,7 @@ class Llama:
                 for (model, case, threads), values in self.samples.items()]
 
     def report(self, ours):
-        """`ours`: {(case, threads): tokens/s} of bench-engine in the same rounds."""
+        """ours: {(case, threads): tokens/s} of bench-engine in the same rounds."""
         rows = []
         for threads in (1, 2):
             for case in dict.fromkeys(case for _, case, of in self.samples if of == threads):

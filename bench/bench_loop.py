@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""bench_loop: is what `cleave plan` and `cleave simulate` foretell what `cleave serve` then does?
+"""bench_loop: compares the predictions of `cleave plan` and `cleave simulate` with measurements of `cleave serve`.
 
-For ten minutes of a trace, made so slow that this computer can serve it: `cleave profile` measures a thread of this
+For ten minutes of a trace, slowed down so that this computer can serve it: `cleave profile` measures a thread of this
 computer, alone and beside others; `cleave plan` chooses among mixes of three machines and writes a config; and for each
-mix a cluster with that config's machines is simulated, served and replayed against. Predicted and measured TTFT, mean
-gap of a request's tokens (TBT) and E2E stand beside each other at P50, P90 and P99.
+mix a cluster with that config's machines is simulated, and served while `cleave replay` sends the trace. The report
+shows predicted and measured TTFT, mean gap of a request's tokens (TBT) and E2E at P50, P90 and P99.
 
-The cores of a virtual machine are now and then 10 to 20 % slower for minutes, most of all for decode steps. So there is a
-profile before each replay, of half a minute, and all predictions are made from the mean of them.
+The cores of a virtual machine are sometimes 10 to 20 % slower for minutes, mostly for decode steps. So a profile of
+half a minute precedes each replay, and all predictions use the mean of the profiles.
 
-Takes 45 minutes with nobody else on the computer: bench/bench_loop.py --folder DIR. All files stay there; --predict
-foretells anew what it has measurements of."""
+Takes 45 minutes on an otherwise idle computer: bench/bench_loop.py --folder DIR. All files stay in DIR; --predict
+repeats the predictions for existing measurements.
+"""
 
 import argparse
 import json
@@ -23,9 +24,9 @@ from bench_table import number, table
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 TRACES = os.path.join(os.environ.get("CLEAVE_SHARED", "shared"), "traces")
-MIXES = ((2, 1), (1, 2))  # prompt and token machines, a thread each
+MIXES = ((2, 1), (1, 2))  # Prompt and token machines, with one thread each.
 FIGURES = ("TTFT", "TBT", "E2E")
-CONTEXT_TOKENS = 8192  # of the default model
+CONTEXT_TOKENS = 8192  # The default model's context.
 
 
 class Part:
@@ -46,7 +47,7 @@ def parts(seconds):
 
 
 def mean(things):
-    """Of texts like each other, with numbers that differ."""
+    """Returns the mean of JSON values that differ only in their numbers."""
     first = things[0]
     if isinstance(first, dict):
         return {key: mean([thing[key] for thing in things]) for key in first}
@@ -56,7 +57,7 @@ def mean(things):
 
 
 def quantile(values, share):
-    """Interpolated between ranks."""
+    """Interpolates between ranks."""
     at = share * (len(values) - 1)
     low = int(at)
     high = min(low + 1, len(values) - 1)
@@ -87,7 +88,7 @@ class Loop:
         self.tool("profile", "--threads", "1", *beside, "--seconds", str(seconds), "--out", self.file(f"p-{case}.json"))
 
     def profile_mean(self):
-        """Of all profiles here, number by number: all have the same points."""
+        """Returns the mean of all profiles in the folder, number by number: all have the same points."""
         profiles = []
         for name in sorted(os.listdir(self.folder)):
             if name.startswith("p-") and name.endswith(".json"):
@@ -97,13 +98,13 @@ class Loop:
             raise SystemExit(f"{self.folder}: no profile p-CASE.json")
         for profile in profiles:
             for device in profile["devices"]:
-                device.pop("checks", None)  # of each by itself
+                device.pop("checks", None)  # Each profile has its own checks.
             profile["links"] = profiles[0]["links"]
         with open(self.file("profile.json"), "w") as file:
             json.dump(mean(profiles), file)
 
     def plan(self, part):
-        """What is planned for the part's requests; its config lies beside."""
+        """Makes the plan for the part's requests, and its config."""
         window = self.file(f"{part.name}.window.csv")
         self.tool("trace", part.path, *part.options(), "--write", window)
         return self.tool("plan", "--profile", self.file("profile.json"), "--cores", str(self.cores), "--trace", window, "--fixed",
@@ -111,7 +112,7 @@ class Loop:
                          "--duration", "300", "--full", "--write-config", self.file(f"{part.name}.plan.json"))
 
     def config(self, mix, part):
-        """The plan's, with its machines in pools of these sizes."""
+        """Returns the plan's config with its machines in pools of these sizes."""
         with open(self.file(f"{part.name}.plan.json")) as file:
             config = json.load(file)
         names = list(config["machines"])
@@ -132,7 +133,7 @@ class Loop:
                              self.file(f"{self.case(mix, part)}.measured.csv"))
 
     def columns(self, name):
-        """{request id: [TTFT, TBT, E2E]} in seconds; a request with one token has no TBT."""
+        """Returns {request id: [TTFT, TBT, E2E]} in seconds; a request with one token has no TBT."""
         rows = {}
         with open(self.file(name)) as file:
             heads = file.readline().strip().split(",")
@@ -146,7 +147,7 @@ class Loop:
         return rows
 
     def compare(self, mix, part):
-        """Rows of a table: predicted and measured, of the same requests."""
+        """Returns rows of a table: predicted and measured times of the same requests."""
         case = self.case(mix, part)
         told, seen = (self.columns(f"{case}.{which}.csv") for which in ("predicted", "measured"))
         both = sorted(set(told) & set(seen))
@@ -178,7 +179,7 @@ def main():
     for mix, part in cases if not options.predict else []:
         loop.profile(loop.case(mix, part))
         loop.profile_mean()
-        loop.plan(part)  # its machines are served
+        loop.plan(part)  # The plan's machines are served.
         print(f"{loop.case(mix, part)}\n{loop.measure(mix, part)}", flush=True)
     loop.profile_mean()
     rows = []

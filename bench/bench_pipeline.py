@@ -1,13 +1,16 @@
-"""bench_pipeline: what pipelined stages gain, with real machine processes.
+"""bench_pipeline: measures the gain of pipelined stages, with real machine processes.
 
-gain      one stage with one thread compared with two stages with one thread each: prompts, and decodes with 16 sequences
+gain      one stage with one thread compared with two stages with one thread each: prompts, and decodes with 16
+sequences
           in every batch in flight, and with 16 in all.
 bubble    8 stages that only wait (device "wait:…"): a lone prompt of M micro-batches compared with GPipe's
           (S - 1) / (M + S - 1), and the pace of a full pipe of decodes compared with that of the slowest stage.
-forecast  `cleave profile` and `cleave partition` compared with what the plan's machine then does: on this computer's
+          forecast  `cleave profile` and `cleave partition` compared with what the plan's machine then does: on this
+          computer's
           cores, on equal waits, and with slower devices.
 
-Rounds of what is compared run in turn. The machines count the throughput themselves (/metrics), over a window."""
+Compared configs run in turn. The machines count the throughput themselves (/metrics), over a window.
+"""
 
 import json
 import os
@@ -21,10 +24,12 @@ from statistics import median
 from bench_cluster import cluster
 from bench_table import number, spread, table
 
-LAYERS = 30  # of the default model
+LAYERS = 30  # Of the default model.
 WARM_S, WINDOW_S = 3.0, 6.0
 MICRO = 128
-CONTEXT, CONTEXT_FAR = 320, 120  # a forecast's cached tokens of an answer, measured from so many fewer to so many more
+# Cached tokens of a forecast's answers; the measurement begins at CONTEXT - CONTEXT_FAR and ends at CONTEXT +
+# CONTEXT_FAR.
+CONTEXT, CONTEXT_FAR = 320, 120
 PROGRAM_S_MAX = 300
 
 
@@ -44,7 +49,7 @@ def complete(url, body):
 
 
 def waits(count, layer_us, per_row_us=0.0):
-    """Stages of equal time, whatever layers each has got of the model's 30."""
+    """Returns stages of equal time, for any division of the model's 30 layers."""
     stages, begin = [], 0
     for stage in range(count):
         end = LAYERS * (stage + 1) // count
@@ -56,7 +61,7 @@ def waits(count, layer_us, per_row_us=0.0):
 
 
 def planned(plan):
-    """The config's stages of a plan of `cleave partition --json`."""
+    """Returns the config's stages for a plan of `cleave partition --json`."""
     stages = []
     for stage in plan["stages"]:
         layers = stage["layers"] if "-" in stage["layers"] else f"{stage['layers']}-{stage['layers']}"
@@ -65,8 +70,8 @@ def planned(plan):
 
 
 class Requests:
-    """So many requests always open while the machine counts. None is streamed: on a small computer the gateway's and the
-    client's work for each token would be taken from the stages."""
+    """Keeps this number of requests open while the machine counts. The answers are not streamed: on a small computer
+    the gateway's and the client's work for each token would take time from the stages."""
 
     def __init__(self, url, count, prompt, answer):
         self.url, self.prompt, self.answer = url, prompt, answer
@@ -81,7 +86,7 @@ class Requests:
             try:
                 complete(self.url, {"prompt": ids, "max_tokens": self.answer, "ignore_eos": True, "temperature": 0})
             except OSError:
-                return  # the cluster has ended
+                return  # The cluster has ended.
 
     def __enter__(self):
         for thread in self.threads:
@@ -110,7 +115,7 @@ class Pipeline:
         return (metric(url, name, machine) - before) / (time.monotonic() - began)
 
     def rate_at(self, url, name, machine, begin, end):
-        """From one count to another."""
+        """Returns the rate between the time when the counter reaches `begin` and the time when it reaches `end`."""
         before = metric(url, name, machine)
         while before < begin:
             time.sleep(0.01)
@@ -122,21 +127,22 @@ class Pipeline:
         return (after - before) / (time.monotonic() - began)
 
     def prompts(self, machine, length=2048, streams=6):
-        """Tokens a second of prompts, with more waiting than run."""
+        """Returns the prompt tokens per second, with more prompts waiting than running."""
         with self.cluster(machine, {"threads": 1}) as one:
             url = f"http://{one.host}:{one.port}"
             with Requests(url, streams, length, 1):
                 return self.rate(url, "cleave_machine_prompt_tokens_total", "p0")
 
     def decodes(self, machine, sequences, prompt=16, answer=1000):
-        """Tokens a second of answers, so long that few end meanwhile; all of them fit into the memory."""
+        """Returns the answer tokens per second, with answers so long that few end during the window. All of them fit
+        into the memory."""
         with self.cluster({"threads": 1}, machine) as one:
             url = f"http://{one.host}:{one.port}"
             with Requests(url, sequences, prompt, answer):
                 return self.rate(url, "cleave_machine_generated_tokens_total", "t0")
 
     def decodes_at(self, machine, sequences, context, prompt=64):
-        """Tokens a second of answers while those that have come so far have `context` cached tokens on average."""
+        """Returns the answer tokens per second while the answers have `context` cached tokens on average."""
         with self.cluster({"threads": 1}, machine) as one:
             url = f"http://{one.host}:{one.port}"
             begin, end = ((context - prompt + far) * sequences for far in (-CONTEXT_FAR, CONTEXT_FAR))
@@ -205,7 +211,7 @@ class Pipeline:
         return done.stdout
 
     def profile(self, path, devices, seconds):
-        """devices: [(device, threads, count)]; those of this computer's cores share its memory."""
+        """devices: [(device, threads, count)]. Devices on this computer's cores share its memory."""
         for index, (device, threads, count) in enumerate(devices):
             self.tool("profile", "--device", device, "--threads", str(threads), "--no-links", "--seconds", str(seconds),
                       *(["--beside", str(count - 1)] if device == "cpu" and count > 1 else []),
@@ -214,7 +220,7 @@ class Pipeline:
             return {(d["kind"], d["threads"]): d["name"] for d in json.load(file)["devices"]}
 
     def forecast(self, folder, name, devices, seconds, batch):
-        """devices: [(device, threads, count)]. The plans of both phases, and what their machines do."""
+        """devices: [(device, threads, count)]. Makes the plans of both phases, and measures their machines."""
         path = os.path.join(folder, "profile.json")
         names = self.profile(path, devices, seconds)
         cluster_path = os.path.join(folder, "cluster.json")

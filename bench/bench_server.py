@@ -1,8 +1,9 @@
 """bench_server: a whole cluster as `cleave serve` starts it (a prompt machine and a token machine, unless the config
 differs), the latencies of its clients, and the memory of its processes.
 
-A round starts a cluster, runs 8 streams of 256 + 64 tokens, then one stream alone, and stops it. Prompts are all
-different, of exact lengths (bench-streams)."""
+A round starts a cluster, runs 8 streams of 256 + 64 tokens, then one stream alone, and stops it. All prompts are
+different and have exact lengths (bench-streams).
+"""
 
 import json
 import os
@@ -16,10 +17,10 @@ from bench_table import number, spread, table
 
 ROUNDS_MAX = 3
 MIB = 1 << 20
-KV_BYTES = 512 * MIB  # kv/memory's default
+KV_BYTES = 512 * MIB  # The default of kv/memory.
 STREAMS_S, ALONE_S, WARM_S = 10, 3, 1.5
 
-# figure, what it is, goal, whether more is better
+# Figure, description, goal, whether more is better.
 FIGURES = (
     ("requests_a_second", "8 streams of 256 + 64: requests/s", 11, True),
     ("ttft_p50_ms", "its TTFT p50, ms", 250, False),
@@ -38,7 +39,7 @@ FIGURES = (
 
 
 def resident(pid):
-    """(all, KV's mappings, anonymous) in bytes. KV is what is mapped in pieces of its configured size."""
+    """Returns (all, KV's mappings, anonymous) in bytes. Mappings of KV's configured size count as KV."""
     total = kv = anonymous = size = 0
     with open(f"/proc/{pid}/smaps") as file:
         for line in file:
@@ -61,7 +62,7 @@ class Server:
         self.config = {"model": cluster.MODEL, "kv": {"memory": KV_BYTES}, **config}
         self.streams_program = os.path.join(build, "bench-streams")
         self.binary = os.path.join(os.path.dirname(build), "cleave")
-        self.samples = {}  # figure: values, one a round
+        self.samples = {}  # figure: values, one per round.
 
     def add(self, figure, value):
         self.samples.setdefault(figure, []).append(value)

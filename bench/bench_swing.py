@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""bench_swing.py [--seconds S] [--share CORES] [--rounds N] [--only WORDS]: what pools that adapt are worth when the load swings.
+"""bench_swing.py [--seconds S] [--share CORES] [--rounds N] [--only WORDS]: measures the gain of adaptive pools when
+the load changes.
 
-Four machines of one thread each, every one held to a share of a core by a control group of its own (as if it were a
-computer of its own: a machine without work lends nobody its core). Half of the time prompts of 600 tokens with answers of
-16 come, then prompts of 64 with answers of 200, at random moments (Poisson), the same for each form of the pools.
-A request is good when its first token came within 2 s and its mean gap is at most 80 ms. Needs root and the cpu
-controller of control groups (version 1). Standard library only."""
+Four machines of one thread each, each limited to a share of a core by its own control group (like a separate computer:
+an idle machine does not lend its core). Half of the time, prompts of 600 tokens with answers of 16 arrive, then prompts
+of 64 with answers of 200, at random moments (Poisson), the same for each kind of pools. A request is good if its first
+token arrives within 2 s and its mean gap is at most 80 ms. Needs root and the cpu controller of control groups (version
+1). Standard library only.
+"""
 
 import argparse
 import json
@@ -24,10 +26,11 @@ BINARY = os.path.join(ROOT, "build", "cleave")
 GROUPS = "/sys/fs/cgroup/cpu"
 PERIOD_US = 5000
 TTFT_MS, TBT_MS = 2000, 80
-# prompt tokens, answer tokens, requests a second for each whole core of the four machines together
+# Prompt tokens, answer tokens, requests per second for each whole core of the four machines together.
 PHASES = (("prompt-heavy", 600, 16, 1.8), ("token-heavy", 64, 200, 4.2))
 FIXED = {"adaptive_pools": False, "repurpose_window_ms": 0}
-# A prompt machine of 0.4 cores computes 900 tokens a second: what waits longer than half the limit goes elsewhere.
+# A prompt machine of 0.4 cores computes 900 tokens per second. A prompt that would wait for longer than half the limit
+# goes to another machine.
 LENDS = {"adaptive_pools": True, "repurpose_window_ms": 0, "prompt_queue_threshold_tokens": 1000}
 MOVES = {**LENDS, "repurpose_window_ms": 16000, "repurpose_interval_ms": 10000}
 FORMS = (("1 prompt + 3 token, fixed", 1, FIXED), ("2 + 2, fixed", 2, FIXED), ("3 + 1, fixed", 3, FIXED),
@@ -35,7 +38,7 @@ FORMS = (("1 prompt + 3 token, fixed", 1, FIXED), ("2 + 2, fixed", 2, FIXED), ("
 
 
 class Group:
-    """A control group that holds one process to a share of a core."""
+    """A control group that limits one process to a share of a core."""
 
     def __init__(self, name, cores):
         self.path = os.path.join(GROUPS, f"cleave-{os.getpid()}-{name}")

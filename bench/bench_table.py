@@ -1,4 +1,4 @@
-"""bench_table: Markdown tables with aligned columns, as tools/report/table.c makes them, and numbers for them."""
+"""bench_table: Markdown tables with aligned columns like those of tools/report/table.c, and numbers for them."""
 
 
 def table(heads, rows):
@@ -11,7 +11,7 @@ def table(heads, rows):
 
 
 def number(value):
-    """Three digits that count."""
+    """Returns the value with three significant digits."""
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""bench_tenants: what a tenant notices when another one floods the server.
+"""bench_tenants: measures the effect on a tenant when another one floods the server.
 
-Two API keys of equal weight share one prompt machine and one token machine, which only wait (the device `wait`), so that the
-figures are those of the gateway and the schedulers. Tenant B sends two requests a second. Tenant A alternates, in phases of
-the same length: first as many streams as its share serves; then ten times as many, and bodies of 8 MiB, and connections
-that send a byte a second. Prints B's times to first token for both. A's programs run with nice 19, because they would run
-on another computer. Standard library only."""
+Two API keys of equal weight share one prompt machine and one token machine. The machines only wait (the device `wait`),
+so the figures show the gateway and the schedulers. Tenant B sends two requests per second. Tenant A alternates between
+phases of the same length: first as many streams as its share serves; then ten times as many, bodies of 8 MiB, and
+connections that send one byte per second. Prints B's times to first token in both phases. A's programs run with nice
+19, because in reality they would run on another computer. Standard library only.
+"""
 
 import argparse
 import http.client
@@ -34,6 +35,7 @@ def options():
     parser.add_argument("--seconds", type=float, default=20, help="of a phase (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="of both phases (%(default)s)")
     parser.add_argument("--streams", type=int, default=8, help="of tenant A in its share (%(default)s)")
+    parser.add_argument("--batch-tokens", type=int, default=128, help="scheduler/prompt_batch_tokens (%(default)s)")
     parser.add_argument("--device", default="wait:3000+30", help="of the machines (%(default)s)")
     parser.add_argument("--attack", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
@@ -49,7 +51,7 @@ def headers(name):
 
 
 def stream(address, name, draw):
-    """Seconds to the first token's event, and the status; reads the answer to its end."""
+    """Returns the seconds to the first token's event, and the status. Reads the answer to its end."""
     host, port = address.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=120)
     body = json.dumps({"prompt": prompt(draw), "max_tokens": ANSWER_TOKENS, "ignore_eos": True, "stream": True})
@@ -145,7 +147,7 @@ class Attackers:
 # --- tenant B ---
 
 def tenant_b(address, seconds, draw):
-    """[(TTFT in seconds, status)] of two requests a second, whatever becomes of them."""
+    """Sends two requests per second, without waiting for their results. Returns [(TTFT in seconds, status)]."""
     results, threads = [], []
 
     def one(seed):
@@ -175,7 +177,8 @@ def main():
         return
     keys = {"keys": [{"name": name, "key": key} for name, key in KEYS.items()]}
     machine = {"device": given.device}
-    config = {"server": {"api_keys_file": "keys.json"}, "kv": {"memory": "256MiB", "dtype": "i16"},
+    config = {"server": {"api_keys_file": "keys.json"}, "scheduler": {"prompt_batch_tokens": given.batch_tokens},
+              "kv": {"memory": "768MiB", "dtype": "i16"},  # room for all answers of the flood
               "machines": {"prompt-0": machine, "token-0": machine}}
     share = [f"streams:{given.streams}"]
     flood = [f"streams:{given.streams * 10}", "bodies", "bodies", "bodies", "bodies", "slow:200"]
@@ -194,7 +197,8 @@ def main():
         times = [first * 1e3 for first, status in found[name] if status == 200]
         failed = len(found[name]) - len(times)
         rows.append([what, str(len(found[name])), str(failed), *(number(percentile(times, p)) for p in (50, 90, 99))])
-    print(f"Tenant B, two requests a second of {PROMPT_TOKENS} + {ANSWER_TOKENS} tokens; machines {given.device}:\n")
+    print(f"Tenant B, two requests a second of {PROMPT_TOKENS} + {ANSWER_TOKENS} tokens; machines {given.device}, "
+          f"batches of {given.batch_tokens} prompt tokens:\n")
     print(table(["tenant A", "B's requests", "failed", "TTFT p50, ms", "p90", "p99"], rows))
 
 

@@ -4,7 +4,9 @@
 
 #include "common/clock.h"
 #include "common/random.h"
+#include "model/forward/logit_edits.h"
 #include "model/forward/model.h"
+#include "model/forward/sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,12 @@ const struct engine_case engine_cases[] = {
     {.name = "8 streams, depth 1024", .streams = 8, .depth = 1024, .goal_two = 1000},
     {.name = "32 streams, depth 0", .streams = 32, .goal_two = 4300},
     {.name = "32 streams, depth 1024", .streams = 32, .depth = 1024, .goal_two = 1100},
+    {.name = "1 stream, sampled", .streams = 1, .depth = 1024, .sampling = ENGINE_SAMPLED},
+    {.name = "1 stream, penalties", .streams = 1, .depth = 1024, .sampling = ENGINE_PENALISED},
+    {.name = "8 streams, sampled", .streams = 8, .depth = 1024, .sampling = ENGINE_SAMPLED},
+    {.name = "8 streams, penalties", .streams = 8, .depth = 1024, .sampling = ENGINE_PENALISED},
+    {.name = "32 streams, sampled", .streams = 32, .depth = 1024, .sampling = ENGINE_SAMPLED},
+    {.name = "32 streams, penalties", .streams = 32, .depth = 1024, .sampling = ENGINE_PENALISED},
 };
 const size_t engine_case_count = sizeof(engine_cases) / sizeof(engine_cases[0]);
 
@@ -45,6 +53,8 @@ struct engine_run {
     uint32_t block_count;
     uint32_t blocks[STREAMS_MAX][PROMPT_MAX / BLOCK_TOKENS]; /* One block table per stream. */
     uint32_t ids[PROMPT_MAX];
+    struct logit_editor *editor;
+    float *scratch; /* Three rows of logits. */
 };
 
 static void run_prompt(struct engine_run *run, struct forward *forward, uint32_t count)
@@ -61,9 +71,30 @@ static void run_prompt(struct engine_run *run, struct forward *forward, uint32_t
     forward_run(forward, &batch, &run->kv, &logits);
 }
 
-static void run_decode(struct engine_run *run, struct forward *forward, uint32_t streams,
-                       uint32_t depth)
+/* Chooses a token as machine/executor/engine.c does. */
+static void sample(struct engine_run *run, enum engine_sampling how, const float *logits,
+                   uint32_t depth)
 {
+    const uint32_t vocab = run->hyper->vocab;
+    struct sampling sampling = {.temperature = 0.8f, .top_p = 0.95f, .logprobs = -1};
+    struct sampled token;
+    if (how == ENGINE_PENALISED) {
+        const struct sample_context context = {
+            .tokens = run->ids, .token_count = depth, .prompt_count = depth / 2};
+        struct logit_edits edits;
+        float *row = run->scratch + 2 * (size_t)vocab;
+        sampling.presence_penalty = sampling.frequency_penalty = 0.5f;
+        sampling.repetition_penalty = 1.1f;
+        logit_edits_make(run->editor, &sampling, &context, NULL, 0, &edits);
+        logit_edits_apply(&edits, logits, vocab, row);
+        logits = row;
+    }
+    sampler_draw(&sampling, logits, vocab, depth, NULL, 0, run->scratch, &token);
+}
+
+static void run_decode(struct engine_run *run, struct forward *forward, const struct engine_case *c)
+{
+    const uint32_t streams = c->streams, depth = c->depth;
     struct compute_sequence sequences[STREAMS_MAX];
     uint32_t rows[STREAMS_MAX];
     for (uint32_t step = 0; step < ENGINE_DECODE_STEPS; step++) {
@@ -82,6 +113,8 @@ static void run_decode(struct engine_run *run, struct forward *forward, uint32_t
         };
         const float *logits;
         forward_run(forward, &batch, &run->kv, &logits);
+        for (uint32_t i = 0; i < streams && c->sampling != ENGINE_UNSAMPLED; i++)
+            sample(run, c->sampling, logits + (size_t)i * run->hyper->vocab, depth + step);
     }
 }
 
@@ -94,7 +127,7 @@ double engine_run_measure(struct engine_run *run, uint32_t index, const struct e
         if (c->prompt > 0)
             run_prompt(run, forward, c->prompt);
         else
-            run_decode(run, forward, c->streams, c->depth);
+            run_decode(run, forward, c);
         tokens += c->prompt > 0 ? c->prompt : c->streams * ENGINE_DECODE_STEPS;
         took = clock_now_us(&clock_system) - started;
     } while (took < MEASURE_US_MIN);
@@ -164,6 +197,10 @@ static enum status run_open(struct engine_run *run, const char *model, const uin
     run->hyper = model_hyper_of(run->engines[0].model);
     for (uint32_t i = 0; i < PROMPT_MAX; i++)
         run->ids[i] = (uint32_t)(random_at(1, i) % run->hyper->vocab);
+    run->editor = logit_editor_open(run->hyper->vocab);
+    run->scratch = malloc(3 * (size_t)run->hyper->vocab * sizeof(*run->scratch));
+    if (run->editor == NULL || run->scratch == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory");
     status = take_cache(run, error);
     if (status == ST_OK)
         fill_cache(run);
@@ -193,6 +230,8 @@ void engine_run_close(struct engine_run *run)
     if (run == NULL)
         return;
     free(run->kv.base);
+    free(run->scratch);
+    logit_editor_close(run->editor);
     for (uint32_t i = 0; i < run->engine_count; i++) {
         forward_close(run->engines[i].forward);
         model_close(run->engines[i].model);

@@ -1,8 +1,9 @@
-/* engine_run: measures the forward pass (model/ and compute/) without machines, transport and
- * sampling. It runs one case at a time: a prompt of a given length, or a number of streams that
- * decode at a given depth. It opens one engine for each number of threads; all engines use one KV
- * cache. bench-engine (engine.c) calls it on its main thread, which computes together with the
- * engine's threads. It does not interpret the figures: engine_bound.h and engine_results.h do. */
+/* engine_run: measures the forward pass (model/ and compute/) without machines and transport, and
+ * in some cases the sampler, on the calling thread. It runs one case at a time: a prompt of a given
+ * length, or a number of streams that decode at a given depth. It opens one engine for each number
+ * of threads; all engines use one KV cache. bench-engine (engine.c) calls it on its main thread,
+ * which computes together with the engine's threads. It does not interpret the figures:
+ * engine_bound.h and engine_results.h do. */
 #ifndef BENCH_ENGINE_RUN_H
 #define BENCH_ENGINE_RUN_H
 
@@ -15,11 +16,19 @@
  */
 #define ENGINE_DECODE_STEPS 32
 
+/* What chooses the tokens of a case that decodes. */
+enum engine_sampling {
+    ENGINE_UNSAMPLED, /* Nothing: only logits are computed. */
+    ENGINE_SAMPLED,   /* Temperature and top_p. */
+    ENGINE_PENALISED, /* The same, and three penalties over the cached tokens. */
+};
+
 struct engine_case {
     const char *name; /* Name in tables and in --only, such as "1 stream, depth 1024". */
     uint32_t prompt;  /* Tokens of the prompt; 0 = the case decodes. */
     uint32_t streams; /* Streams that decode together; 0 = the case is a prompt. */
     uint32_t depth;   /* Cached tokens of each stream before the first decode step. */
+    enum engine_sampling sampling;
     /* Goals in tokens/s for the default model; 0 = no goal. */
     double goal_one; /* With one thread. */
     double goal_two; /* With two threads. */

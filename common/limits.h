@@ -30,10 +30,22 @@
 #define LIMIT_API_KEYS         256    /* API keys in one file. */
 #define LIMIT_KEY_NAME_BYTES   64     /* An API key's name with its NUL. */
 #define LIMIT_CACHE_SALT_BYTES 256    /* Bytes of a request's cache_salt. */
-#define LIMIT_WEIGHT           1000   /* Largest weight of an API key. */
+#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* Text of a constraint (model/grammar/grammar.h). */
+#define LIMIT_WEIGHT           1000       /* Largest weight of an API key. */
 #define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
 #define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
 #define LIMIT_MESSAGE_BYTES    (4u << 20) /* One control message; holds LIMIT_CONTEXT_TOKENS. */
+
+/* Rules of one request for the choice of tokens. */
+#define LIMIT_REPETITION_PENALTY 100  /* Largest repetition_penalty. */
+#define LIMIT_LOGIT_BIASES       300  /* Tokens in logit_bias. */
+#define LIMIT_LOGIT_BIAS         100  /* Largest bias. */
+#define LIMIT_ALLOWED_TOKENS     1024 /* Tokens in allowed_token_ids. */
+#define LIMIT_BAD_WORDS          128  /* Texts in bad_words. */
+#define LIMIT_FORBIDDEN_WORDS    4096 /* Words of their token sequences (common/token_rules.h). */
+/* Words of all rules that name tokens, and with them the tokens of the context. */
+#define LIMIT_RULE_WORDS    (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
+#define LIMIT_CONTEXT_WORDS (LIMIT_RULE_WORDS + LIMIT_CONTEXT_TOKENS)
 
 /* Values and names in the JSON of one request body: enough for eight prompts of
  * LIMIT_CONTEXT_TOKENS token ids. At most LIMIT_JSON_CONTAINERS of the values may be lists or

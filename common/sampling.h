@@ -2,8 +2,8 @@
  * struct sampled is one chosen token. The API's parser fills in the rules, and messages carry them
  * to machines. The samplers of the host (model/forward/sampler.h) and of GPUs (compute/sampling.h)
  * choose tokens by them; machine/answer.c decides by them when an answer ends. Data only: no
- * functions, no threads. Stop strings are not here: the gateway looks for them
- * (server/api/stop_strings.h). */
+ * threads. Rules that name tokens are in common/token_rules.h. Stop strings are not here: the
+ * gateway looks for them (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -14,8 +14,9 @@
 
 #define SAMPLING_ENDS_MAX 16 /* Most different tokens that end an answer. */
 
-/* The rules of one request. The fields up to `logprobs` are for the sampler; the others decide when
- * the answer ends. The struct has no hidden padding, because messages contain its bytes. */
+/* The rules of one request. The fields up to `logprobs` and the penalties are for the sampler; the
+ * others decide when the answer ends. The struct has no hidden padding, because messages contain
+ * its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
@@ -29,8 +30,32 @@ struct sampling {
     uint32_t output_tokens_max;
     /* Tokens in `ends` are not sampled before the answer has this number of tokens. */
     uint32_t output_tokens_min;
+    /* As in vLLM: for each token of the answer so far, `presence_penalty` once and
+     * `frequency_penalty` for each time are subtracted from its logit. In [-2, 2]; 0 = off. */
+    float presence_penalty;
+    float frequency_penalty;
+    /* For each token of prompt and answer, a logit above 0 is divided by it, and another logit
+     * multiplied. Above 0; 1 and 0 = off. */
+    float repetition_penalty;
+    /* The last answer_tokens of the prompt belong to the answer, which is resumed. */
+    uint32_t answer_tokens;
     uint32_t end_count;               /* Number of tokens in `ends`. */
     uint32_t ends[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
+};
+
+static inline bool sampling_repeats_cost(const struct sampling *sampling)
+{
+    return sampling->repetition_penalty != 0.0f && sampling->repetition_penalty != 1.0f;
+}
+
+/* What the sampler of one token reads besides struct sampling. Zeroed = nothing. The pointers
+ * belong to the request. */
+struct sample_context {
+    const uint32_t *rules;  /* Words of common/token_rules.h. */
+    const uint32_t *tokens; /* The prompt, then the answer so far. */
+    uint32_t rule_count;
+    uint32_t token_count;  /* 0 = the rules need no tokens (token_rules_read_context). */
+    uint32_t prompt_count; /* How many of `tokens`, from the first on, are the prompt. */
 };
 
 /* A sampled or scored token. */

@@ -43,9 +43,9 @@ static inline uint16_t half_to_f16(float value)
     bits &= 0x7fffffffu;
     if (bits > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (bits >> 13 & 0x3ffu));
-    if (bits >= 0x477ff000u) /* rounds to 2^16 or more */
+    if (bits >= 0x477ff000u) /* Rounds to 2^16 or more. */
         return (uint16_t)(sign | 0x7c00u);
-    if (bits < 0x38800000u) { /* subnormal: adding 0.5 lets the FPU round at bit 2^-24 */
+    if (bits < 0x38800000u) { /* Subnormal: adding 0.5 makes the FPU round at bit 2^-24. */
         float sum = half_bits_float(bits) + 0.5f;
         return (uint16_t)(sign | (half_float_bits(sum) - 0x3f000000u));
     }
@@ -92,7 +92,7 @@ static inline uint8_t half_to_e4m3(float value)
         return (uint8_t)(sign | 0x7fu);
     if (bits >= 0x43e00000u) /* 448 */
         return (uint8_t)(sign | 0x7eu);
-    if (bits < 0x3c800000u) /* subnormal: adding 2^14 lets the FPU round at bit 2^-9 */
+    if (bits < 0x3c800000u) /* Subnormal: adding 2^14 makes the FPU round at bit 2^-9. */
         code = half_float_bits(half_bits_float(bits) + 0x1p14f) - 0x46800000u;
     else
         code = (bits - 0x3c000000u + 0x7ffffu + (bits >> 20 & 1u)) >> 20;

@@ -60,7 +60,7 @@ struct group_id {
 };
 
 static const char magic[8] = "meeting";
-static_assert(sizeof(struct group_id) <= COMPUTE_GROUP_ID_BYTES, "an id has room for it");
+static_assert(sizeof(struct group_id) <= COMPUTE_GROUP_ID_BYTES, "it fits into an id");
 
 struct meeting {
     int made; /* File of the memory until all ranks have joined; -1 = another rank created it. */
@@ -194,7 +194,7 @@ static enum status sit_down(struct meeting *m, struct error *error)
     if (!atomic_compare_exchange_strong(&m->shared->ranks, &ranks, m->ranks) && ranks != m->ranks)
         return error_set(error, ST_MISMATCH,
                          "rank %" PRIu32 " of a group of %" PRIu32
-                         " ranks, which others say are %" PRIu32,
+                         " ranks: other ranks say that there are %" PRIu32,
                          m->rank, m->ranks, ranks);
     if (!atomic_compare_exchange_strong(&m->shared->seats[m->rank].process, &other, getpid()))
         return error_set(error, ST_MISMATCH,
@@ -247,7 +247,7 @@ enum status meeting_join(struct meeting **m, const uint8_t id[COMPUTE_GROUP_ID_B
     struct group_id parts;
     memcpy(&parts, id, sizeof(parts));
     if (memcmp(parts.magic, magic, sizeof(magic)) != 0)
-        return error_set(error, ST_INVALID, "the group's id is none of processes on one host");
+        return error_set(error, ST_INVALID, "the id is not that of a group on one host");
     if (rank >= ranks || ranks > MEETING_RANKS_MAX)
         return error_set(error, ST_INVALID,
                          "rank %" PRIu32 " of a group of %" PRIu32 ", want up to %d", rank, ranks,

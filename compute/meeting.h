@@ -44,7 +44,8 @@ float *meeting_own(const struct meeting *m);
 /* Publishes the piece in meeting_own's buffer and returns when all ranks have published theirs.
  * False: the group has failed. */
 bool meeting_exchange(struct meeting *m);
-/* Returns the piece that `rank` published in the last meeting_exchange; valid until the next one. */
+/* Returns the piece that `rank` published in the last meeting_exchange; valid until the next
+ * one. */
 const float *meeting_piece(const struct meeting *m, uint32_t rank);
 
 /* Returns ST_OK, or why the meeting failed. NULL gives ST_OK. */

@@ -80,7 +80,7 @@ enum status compute_plugin_open(const struct compute_ops **ops_out, struct error
         return error_set(error, ST_UNSUPPORTED, "the plugin cannot be loaded: %.400s", dlerror());
     const struct compute_plugin *plugin = dlsym(library, COMPUTE_PLUGIN_SYMBOL);
     if (plugin == NULL)
-        return error_set(error, ST_MISMATCH, "%.300s is no plugin of cleave", path);
+        return error_set(error, ST_MISMATCH, "%.300s is not a plugin of cleave", path);
     if (!same_build(plugin))
         return error_set(
             error, ST_MISMATCH,

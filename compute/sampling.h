@@ -16,6 +16,16 @@
 
 struct compute;
 
+/* A change of one logit before the draw: `add` is added, then a result above 0 is divided by
+ * `divide` and another result multiplied by it, then `subtract` is subtracted
+ * (model/forward/logit_edits.h). add -INFINITY = the token is not drawn. */
+struct compute_edit {
+    uint32_t id;
+    float add;
+    float divide;
+    float subtract;
+};
+
 /* One token to choose from one row of logits. */
 struct compute_sample {
     struct sampling sampling; /* The request's rules. */
@@ -25,6 +35,9 @@ struct compute_sample {
     uint32_t forced_token;
     uint32_t masked_count;              /* Number of ids in `masked`. */
     uint32_t masked[SAMPLING_ENDS_MAX]; /* Ids that must not be drawn. */
+    /* The row's edits: edits[edit_first .. edit_first + edit_count) of the call. */
+    uint32_t edit_first;
+    uint32_t edit_count;
 };
 
 /* The token of one row. */
@@ -36,9 +49,12 @@ struct compute_sampled {
 
 struct compute_sampling_ops {
     /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
-     * in the device's memory. Returns when the tokens are in sampled_out. */
-    void (*sample)(struct compute *c, const float *logits, uint32_t vocab,
+     * in the device's memory. Rows with edits are changed during the call and have their values
+     * again after it. edits[0..edit_count) are in the host's memory; the ids of one row are
+     * different and below `vocab`. Returns when the tokens are in sampled_out. */
+    void (*sample)(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
+                   const struct compute_edit *edits, uint32_t edit_count,
                    struct compute_sampled *sampled_out);
 };
 

@@ -59,12 +59,14 @@ struct config {
     /* Warning about keys that were given by their old names, for a log; empty = none. Not a key. */
     char renamed[256];
     uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
-    char model[LIMIT_PATH_BYTES];   /* A GGUF file or a folder: see config_model_path. */
+    char model[LIMIT_PATH_BYTES];              /* A GGUF file or a folder: see config_model_path. */
+    char chat_template_file[LIMIT_PATH_BYTES]; /* Empty = the model's own chat template. */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
     char model_name[64];            /* Empty = the name of the model's file or folder. */
     struct {
         char listen[LIMIT_ADDRESS_BYTES];
         char admin_socket[101]; /* Empty = none. */
+        char web_origins[512];  /* Empty = none; "*" = all. */
         uint64_t body_bytes_max;
         uint64_t bodies_bytes_max;
         uint64_t answers_bytes_max;
@@ -78,7 +80,9 @@ struct config {
     struct {
         bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
         char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char sampling_defaults[8];      /* "model" or "none". */
         char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
+        bool chat_template_in_requests;
         char api_keys_file[LIMIT_PATH_BYTES];        /* Empty = no API keys are required. */
         char tls_certificate_file[LIMIT_PATH_BYTES]; /* Empty = plain HTTP. */
         char tls_key_file[LIMIT_PATH_BYTES];

@@ -206,6 +206,32 @@ static bool openness_check(const struct config *config, struct config_fault *fau
     return true;
 }
 
+/* An origin that no browser sends would never match. */
+static bool web_origins_check(const struct config *config, struct config_fault *fault)
+{
+    const char *origins = config->http.web_origins;
+    bool all = strcmp(origins, "*") == 0, good = true;
+    for (const char *at = origins; *at != 0 && !all && good;) {
+        size_t length = strcspn(at, " ");
+        size_t scheme = strncmp(at, "http://", 7) == 0    ? 7
+                        : strncmp(at, "https://", 8) == 0 ? 8
+                                                          : 0;
+        good = scheme > 0 && length > scheme && memchr(at + scheme, '/', length - scheme) == NULL;
+        at += length;
+        at += strspn(at, " ");
+    }
+    if (!good)
+        return config_fault_set(fault, "http/web_origins",
+                                " = \"%s\": want \"*\", or sites such as https://chat.example, "
+                                "without a path, with a blank between",
+                                origins);
+    if (all && config->server.api_keys_file[0] == 0)
+        return config_fault_set(fault, "http/web_origins",
+                                " = \"*\": every web page could use this server: want "
+                                "server/api_keys_file, or a list of sites");
+    return true;
+}
+
 bool config_has_etcd(const struct config *config)
 {
     return strcmp(config->cluster.membership, "etcd") == 0;
@@ -282,7 +308,7 @@ static bool values_check(const struct config *config, struct config_fault *fault
                                 " = %u: want 0 or at least %d",
                                 config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS);
     return etcd_check(config, fault) && config_machines_check(config, fault) &&
-           openness_check(config, fault);
+           openness_check(config, fault) && web_origins_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *place, struct error *error)

@@ -18,6 +18,10 @@ const struct config_key config_keys[] = {
      .help = "The model: a GGUF file, or a folder with config.json, tokenizer.json and "
              "safetensors. Looked for in the current folder, beside the config file and in "
              "~/.cache/cleave."},
+    {"chat_template_file", CONFIG_STRING, FIELD(chat_template_file), 0, LIMIT_PATH_BYTES - 1,
+     .default_text = "",
+     .help = "A file with a chat template that replaces the model's own; a relative path is beside "
+             "the config file. Empty: the model's."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "
@@ -42,6 +46,11 @@ const struct config_key config_keys[] = {
          "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
          "a relative path is beside the config file. Without API keys, /admin is then served "
          "there only. Empty: no socket."},
+    {"http/web_origins", CONFIG_STRING, FIELD(http.web_origins), 0, 511, .default_text = "",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "Sites whose web pages may use the API from a browser (CORS), such as "
+             "\"https://chat.example http://localhost:3000\". \"*\": all sites, which needs API "
+             "keys. Empty: none."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
@@ -87,12 +96,21 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
+     .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
+     .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those of "
+             "the model (generation_config.json, or general.sampling in a GGUF file), if it has "
+             "any. none: those of the API."},
     {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
      .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
      .reload = CONFIG_RELOAD_YES,
      .help = "In which texts of clients a control token such as <|im_start|> acts as one. prompts: "
              "in prompts of completions; in chat messages it is ordinary text. allow: in both. "
              "as_text: in none."},
+    {"server/chat_template_in_requests", CONFIG_BOOL, FIELD(server.chat_template_in_requests), 0, 0,
+     .default_text = "false", .reload = CONFIG_RELOAD_YES,
+     .help = "true: a request may replace the model's chat template (`chat_template`). Its "
+             "control tokens then act as the template's."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "

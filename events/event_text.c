@@ -232,6 +232,16 @@ void event_text_machine(struct text *out, uint32_t machine, const char *name)
     text_adds(out, "}");
 }
 
+void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id)
+{
+    text_addf(out, "{\"request\":%u,", request);
+    if (version != EVENT_VERSION_FIRST)
+        text_addf(out, "\"version\":%u,", version);
+    text_adds(out, "\"id\":");
+    text_add_json_string(out, id, strlen(id));
+    text_adds(out, "}");
+}
+
 /* ---- reading ---- */
 
 static bool field_set(const struct field *field, void *base, json_t *value)
@@ -341,6 +351,10 @@ static bool line_read(json_t *root, struct event_line *line)
         line->whole = json_is_true(json_object_get(root, "whole"));
         return fields_set(option_fields, COUNT(option_fields), &line->options,
                           json_object_get(root, "options"));
+    }
+    if (json_object_get(root, "id") != NULL) {
+        line->kind = EVENT_LINE_REQUEST;
+        return json_is_integer(json_object_get(root, "request"));
     }
     if (json_is_true(json_object_get(root, "gone"))) {
         line->kind = EVENT_LINE_VERSION_GONE;

@@ -12,6 +12,7 @@
  *   {"version":1,"gone":true}                        the scheduler of version 1 gets no more events
  *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2
  *   {"machine":0,"name":"prompt-0"}                  the name of machine 0
+ * {"request":5,"id":"my-id"}                       the client's id of the request that arrives next
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
  * Fields have the names and values of the structs' fields; fields that are 0 are left out. An event
@@ -38,6 +39,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
                           const struct sched_cluster_options *options,
                           const struct sched_actions *actions);
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
+void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id);
 
 /* Which of the lines above a line is. */
 enum event_line_kind {
@@ -48,11 +50,13 @@ enum event_line_kind {
     EVENT_LINE_CONFIGURE,
     EVENT_LINE_MORE,
     EVENT_LINE_MACHINE,
+    EVENT_LINE_REQUEST,
     EVENT_LINE_DROPPED,
 };
 
 /* One line that was read. Must not be copied, because event.prefix points into it. Fields that the
- * line's kind does not have are 0. The contents of lines MACHINE and DROPPED are not stored. */
+ * line's kind does not have are 0. The contents of lines MACHINE, REQUEST and DROPPED are not
+ * stored. */
 struct event_line {
     enum event_line_kind kind;
     uint32_t version;                     /* EVENT_VERSION_FIRST in a line without "version". */

@@ -130,6 +130,7 @@ static struct sandbox_paths *reads_of(const struct config *config)
     add_all(reads, system_reads, COUNT(system_reads));
     dl_iterate_phdr(library_add, reads);
     add_model(reads, config);
+    add_named(reads, config, config->chat_template_file);
     add_named(reads, config, config->profile);
     add_named(reads, config, config->cluster.key_file);
     add_named(reads, config, config->cluster.etcd_password_file);
@@ -137,6 +138,20 @@ static struct sandbox_paths *reads_of(const struct config *config)
     add_named(reads, config, config->cluster.etcd_certificate_file);
     add_named(reads, config, config->cluster.etcd_key_file);
     return reads;
+}
+
+/* Adds the devices of NVIDIA's driver. */
+static void add_gpus(struct sandbox_paths *paths)
+{
+    char path[LIMIT_PATH_BYTES];
+    DIR *folder = opendir("/dev");
+    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+        snprintf(path, sizeof(path), "/dev/%s", entry->d_name);
+        if (strncmp(entry->d_name, "nvidia", 6) == 0)
+            sandbox_path_add(paths, path);
+    }
+    if (folder != NULL)
+        closedir(folder);
 }
 
 static bool uses_gpu(const struct config_machine *machine)
@@ -147,6 +162,14 @@ static bool uses_gpu(const struct config_machine *machine)
     for (uint32_t i = 0; i < stages.count; i++)
         gpu = gpu || device_name_gpu(stages.stages[i].device, NULL);
     return gpu;
+}
+
+static bool has_ranks(const struct config_stages *stages)
+{
+    for (uint32_t i = 0; i < stages->count; i++)
+        if (stages->stages[i].ranks > 1)
+            return true;
+    return false;
 }
 
 /* Limits this process. files: NULL = files are not limited, for the reason `why`. */
@@ -186,7 +209,7 @@ void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TE
     struct sandbox_paths *writes = calloc(1, sizeof(*writes));
     if (writes != NULL) {
         add_all(writes, system_writes, COUNT(system_writes));
-        sandbox_path_add(writes, "/dev"); /* a reload may add a machine with a GPU */
+        add_gpus(writes); /* a reload may add a machine with a GPU */
         add_named(writes, config, config->log.events_file);
         add_named(writes, config, config->http.admin_socket);
     }
@@ -206,6 +229,13 @@ void sandbox_machine_enter(const struct config *config, const struct config_mach
     /* Landlock refuses to read another process's memory, which some transports of UCX do. */
     if (config->transport.ucx_transports[0] != 0) {
         enter(NULL, "transport/ucx_transports is set", is_head, said_out);
+        return;
+    }
+    /* A rank opens the memory of its group in another rank's /proc/PID/fd. Landlock permits that
+     * between processes with equal limits only: ranks keep those of the machine that started
+     * them. */
+    if (is_stage && has_ranks(&stages)) {
+        enter(NULL, "ranks share memory", is_head, said_out);
         return;
     }
     struct sandbox_paths *reads = reads_of(config);

@@ -16,9 +16,10 @@
  * log/events_file and http/admin_socket and in /dev/shm. It may read every file that its user may,
  * because a reload can name any model and any key. Writes one line for the log. */
 void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TEXT_BYTES]);
-/* Limits the process of a machine or of a stage: it may read the folders of the model, of the config
- * and of the files that the config names, and those of the system, and write in /dev/shm only. Only
- * a machine with stages may start processes, of this executable. Writes one line for the log. */
+/* Limits the process of a machine or of a stage: it may read the folders of the model, of the
+ * config and of the files that the config names, and those of the system, and write in /dev/shm
+ * only. Only a machine with stages may start processes, of this executable. Writes one line for the
+ * log. */
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,
                            bool is_stage, char said_out[SANDBOX_TEXT_BYTES]);
 

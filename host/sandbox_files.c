@@ -1,5 +1,5 @@
-/* sandbox_files: limits files with Landlock (Linux 5.13 or later). The kernel's interface is defined
- * here because the headers of older systems lack parts of it. */
+/* sandbox_files: limits files with Landlock (Linux 5.13 or later). The kernel's interface is
+ * defined here because the headers of older systems lack parts of it. */
 #include "host/sandbox_internal.h"
 
 #include <errno.h>

@@ -29,7 +29,8 @@ struct sandbox_files {
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
 int sandbox_landlock_version(void);
-/* Limits files with Landlock. Returns ST_UNSUPPORTED if the kernel has none, ST_TOO_LARGE, ST_IO. */
+/* Limits files with Landlock. Returns ST_UNSUPPORTED if the kernel has none, ST_TOO_LARGE,
+ * ST_IO. */
 enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
 
 /* Refuses system calls that cleave does not need, with EPERM. starts_processes: it may start

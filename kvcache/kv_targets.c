@@ -29,7 +29,7 @@ struct target {
     bool up;
 };
 
-/* A flush that was asked for. It is reported when all processes have reported theirs. */
+/* A requested flush. It is reported when all processes of the target have reported theirs. */
 struct flush {
     uint64_t cookie;
     uint32_t target;
@@ -201,7 +201,7 @@ static void target_up_check(struct kv_targets *t, uint32_t target)
     t->options.link(t->options.self, target, true, text);
 }
 
-/* Returns false if it has failed; the failure is then already reported. */
+/* Returns false if the connection has failed; the failure is then already reported. */
 static bool process_connect(struct kv_targets *t, struct target_process *process,
                             struct transport_peer *peer)
 {

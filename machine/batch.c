@@ -5,6 +5,8 @@
 
 #include "machine/answer.h"
 
+#include "common/log.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +18,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->sequences = calloc(sequences, sizeof(batch->sequences[0]));
     batch->samples = calloc(sequences, sizeof(batch->samples[0]));
     batch->sample_items = calloc(sequences, sizeof(batch->sample_items[0]));
+    batch->unconstrained = calloc(sequences, sizeof(batch->unconstrained[0]));
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
@@ -26,9 +29,10 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->owners = calloc(sequences, sizeof(batch->owners[0]));
     batch->pushes = calloc(sequences, sizeof(batch->pushes[0]));
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
-                batch->sample_items != NULL && batch->scores != NULL &&
-                batch->score_items != NULL && batch->score_results != NULL &&
-                batch->sampling != NULL && batch->output_limits != NULL && batch->indices != NULL &&
+                batch->sample_items != NULL && batch->unconstrained != NULL &&
+                batch->scores != NULL && batch->score_items != NULL &&
+                batch->score_results != NULL && batch->sampling != NULL &&
+                batch->output_limits != NULL && batch->indices != NULL &&
                 batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
@@ -39,6 +43,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->sequences);
     free(batch->samples);
     free(batch->sample_items);
+    free(batch->unconstrained);
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
@@ -84,13 +89,41 @@ bool machine_batch_in_flight(const struct machine *m)
     return any;
 }
 
+/* The masks of one batch on a machine with stages travel in one message. */
+#define MASKS_BYTES_MAX (LIMIT_MESSAGE_BYTES / 2)
+
+/* Sets the tokens that the sample may give, if its answer has a constraint. */
+static void constrain_sample(struct machine *m, struct machine_batch *batch, uint32_t at,
+                             struct grammar_answer *answer)
+{
+    struct engine_sample *sample = &batch->samples[at];
+    struct error error;
+    batch->unconstrained[at] = false;
+    if (answer == NULL)
+        return;
+    enum status status =
+        grammar_answer_mask(answer, m->grammars, sample->wanted.sampling.ends,
+                            sample->wanted.sampling.end_count, &sample->allowed, &error);
+    batch->mask_bytes += GRAMMAR_MASK_WORDS(m->shape.hyper.vocab) * sizeof(uint32_t);
+    if (status == ST_OK && m->executor->pushes_kv && batch->mask_bytes > MASKS_BYTES_MAX)
+        status = error_set(&error, ST_NO_RESOURCE, "too many constrained answers in one batch");
+    if (status == ST_OK)
+        return;
+    log_warn("a constrained answer ends: %s", error.text);
+    sample->allowed = NULL;
+    batch->unconstrained[at] = true;
+}
+
 static void add_sample(struct machine *m, struct machine_batch *batch, uint32_t item, uint32_t row,
-                       uint32_t position)
+                       uint32_t position, const struct sample_context *context,
+                       struct grammar_answer *answer)
 {
     uint32_t at = batch->job.sample_count++;
     batch->sample_items[at] = item;
     answer_sample(batch->sampling[item], m->shape.hyper.vocab, batch->indices[item], row, position,
                   &batch->samples[at]);
+    batch->samples[at].context = *context;
+    constrain_sample(m, batch, at, answer);
 }
 
 static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t index,
@@ -111,7 +144,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->job.report_layers |= chunk.layerwise;
     if (chunk.sample)
         add_sample(m, batch, index, row + item->token_count - 1,
-                   chunk.first_token + item->token_count);
+                   chunk.first_token + item->token_count, &chunk.context, chunk.answer);
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -138,7 +171,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
     batch->indices[index] = row.index;
-    add_sample(m, batch, index, sequence->first_row, row.position + 1);
+    add_sample(m, batch, index, sequence->first_row, row.position + 1, &row.context, row.answer);
 }
 
 static uint32_t turn_us(const struct machine *m, bool prompts)
@@ -162,6 +195,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
     };
     uint32_t row = 0;
     batch->prompts = false;
+    batch->mask_bytes = 0;
     for (uint32_t i = 0; i < items->item_count; i++) {
         const struct sched_batch_item *item = &items->items[i];
         struct compute_sequence *sequence = &batch->sequences[i];
@@ -265,9 +299,12 @@ void machine_batch_done(void *self, uint32_t slot)
         const struct sched_batch_item *item = &batch->items.items[i];
         struct message_token token;
         bool has_token = sampled < batch->job.sample_count && batch->sample_items[sampled] == i;
-        if (has_token)
+        if (has_token) {
             answer_token(batch->sampling[i], batch->output_limits[i], batch->indices[i],
-                         &batch->samples[sampled++].result, &token);
+                         &batch->samples[sampled].result, &token);
+            if (batch->unconstrained[sampled++])
+                token.finish = FINISH_CONSTRAINT;
+        }
         if (item->prompt)
             prompt_pool_chunk_done(m->prompt_pool, item, has_token ? &token : NULL, m->now_us);
         else

@@ -5,9 +5,11 @@
 
 #include "common/log.h"
 #include "model/file/model_file.h"
+#include "model/text/tokenizer.h"
 #include "scheduler/options.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,6 +154,34 @@ static enum status open_loop(struct machine *m, struct error *error)
     return ST_OK;
 }
 
+static const char *piece_of(const void *self, uint32_t id, size_t *bytes_out)
+{
+    const struct tokenizer *t = self;
+    return tokenizer_is_special(t, id) ? NULL : tokenizer_piece(t, id, bytes_out);
+}
+
+/* Reads the bytes of the model's tokens, which masks of constrained answers need. A model without a
+ * tokenizer serves no such answers. */
+static enum status machine_grammars_open(struct machine *m, struct error *error)
+{
+    struct tokenizer *tokenizer;
+    struct grammar_vocabulary *vocabulary;
+    enum status status = tokenizer_open(m->file, &tokenizer, error);
+    if (status != ST_OK) {
+        log_info("no constrained answers: %s", error->text);
+        return ST_OK;
+    }
+    status = grammar_vocabulary_open(m->shape.hyper.vocab, piece_of, tokenizer, &vocabulary, error);
+    tokenizer_close(tokenizer);
+    malloc_trim(0); /* the tokenizer took several MiB, which malloc would keep */
+    if (status != ST_OK)
+        return status;
+    status = grammar_cache_open(vocabulary, &m->grammars, error);
+    if (status != ST_OK)
+        grammar_vocabulary_close(vocabulary);
+    return status;
+}
+
 static enum status open_all(struct machine *m, struct error *error)
 {
     enum status status =
@@ -162,7 +192,9 @@ static enum status open_all(struct machine *m, struct error *error)
     m->prompt_paths = m->token_paths = m->shape.plan.paths;
     status = open_executor(m, error);
     m->options.cluster_keys = NULL; /* the caller's keys may be gone */
-    model_file_close(m->file);      /* the weights are repacked, so the file is no longer needed */
+    if (status == ST_OK)
+        status = machine_grammars_open(m, error);
+    model_file_close(m->file); /* the weights are repacked, so the file is no longer needed */
     m->file = NULL;
     if (status != ST_OK)
         return status;
@@ -180,6 +212,12 @@ static void log_opened(const struct machine *m)
     log_info("machine %s serves %s on %s: %u KV blocks of %u tokens, context %u", m->entry->name,
              shape->hyper.name, m->executor->ops->describe(m->executor), m->arena.block_count,
              m->arena.block_tokens, shape->context_tokens);
+    if (shape->hyper.context_tokens > LIMIT_CONTEXT_TOKENS &&
+        shape->context_tokens == LIMIT_CONTEXT_TOKENS)
+        log_warn(
+            "machine %s: the model's context of %u tokens is cut to %u, which is the most that "
+            "cleave serves",
+            m->entry->name, shape->hyper.context_tokens, LIMIT_CONTEXT_TOKENS);
 }
 
 enum status machine_open(const struct machine_options *options, struct machine **out,
@@ -233,6 +271,7 @@ void machine_close(struct machine *m)
     kv_prefix_close(m->prefix);
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
+    grammar_cache_close(m->grammars);
     if (m->executor != NULL)
         m->executor->ops->disconnect(m->executor);
     transport_close(m->transport); /* its region may be in the executor's device memory */

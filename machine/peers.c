@@ -71,15 +71,21 @@ static void gateway_message(struct machine *m, struct transport_peer *peer,
     case MESSAGE_RESERVE:
         if (m->stopping)
             refuse_new(m, peer, &message->reserve.request);
-        else
+        else {
+            grammar_cache_prepare(m->grammars, message->reserve.constraint,
+                                  message->reserve.constraint_bytes);
             token_pool_reserve(m->token_pool, peer, &message->reserve, m->now_us);
+        }
         machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
             refuse_new(m, peer, &message->prefill.request);
-        else
+        else {
+            grammar_cache_prepare(m->grammars, message->prefill.constraint,
+                                  message->prefill.constraint_bytes);
             prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
+        }
         machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
@@ -383,7 +389,7 @@ struct prompt_pool_calls machine_prompt_calls(void)
 static bool local_writes(void *self, const struct message_request *request)
 {
     const struct machine *m = self;
-    return prompt_pool_has(m->prompt_pool, request);
+    return prompt_pool_has_local(m->prompt_pool, request);
 }
 
 struct token_pool_calls machine_token_calls(const struct machine *m)

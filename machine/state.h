@@ -10,6 +10,7 @@
 #include "machine/executor/executor.h"
 #include "machine/executor/refusals.h"
 #include "machine/machine.h"
+#include "model/grammar/answers.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
 #include "token_pool/token_pool.h"
@@ -46,6 +47,8 @@ struct machine_batch {
     /* [sequences_max]; sample i belongs to item sample_items[i]. */
     struct engine_sample *samples;
     uint32_t *sample_items;
+    bool *unconstrained; /* [sequences_max]: the constraint of sample i cannot be followed. */
+    size_t mask_bytes;   /* Masks of all samples. */
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
@@ -70,6 +73,7 @@ struct machine {
     struct kv_pool *kv;
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
+    struct grammar_cache *grammars;    /* NULL = the model has no tokenizer. */
     struct sched_machine *sched;
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;

@@ -29,17 +29,17 @@ typedef void (*etcd_done)(void *self, json_t *reply, const char *why);
 /* Called for each line of a streamed answer; NULL = the line is not JSON. */
 typedef void (*etcd_line)(void *self, json_t *line);
 
-/* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the user
- * and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot be
- * loaded, if a file cannot be used, without an endpoint, or without memory. */
+/* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the
+ * user and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot
+ * be loaded, if a file cannot be used, without an endpoint, or without memory. */
 enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
 void etcd_close(struct etcd *e);
 
 /* POSTs `body`, whose reference it takes over, to the current endpoint. `path` is a literal.
- * `line` is called for each line of an answer that is a stream; NULL = the answer is not a stream, and must arrive within
- * 5 s. Returns NULL if there is no memory. etcd_turn calls the callbacks. */
+ * `line` is called for each line of an answer that is a stream; NULL = the answer is not a stream,
+ * and must arrive within 5 s. Returns NULL if there is no memory. etcd_turn calls the callbacks. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
@@ -53,7 +53,7 @@ int etcd_fd(const struct etcd *e);
 int etcd_turn(struct etcd *e);
 const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next call. */
 
-/* ---- texts in etcd's JSON ---- */
+/* ---- etcd_text.c: texts in etcd's JSON ---- */
 
 /* Returns a JSON string (a new reference) with `text` in base64; NULL = no memory. */
 json_t *etcd_bytes(const char *text, size_t bytes);

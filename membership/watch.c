@@ -93,8 +93,10 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
     }
     if (entry == NULL && w->count == ENTRIES_MAX)
         return;
-    if (entry == NULL)
+    if (entry == NULL) {
         entry = &w->entries[w->count++];
+        *entry = (struct entry){0}; /* An earlier entry may have been there. */
+    }
     bool was_good = entry->good;
     *entry = (struct entry){.revision = revision, .listed = true};
     snprintf(entry->name, sizeof(entry->name), "%s", name);
@@ -223,7 +225,7 @@ static void watch_begin(struct watch *w)
 {
     char from[24];
     json_t *create = range_json(w);
-    snprintf(from, sizeof(from), "%lld", (long long)w->revision + 1);
+    snprintf(from, sizeof(from), "%llu", (unsigned long long)w->revision + 1);
     json_object_set_new(create, "start_revision", json_string(from));
     w->stream = etcd_begin(w->etcd, "/v3/watch", json_pack("{s:o}", "create_request", create),
                            on_line, on_watch_over, w);

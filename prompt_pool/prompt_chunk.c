@@ -1,4 +1,5 @@
 /* prompt_chunk: one prompt item of a batch, from the input of the engine to its results. */
+#include "common/token_rules.h"
 #include "prompt_pool/prompt_state.h"
 
 #include <assert.h>
@@ -68,6 +69,18 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
     pool->holders++;
 }
 
+static struct sample_context context_of(const struct prompt_request *request)
+{
+    bool reads = token_rules_read_context(&request->sampling, request->rules, request->rule_count);
+    return (struct sample_context){
+        .rules = request->rules,
+        .rule_count = request->rule_count,
+        .tokens = request->prompt,
+        .token_count = reads ? request->prompt_count : 0,
+        .prompt_count = reads ? request->prompt_count - request->sampling.answer_tokens : 0,
+    };
+}
+
 void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_item *item,
                              int64_t now_us, struct prompt_chunk *out)
 {
@@ -89,11 +102,14 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .blocks = request->blocks,
         .owner = request->owner,
         .sampling = &request->sampling,
+        .answer = request->answer,
         .output_limit = request->output_limit,
         .sample = item->ends && request->sampling.output_tokens_max > 0,
         .score_count = request->score ? scored : 0,
         .layerwise = request->layerwise,
     };
+    if (out->sample)
+        out->context = context_of(request);
     prompt_push_plan(pool, request, item->ends, now_us, &out->push);
 }
 

@@ -48,6 +48,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
     prompt_prefix_free(pool, request);
     pool->holders -= prompt_request_has_blocks(request) ? 1 : 0;
     free(request->prompt);
+    grammar_answer_close(request->answer);
     prompt_request_state_set(request, PROMPT_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -65,10 +66,17 @@ void prompt_pool_close(struct prompt_pool *pool)
     free(pool);
 }
 
-bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request)
+static bool is_open(const struct prompt_pool *pool, const struct message_request *request)
 {
     sched_slot slot;
     return sched_slots_find(pool->slots, request->id, request->generation, &slot);
+}
+
+bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request)
+{
+    sched_slot slot;
+    return sched_slots_find(pool->slots, request->id, request->generation, &slot) &&
+           pool->requests[slot - pool->options.first_slot].local;
 }
 
 uint32_t prompt_pool_count(const struct prompt_pool *pool)
@@ -187,10 +195,19 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
 {
     uint32_t target_count = destination->target != NULL ? block_count : 0;
     uint32_t own_count = destination->local ? 0 : block_count;
-    uint32_t *memory =
-        malloc((prefill->prompt_count + target_count + own_count) * sizeof(uint32_t));
-    if (memory == NULL)
+    uint32_t count = prefill->prompt_count + target_count + own_count;
+    uint32_t *memory = malloc((count + prefill->rule_count) * sizeof(uint32_t));
+    struct grammar_answer *answer = NULL;
+    enum status status = ST_OK;
+    if (memory != NULL && prefill->constraint_bytes > 0)
+        status =
+            grammar_answer_open(prefill->constraint, prefill->constraint_bytes,
+                                prefill->prompt + (prefill->prompt_count - prefill->answer_count),
+                                prefill->answer_count, &answer);
+    if (memory == NULL || status != ST_OK) {
+        free(memory);
         return ST_NO_MEMORY;
+    }
     uint32_t output_room = pool->options.context_tokens - prefill->prompt_count;
     uint32_t output_max = prefill->sampling.output_tokens_max;
     *request = (struct prompt_request){
@@ -201,6 +218,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target_path = prefill->path,
         .path = destination->local_path,
         .sampling = prefill->sampling,
+        .answer = answer,
         .output_limit = output_max < output_room ? output_max : output_room,
         .local = destination->local,
         .score = prefill->score_prompt,
@@ -211,6 +229,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target_held_blocks = destination->held_count,
         .cached_blocks = destination->local ? destination->held_count : 0,
         .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
+        .rules = memory + count,
+        .rule_count = prefill->rule_count,
         .block_count = block_count,
         .prefix_salt = prefill->prefix_salt,
         .chain = KV_BLOCK_NONE,
@@ -219,6 +239,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     };
     request->blocks = request->local ? destination->local_blocks : request->own_blocks;
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
+    if (prefill->rule_count > 0)
+        memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
     if (target_count > request->target_held_blocks)
         memcpy(request->target_blocks + request->target_held_blocks, prefill->blocks,
                (target_count - request->target_held_blocks) * sizeof(uint32_t));
@@ -267,7 +289,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
 
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request)
 {
-    if (prompt_pool_has(pool, request)) {
+    if (is_open(pool, request)) {
         prompt_pool_cancel(pool, request);
         return true;
     }
@@ -294,7 +316,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
                     "its token machine has given it up");
         return;
     }
-    if (prompt_pool_has(pool, &prefill->request)) {
+    if (is_open(pool, &prefill->request)) {
         send_failed(pool, gateway, &prefill->request, ST_INVALID,
                     "PREFILL for a request that is already open");
         return;

@@ -13,6 +13,7 @@
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
 #include "kvcache/kv_transfer.h"
+#include "model/grammar/answers.h"
 #include "prompt_pool/prompt_links.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/paths.h"
@@ -93,8 +94,9 @@ void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *
  * fail, so the caller may say at once that nothing of it is written. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
-/* True while the request is in the pool: its KV may still be written. */
-bool prompt_pool_has(const struct prompt_pool *pool, const struct message_request *request);
+/* True while the request is in the pool and its KV stays on this machine: local_ready or
+ * local_aborted follows. */
+bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
 /* Number of requests that hold blocks of their own, not the token pool's. */
 uint32_t prompt_pool_holders(const struct prompt_pool *pool);
@@ -143,8 +145,10 @@ struct prompt_chunk {
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;
-    uint32_t output_limit; /* Most tokens of the answer. */
-    bool sample;           /* The last row gives token 0 of the answer. */
+    struct sample_context context; /* Set if `sample`. */
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
+    bool sample;                   /* The last row gives token 0 of the answer. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */
     uint32_t score_count;
     bool layerwise; /* Call prompt_pool_layers_done while the batch runs. */

@@ -50,7 +50,8 @@ struct prompt_request {
     uint32_t target_path;  /* Path through the target's stages. */
     uint32_t path;         /* Path through this machine's stages. */
     struct sampling sampling;
-    uint32_t output_limit; /* Most tokens of the answer. */
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
     /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
      * the token pool knows how the prompt ended. */
     bool local;
@@ -61,13 +62,15 @@ struct prompt_request {
     bool stages_flush;   /* The stages have got the prompt's last push, and flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks. */
+    uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks, rules. */
     uint32_t prompt_count;
+    uint32_t rule_count;
     kv_block_id *target_blocks; /* Indexed like `blocks`; valid from target_held_blocks on. */
     /* Number of the first blocks that the token machine already has. They are not pushed. */
     uint32_t target_held_blocks;
     const kv_block_id *blocks; /* own_blocks, or the token pool's blocks. */
     kv_block_id *own_blocks;   /* NULL = the token pool of this machine owns the blocks. */
+    uint32_t *rules;           /* Words of common/token_rules.h. */
     uint32_t block_count;      /* Number of blocks that the prompt fills. */
     /* Number of the prompt's first blocks that were found in a prefix cache: this pool's, or the
      * token pool's if `local`. */

@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define EQUAL    1e-9  /* relative: sums of the same costs in another order differ by less */
-#define TIME_MAX 1e100 /* of a stage, so that squares can be added */
+#define EQUAL    1e-9  /* Relative. Sums of the same costs in another order differ by less. */
+#define TIME_MAX 1e100 /* Longest time of a stage, so that squares can be added. */
 
 struct problem {
     double before[LIMIT_LAYERS + 1]; /* Cost of the layers before each layer, with both extras. */
@@ -36,7 +36,8 @@ static double best_from(struct problem *p, uint32_t stage, uint32_t first, const
 {
     uint32_t end_max = p->layers - (p->stages - 1 - stage);
     double best = INFINITY;
-    for (uint32_t end = end_max; end > first; end--) { /* longest run first, so it wins ties */
+    /* The longest run is tried first, so it wins ties. */
+    for (uint32_t end = end_max; end > first; end--) {
         double time = time_of(p, stage, first, end);
         if (time > p->limit)
             continue;
@@ -98,7 +99,7 @@ enum status partition_even(const double *layer_cost, uint32_t layer_count, doubl
         return status;
     struct problem p = {
         .speeds = speeds, .layers = layer_count, .stages = stage_count, .limit = INFINITY};
-    p.before[0] = -first_extra; /* every run that begins at layer 0 includes it */
+    p.before[0] = -first_extra; /* Every run that begins at layer 0 includes first_extra. */
     double sum = 0;
     for (uint32_t i = 0; i < layer_count; i++) {
         sum += layer_cost[i];

@@ -156,7 +156,7 @@ enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t st
         round_stage(&shares, s);
     length = length > 0 ? length : cycle_length(&shares);
     if (length == 0)
-        return ST_TOO_LARGE; /* the stages with equal speeds alone make too many paths */
+        return ST_TOO_LARGE; /* Even the stages with equal speeds make too many paths. */
     *out = (struct sched_paths){.stage_count = stage_count, .cycle_count = length};
     for (uint32_t n = 0; n < length; n++) {
         for (uint32_t s = 0; s < stage_count; s++)

@@ -359,7 +359,7 @@ static void rise(struct sched_fair *fair, struct sched_queue *queue, uint32_t sl
 void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us)
 {
-    uint32_t looks = queue->count; /* each slot at most once */
+    uint32_t looks = queue->count; /* Checks each slot at most once. */
     while (ageing_us > 0 && looks-- > 0 &&
            now_us - fair->nodes[queue->longest].since_us >= ageing_us)
         rise(fair, queue, queue->longest, now_us);

@@ -14,7 +14,7 @@ const char *request_state_name(enum request_state state)
 }
 
 #define TO(state) (1u << REQUEST_##state)
-#define TO_STOP   (TO(FAILED) | TO(CANCELLED)) /* possible at any time */
+#define TO_STOP   (TO(FAILED) | TO(CANCELLED)) /* Possible at any time. */
 
 /* RESUMING does not go back to QUEUED: that would overwrite the stamp of the request's arrival. */
 static const uint32_t legal[REQUEST_STATE_COUNT] = {

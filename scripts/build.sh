@@ -2,7 +2,7 @@
 # build.sh: configures once and compiles. Sourced by ./dev and by the scripts that build.
 source scripts/common.sh
 
-# configure_in DIR [meson option…]: does nothing where DIR is configured already.
+# configure_in DIR [meson option…]: does nothing if DIR is already configured.
 configure_in() {
     local dir=$1
     shift
@@ -15,7 +15,8 @@ configure_in() {
         }
         rm -f "$dir.setup.log"
     elif command -v c++ >/dev/null && ! grep -q '^rule cpp_COMPILER' "$dir/build.ninja"; then
-        # DIR was configured before a C++ compiler was installed; with a compiler the tests of the CUDA backend are built.
+        # DIR was configured before a C++ compiler was installed. With a compiler, the tests of the CUDA backend are
+        # built, too.
         meson setup --reconfigure "$dir" >/dev/null || fail "meson could not configure $dir again"
     fi
 }

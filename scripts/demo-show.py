@@ -31,7 +31,7 @@ def get(url, body=None):
 
 
 def stream(url, prompt):
-    """Prints the text as it comes, then how fast it came. False when the stream did not end well."""
+    """Prints the text as it arrives, then its speed. Returns False if the stream did not end well."""
     body = {"prompt": prompt, "max_tokens": 48, "temperature": 0, "stream": True,
             "stream_options": {"include_usage": True}}
     began, first, usage, done = time.monotonic(), None, None, False
@@ -96,7 +96,8 @@ def phases(url):
 
 
 def blocks_come_back(url):
-    """Whether no KV block is in use; machines tell their figures once a second, so it may take some."""
+    """Returns whether no KV block is in use. Machines report their figures once per second, so this may take some
+    tries."""
     for _ in range(20):
         samples = read_metrics(url)
         count = {state: total(samples, "cleave_kv_blocks", f'state="{state}"') for state in ("free", "cached")}

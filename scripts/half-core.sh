@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# half-core.sh COMMAND…: runs COMMAND in a control group of its own, whose processes together get at most half a core.
-# Needs root and a writable hierarchy of control groups (version 1 or 2) with the controller `cpu`.
+# half-core.sh COMMAND…: runs COMMAND in its own control group, whose processes together get at most half a core. Needs
+# root and a writable hierarchy of control groups (version 1 or 2) with the controller `cpu`.
 set -euo pipefail
 root=/sys/fs/cgroup
 if [[ -w $root/cpu ]]; then

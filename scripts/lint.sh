@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh: what a reviewer need not look for: warnings as errors, cppcheck, shellcheck.
+# lint.sh: checks that a reviewer need not make: warnings as errors, cppcheck, shellcheck.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/build.sh
@@ -7,7 +7,7 @@ source scripts/build.sh
 configure_in build-lint --buildtype=debugoptimized --werror
 ninja -C build-lint ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} >&2 || fail "the build in build-lint failed"
 say "cppcheck"
-# Not with --project=build-lint/compile_commands.json: cppcheck 2.10 does not find the headers of the tree that way.
+# Without --project=build-lint/compile_commands.json: with it, cppcheck 2.10 does not find the headers of the tree.
 find_sources | tr '\0' '\n' | grep '\.c$' | cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -I . -D_GNU_SOURCE \
     --enable=warning,performance -j2 --suppress=missingIncludeSystem \
     --suppressions-list=scripts/cppcheck.txt --file-list=-

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# packages.sh: installs what a step needs and this machine lacks. Sourced by ./dev.
+# packages.sh: installs the packages that a step needs and this computer lacks. Sourced by ./dev.
 #
-# A need is looked for as what it gives (a command, a pkg-config module, a header), not as a Debian package,
-# so that the check takes a few milliseconds and passes on any distribution that has the parts.
+# The check looks for what a package provides (a command, a pkg-config module, a header …), not for a Debian package. So
+# it takes a few milliseconds, and passes on any distribution that has these parts.
 source scripts/common.sh
 
-# step | Debian package | cmd:NAME, pc:MODULE, file:PATH or py:MODULE that it gives
+# step | Debian package | cmd:NAME, pc:MODULE, file:PATH, py:MODULE or clang:OPTION that the package provides
 PACKAGES='
 build  gcc                   cmd:gcc
 build  libc6-dev             file:/usr/include/stdio.h
@@ -28,6 +28,9 @@ test   procps                cmd:ps
 test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
 test   gnuplot-nox           cmd:gnuplot
+fuzz   python3               cmd:python3
+fuzz   clang                 cmd:clang
+fuzz   libclang-rt-dev       clang:-fsanitize=fuzzer,address,undefined
 bench  python3               cmd:python3
 bench  libdnnl-dev           file:/usr/include/dnnl.h
 format clang-format          cmd:clang-format
@@ -40,6 +43,10 @@ package_is_there() {
         cmd:*) command -v "${1#cmd:}" >/dev/null ;;
         pc:*) pkg-config --exists "${1#pc:}" 2>/dev/null ;;
         file:*) [[ -e ${1#file:} ]] ;;
+        clang:*)
+            echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
+                clang "${1#clang:}" -x c - -o /dev/null 2>/dev/null
+            ;;
         py:*) python3 -c "import importlib.util as u, sys; sys.exit(u.find_spec('${1#py:}') is None)" 2>/dev/null ;;
     esac
 }
@@ -62,7 +69,7 @@ packages_install() {
     hash -r
 }
 
-# Sees to it that all that the named steps need is there.
+# Installs what the named steps need and this computer lacks.
 packages_need() {
     local missing=() step package gives
     while read -r step package gives; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# repeat-tests.sh: runs the default tests again and again, to find flaky ones. ./dev test must have built them.
+# repeat-tests.sh: runs the default tests several times, to find flaky ones. ./dev test must have built them.
 #
 #   scripts/repeat-tests.sh RUNS [--busy] [--half] [meson test option…]
 #
@@ -46,7 +46,7 @@ for ((run = 1; run <= runs; run++)); do
         python3 - "$dir" "$run" "$work/failures" <<'PYTHON'
 import glob, json, sys
 build, run, failures = sys.argv[1:]
-found = glob.glob(f"{build}/meson-logs/repeat*.json")  # meson adds the name of a wrapper
+found = glob.glob(f"{build}/meson-logs/repeat*.json")  # Meson adds the name of a wrapper.
 with open(found[0]) as log, open(failures, "a") as out:
     tests = [json.loads(line) for line in log if line.strip()]
     bad = [test["name"] for test in tests if test["result"] not in ("OK", "EXPECTEDFAIL", "SKIP", "IGNORED")]

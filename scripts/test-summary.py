@@ -27,7 +27,7 @@ def skip_reason(test):
 
 
 def results_alone(path):
-    """{name: result} of the tests that ran once more."""
+    """Returns {name: result} of the tests that ran again."""
     path = os.path.join(os.path.dirname(path), "again.json")
     return {test["name"]: test["result"] for test in read(path)} if os.path.exists(path) else {}
 
@@ -38,7 +38,7 @@ def names_of_failed(path):
 
 
 def suite_of(name):
-    """"cluster" of "cleave:cluster+release / update"."""
+    """Returns "cluster" for "cleave:cluster+release / update"."""
     return name.split(" / ")[0].split(":")[-1].split("+")[0]
 
 

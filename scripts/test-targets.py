@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""test-targets.py BUILD [--suite NAME]… [--no-suite NAME]…: what `meson test` with these options needs.
+"""test-targets.py BUILD [--suite NAME]… [--no-suite NAME]…: prints what `meson test` with these options needs.
 
 Prints the build targets of the selected tests, one a line, for ninja; so a run of some tests compiles nothing else.
 --left: prints the names of the tests that --no-suite leaves out instead, with their first suite.

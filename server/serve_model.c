@@ -14,12 +14,15 @@ void serve_model_get(const struct config *config, struct serve_model_config *out
                                        .kv = config->kv};
     memcpy(out->model, config->model, sizeof(out->model));
     memcpy(out->model_name, config->model_name, sizeof(out->model_name));
+    memcpy(out->chat_template_file, config->chat_template_file, sizeof(out->chat_template_file));
 }
 
 void serve_model_put(const struct serve_model_config *from, struct config *config)
 {
     memcpy(config->model, from->model, sizeof(config->model));
     memcpy(config->model_name, from->model_name, sizeof(config->model_name));
+    memcpy(config->chat_template_file, from->chat_template_file,
+           sizeof(config->chat_template_file));
     config->scheduler.context_tokens_max = from->context_tokens_max;
     config->kv = from->kv;
 }
@@ -64,6 +67,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     serve_model_get(config, &version.from_file);
     version.config = version.from_file;
     enum status status = serve_model_path(config, version.config.model, error);
+    if (status == ST_OK && config->chat_template_file[0] != 0)
+        status = config_file_path(config, config->chat_template_file, version.template_path, error);
     if (status != ST_OK)
         return status;
     const char *path = version.config.model;
@@ -92,8 +97,8 @@ enum status serve_version_open(const struct config *config, uint32_t number,
 enum status serve_version_text(struct serve_version *version, struct model_file *file,
                                struct error *error)
 {
-    enum status status =
-        served_model_open(file, version->number, version->name, &version->served, error);
+    enum status status = served_model_open(file, version->number, version->name,
+                                           version->template_path, &version->served, error);
     if (status != ST_OK)
         error_prefix(error, "%s", version->config.model);
     return status;

@@ -16,7 +16,7 @@
     do {                                                                                           \
         if (!(condition)) {                                                                        \
             printf("%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition);                   \
-            fflush(stdout); /* LeakSanitizer may not */                                            \
+            fflush(stdout); /* LeakSanitizer may end the process without it. */                    \
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)

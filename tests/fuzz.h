@@ -1,19 +1,17 @@
 /* fuzz: the two functions that a fuzz target defines. A target is built in two ways:
  *
- * - As a test (the default), linked with tests/fuzz_driver.c: runs every seed input unchanged, then
- *   mutated inputs for CLEAVE_FUZZ_SECONDS (1) seconds: flipped bits, changed length fields, cuts,
- *   splices, inserted and removed bytes. It prints its seed; on a crash it prints the round, and
- *   CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… repeats only that round. Inputs are in memory of exactly
- *   their size, so that ASan detects a read beyond the end. `target FILE…` runs files instead.
- * - With libFuzzer: `CC=clang meson setup build-fuzz -Dfuzz=true -Db_sanitize=address,undefined
- *   -Db_lundef=false`. CLEAVE_FUZZ_SEEDS=DIR makes the target write its seeds there first:
- *   `CLEAVE_FUZZ_SEEDS=corpus build-fuzz/tests/model/file/fuzz_gguf corpus`.
+ * - As a test (the default), linked with tests/fuzz_driver.c: runs every seed input and every file
+ *   of tests/data/fuzz/TARGET unchanged, then mutated inputs for CLEAVE_FUZZ_SECONDS (1) seconds:
+ *   flipped bits, changed length fields, cuts, splices, inserted and removed bytes. It prints its
+ *   seed; on a crash it prints the round, and CLEAVE_SEED=… with CLEAVE_FUZZ_ROUND=… repeats only
+ *   that round. Inputs are in memory of exactly their size, so that ASan detects a read beyond the
+ *   end. `target FILE…` runs files instead.
+ * - With clang's libFuzzer, which looks for inputs that reach new code: `./dev fuzz TARGET SECONDS`
+ * (scripts/fuzz.py). `./dev fuzz --merge TARGET` adds what it has found to tests/data/fuzz/TARGET.
  *
- * In meson: executable('fuzz_x', 'fuzz_x.c', fuzz_sources, c_args : fuzz_args, link_args :
- * fuzz_link_args, …) and test('fuzz_x', …, args : fuzz_test_args, timeout : 60).
- *
- * The driver or libFuzzer calls both functions on the main thread. A target checks only that an
- * input does no harm: the tests beside it check right results. */
+ * docs/contributing/add-a-fuzz-target.md says how to add one. The driver or libFuzzer calls both
+ * functions on the main thread. A target checks that an input does no harm, and what it can check
+ * against a plain reference: the tests beside it check right results. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

@@ -1,19 +1,21 @@
-/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round), so a crash can be
- * repeated alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer, which has its
- * own main. */
+/* fuzz_driver: see fuzz.h. Every round is a pure function of (seed, round) and of the corpus, so a
+ * crash can be repeated alone. Built with CLEAVE_LIBFUZZER it only writes the seeds for libFuzzer,
+ * which has its own main. */
 #include "tests/fuzz.h"
 
 #include "common/random.h"
 #include "tests/check.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
-#define SEEDS_MAX      256
+#define SEEDS_MAX      1024 /* Including the files of the corpus. */
 #define SEED_BYTES_MAX (256u << 10)
-#define HANG_SECONDS   30 /* over the time given */
+#define HANG_SECONDS   120 /* For one input. Ends only a target that hangs. */
 
 struct input {
     uint8_t *data;
@@ -72,6 +74,55 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 static volatile uint64_t current_round;
 
+/* ---- the corpus of the tree ---- */
+
+static void input_read(const char *path, struct input *out)
+{
+    FILE *file = fopen(path, "rb");
+    out->data = malloc(SEED_BYTES_MAX);
+    CHECKF(file != NULL, "cannot read %s", path);
+    CHECK(out->data != NULL);
+    out->bytes = fread(out->data, 1, SEED_BYTES_MAX, file);
+    fclose(file);
+    uint8_t *exact = realloc(out->data, out->bytes > 0 ? out->bytes : 1);
+    CHECK(exact != NULL);
+    out->data = exact;
+}
+
+static int is_input(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* Adds the files of tests/data/fuzz/TARGET to the seeds, in the order of their names. Only a new
+ * target has no such folder. */
+static void corpus_load(void)
+{
+    static const char prefix[] = "fuzz_";
+    const char *source = getenv("CLEAVE_SOURCE");
+    const char *target = program_invocation_short_name;
+    char folder[1024], path[2048];
+    struct dirent **entries;
+    if (strncmp(target, prefix, sizeof(prefix) - 1) == 0)
+        target += sizeof(prefix) - 1;
+    snprintf(folder, sizeof(folder), "%s/tests/data/fuzz/%s", source != NULL ? source : ".",
+             target);
+    int count = scandir(folder, &entries, is_input, alphasort);
+    if (count < 0) {
+        printf("no folder %s\n", folder);
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        CHECKF(seed_count < SEEDS_MAX, "more than %d seeds and files in %s", SEEDS_MAX, folder);
+        snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
+        input_read(path, &seeds[seed_count]);
+        CHECKF(seeds[seed_count++].bytes > 0, "%s is empty", path);
+        free(entries[i]);
+    }
+    free(entries);
+    printf("%d inputs in %s\n", count, folder);
+}
+
 /* ---- mutation ---- */
 
 struct draw {
@@ -85,7 +136,7 @@ static uint64_t draw(struct draw *d, uint64_t below)
     return below == 0 ? r : r % below;
 }
 
-/* Values that lengths, counts and offsets break on. */
+/* Returns values that break lengths, counts and offsets. */
 static uint64_t odd_number(struct draw *d, size_t bytes)
 {
     switch (draw(d, 8)) {
@@ -122,7 +173,8 @@ static void change_number(struct draw *d, struct input *in)
     memcpy(in->data + at, &value, width);
 }
 
-/* Replaces data[at..at + cut) by `count` bytes from `from` (which may lie in the input itself). */
+/* Replaces data[at..at + cut) by `count` bytes from `from`, which may be a part of the input
+ * itself. */
 static void replace(struct input *in, size_t at, size_t cut, const uint8_t *from, size_t count)
 {
     uint8_t *data = malloc(in->bytes - cut + count + 1);
@@ -164,17 +216,17 @@ static void mutate_once(struct draw *d, struct input *in)
     case 5:
         change_number(d, in);
         break;
-    case 6: /* cut the end */
+    case 6: /* Cut the end. */
         replace(in, at, rest, NULL, 0);
         break;
-    case 7: /* remove */
+    case 7: /* Remove a piece. */
         replace(in, at, length, NULL, 0);
         break;
-    case 8: /* repeat a piece of itself */
+    case 8: /* Repeat a piece of the input. */
         if (in->bytes + length <= SEED_BYTES_MAX)
             replace(in, draw(d, in->bytes + 1), 0, in->data + at, length);
         break;
-    default: /* a piece of another seed in place of one of this */
+    default: /* Replace a piece by a piece of another seed. */
         if (in->bytes + count <= SEED_BYTES_MAX)
             replace(in, at, draw(d, 2) != 0 ? length : 0, other->data + from, count);
         break;
@@ -185,10 +237,11 @@ static void run_round(uint64_t seed, uint64_t round)
 {
     struct input in;
     current_round = round;
+    alarm(HANG_SECONDS);
     const struct input *base =
         &seeds[round < seed_count ? round : random_at(seed, round) % seed_count];
     in.bytes = base->bytes;
-    in.data = malloc(in.bytes);
+    in.data = malloc(in.bytes > 0 ? in.bytes : 1);
     CHECK(in.data != NULL);
     memcpy(in.data, base->data, in.bytes);
     if (round >= seed_count) {
@@ -205,7 +258,7 @@ static void run_round(uint64_t seed, uint64_t round)
 
 /* ---- the test ---- */
 
-/* Only write(2): it runs in a signal handler or in a sanitizer's last moments. */
+/* Uses only write(2), because it runs in a signal handler or while a sanitizer ends the process. */
 static void report(void)
 {
     char digits[24];
@@ -238,24 +291,19 @@ static void catch_crashes(void)
     bool sanitized = __sanitizer_set_death_callback != NULL;
     if (sanitized)
         __sanitizer_set_death_callback(
-            report); /* and its own handlers of SIGSEGV and the like stay */
+            report); /* The sanitizers' own handlers of SIGSEGV and similar signals stay. */
     for (size_t i = 0; i < (sanitized ? 2 : sizeof(fatal) / sizeof(fatal[0])); i++)
         signal(fatal[i], on_signal);
 }
 
 static void run_file(const char *path)
 {
-    FILE *file = fopen(path, "rb");
-    uint8_t *data = malloc(SEED_BYTES_MAX);
-    CHECKF(file != NULL, "cannot read %s", path);
-    CHECK(data != NULL);
-    size_t bytes = fread(data, 1, SEED_BYTES_MAX, file);
-    fclose(file);
-    uint8_t *exact = realloc(data, bytes > 0 ? bytes : 1);
-    CHECK(exact != NULL);
-    printf("%s: %zu bytes\n", path, bytes);
-    LLVMFuzzerTestOneInput(exact, bytes);
-    free(exact);
+    struct input in;
+    input_read(path, &in);
+    printf("%s: %zu bytes\n", path, in.bytes);
+    fflush(stdout);
+    LLVMFuzzerTestOneInput(in.data, in.bytes);
+    free(in.data);
 }
 
 int main(int argc, char **argv)
@@ -272,6 +320,7 @@ int main(int argc, char **argv)
     CHECKF(seed_count > 0, "the target has no seed input");
     if (getenv("CLEAVE_FUZZ_SEEDS") != NULL)
         seeds_write(getenv("CLEAVE_FUZZ_SEEDS"));
+    corpus_load();
     uint64_t seed = test_seed();
     fflush(stdout);
     catch_crashes();
@@ -280,7 +329,6 @@ int main(int argc, char **argv)
         return 0;
     }
 
-    alarm(seconds + HANG_SECONDS);
     uint64_t rounds = 0;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const struct timespec end = {now.tv_sec + (time_t)seconds, now.tv_nsec};

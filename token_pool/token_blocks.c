@@ -26,7 +26,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
     assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
-    if (request->tokens != NULL)
+    if (request->cached)
         request->cached_blocks = kv_prefix_enter(
             pool->options.prefix, request->prefix_salt, request->tokens,
             tokens / pool->options.memory.block_tokens, request->blocks, &request->chain);
@@ -68,7 +68,7 @@ void token_blocks_quarantine(struct token_pool *pool, const struct token_request
  * V are complete and that all blocks are live. */
 static void prefix_add(struct token_pool *pool, struct token_request *request, uint32_t tokens)
 {
-    if (request->tokens != NULL)
+    if (request->cached)
         kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
                       request->blocks, tokens / pool->options.memory.block_tokens, &request->chain);
 }

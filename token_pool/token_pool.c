@@ -1,6 +1,7 @@
 /* token_pool: the requests of the pool, from RESERVE to their end. */
 #include "token_pool/token_pool.h"
 
+#include "common/token_rules.h"
 #include "token_pool/token_state.h"
 
 #include <assert.h>
@@ -66,6 +67,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
     free(request->blocks);
+    grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
     sched_slots_free(pool->slots, slot);
@@ -124,18 +126,31 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
         pool->options.calls.send(pool->options.self, gateway, &message);
 }
 
-/* Allocates the request's tables. The tokens of the prompt are kept only if there is a prefix
- * cache. */
+/* Allocates the request's tables and takes its constraint. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
                                const struct message_reserve *reserve, uint32_t blocks_max)
 {
-    bool has_prompt = pool->options.prefix != NULL && reserve->prompt_count > 0;
+    bool has_prompt = reserve->prompt_count > 0;
     size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
-    request->blocks = malloc((blocks_max + tokens) * sizeof(request->blocks[0]));
+    request->blocks =
+        malloc((blocks_max + tokens + reserve->rule_count) * sizeof(request->blocks[0]));
     if (request->blocks == NULL)
         return ST_NO_MEMORY;
+    request->rules = request->blocks + blocks_max + tokens;
+    request->rule_count = reserve->rule_count;
+    if (reserve->rule_count > 0)
+        memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
+    if (reserve->constraint_bytes > 0 &&
+        grammar_answer_open(reserve->constraint, reserve->constraint_bytes, reserve->answer,
+                            reserve->answer_count, &request->answer) != ST_OK) {
+        free(request->blocks);
+        return ST_NO_MEMORY;
+    }
     if (!has_prompt)
         return ST_OK;
+    request->cached = reserve->prefix_cache && pool->options.prefix != NULL;
+    request->reads_tokens =
+        token_rules_read_context(&request->sampling, request->rules, request->rule_count);
     request->tokens = request->blocks + blocks_max;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     return ST_OK;
@@ -506,12 +521,17 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
         writer_remove(pool, writer, now_us);
 }
 
-/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. */
+/* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. Asks
+ * over all open links of its head: it may be about to end the latest one, for example because it has
+ * connected to this machine by the address of another one. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
-    const struct token_writer *head = head_link(pool, request->prompt_machine);
-    if (head != NULL && head->peer != NULL)
-        cancel_send(pool, head->peer, &request->attempt);
+    for (uint32_t i = 0; i < pool->writer_count; i++) {
+        const struct token_writer *writer = &pool->writers[i];
+        if (writer->link.process == 0 && !writer->ended && writer->peer != NULL &&
+            strcmp(writer->name, request->prompt_machine) == 0)
+            cancel_send(pool, writer->peer, &request->attempt);
+    }
 }
 
 /* Forgets a request whose prompt machine has not said that it stopped. */

@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "kvcache/kv_pool.h"
 #include "kvcache/kv_prefix.h"
+#include "model/grammar/answers.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/memory.h"
 #include "scheduler/paths.h"
@@ -159,7 +160,9 @@ struct token_decode {
     const kv_block_id *blocks;
     kv_owner_id owner; /* Identifies this use of the slot. */
     const struct sampling *sampling;
-    uint32_t output_limit; /* Most tokens of the answer. */
+    struct sample_context context;
+    struct grammar_answer *answer; /* NULL = no constraint. */
+    uint32_t output_limit;         /* Most tokens of the answer. */
     uint32_t index;
 };
 

@@ -40,10 +40,11 @@ struct token_request {
     char prompt_machine[LIMIT_NAME_BYTES]; /* The machine that writes the request's KV. */
     bool local;                            /* prompt_machine is this machine. */
     struct sampling sampling;
+    struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t prompt_tokens;
     uint32_t output_limit;
     uint32_t path; /* Path through the machine's stages. */
-    /* One allocation: the ids of the request's blocks (token_blocks_of), then `tokens`. */
+    /* One allocation: the ids of the request's blocks (token_blocks_of), `tokens`, `rules`. */
     kv_block_id *blocks;
     /* How many of `blocks`, from the first on, were found in the prefix cache, which owns them. */
     uint32_t cached_blocks;
@@ -51,9 +52,12 @@ struct token_request {
     /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
      * them until kv_prefix_leave; KV_BLOCK_NONE = it reads none. */
     kv_block_id chain;
-    /* The prompt, then the `generated` tokens of the answer; NULL = no prefix cache, or RESERVE had
-     * no prompt. */
+    /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;
+    bool cached; /* Its blocks are looked up in the prefix cache and added to it. Has `tokens`. */
+    bool reads_tokens; /* Sampling depends on `tokens` (token_rules_read_context). */
+    uint32_t rule_count;
+    uint32_t *rules;    /* Words of common/token_rules.h. */
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
@@ -127,6 +131,8 @@ static inline void token_request_token_add(struct token_request *request, uint32
 {
     if (request->tokens != NULL)
         request->tokens[request->prompt_tokens + request->generated] = id;
+    if (request->answer != NULL)
+        grammar_answer_add(request->answer, id);
     request->generated++;
     request->last_token = id;
 }

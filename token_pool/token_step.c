@@ -11,12 +11,20 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
     assert(request->state == TOKEN_DECODING);
     if (request->began_us < 0)
         request->began_us = now_us;
+    bool reads = request->reads_tokens;
     *out = (struct token_decode){
         .id = request->last_token,
         .position = request->prompt_tokens + request->generated - 1,
         .blocks = request->blocks,
         .owner = request->owner,
         .sampling = &request->sampling,
+        .context = {.rules = request->rules,
+                    .rule_count = request->rule_count,
+                    .tokens = request->tokens,
+                    .token_count = reads ? request->prompt_tokens + request->generated : 0,
+                    .prompt_count =
+                        reads ? request->prompt_tokens - request->sampling.answer_tokens : 0},
+        .answer = request->answer,
         .output_limit = request->output_limit,
         .index = request->generated,
     };

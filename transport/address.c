@@ -24,6 +24,8 @@ enum status address_parse(const char *text, struct address *out, struct error *e
     } else if (colon != NULL && memchr(text, ':', (size_t)(colon - text)) != NULL) {
         colon = NULL; /* An IPv6 address without brackets: it is unknown where its port begins. */
     }
+    if (colon != NULL && strcspn(host, "[]") < (size_t)(host_end - host))
+        colon = NULL; /* Brackets are only around a host. */
     if (colon == NULL || host_end == host || (size_t)(host_end - host) >= sizeof(out->host))
         return error_set(error, ST_INVALID, "\"%.128s\": want \"host:port\" or \"[IPv6]:port\"",
                          text);

@@ -31,8 +31,8 @@ struct address_found {
     } list[ADDRESS_FOUND_MAX];
 };
 
-/* Stores the socket address of a host that is a numeric address. Returns false if the host is a name.
- * Never blocks. */
+/* Stores the socket address of a host that is a numeric address. Returns false if the host is a
+ * name. Never blocks. */
 bool address_numeric(const struct address *address, bool for_listening, struct address_found *out);
 
 /* Finds the socket addresses of a host, by a look-up that may block if it is a name (see names.h

@@ -30,7 +30,7 @@ struct wire_transcript {
     uint8_t nonces[2][AUTH_NONCE_BYTES];
     uint8_t channel[TLS_CHANNEL_BYTES];
 };
-static_assert(sizeof(struct wire_transcript) == 200, "no padding in what is proved");
+static_assert(sizeof(struct wire_transcript) == 200, "the proved struct has no padding");
 
 void auth_side_init(struct auth_side *side, const struct transport_identity *identity)
 {
@@ -82,7 +82,7 @@ static enum status side_decode(const uint8_t *data, struct auth_side *out, struc
     struct auth_side side = {.name = ""};
     memcpy(&wire, data, sizeof(wire));
     if (wire.magic != AUTH_MAGIC)
-        return error_set(error, ST_INVALID, "not a peer of this kind (no proof of a key came)");
+        return error_set(error, ST_INVALID, "not a peer of this kind (it sent no proof of a key)");
     if (wire.version != AUTH_VERSION)
         return error_set(error, ST_MISMATCH, "proof of the cluster key: version %u: want %u",
                          wire.version, AUTH_VERSION);

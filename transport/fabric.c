@@ -113,7 +113,8 @@ static enum status context_open(struct fabric *fabric, const struct fabric_selec
 }
 
 /* Opens UCX with the selected transports. Without shared memory, such as where no SysV segment can
- * be made, UCX gets RDMA hardware only, or is not opened: the data connections do what is left. */
+ * be made, UCX gets RDMA hardware only, or is not opened: data connections then carry the
+ * writes. */
 static enum status worker_open(struct fabric *fabric, const struct fabric_options *options,
                                struct error *error)
 {
@@ -235,10 +236,10 @@ undo_alloc:
     return status;
 }
 
-/* A worker that still has an answer for a peer whose connection was being set up aborts the process
- * when the worker is destroyed, or when it learns that the peer is gone (UCX 1.13: "got REP
- * message"). A flush of such a worker does not complete at once. Such a worker is left to the end
- * of the process, which is the usual reason for closing a transport. Returns whether the worker is
+/* UCX 1.13 aborts the process ("got REP message") when a worker is destroyed, or learns that a peer
+ * is gone, while it still has an answer for a peer whose connection was being set up. A flush of
+ * such a worker does not complete at once. Such a worker is kept until the process ends; usually
+ * that is soon, because a transport is closed when its process ends. Returns whether the worker is
  * left. Always false under AddressSanitizer, whose leak check would report UCX's memory. */
 static bool worker_leave(const struct fabric *fabric)
 {

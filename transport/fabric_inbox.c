@@ -99,7 +99,7 @@ static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_piece *p
     copy.memory = fabric_slot_room(fabric, &staging->landing, bytes);
     copy.slot = staging->landing;
     if (copy.memory == NULL) {
-        fabric_inbox_fail(inbox, ST_NO_MEMORY, "no pinned memory for KV that came");
+        fabric_inbox_fail(inbox, ST_NO_MEMORY, "no pinned memory for received KV");
         return;
     }
     memcpy(copy.memory, piece->memory, bytes);

@@ -1,5 +1,5 @@
-/* fabric_link_data: the writes of a link to a peer that UCX does not reach. They wait here until the
- * caller takes them, piece by piece, and sends them over the data connections to the peer. See
+/* fabric_link_data: the writes of a link to a peer that UCX does not reach. They wait here until
+ * the caller takes them, piece by piece, and sends them over the data connections to the peer. See
  * fabric.h. */
 #include "transport/fabric_internal.h"
 

@@ -25,7 +25,7 @@ void fabric_link_stage(struct fabric_link *link, const struct staged_write *writ
         link->waiting_capacity = capacity;
     }
     link->waiting[(link->waiting_first + link->waiting_count++) % link->waiting_capacity] = *write;
-    /* Else the write waits for more, to be copied in one batch. */
+    /* Otherwise the write waits for more writes, which are then copied in one batch. */
     if (link->import == NULL || write->is_flush || link->waiting_count >= DEVICE_RUNS_MAX)
         (void)fabric_link_pump(link);
 }

@@ -1,5 +1,5 @@
 /* fabric_probe: implements ucx_probe.h. UCX before 1.14 lists its resources only as text for
- * people. */
+ * users. */
 #include "transport/ucx_probe.h"
 
 #include <stdio.h>

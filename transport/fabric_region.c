@@ -71,8 +71,8 @@ static enum status device_region_open(struct fabric *fabric, const struct fabric
     else if (fabric->context == NULL)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX is not open");
     else if (!knows_cuda(fabric))
-        snprintf(fabric->staged_why, sizeof(fabric->staged_why), "UCX %s knows no CUDA memory",
-                 ucp_get_version_string());
+        snprintf(fabric->staged_why, sizeof(fabric->staged_why),
+                 "UCX %s does not support CUDA memory", ucp_get_version_string());
     else if (fabric->messages_only)
         snprintf(fabric->staged_why, sizeof(fabric->staged_why), "CLEAVE_KV_WRITE is am");
     else if ((ucs = ucp_mem_map(fabric->context, &params, &fabric->memory)) != UCS_OK)

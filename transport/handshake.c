@@ -33,7 +33,8 @@ struct wire_hello { /* Followed by the worker address, the packed key and the ha
     uint64_t handle_bytes;
 };
 static_assert(sizeof(struct wire_hello) == 184, "wire size");
-static_assert(offsetof(struct wire_hello, role) == 40, "the front is the same in every version");
+static_assert(offsetof(struct wire_hello, role) == 40,
+              "the first fields are the same in every version");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "wire structs are little-endian memory");
 
 size_t handshake_encode(const struct handshake *handshake, uint8_t *out, size_t capacity)
@@ -108,7 +109,7 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
     const size_t front = offsetof(struct wire_hello, role);
     memcpy(&hello, data, bytes < sizeof(hello) ? bytes : sizeof(hello));
     if (bytes < front || hello.magic != HANDSHAKE_MAGIC)
-        return error_set(error, ST_INVALID, "not a peer of this kind (no hand-shake came)");
+        return error_set(error, ST_INVALID, "not a peer of this kind (it sent no hand-shake)");
     if (!handshake_name_copy(hello.name, handshake.identity.name))
         return error_set(error, ST_INVALID, "hand-shake: name has no end within %u bytes",
                          LIMIT_NAME_BYTES);
@@ -118,14 +119,14 @@ enum status handshake_decode(const uint8_t *data, size_t bytes, struct handshake
         return ST_OK;
     }
     if (bytes < sizeof(hello))
-        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want %zu at least", bytes,
+        return error_set(error, ST_INVALID, "hand-shake: %zu bytes: want at least %zu", bytes,
                          sizeof(hello));
     if (hello.role != TRANSPORT_GATEWAY && hello.role != TRANSPORT_MACHINE)
         return error_set(error, ST_INVALID, "hand-shake: role = %u: want 1 or 2", hello.role);
     if (hello.handle_bytes > DEVICE_HANDLE_BYTES_MAX ||
         (hello.handle_bytes > 0 && hello.memory == FABRIC_MEMORY_HOST))
         return error_set(error, ST_INVALID,
-                         "hand-shake: a handle of %llu bytes: want a device's, %d at most",
+                         "hand-shake: a handle of %llu bytes: want a device's handle of at most %d",
                          (unsigned long long)hello.handle_bytes, DEVICE_HANDLE_BYTES_MAX);
     uint64_t want =
         (uint64_t)sizeof(hello) + hello.worker_bytes + hello.rkey_bytes + hello.handle_bytes;

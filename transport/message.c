@@ -2,6 +2,7 @@
  * sizes. See message.h; message_layout.h explains the tables. */
 #include "transport/message.h"
 
+#include "common/token_rules.h"
 #include "transport/message_layout.h"
 
 #include <assert.h>
@@ -19,7 +20,7 @@ static const struct message_rule rank_rules[] = {
 };
 static const struct message_layout rank_layout = {RULES(rank_rules)};
 
-static_assert(sizeof(struct sampling) == 104, "no hidden padding");
+static_assert(sizeof(struct sampling) == 120, "no hidden padding");
 static const struct message_rule sampling_rules[] = {
     RANGE(sampling, temperature, 0, 1000000),
     RANGE(sampling, top_p, 0, 1),
@@ -27,6 +28,10 @@ static const struct message_rule sampling_rules[] = {
     RANGE(sampling, logprobs, -1, LIMIT_LOGPROBS),
     RANGE(sampling, output_tokens_max, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(sampling, output_tokens_min, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, presence_penalty, -2, 2),
+    RANGE(sampling, frequency_penalty, -2, 2),
+    RANGE(sampling, repetition_penalty, 0, LIMIT_REPETITION_PENALTY),
+    RANGE(sampling, answer_tokens, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
     COUNTED(sampling, ends, end_count),
 };
@@ -39,6 +44,18 @@ static enum status output_tokens_check(const struct message_reader *reader,
                                LIMIT_CONTEXT_TOKENS);
 }
 
+static enum status rules_check(const struct message_reader *reader, const struct sampling *sampling,
+                               uint32_t prompt_tokens, const uint32_t *words, uint32_t count)
+{
+    struct token_rules rules;
+    struct error error;
+    if (token_rules_read(words, count, &rules, &error) != ST_OK)
+        return error_set(reader->error, ST_INVALID, "%s message: %.200s", reader->message,
+                         error.text);
+    return message_range_check(reader, "answer_tokens", sampling->answer_tokens, 0,
+                               prompt_tokens - 1);
+}
+
 /* ---- requests ---- */
 
 static const struct message_rule reserve_rules[] = {
@@ -48,9 +65,18 @@ static const struct message_rule reserve_rules[] = {
     RANGE(message_reserve, prompt_count, 0, LIMIT_CONTEXT_TOKENS),
     STRUCT(message_reserve, rank, rank_layout),
     STRUCT(message_reserve, sampling, sampling_layout),
+    RANGE(message_reserve, rule_count, 0, LIMIT_RULE_WORDS),
+    BOOL(message_reserve, prefix_cache),
+    PADDING(message_reserve, padding),
+    RANGE(message_reserve, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    RANGE(message_reserve, answer_count, 0, LIMIT_CONTEXT_TOKENS),
 };
 static const struct message_array reserve_arrays[] = {
-    ARRAY(message_reserve, prompt, prompt_count, NULL)};
+    ARRAY(message_reserve, prompt, prompt_count, NULL),
+    ARRAY(message_reserve, rules, rule_count, NULL),
+    ARRAY(message_reserve, answer, answer_count, NULL),
+    ARRAY(message_reserve, constraint, constraint_bytes, NULL),
+};
 
 static enum status reserve_check(const struct message_reader *reader, const void *message)
 {
@@ -58,6 +84,17 @@ static enum status reserve_check(const struct message_reader *reader, const void
     if (reserve->prompt_count != 0 && reserve->prompt_count != reserve->prompt_tokens)
         return message_range_check(reader, "prompt_count", reserve->prompt_count,
                                    reserve->prompt_tokens, reserve->prompt_tokens);
+    enum status status = rules_check(reader, &reserve->sampling, reserve->prompt_tokens,
+                                     reserve->rules, reserve->rule_count);
+    if (status != ST_OK)
+        return status;
+    if (reserve->prompt_count == 0 &&
+        token_rules_read_context(&reserve->sampling, reserve->rules, reserve->rule_count))
+        return error_set(reader->error, ST_INVALID,
+                         "%s message: no prompt, which the sampling rules need", reader->message);
+    if (reserve->answer_count >= reserve->prompt_tokens)
+        return message_range_check(reader, "answer_count", reserve->answer_count, 0,
+                                   (int64_t)reserve->prompt_tokens - 1);
     return output_tokens_check(reader, &reserve->sampling);
 }
 
@@ -83,15 +120,25 @@ static const struct message_rule prefill_rules[] = {
     STRUCT(message_prefill, sampling, sampling_layout),
     RANGE(message_prefill, block_count, 0, LIMIT_CONTEXT_TOKENS),
     RANGE(message_prefill, prompt_count, 1, LIMIT_CONTEXT_TOKENS),
+    RANGE(message_prefill, rule_count, 0, LIMIT_RULE_WORDS),
+    RANGE(message_prefill, constraint_bytes, 0, LIMIT_CONSTRAINT_BYTES),
+    BELOW(message_prefill, answer_count, prompt_count),
+    PADDING(message_prefill, rule_padding),
 };
 static const struct message_array prefill_arrays[] = {
     ARRAY(message_prefill, blocks, block_count, NULL),
     ARRAY(message_prefill, prompt, prompt_count, NULL),
+    ARRAY(message_prefill, rules, rule_count, NULL),
+    ARRAY(message_prefill, constraint, constraint_bytes, NULL),
 };
 
 static enum status prefill_check(const struct message_reader *reader, const void *message)
 {
     const struct message_prefill *prefill = message;
+    enum status status = rules_check(reader, &prefill->sampling, prefill->prompt_count,
+                                     prefill->rules, prefill->rule_count);
+    if (status != ST_OK)
+        return status;
     return prefill->score_prompt ? ST_OK : output_tokens_check(reader, &prefill->sampling);
 }
 
@@ -197,7 +244,7 @@ static const struct message_array stages_arrays[] = {
 /* ---- tokens ---- */
 
 static const struct message_rule token_rules[] = {
-    RANGE(message_token, finish, 0, FINISH_LENGTH),
+    RANGE(message_token, finish, 0, FINISH_CONSTRAINT),
     BOOL(message_token, scored),
     BOOL(message_token, has_logprob),
     RANGE(message_token, top_count, 0, LIMIT_LOGPROBS),

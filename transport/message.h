@@ -97,8 +97,9 @@ struct message_rank {
     uint32_t preemptions; /* How often the request was preempted. */
 };
 
-/* FINISH_STOP = an end token was sampled. The end token is sent too. */
-enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+/* FINISH_STOP = an end token was sampled. The end token is sent too. FINISH_CONSTRAINT = the
+ * request's constraint cannot be followed; the token has no meaning. */
+enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CONSTRAINT };
 
 /* A token of an answer, or a score. The bytes sent are the fields before top_ids, then `top_count`
  * elements of each of the two arrays. */
@@ -136,13 +137,23 @@ struct message_reserve {
     /* Machine that will write the KV. If that machine goes down first, the request fails. */
     char prompt_machine[LIMIT_NAME_BYTES];
     uint32_t prompt_tokens;
-    /* prompt_tokens; 0 = the prompt is not sent, so the prefix cache is not used. */
+    /* prompt_tokens; 0 = the prompt is not sent, because neither the prefix cache nor the sampler
+     * needs it. */
     uint32_t prompt_count;
     uint64_t prefix_salt; /* Salt of its chains in prefix caches; 0 = none. */
     struct message_rank rank;
     struct sampling sampling;
+    uint32_t rule_count; /* Words of the request's token rules (common/token_rules.h). */
+    bool prefix_cache;   /* The prompt, if it is sent, is looked up in the prefix cache. */
+    uint8_t padding[3];
+    uint32_t constraint_bytes; /* 0 = no constraint. */
+    /* With a constraint: the last tokens of the prompt are the answer's first ones. */
+    uint32_t answer_count;
     /* When decoded, the arrays of all messages point into the received bytes. */
     const uint32_t *prompt;
+    const uint32_t *rules;
+    const uint32_t *answer;
+    const char *constraint; /* See model/grammar/grammar.h. */
 };
 
 struct message_reserved {
@@ -169,8 +180,14 @@ struct message_prefill {
     struct sampling sampling;
     uint32_t block_count; /* Number of blocks of the token machine that the rest is written to. */
     uint32_t prompt_count;
+    uint32_t rule_count;       /* Words of the request's token rules (common/token_rules.h). */
+    uint32_t constraint_bytes; /* As in RESERVE. */
+    uint32_t answer_count;     /* As in RESERVE; they are in `prompt` only. */
+    uint32_t rule_padding;
     const uint32_t *blocks;
     const uint32_t *prompt;
+    const uint32_t *rules;
+    const char *constraint;
 };
 
 struct message_tokens {

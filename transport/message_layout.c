@@ -1,4 +1,5 @@
-/* message_layout: the encoder, the decoder and the checker of all messages. See message_layout.h. */
+/* message_layout: the encoder, the decoder and the checker of all messages. See
+ * message_layout.h. */
 #include "transport/message_layout.h"
 
 #include <assert.h>
@@ -143,9 +144,9 @@ static enum status field_check(const struct message_reader *reader, const struct
 static enum status rules_check(struct message_reader *reader, const struct message_layout *layout,
                                const uint8_t *from, size_t stride, uint32_t count)
 {
-    const struct message_rule *end = layout->rules + layout->rule_count;
     enum status status = ST_OK;
-    for (const struct message_rule *rule = layout->rules; rule < end && status == ST_OK; rule++) {
+    for (uint32_t i = 0; i < layout->rule_count && status == ST_OK; i++) {
+        const struct message_rule *rule = &layout->rules[i];
         const uint8_t *at = from + rule->offset;
         if (rule->kind == RULE_U8)
             status = numbers_check(reader, rule, RULE_U8, at, stride, count);
@@ -186,11 +187,12 @@ static enum status arrays_check(struct message_reader *reader, const struct mess
 {
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
-        if (array->element == NULL)
+        const uint32_t count = array_count(array, message);
+        if (array->element == NULL || count == 0) /* The sender's pointer may then be NULL. */
             continue;
         reader->array = array->field;
         enum status status = rules_check(reader, array->element, array_elements(array, message),
-                                         array->element_bytes, array_count(array, message));
+                                         array->element_bytes, count);
         if (status != ST_OK)
             return status;
     }

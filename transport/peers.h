@@ -43,7 +43,8 @@ enum frame_kind {
     FRAME_KEY,       /* struct wire_key of ucx_key.c: the sender proves a cluster key. */
     FRAME_KEY_REPLY, /* As FRAME_KEY: the receiver of FRAME_KEY proves the same key. */
     FRAME_LINK_SEEN, /* No payload: a probe of the receiver's link has arrived. */
-    /* No payload: the connecting side has a link that works, or writes nothing. Both sides are up. */
+    /* No payload: the connecting side has a link that works, or writes nothing. Both sides are
+     * up. */
     FRAME_LINK_READY,
 };
 

@@ -31,6 +31,7 @@ static const struct message_rule state_rules[] = {
 static const struct message_rule job_rules[] = {
     RANGE(stage_job, row_count, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_job, path, 0, LIMIT_STAGE_PATHS - 1),
+    PADDING(stage_job, padding),
 };
 
 static const struct message_rule sequence_rules[] = {
@@ -49,6 +50,14 @@ static const struct message_layout push_layout = {RULES(push_rules)};
 static const struct message_rule sample_rules[] = {
     RANGE(stage_sample, masked_count, 0, LENGTH(((struct stage_sample *)0)->masked)),
     RANGE(stage_sample, logprobs, -1, LIMIT_LOGPROBS),
+    FINITE(stage_sample, presence_penalty),
+    FINITE(stage_sample, frequency_penalty),
+    RANGE(stage_sample, repetition_penalty, 0, LIMIT_REPETITION_PENALTY),
+    RANGE(stage_sample, table, 0, LIMIT_MACHINE_REQUESTS - 1),
+    RANGE(stage_sample, word_count, 0, LIMIT_CONTEXT_WORDS),
+    RANGE(stage_sample, rule_count, 0, LIMIT_RULE_WORDS),
+    BOOL(stage_sample, has_mask),
+    PADDING(stage_sample, padding),
 };
 static const struct message_layout sample_layout = {RULES(sample_rules)};
 
@@ -66,9 +75,10 @@ static const struct message_array job_arrays[] = {
     ARRAY(stage_job, blocks, block_count, NULL),
     ARRAY(stage_job, targets, target_count, NULL),
     ARRAY(stage_job, score_ids, score_row_count, NULL),
+    ARRAY(stage_job, masks, mask_words, NULL),
 };
 
-/* As message_range_check, for a field of an array's element. */
+/* Like message_range_check, for a field of an array's element. */
 static enum status element_check(const struct message_reader *reader, const char *array,
                                  uint32_t index, const char *field, int64_t value, int64_t low,
                                  int64_t high)
@@ -186,6 +196,14 @@ static const struct message_rule await_rules[] = {
 };
 static const struct message_array await_arrays[] = {ARRAY(stage_await, blocks, block_count, NULL)};
 
+static const struct message_rule context_rules[] = {
+    RANGE(stage_context, table, 0, LIMIT_MACHINE_REQUESTS - 1),
+    RANGE(stage_context, known, 0, LIMIT_CONTEXT_WORDS),
+    RANGE(stage_context, count, 0, LIMIT_CONTEXT_WORDS),
+    PADDING(stage_context, padding),
+};
+static const struct message_array context_arrays[] = {ARRAY(stage_context, words, count, NULL)};
+
 static const struct message_rule load_rules[] = {
     STRUCT(message_process, staged, message_staged_layout)};
 
@@ -213,6 +231,8 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
     [STAGE_AWAIT - STAGE_OPEN] = {"AWAIT", UP_TO(stage_await, blocks), RULES(await_rules),
                                   ARRAYS(await_arrays)},
     [STAGE_AWAITED - STAGE_OPEN] = {"AWAITED", SIZE(stage_awaited)},
+    [STAGE_CONTEXT - STAGE_OPEN] = {"CONTEXT", UP_TO(stage_context, words), RULES(context_rules),
+                                    ARRAYS(context_arrays)},
 };
 
 const struct message_layout *stage_message_layout(uint32_t kind)

@@ -3,7 +3,7 @@
  * message.h, structs are sent as they are in memory, then their arrays, and tables in
  * stage_message.c hold the range of every field.
  *
- *   head  → stage   OPEN, GROUP, JOB, TARGET, FLUSH, AWAIT
+ *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, FLUSH, AWAIT
  *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
  *   stage → stage   ACTIVATIONS
  *
@@ -43,6 +43,8 @@ enum stage_message_kind {
     STAGE_GROUP,
     STAGE_AWAIT,   /* A request awaits KV in these blocks from now on, or no longer. */
     STAGE_AWAITED, /* Writes of the request into its blocks are wanted now. */
+    /* To the last stage, before the JOB: words that the sampler reads of a request. */
+    STAGE_CONTEXT,
     STAGE_KIND_END
 };
 
@@ -118,12 +120,31 @@ struct stage_sample { /* A row whose next token is sampled (engine.h). */
     uint32_t position;
     uint32_t masked_count;
     uint32_t masked[SAMPLING_ENDS_MAX];
+    float presence_penalty;
+    float frequency_penalty;
+    float repetition_penalty;
+    uint32_t table;        /* As in struct stage_sequence: its context, from CONTEXT. */
+    uint32_t word_count;   /* Words of its context; 0 = none. */
+    uint32_t rule_count;   /* How many of them are the token rules; the others are tokens. */
+    uint32_t prompt_count; /* How many of the tokens are the prompt. */
+    bool has_mask;         /* The next mask of the job's masks is its own. */
+    uint8_t padding[3];
 };
 
 struct stage_score {
     uint32_t first_row;
     uint32_t row_count;
     int32_t logprobs;
+};
+
+/* Words of a request's context (machine/executor/stage_contexts.h): the first `known` ones stay,
+ * `count` words follow them. */
+struct stage_context {
+    uint32_t table; /* As in struct stage_sequence. */
+    uint32_t known; /* 0 = the context of a new request begins. */
+    uint32_t count;
+    uint32_t padding;
+    const uint32_t *words;
 };
 
 struct stage_job {
@@ -140,6 +161,8 @@ struct stage_job {
     uint32_t block_count;     /* New block ids of all sequences, in the order of the sequences. */
     uint32_t target_count;    /* Block ids at the targets, of all pushes in their order. */
     uint32_t score_row_count; /* Sum of the scores' row_count. */
+    uint32_t mask_words;      /* Words of all masks. */
+    uint32_t padding;
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
@@ -148,6 +171,9 @@ struct stage_job {
     const uint32_t *blocks;
     const uint32_t *targets;
     const uint32_t *score_ids;
+    /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token
+     * `id`. */
+    const uint32_t *masks;
 };
 
 struct stage_activations {
@@ -208,8 +234,8 @@ struct stage_writer {
     char text[256];
 };
 
-/* A request that awaits KV of another machine. The process answers AWAITED, after which `writer` may
- * be told the blocks. */
+/* A request that awaits KV of another machine. The process answers AWAITED, after which `writer`
+ * may be told the blocks. */
 struct stage_await {
     uint64_t cookie;
     uint64_t request;
@@ -244,6 +270,7 @@ struct stage_message {
         struct stage_group group;
         struct stage_await await;
         struct stage_awaited awaited;
+        struct stage_context context;
     };
 };
 

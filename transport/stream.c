@@ -223,7 +223,7 @@ enum status stream_handshake(struct stream *stream, struct error *error)
     enum status status = ST_OK;
     while (status == ST_OK) {
         enum status tls = tls_handshake(stream->tls, error);
-        /* An alert of ours is sent, too. */
+        /* TLS sends its alert, too. */
         struct error ignored;
         enum status sent = stream_flush(stream, tls == ST_IN_PROGRESS ? error : &ignored);
         if (tls != ST_IN_PROGRESS)

@@ -111,8 +111,8 @@ struct transport_options {
     bool one_host; /* All peers are on this host: UCX uses no network device except loopback. */
     /* Data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
-    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for a
-     * peer and not finished; 0 = 8 MiB. */
+    /* Bytes sent over all data connections to a peer that it has not received, or given to UCX for
+     * a peer and not finished; 0 = 8 MiB. */
     uint64_t data_window_bytes;
     uint32_t heartbeat_ms; /* Silence after which a ping is sent; 0 = 1000. */
     uint32_t silence_ms;   /* Silence after which a peer is down; 0 = 5000. */
@@ -219,11 +219,11 @@ const char *transport_peer_path(const struct transport_peer *peer);
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Number of the connection, from 1; no other connection of the transport has it. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
-/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the peer
- * may still land after the connection has ended: the peer writes into our memory itself (shared
- * memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called when its
- * process has given up its writes and closed the connection, or has died. After a failure of the
- * network within one host, that may be never. */
+/* To be called in peer_down, or just before transport_disconnect. Returns true if writes of the
+ * peer may still land after the connection has ended: the peer writes into our memory itself
+ * (shared memory, RDMA, a device), and has not closed the connection. Then `writes_ended` is called
+ * when its process has given up its writes and closed the connection, or has died. After a failure
+ * of the network within one host, that may be never. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);

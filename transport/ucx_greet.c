@@ -265,8 +265,7 @@ static void on_hello(struct peer *peer, const uint8_t *data, size_t bytes)
     }
     const struct handshake *theirs = &peer->greeting;
     if (!proved(peer, &theirs->identity)) {
-        refuse_text(peer, ST_INVALID,
-                    "its name is not the one that it proved the cluster key with");
+        refuse_text(peer, ST_INVALID, "it proved the cluster key with another name");
         return;
     }
     peer->base.identity = theirs->identity;

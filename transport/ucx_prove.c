@@ -12,9 +12,10 @@
  *   LINK_READY            ───────────▶   up
  *
  * A link that has failed, or is not proved within link_ms, is replaced by data connections, which
- * use the way of the control connection; the reason is the peer's note. A side that writes nothing,
- * or whose link uses no network or not UCX, sends LINK_READY at once. Messages of the caller travel after
- * LINK_READY only, so neither side gets one before its peer_up. */
+ * go to the same address as the control connection; the reason is reported as the peer's note. A
+ * side sends LINK_READY at once if it writes nothing, or if its link does not use UCX over a
+ * network. The caller's messages are sent only after LINK_READY, so neither side receives one
+ * before its peer_up. */
 #include "transport/peers.h"
 
 #include "common/clock.h"

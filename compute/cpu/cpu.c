@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef CLEAVE_X86
+#include <cpuid.h>
+#endif
 
 static const char *const isa_names[] = {
     [COMPUTE_ISA_AUTO] = "auto",
@@ -19,13 +22,21 @@ static const char *const isa_names[] = {
     [COMPUTE_ISA_AVX512] = "avx512",
 };
 
+#ifdef CLEAVE_X86
+/* Not by __builtin_cpu_supports: clang 14 does not know the name "f16c". */
+static bool cpu_has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
+
 /* NULL = this CPU does not have the instruction set. */
 static const struct kernels *kernels_of(enum compute_isa isa)
 {
 #ifdef CLEAVE_X86
     __builtin_cpu_init();
-    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                __builtin_cpu_supports("f16c");
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vnni");

@@ -117,7 +117,7 @@ static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uin
         }
         rank -= __shfl_sync(ATTENTION_ALL_LANES, upto, 31);
     }
-    return false; /* not reached */
+    return false; /* Not reached. */
 }
 
 /* ---- copies ---- */

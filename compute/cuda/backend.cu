@@ -93,7 +93,7 @@ bool cuda_grow(struct compute *c, void **memory, size_t *bytes_held, size_t byte
     if (bytes <= *bytes_held)
         return true;
     if (cuda_step_recording(c)) {
-        cuda_fail(c, "%s: a step that is recorded wants more memory than before", what);
+        cuda_fail(c, "%s: a recorded step needs more memory than before", what);
         return false;
     }
     /* Grows in large steps, not by a little each time. */
@@ -122,12 +122,12 @@ static enum status find_device(int device, struct error *error)
     cudaError_t result = cudaGetDeviceCount(&count);
     if (result == cudaErrorInsufficientDriver)
         return error_set(error, ST_UNSUPPORTED,
-                         "no driver: NVIDIA's is missing or too old (CUDA error %d: %s)",
+                         "no driver: NVIDIA's driver is missing or too old (CUDA error %d: %s)",
                          (int)result, cudaGetErrorString(result));
     if (result == cudaErrorNoDevice || (result == cudaSuccess && count == 0))
         return error_set(error, ST_NOT_FOUND, "no device: the driver finds none");
     if (result != cudaSuccess)
-        return error_set(error, ST_UNSUPPORTED, "asking for devices: %s (CUDA error %d)",
+        return error_set(error, ST_UNSUPPORTED, "listing devices: %s (CUDA error %d)",
                          cudaGetErrorString(result), (int)result);
     if (device >= count)
         return error_set(error, ST_NOT_FOUND,
@@ -204,6 +204,7 @@ static void cuda_close(struct compute *c)
     if (c->sampled != NULL)
         (void)cudaFreeHost(c->sampled);
     cuda_give(c, c->attention_scratch);
+    cuda_give(c, c->edits);
     cuda_give(c, c->weights_scratch);
     cuda_give(c, c->f8_scratch);
     if (c->stream != NULL)
@@ -295,7 +296,7 @@ static void memory_read(struct compute *c, void *to, const void *from, size_t by
 {
     if (cuda_enter(c) &&
         cuda_good(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream), "a copy"))
-        cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until a copy");
+        cuda_good(c, cudaStreamSynchronize(c->stream), "an operation before a copy");
     if (c->failed)
         memset(to, 0, bytes); /* Never old data: the engine ends before it is used. */
 }

@@ -62,6 +62,8 @@ struct compute {
     /* Scratch memory of one operation at a time. It grows only while nothing is recorded. */
     void *attention_scratch;
     size_t attention_scratch_bytes;
+    void *edits; /* struct compute_edit[], then their logits' values. */
+    size_t edits_bytes;
     void *weights_scratch; /* A matrix in the form that tensor cores read. */
     size_t weights_scratch_bytes;
     bool f8_off;                       /* E4M3 weights are multiplied as bf16. */

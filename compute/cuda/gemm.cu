@@ -316,7 +316,7 @@ static bool layout_make(struct compute *c, cublasLtMatrixLayout_t *out, cudaData
                     "preparing a product"));
 }
 
-/* Sets how far the second matrix, and its result, are from the first. Each layer has its own
+/* Sets the distances of the second matrix and of its result from the first. Each layer has its own
  * distances. */
 static bool plan_strides(struct compute *c, const struct plan *plan,
                          const struct cuda_gemm_work *work)

@@ -83,7 +83,7 @@ struct graph {
 
 struct cuda_steps {
     struct array_set sets[SETS];
-    struct compute_step step; /* The current step; owner NULL = no step has begun. */
+    struct compute_step step;  /* The current step; owner NULL = no step has begun. */
     struct array_set *current; /* The current step's set. */
     struct graph *recording;
     uint64_t uses;
@@ -119,7 +119,7 @@ static bool array_set_grow(struct compute *c, struct array_set *p, uint32_t rows
     if (p->device != NULL && rows <= p->rows_max && blocks <= p->blocks_max)
         return true;
     if (cuda_step_recording(c)) {
-        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        cuda_fail(c, "a recorded step uses rows that it did not begin with");
         return false;
     }
     rows = at_least(p->rows_max, rows);
@@ -255,8 +255,9 @@ static bool side_sent(struct compute *c, const struct array_set *p)
 }
 
 /* Copies a whole batch, with the step's ids and rows of logits if there is a step. */
-static bool array_set_fill(struct compute *c, struct array_set *p, const struct compute_batch *batch,
-                       uint32_t block_tokens, const struct compute_step *step)
+static bool array_set_fill(struct compute *c, struct array_set *p,
+                           const struct compute_batch *batch, uint32_t block_tokens,
+                           const struct compute_step *step)
 {
     uint32_t blocks;
     struct cuda_sequences s = measure(batch, block_tokens, &blocks);
@@ -479,7 +480,7 @@ const struct cuda_sequences *cuda_step_batch(struct compute *c, const struct com
             return &p->sequences;
     }
     if (steps->recording != NULL) {
-        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        cuda_fail(c, "a recorded step uses rows that it did not begin with");
         return NULL;
     }
     struct array_set *other = &steps->sets[SET_OTHER];
@@ -498,7 +499,7 @@ const uint32_t *cuda_step_numbers(struct compute *c, const uint32_t *numbers, ui
     if (!array_set_grow(c, other, count, 0))
         return NULL;
     if (steps->recording != NULL) {
-        cuda_fail(c, "a step that is recorded names rows that it did not begin with");
+        cuda_fail(c, "a recorded step uses rows that it did not begin with");
         return NULL;
     }
     uint32_t *to = side_take(c, other);

@@ -162,8 +162,10 @@ void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
                     void *scratch, __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
- * model/forward/sampler.h. logits is [count × vocab]; rows and out may be pinned host memory. */
-void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
-                 const struct compute_sample *rows, uint32_t count, struct compute_sampled *out);
+ * model/forward/sampler.h. logits is [count × vocab]; rows and out may be pinned host memory. Rows
+ * with edits are changed meanwhile; `saved` has room for their values: as many floats as edits. */
+void cuda_sample(cudaStream_t stream, float *logits, uint32_t vocab,
+                 const struct compute_sample *rows, uint32_t count,
+                 const struct compute_edit *edits, float *saved, struct compute_sampled *out);
 
 #endif

@@ -185,8 +185,8 @@ void cuda_matrices_settle(struct compute *c)
     struct compute_matrix *oldest = NULL;
     if (c->unsettled == NULL)
         return;
-    /* The matrix that was opened first is first: neighbours (gate and up) are in this order, which
-     * pairs need. */
+    /* The oldest matrix comes first: matrices that make a pair, such as gate and up, are neighbours
+     * in this order. */
     while (c->unsettled != NULL) {
         struct compute_matrix *m = c->unsettled;
         c->unsettled = m->next;
@@ -197,8 +197,8 @@ void cuda_matrices_settle(struct compute *c)
         const size_t elements = (size_t)m->weights.rows * m->weights.cols;
         size_t bytes = elements * (c->exact ? sizeof(float) : sizeof(__nv_bfloat16));
         bool needed = c->exact ? m->weights.type != COMPUTE_F32 : wants_copy(c, m->weights.type);
-        /* Scratch memory for E4M3 as well, because cuBLASLt may have no kernel for some numbers of
-         * rows. */
+        /* E4M3 weights need this scratch memory as well, because cuBLASLt may have no kernel for
+         * some numbers of rows. */
         if (needed && !c->exact && !cuda_f8_takes(c, &m->weights)) {
             needed = !copy_keep(c, m);
             c->copied += !needed;

@@ -40,7 +40,7 @@ static enum status allocation_refuse(struct compute *c, uint64_t bytes, struct e
     if (c->failed || cudaMemGetInfo(&left, &all) != cudaSuccess)
         return error_set(error, ST_IO, "%s", c->failed ? c->why.text : "the device has failed");
     return error_set(error, ST_NO_MEMORY,
-                     "cuda:%d: %.1f MiB are wanted, and of its %.1f MiB %.1f are free", c->device,
+                     "cuda:%d: %.1f MiB are needed; of its %.1f MiB, %.1f are free", c->device,
                      (double)bytes / 0x1p20, (double)all / 0x1p20, (double)left / 0x1p20);
 }
 
@@ -61,7 +61,7 @@ static uint64_t whole_pages(uint64_t bytes)
 #endif
 }
 
-/* cudaMalloc usually gives large allocations whole pages. If it does not, one page more is
+/* cudaMalloc usually returns whole pages for large allocations. Otherwise one more page is
  * allocated. */
 static enum status memory_take(void *self, uint64_t bytes, void **out, struct error *error)
 {
@@ -231,8 +231,9 @@ static int fd(void *self)
 }
 
 static const struct device_memory_ops memory_ops = {
-    memory_take, memory_give, host_take, host_free, copy, poll, signal_when_done, fd, room,
-    cuda_peer_share, cuda_peer_open, cuda_peer_close, cuda_peer_copy};
+    memory_take,      memory_give, host_take, host_free,       copy,           poll,
+    signal_when_done, fd,          room,      cuda_peer_share, cuda_peer_open, cuda_peer_close,
+    cuda_peer_copy};
 
 /* ---- marks ---- */
 

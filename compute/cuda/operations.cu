@@ -259,10 +259,22 @@ static void norm_add(struct compute *c, const float *y, uint32_t row_count, uint
     cuda_launched(c, "norm");
 }
 
+/* Copies the edits to the device, if there are any. Behind them is room for the logits' values. */
+static bool edits_copy(struct compute *c, const struct compute_edit *edits, uint32_t count)
+{
+    const size_t bytes = count * sizeof(*edits);
+    return count == 0 ||
+           (cuda_grow(c, &c->edits, &c->edits_bytes, bytes + count * sizeof(float),
+                      "edits of logits") &&
+            cuda_good(c, cudaMemcpyAsync(c->edits, edits, bytes, cudaMemcpyHostToDevice, c->stream),
+                      "edits of logits"));
+}
+
 /* Samples on the device, where the logits are: a few bytes are copied instead of rows of the
  * vocabulary. The kernel reads and writes pinned memory. */
-static void sample(struct compute *c, const float *logits, uint32_t vocab,
+static void sample(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
+                   const struct compute_edit *edits, uint32_t edit_count,
                    struct compute_sampled *sampled_out)
 {
     /* If the device has failed, the engine finds out afterwards. */
@@ -270,9 +282,13 @@ static void sample(struct compute *c, const float *logits, uint32_t vocab,
     if (!cuda_enter(c))
         return;
     memcpy(c->samples, samples, count * sizeof(*samples));
-    cuda_sample(c->stream, logits, vocab, c->samples, count, c->sampled);
+    if (!edits_copy(c, edits, edit_count))
+        return;
+    struct compute_edit *copied = (struct compute_edit *)c->edits;
+    cuda_sample(c->stream, logits, vocab, c->samples, count, copied, (float *)(copied + edit_count),
+                c->sampled);
     if (!cuda_launched(c, "sampling") ||
-        !cuda_good(c, cudaStreamSynchronize(c->stream), "what was computed until sampling"))
+        !cuda_good(c, cudaStreamSynchronize(c->stream), "an operation before sampling"))
         return;
     memcpy(sampled_out, c->sampled, count * sizeof(*sampled_out));
 }

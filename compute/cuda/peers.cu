@@ -44,7 +44,7 @@ enum status cuda_peer_share(void *self, void *memory, uint64_t bytes, struct dev
     const struct piece *piece = piece_of(m->pieces, memory);
     struct handle handle = {HANDLE_MAGIC, {}, 0, bytes};
     if (memory == NULL || piece == NULL || bytes > piece->bytes)
-        return error_set(error, ST_INVALID, "no piece of memory of so many bytes");
+        return error_set(error, ST_INVALID, "no allocation has this size");
     (void)cudaSetDevice(m->c->device);
     cudaError_t result = cudaIpcGetMemHandle(&handle.memory, piece->base);
     if (result != cudaSuccess)
@@ -83,10 +83,10 @@ enum status cuda_peer_open(void *self, const struct device_handle *given, uint64
     struct piece *slot = piece_of(m->peers, NULL);
     void *base = NULL;
     if (given->bytes != sizeof(handle) || memcmp(given->data, HANDLE_MAGIC, 8) != 0)
-        return error_set(error, ST_INVALID, "no handle of CUDA memory");
+        return error_set(error, ST_INVALID, "not a handle of CUDA memory");
     memcpy(&handle, given->data, sizeof(handle));
     if (bytes == 0 || handle.bytes != bytes || handle.offset > UINT64_MAX - bytes)
-        return error_set(error, ST_INVALID, "a handle of other memory");
+        return error_set(error, ST_INVALID, "a handle of memory of another size");
     if (slot == NULL || m->c->failed)
         return error_set(error, ST_NO_RESOURCE, "too many are open");
     (void)cudaSetDevice(m->c->device);

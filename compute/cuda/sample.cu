@@ -185,8 +185,8 @@ static __device__ bool sample_score(const float *logits, uint32_t vocab, uint32_
 /* ---- the kernel ---- */
 
 static __global__ void __launch_bounds__(SAMPLE_THREADS)
-    sample_kernel(const float *logits, uint32_t vocab, const struct compute_sample *rows,
-                  struct compute_sampled *out)
+    sample_kernel(float *logits, uint32_t vocab, const struct compute_sample *rows,
+                  const struct compute_edit *edits, float *saved, struct compute_sampled *out)
 {
     CUDA_SHARED(struct sample_shared, shared);
     float *sums = (float *)(shared + 1);
@@ -197,6 +197,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
         ((uint32_t *)&shared->row)[i] = words[i];
     __syncthreads();
     const struct compute_sample *row = &shared->row;
+    sample_edit(logits, row, edits, saved);
     sample_greatest(logits, vocab, shared);
     const float top = shared->best[0].value, temperature = row->sampling.temperature;
     uint32_t id = row->forced_token != COMPUTE_SAMPLE_DRAW ? row->forced_token : shared->best[0].id;
@@ -207,7 +208,7 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
         const float unit = sample_unit(row->sampling.seed, row->position);
         if (!filters || (row->sampling.top_k == 0 && !(row->sampling.min_p > 0))) {
             sample_sums(logits, vocab, top, temperature, true, shared, sums);
-            summed = temperature == 1.0f && row->masked_count == 0;
+            summed = temperature == 1.0f && row->masked_count == 0 && row->edit_count == 0;
         }
         if (filters) {
             const bool share_of_all = row->sampling.top_k == 0 && !(row->sampling.min_p > 0);
@@ -226,7 +227,10 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
         out->sampled.top_count = 0;
     }
     __syncthreads();
+    sample_restore(logits, row, edits, saved);
     if (decided && row->sampling.logprobs >= 0) {
+        if (row->edit_count > 0) /* Needed for the greatest logit before the edits. */
+            sample_greatest(logits, vocab, shared);
         if (!summed)
             sample_sums(logits, vocab, shared->best[0].raw, 1, false, shared, sums);
         decided = sample_score(logits, vocab, id, shared, out);
@@ -235,8 +239,9 @@ static __global__ void __launch_bounds__(SAMPLE_THREADS)
         out->undecided = !decided;
 }
 
-void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
-                 const struct compute_sample *rows, uint32_t count, struct compute_sampled *out)
+void cuda_sample(cudaStream_t stream, float *logits, uint32_t vocab,
+                 const struct compute_sample *rows, uint32_t count,
+                 const struct compute_edit *edits, float *saved, struct compute_sampled *out)
 {
     const uint32_t blocks = (vocab + SAMPLE_BLOCK - 1) / SAMPLE_BLOCK;
     const size_t bytes = sizeof(struct sample_shared) + blocks * sizeof(float);
@@ -245,5 +250,5 @@ void cuda_sample(cudaStream_t stream, const float *logits, uint32_t vocab,
     (void)once; /* An error is reported at the launch. */
     if (count > 0)
         CUDA_LAUNCH(sample_kernel, dim3(count), dim3(SAMPLE_THREADS), bytes, stream, logits, vocab,
-                    rows, out);
+                    rows, edits, saved, out);
 }

@@ -54,7 +54,7 @@ static __device__ float sample_unit(uint64_t key, uint64_t counter)
 
 static __device__ __forceinline__ float sample_clean(float logit)
 {
-    const float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* false for NaN */
+    const float low = logit > -FLT_MAX ? logit : -FLT_MAX; /* The comparison is false for NaN. */
     return low < FLT_MAX ? low : FLT_MAX;
 }
 
@@ -101,6 +101,37 @@ static __device__ __forceinline__ bool sample_masked(const struct compute_sample
     for (uint32_t i = 0; i < row->masked_count; i++)
         masked = masked || row->masked[i] == id;
     return masked;
+}
+
+/* ---- edits ---- */
+
+/* edited() of model/forward/logit_edits.c. */
+static __device__ __forceinline__ float sample_edited(float logit, const struct compute_edit *edit)
+{
+    const float sum = __fadd_rn(sample_clean(logit), edit->add);
+    const float scaled = sum > 0 ? __fdiv_rn(sum, edit->divide) : __fmul_rn(sum, edit->divide);
+    return __fsub_rn(scaled, edit->subtract);
+}
+
+/* Changes the row's logits by its edits, whose ids differ, and saves their values. */
+static __device__ void sample_edit(float *logits, const struct compute_sample *row,
+                                   const struct compute_edit *edits, float *saved)
+{
+    const uint32_t end = row->edit_first + row->edit_count;
+    for (uint32_t i = row->edit_first + threadIdx.x; i < end; i += SAMPLE_THREADS) {
+        saved[i] = logits[edits[i].id];
+        logits[edits[i].id] = sample_edited(saved[i], &edits[i]);
+    }
+    __syncthreads();
+}
+
+static __device__ void sample_restore(float *logits, const struct compute_sample *row,
+                                      const struct compute_edit *edits, const float *saved)
+{
+    const uint32_t end = row->edit_first + row->edit_count;
+    for (uint32_t i = row->edit_first + threadIdx.x; i < end; i += SAMPLE_THREADS)
+        logits[edits[i].id] = saved[i];
+    __syncthreads();
 }
 
 /* ---- passes over the row ---- */

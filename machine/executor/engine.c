@@ -20,6 +20,10 @@
 #define LOGITS_ROWS        32
 #define LOGITS_ROWS_DEVICE 256
 
+/* Rows of floats, as long as a row of logits, that one sampler works in: two for sampler_draw, and
+ * the edited logits. */
+#define SCRATCH_ROWS 3
+
 /* Chooses tokens from rows of logits, or scores known tokens: on the host or on the device. */
 struct chooser {
     uint32_t rows; /* Most rows of a call. */
@@ -36,9 +40,13 @@ struct engine {
     const struct chooser *chooser;
     struct compute_sample *wanted; /* [chooser->rows]; used for a device that samples. */
     struct compute_sampled *found;
+    struct compute_edit *edits; /* [edit_capacity]: the edits of `wanted`. NULL = none yet. */
+    uint32_t edit_count;
+    uint32_t edit_capacity;
     /* [LOGITS_ROWS]: logits copied from a device; NULL = the host can read the device's logits. */
     float *host_rows;
-    float *scratch; /* Working memory of the samplers, one after the other. */
+    float *scratch; /* Working memory of the samplers, SCRATCH_ROWS each, one after the other. */
+    struct logit_editor **editors; /* [samplers] */
     uint32_t samplers;
     uint32_t vocab;
     int fd;
@@ -89,17 +97,47 @@ struct draw { /* Rows to be sampled, divided into shares. */
     const float *logits;
 };
 
+/* Draws from logits that were edited or masked. The log-probabilities are those of the logits as they
+ * came. */
+static void draw_edited(const struct engine *engine, struct logit_editor *editor,
+                        struct engine_sample *sample, const float *logits, float *scratch)
+{
+    const uint32_t vocab = engine->vocab;
+    struct compute_sample *wanted = &sample->wanted;
+    struct sampling sampling = wanted->sampling;
+    struct logit_edits edits;
+    float *row = scratch + 2 * (size_t)vocab;
+    const float *from = logits;
+    if (logit_edits_wanted(&sample->context)) {
+        logit_edits_make(editor, &sampling, &sample->context, wanted->masked, wanted->masked_count,
+                         &edits);
+        logit_edits_apply(&edits, logits, vocab, row);
+        from = row;
+    }
+    if (sample->allowed != NULL)
+        sampler_mask(from, vocab, sample->allowed, row);
+    sampling.logprobs = -1;
+    sampler_draw(&sampling, row, vocab, wanted->position, wanted->masked, wanted->masked_count,
+                 scratch, &sample->result);
+    if (wanted->sampling.logprobs >= 0)
+        sampler_score(logits, vocab, sample->result.id, wanted->sampling.logprobs, &sample->result);
+}
+
 static void draw_share(void *context, uint32_t share)
 {
     const struct draw *draw = context;
     const struct engine *engine = draw->engine;
-    float *scratch = engine->scratch + 2 * (size_t)engine->vocab * share;
+    float *scratch = engine->scratch + SCRATCH_ROWS * (size_t)engine->vocab * share;
     uint32_t end = draw->count * (share + 1) / draw->shares;
     for (uint32_t i = draw->count * share / draw->shares; i < end; i++) {
         struct engine_sample *sample = &draw->samples[i];
-        sampler_draw(&sample->wanted.sampling, draw->logits + (size_t)i * engine->vocab,
-                     engine->vocab, sample->wanted.position, sample->wanted.masked,
-                     sample->wanted.masked_count, scratch, &sample->result);
+        const float *logits = draw->logits + (size_t)i * engine->vocab;
+        if (logit_edits_wanted(&sample->context) || sample->allowed != NULL)
+            draw_edited(engine, engine->editors[share], sample, logits, scratch);
+        else
+            sampler_draw(&sample->wanted.sampling, logits, engine->vocab, sample->wanted.position,
+                         sample->wanted.masked, sample->wanted.masked_count, scratch,
+                         &sample->result);
     }
 }
 
@@ -132,8 +170,39 @@ static_assert(LOGITS_ROWS_DEVICE <= COMPUTE_SAMPLES_MAX, "a device draws them at
 /* Chooses engine->found for engine->wanted. */
 static void sample_device(struct engine *engine, uint32_t count, const float *logits)
 {
-    engine->options.ops->sampling->sample(engine->options.compute, logits, engine->vocab,
-                                          engine->wanted, count, engine->found);
+    /* The logits are the device's own memory, written by the forward pass. */
+    engine->options.ops->sampling->sample(engine->options.compute, (float *)(uintptr_t)logits,
+                                          engine->vocab, engine->wanted, count, engine->edits,
+                                          engine->edit_count, engine->found);
+}
+
+/* Adds the row's edits to engine->edits. Returns false if the host must choose the token: a list of
+ * allowed tokens is no edit, or there is no memory. */
+static bool edits_add(struct engine *engine, struct engine_sample *sample,
+                      struct compute_sample *wanted)
+{
+    struct logit_edits edits;
+    if (!logit_edits_wanted(&sample->context))
+        return true;
+    logit_edits_make(engine->editors[0], &wanted->sampling, &sample->context, wanted->masked,
+                     wanted->masked_count, &edits);
+    if (edits.allowed_count > 0)
+        return false;
+    uint32_t needed = engine->edit_count + edits.count;
+    if (needed > engine->edit_capacity) {
+        struct compute_edit *more = realloc(engine->edits, 2 * (size_t)needed * sizeof(*more));
+        if (more == NULL)
+            return false;
+        engine->edits = more;
+        engine->edit_capacity = 2 * needed;
+    }
+    if (edits.count > 0)
+        memcpy(engine->edits + engine->edit_count, edits.edits,
+               edits.count * sizeof(*engine->edits));
+    wanted->edit_first = engine->edit_count;
+    wanted->edit_count = edits.count;
+    engine->edit_count = needed;
+    return true;
 }
 
 static void sample_rows_host(struct engine *engine, struct engine_sample *samples, uint32_t count,
@@ -153,16 +222,21 @@ static void score_rows_host(struct engine *engine, const uint32_t *ids, int32_t 
 
 static const struct chooser host_chooser = {LOGITS_ROWS, sample_rows_host, score_rows_host};
 
-/* Samples on the device that has the logits, except for rows that the device leaves to the host. */
+/* Samples on the device that has the logits, except for rows that the device leaves to the host,
+ * and rows with a mask. */
 static void sample_rows_device(struct engine *engine, struct engine_sample *samples, uint32_t count,
                                const float *logits)
 {
     const struct compute_sampled *found = engine->found;
-    for (uint32_t i = 0; i < count; i++)
+    bool on_host[LOGITS_ROWS_DEVICE];
+    engine->edit_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
         engine->wanted[i] = samples[i].wanted;
+        on_host[i] = !edits_add(engine, &samples[i], &engine->wanted[i]);
+    }
     sample_device(engine, count, logits);
     for (uint32_t i = 0; i < count; i++) {
-        if (found[i].undecided)
+        if (found[i].undecided || on_host[i] || samples[i].allowed != NULL)
             sample_rows_host(engine, &samples[i], 1, logits + (size_t)i * engine->vocab);
         else
             samples[i].result = found[i].sampled;
@@ -173,6 +247,7 @@ static void score_rows_device(struct engine *engine, const uint32_t *ids, int32_
                               uint32_t count, const float *logits, struct sampled *results)
 {
     const struct compute_sampled *found = engine->found;
+    engine->edit_count = 0;
     for (uint32_t i = 0; i < count; i++)
         engine->wanted[i] = (struct compute_sample){.sampling = {.top_p = 1, .logprobs = logprobs},
                                                     .forced_token = ids[i]};
@@ -322,11 +397,27 @@ static void engine_free(struct engine *engine)
     if (engine->fd >= 0)
         close(engine->fd);
     free(engine->scratch);
+    for (uint32_t i = 0; engine->editors != NULL && i < engine->samplers; i++)
+        logit_editor_close(engine->editors[i]);
+    free(engine->editors);
+    free(engine->edits);
     free(engine->host_rows);
     free(engine->wanted);
     free(engine->found);
     forward_close(engine->forward);
     free(engine);
+}
+
+/* engine_free closes them, also after an error. */
+static bool editors_open(struct engine *engine)
+{
+    bool good = true;
+    engine->editors = calloc(engine->samplers, sizeof(struct logit_editor *));
+    for (uint32_t i = 0; engine->editors != NULL && i < engine->samplers; i++) {
+        engine->editors[i] = logit_editor_open(engine->vocab);
+        good &= engine->editors[i] != NULL;
+    }
+    return good && engine->editors != NULL;
 }
 
 enum status engine_open(const struct engine_options *options, struct engine **out,
@@ -348,15 +439,16 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     if (status != ST_OK)
         goto undo;
     engine->samplers = compute_lanes_count(options->ops, options->compute);
-    engine->scratch = malloc(engine->samplers * 2 * (size_t)engine->vocab * sizeof(float));
+    engine->scratch =
+        malloc(engine->samplers * SCRATCH_ROWS * (size_t)engine->vocab * sizeof(float));
     const bool copied = options->ops->device_memory(options->compute) != NULL;
     if (copied)
         engine->host_rows = malloc((size_t)LOGITS_ROWS * engine->vocab * sizeof(float));
     engine->wanted = calloc(engine->chooser->rows, sizeof(*engine->wanted));
     engine->found = calloc(engine->chooser->rows, sizeof(*engine->found));
     engine->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (engine->scratch == NULL || engine->wanted == NULL || engine->found == NULL ||
-        engine->fd < 0 || (copied && engine->host_rows == NULL)) {
+    if (!editors_open(engine) || engine->scratch == NULL || engine->wanted == NULL ||
+        engine->found == NULL || engine->fd < 0 || (copied && engine->host_rows == NULL)) {
         status = error_set(error, ST_NO_MEMORY, "engine: out of memory or descriptors");
         goto undo;
     }

@@ -9,6 +9,7 @@
 
 #include "compute/compute.h"
 #include "host/turns.h"
+#include "model/forward/logit_edits.h"
 #include "model/forward/model.h"
 #include "model/forward/sampler.h"
 
@@ -17,7 +18,11 @@
 
 struct engine_sample { /* A row from which a token is sampled. */
     uint32_t row;
-    struct compute_sample wanted; /* `forced_token` is COMPUTE_SAMPLE_DRAW. */
+    /* `forced_token` is COMPUTE_SAMPLE_DRAW; the engine sets the edits. */
+    struct compute_sample wanted;
+    struct sample_context context; /* Valid until the job is done. */
+    /* Bit id % 32 of word id / 32 is 1 if token `id` may be drawn; NULL = any token may. */
+    const uint32_t *allowed;
     struct sampled result;
 };
 

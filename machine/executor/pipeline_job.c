@@ -35,8 +35,10 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->scores);
     free(p->pushes);
     free(p->score_ids);
+    free(p->masks);
     free(p->blocks);
     free(p->targets_blocks);
+    free(p->words);
 }
 
 /* Grows the array to `count` numbers. Returns false when there is no memory. */
@@ -120,10 +122,33 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
     return true;
 }
 
-static void job_add_samples(struct pipeline *p, const struct engine_job *from,
+/* Returns the request slot of the sequence that has the row. */
+static uint32_t slot_of_row(const struct executor_batch *batch, uint32_t row)
+{
+    const struct compute_batch *rows = &batch->job->batch;
+    uint32_t i = 0;
+    while (i + 1 < rows->sequence_count && rows->sequences[i + 1].first_row <= row)
+        i++;
+    return batch->request_slots[i];
+}
+
+/* Appends the mask of a sample. Returns false without memory. */
+static bool job_add_mask(struct pipeline *p, const uint32_t *allowed, struct stage_job *job)
+{
+    const uint32_t words = (p->options.shape->hyper.vocab + 31) / 32;
+    if (!numbers_grow(&p->masks, &p->mask_capacity, job->mask_words + words))
+        return false;
+    memcpy(p->masks + job->mask_words, allowed, words * sizeof(uint32_t));
+    job->mask_words += words;
+    return true;
+}
+
+static bool job_add_samples(struct pipeline *p, const struct executor_batch *batch,
                             struct stage_job *job)
 {
+    const struct engine_job *from = batch->job;
     for (uint32_t i = 0; i < from->sample_count; i++) {
+        const struct sample_context *context = &from->samples[i].context;
         const struct compute_sample *wanted = &from->samples[i].wanted;
         const struct sampling *sampling = &wanted->sampling;
         p->samples[i] = (struct stage_sample){
@@ -136,7 +161,17 @@ static void job_add_samples(struct pipeline *p, const struct engine_job *from,
             .row = from->samples[i].row,
             .position = wanted->position,
             .masked_count = wanted->masked_count,
+            .presence_penalty = sampling->presence_penalty,
+            .frequency_penalty = sampling->frequency_penalty,
+            .repetition_penalty = sampling->repetition_penalty,
+            .table = slot_of_row(batch, from->samples[i].row),
+            .word_count = context->rule_count + context->token_count,
+            .rule_count = context->rule_count,
+            .prompt_count = context->prompt_count,
+            .has_mask = from->samples[i].allowed != NULL,
         };
+        if (p->samples[i].has_mask && !job_add_mask(p, from->samples[i].allowed, job))
+            return false;
         memcpy(p->samples[i].masked, wanted->masked, sizeof(wanted->masked));
     }
     for (uint32_t i = 0; i < from->score_count; i++) {
@@ -153,6 +188,50 @@ static void job_add_samples(struct pipeline *p, const struct engine_job *from,
     job->score_count = from->score_count;
     job->scores = p->scores;
     job->score_ids = p->score_ids;
+    job->masks = p->masks;
+    return true;
+}
+
+/* Sends the words of a request's context that the last stage does not know to its processes on the
+ * path: a message of their own, because contexts of many requests do not fit one message. */
+static bool context_send(struct pipeline *p, uint64_t processes, uint32_t slot,
+                         const struct sample_context *context)
+{
+    struct table *table = &p->tables[slot];
+    const uint32_t known = table->known_words;
+    const uint32_t count = context->rule_count + context->token_count;
+    if (known >= count)
+        return true;
+    if (!numbers_grow(&p->words, &p->word_capacity, count))
+        return false;
+    if (known < context->rule_count) /* Nothing is known, because the rules are sent at once. */
+        memcpy(p->words, context->rules, context->rule_count * sizeof(uint32_t));
+    const uint32_t tokens = known > context->rule_count ? known - context->rule_count : 0;
+    if (context->token_count > tokens)
+        memcpy(p->words + context->rule_count + tokens, context->tokens + tokens,
+               (context->token_count - tokens) * sizeof(uint32_t));
+    const struct stage_message message = {
+        .kind = STAGE_CONTEXT,
+        .context = {
+            .table = slot, .known = known, .count = count - known, .words = p->words + known}};
+    for (uint32_t i = 0; i < p->plan->process_count; i++)
+        if ((processes >> i & 1) != 0 && p->plan->processes[i].stage + 1 == p->plan->stage_count)
+            pipeline_send(p, &p->processes[i], &message);
+    table->known_words = count;
+    return true;
+}
+
+static bool contexts_send(struct pipeline *p, uint64_t processes,
+                          const struct executor_batch *batch)
+{
+    const struct engine_job *job = batch->job;
+    bool good = true;
+    for (uint32_t i = 0; i < job->sample_count && good; i++) {
+        const struct sample_context *context = &job->samples[i].context;
+        if (logit_edits_wanted(context))
+            good = context_send(p, processes, slot_of_row(batch, job->samples[i].row), context);
+    }
+    return good;
 }
 
 void pipeline_start(struct executor *e, const struct executor_batch *batch)
@@ -169,7 +248,8 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
                               .path = batch->path,
                               .row_count = job->batch.row_count,
                               .turn_us = job->turn_us};
-    if (!job_add_sequences(p, batch, out) || !job_add_pushes(p, batch, out)) {
+    if (!job_add_sequences(p, batch, out) || !job_add_pushes(p, batch, out) ||
+        !contexts_send(p, processes, batch)) {
         pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
         return;
     }
@@ -184,7 +264,10 @@ void pipeline_start(struct executor *e, const struct executor_batch *batch)
         out->token_count = stage == 0 ? job->batch.row_count : 0;
         out->tokens = job->token_ids;
         if (stage + 1 == p->plan->stage_count && !sampled) {
-            job_add_samples(p, job, out);
+            if (!job_add_samples(p, batch, out)) {
+                pipeline_fail(p, "out of memory for a batch of %u rows", job->batch.row_count);
+                return;
+            }
             sampled = true;
         }
         pipeline_send(p, &p->processes[i], &message);

@@ -52,10 +52,11 @@ struct batch {
     const struct engine_job *job; /* Receives the results. */
 };
 
-/* The part of a request slot's block table that the stages know. */
+/* The parts of a request slot's block table and context that the stages know. */
 struct table {
     kv_owner_id owner;     /* The request that has the slot. */
     uint32_t known_blocks; /* Number of first blocks whose ids were sent. */
+    uint32_t known_words;  /* Number of first words of its context that were sent (CONTEXT). */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */
@@ -112,6 +113,10 @@ struct pipeline {
     uint32_t *targets_blocks; /* [target_capacity] */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
+    uint32_t *words;     /* [word_capacity]: of a CONTEXT. */
+    uint32_t word_capacity;
+    uint32_t *masks; /* [mask_capacity] */
+    uint32_t mask_capacity;
 
     struct awaiting *awaiting; /* [LIMIT_MACHINE_REQUESTS] */
     struct target targets[LIMIT_MACHINES];

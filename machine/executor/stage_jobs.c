@@ -61,10 +61,17 @@ void stage_jobs_close(struct stage *s)
     free(s->slots);
     free(s->requests);
     free(s->results);
+    stage_contexts_close(s->contexts);
+    stage_contexts_close(s->abandoned_contexts);
 }
 
 void stage_jobs_forget(struct stage *s)
 {
+    if (s->running != NULL && !s->abandoned) /* the engine may read them */
+        s->abandoned_contexts = s->contexts;
+    else
+        stage_contexts_close(s->contexts);
+    s->contexts = NULL;
     for (uint32_t i = 0; i < s->slot_count; i++) {
         if (&s->slots[i] != s->running)
             s->slots[i].state = SLOT_EMPTY;
@@ -134,13 +141,17 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
     return ST_OK;
 }
 
-static void take_samples(struct stage_slot *slot)
+static enum status take_samples(struct stage *s, struct stage_slot *slot, struct error *error)
 {
     const struct stage_job *job = &slot->job;
-    const uint32_t *ids = job->score_ids;
-    struct sampled *results = slot->score_results;
+    const uint32_t *mask = job->masks;
+    const uint32_t mask_words = (s->shape.hyper.vocab + 31) / 32;
     for (uint32_t i = 0; i < job->sample_count; i++) {
         const struct stage_sample *from = &job->samples[i];
+        enum status status =
+            stage_contexts_find(s->contexts, from, &slot->samples[i].context, error);
+        if (status != ST_OK)
+            return status;
         slot->samples[i].row = from->row;
         struct compute_sample *to = &slot->samples[i].wanted;
         *to = (struct compute_sample){
@@ -149,13 +160,26 @@ static void take_samples(struct stage_slot *slot)
                          .min_p = from->min_p,
                          .top_k = from->top_k,
                          .seed = from->seed,
-                         .logprobs = from->logprobs},
+                         .logprobs = from->logprobs,
+                         .presence_penalty = from->presence_penalty,
+                         .frequency_penalty = from->frequency_penalty,
+                         .repetition_penalty = from->repetition_penalty},
             .position = from->position,
             .forced_token = COMPUTE_SAMPLE_DRAW,
             .masked_count = from->masked_count,
         };
         memcpy(to->masked, from->masked, sizeof(to->masked));
+        slot->samples[i].allowed = from->has_mask ? mask : NULL;
+        mask += from->has_mask ? mask_words : 0;
     }
+    return ST_OK;
+}
+
+static void take_scores(struct stage_slot *slot)
+{
+    const struct stage_job *job = &slot->job;
+    const uint32_t *ids = job->score_ids;
+    struct sampled *results = slot->score_results;
     for (uint32_t i = 0; i < job->score_count; i++) {
         const struct stage_score *from = &job->scores[i];
         slot->scores[i] = (struct engine_score){.first_row = from->first_row,
@@ -181,6 +205,12 @@ static enum status job_check(const struct stage *s, const struct stage_job *job,
         (!is_last_stage(s) && job->sample_count + job->score_count > 0))
         return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
                          job->sample_count, job->score_count, job->score_row_count);
+    uint64_t masks = 0;
+    for (uint32_t i = 0; i < job->sample_count; i++)
+        masks += job->samples[i].has_mask;
+    if (job->mask_words != masks * ((s->shape.hyper.vocab + 31) / 32))
+        return error_set(error, ST_INVALID, "JOB: %u words of masks for %u samples with masks",
+                         job->mask_words, (uint32_t)masks);
     if (first && job->token_count == 0)
         return error_set(error, ST_INVALID, "JOB: no token ids for the first stage");
     for (uint32_t i = 0; i < job->token_count; i++)
@@ -227,9 +257,11 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
     status = job_check(s, &slot->job, error);
     if (status == ST_OK)
         status = take_sequences(s, slot, error);
+    if (status == ST_OK)
+        status = take_samples(s, slot, error);
     if (status != ST_OK)
         return status;
-    take_samples(slot);
+    take_scores(slot);
     slot->engine_job = (struct engine_job){
         .token_ids = slot->job.tokens,
         .x = activations_of(s, slot),
@@ -462,6 +494,8 @@ static void job_end(struct stage *s, struct stage_slot *slot)
     slot->state = SLOT_EMPTY;
     if (s->abandoned) {
         s->abandoned = false;
+        stage_contexts_close(s->abandoned_contexts);
+        s->abandoned_contexts = NULL;
         return;
     }
     stage_jobs_start(s);

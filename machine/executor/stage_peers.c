@@ -262,6 +262,9 @@ static void head_message(struct stage *s, struct transport_peer *peer, const uin
         case STAGE_JOB:
             status = stage_job_take(s, data, bytes, &error);
             break;
+        case STAGE_CONTEXT:
+            status = stage_contexts_take(&s->contexts, &message.context, &error);
+            break;
         case STAGE_TARGET:
             on_target(s, &message.target);
             break;

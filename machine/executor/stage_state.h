@@ -9,6 +9,7 @@
 #include "machine/executor/device.h"
 #include "machine/executor/refusals.h"
 #include "machine/executor/stage.h"
+#include "machine/executor/stage_contexts.h"
 #include "transport/doomed.h"
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
@@ -104,6 +105,8 @@ struct stage {
     bool abandoned;                                /* The head that sent `running` is gone. */
     uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
     uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
+    struct stage_contexts *contexts;               /* NULL = none yet. */
+    struct stage_contexts *abandoned_contexts;     /* Those of an abandoned job; NULL = none. */
     /* The running job's layers before this one are pushed (layer-wise pushes). */
     uint32_t pushed_layers;
     struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */

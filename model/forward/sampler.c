@@ -160,6 +160,19 @@ void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t log
 
 /* ---- choosing ---- */
 
+/* Far above the logit of tokens outside a mask: at any temperature their weight is 0. */
+#define ALLOWED_LEAST -1e38f
+
+WIDEST void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed,
+                         float *row_out)
+{
+    for (uint32_t i = 0; i < vocab; i++) {
+        float logit = clean(logits[i]);
+        float kept = logit > ALLOWED_LEAST ? logit : ALLOWED_LEAST;
+        row_out[i] = (allowed[i / 32] >> (i % 32) & 1) != 0 ? kept : -FLT_MAX;
+    }
+}
+
 static bool is_masked(uint32_t id, const uint32_t *masked, uint32_t masked_count)
 {
     for (uint32_t i = 0; i < masked_count; i++)

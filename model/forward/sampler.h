@@ -18,6 +18,10 @@ void sampler_draw(const struct sampling *sampling, const float *logits, uint32_t
                   uint32_t position, const uint32_t *masked, uint32_t masked_count, float *scratch,
                   struct sampled *out);
 
+/* Writes a row of logits in which no token outside the mask can be drawn: bit id % 32 of word
+ * id / 32 of `allowed` is 1 if token `id` may be drawn. Requires one such token. */
+void sampler_mask(const float *logits, uint32_t vocab, const uint32_t *allowed, float *row_out);
+
 /* Computes the log-probability of token `id` and `logprobs` alternatives. Used to score a prompt.
  */
 void sampler_score(const float *logits, uint32_t vocab, uint32_t id, int32_t logprobs,

@@ -1,165 +1,71 @@
-/* chat: recognises a template's family by markers in the template's text. What varies within a
- * family (default system message, blanks around [INST], trimming) is read from the template's
- * string literals, so that a model's own variant is matched without interpreting Jinja. The
- * families:
- *
- *   chatml   <|im_start|>ROLE\nTEXT<|im_end|>\n     smollm2 and qwen2: chatml with a default system
- *                                                   message
- *   llama3   <|start_header_id|>ROLE<|end_header_id|>\n\nTEXT<|eot_id|>
- *   llama2   [INST] <<SYS>>\nSYSTEM\n<</SYS>>\n\nTEXT [/INST] TEXT </s><s>[INST] …
- *   mistral  [INST] SYSTEM\n\nTEXT[/INST] TEXT</s>[INST] … */
+/* chat: a template, what forms of content it takes, and rendering a request with it. */
 #include "model/text/chat.h"
 
 #include "model/file/vocabulary.h"
+#include "model/template/template.h"
 
-#include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LITERAL_BYTES 32 /* Bytes of a marker with the text around it. */
+/* For models without a template whose vocabulary has <|im_start|>. */
+static const char chatml[] =
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
+    "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+    "{% endif %}";
 
-enum family { FAMILY_NONE, FAMILY_CHATML, FAMILY_LLAMA3, FAMILY_INST };
-
-struct chat_template {
-    enum family family;
-    /* chatml: system message that is put first if the messages have none; NULL = none. */
-    char *default_system;
-    bool trim; /* White space around a text is removed. */
-    /* llama3: 3.1's lines with dates begin the system message, even if there is none. */
-    bool dated;
-    /* Fields of the [INST] families. */
-    bool sys_markers; /* llama2's <<SYS>>, and BOS before each turn. */
-    bool system_last; /* The system message goes into the last user message instead of the first. */
-    char turn_begin[LITERAL_BYTES];
-    char turn_end[LITERAL_BYTES];
-    char reply_begin[LITERAL_BYTES];
-    char reply_end[LITERAL_BYTES];
-    char bos[LITERAL_BYTES];
-    char eos[LITERAL_BYTES];
+/* A compiled template, and what rendering two short conversations with it has shown. */
+struct form {
+    struct template *template;
+    bool wants_parts; /* It ignores contents that are texts. */
+    bool wants_text;  /* It does not know contents that are lists of parts. */
+    bool has_developer;
 };
 
-/* ---- reading a template ---- */
+struct chat_template {
+    struct form form; /* `template` NULL = there is none that can be used. */
+    struct error reason;
+    json_t *settings; /* bos_token, eos_token, unk_token. */
+};
 
-static const char *text_find(struct mapped_text in, const char *what)
+/* ---- opening ---- */
+
+/* Limits of a rendering of one short message. */
+static const struct template_limits probe_limits = {
+    .steps = 1000000, .depth = 400, .memory_bytes = 16 << 20, .output_bytes = 1 << 20};
+
+/* Renders one user message with this content. Returns true if the text PROBE appears in the prompt,
+ * and no other part of the content. */
+static bool probe(const struct form *form, const json_t *settings, json_t *content)
 {
-    return in.bytes > 0 ? memmem(in.text, in.bytes, what, strlen(what)) : NULL;
+    json_t *inputs =
+        json_pack("{s:[{s:s, s:o}], s:n, s:n, s:b}", "messages", "role", "user", "content", content,
+                  "tools", "documents", "add_generation_prompt", 0);
+    struct template_output out = {0};
+    struct error error = {""};
+    bool good = inputs != NULL &&
+                template_render(form->template, inputs, settings, 0, &probe_limits, &out, &error) ==
+                    ST_OK &&
+                strstr(out.text, "PROBE") != NULL && strstr(out.text, "'type'") == NULL &&
+                strstr(out.text, "\"type\"") == NULL;
+    template_output_done(&out);
+    json_decref(inputs);
+    return good;
 }
 
-static struct mapped_text rest_of(struct mapped_text in, const char *from)
+static enum status form_open(const char *text, size_t bytes, const json_t *settings,
+                             struct form *out, struct error *error)
 {
-    return (struct mapped_text){from, (size_t)(in.text + in.bytes - from)};
-}
-
-/* Resolves Jinja's escapes. Returns the size; out has room for `bytes`. */
-static size_t unescape(const char *text, size_t bytes, char *out)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < bytes; i++) {
-        char c = text[i];
-        if (c == '\\' && i + 1 < bytes) {
-            c = text[++i];
-            c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
-        }
-        out[used++] = c;
-    }
-    return used;
-}
-
-/* Reads the literal that starts at the opening quote. False: it does not end, or is too long. */
-static bool read_literal(const char *quote, const char *end, char out[LITERAL_BYTES])
-{
-    const char *close = quote + 1;
-    while (close < end && *close != *quote)
-        close += *close == '\\' ? 2 : 1;
-    if (close >= end || close - quote > LITERAL_BYTES)
-        return false;
-    out[unescape(quote + 1, (size_t)(close - quote) - 1, out)] = 0;
-    return true;
-}
-
-/* Reads the literal that contains `marker`; out[] is unchanged if there is none. */
-static void read_marker(struct mapped_text template, const char *marker, char out[LITERAL_BYTES])
-{
-    const char *at = text_find(template, marker);
-    const char *quote = at;
-    while (quote != NULL && quote > template.text && at - quote < LITERAL_BYTES)
-        if (*--quote == '\'' || *quote == '"') {
-            read_literal(quote, template.text + template.bytes, out);
-            return;
-        }
-}
-
-static const char *skip_blanks(const char *at, const char *end)
-{
-    while (at < end && (*at == ' ' || *at == '\n' || *at == '-'))
-        at++;
-    return at;
-}
-
-/* Reads the format of an assistant's message: {{ " " + message["content"]|trim + eos_token + " "
- * }}. */
-static void read_reply(struct mapped_text template, struct chat_template *c)
-{
-    const char *end = template.text + template.bytes;
-    const char *eos = template.text;
-    while ((eos = text_find(rest_of(template, eos), "eos_token")) != NULL) {
-        const char *begin = eos;
-        while (begin - template.text >= 2 && memcmp(begin - 2, "{{", 2) != 0)
-            begin--;
-        struct mapped_text expression = {begin, (size_t)(eos - begin)};
-        eos += strlen("eos_token");
-        if (text_find(expression, "content") == NULL)
-            continue;
-        const char *first = skip_blanks(begin, end);
-        c->reply_begin[0] = 0;
-        if (*first == '\'' || *first == '"')
-            read_literal(first, end, c->reply_begin);
-        c->trim = text_find(expression, "trim") != NULL || text_find(expression, "strip") != NULL;
-        const char *plus = skip_blanks(eos, end);
-        const char *after = plus < end && *plus == '+' ? skip_blanks(plus + 1, end) : end;
-        if (after < end && (*after == '\'' || *after == '"'))
-            read_literal(after, end, c->reply_end);
-        return;
-    }
-}
-
-/* Reads the system message that a ChatML template writes if there is none: the literal in which
- * text follows the system marker directly. */
-static enum status read_default_system(struct mapped_text template, struct chat_template *c)
-{
-    static const char marker[] = "<|im_start|>system";
-    const char *at = template.text;
-    while ((at = text_find(rest_of(template, at), marker)) != NULL) {
-        at += sizeof(marker) - 1;
-        struct mapped_text rest = rest_of(template, at);
-        size_t line_end = rest.bytes > 0 && rest.text[0] == '\n'                          ? 1
-                          : rest.bytes > 1 && rest.text[0] == '\\' && rest.text[1] == 'n' ? 2
-                                                                                          : 0;
-        const char *end = text_find(rest, "<|im_end|>");
-        const char *text = at + line_end;
-        if (line_end == 0 || end == NULL || text >= end || *text == '\'' || *text == '"' ||
-            *text == '{')
-            continue;
-        struct mapped_text message = {text, (size_t)(end - text)};
-        if (text_find(message, "{{") != NULL || text_find(message, "}}") != NULL)
-            continue;
-        c->default_system = malloc(message.bytes + 1);
-        if (c->default_system == NULL)
-            return ST_NO_MEMORY;
-        c->default_system[unescape(message.text, message.bytes, c->default_system)] = 0;
-        return ST_OK;
-    }
+    struct form form = {.has_developer = memmem(text, bytes, "developer", 9) != NULL};
+    enum status status = template_compile(text, bytes, &form.template, error);
+    if (status != ST_OK)
+        return status;
+    bool text_works = probe(&form, settings, json_string("PROBE"));
+    bool parts_work =
+        probe(&form, settings, json_pack("[{s:s, s:s}]", "type", "text", "text", "PROBE"));
+    form.wants_parts = parts_work && !text_works;
+    form.wants_text = !parts_work;
+    *out = form;
     return ST_OK;
-}
-
-/* Reads the text of a token; out[] is unchanged if there is no token or its text is too long. */
-static void read_token(const struct vocabulary *v, uint32_t id, char out[LITERAL_BYTES])
-{
-    if (id >= v->count || v->tokens[id].bytes >= LITERAL_BYTES)
-        return;
-    memcpy(out, v->tokens[id].text, v->tokens[id].bytes);
-    out[v->tokens[id].bytes] = 0;
 }
 
 static bool has_token(const struct vocabulary *v, const char *text)
@@ -170,67 +76,56 @@ static bool has_token(const struct vocabulary *v, const char *text)
     return false;
 }
 
-static enum status recognise_chatml(struct chat_template *c, struct mapped_text template)
+static void setting_add(json_t *settings, const struct vocabulary *v, const char *name, uint32_t id)
 {
-    static const char *const trims[] = {"['content'] | trim", "['content']|trim", ".content | trim",
-                                        ".content|trim", "['content'].strip()"};
-    enum status status = read_default_system(template, c);
-    c->family = FAMILY_CHATML;
-    for (size_t i = 0; i < sizeof(trims) / sizeof(trims[0]); i++)
-        c->trim = c->trim || text_find(template, trims[i]) != NULL;
-    return status;
+    if (id < v->count)
+        json_object_set_new(settings, name, json_stringn(v->tokens[id].text, v->tokens[id].bytes));
 }
 
-static void recognise_inst(struct chat_template *c, const struct vocabulary *v,
-                           struct mapped_text template)
+static enum status chat_open(struct chat_template *c, const struct vocabulary *v,
+                             const char *instead, struct error *error)
 {
-    c->family = FAMILY_INST;
-    c->sys_markers = text_find(template, "<<SYS>>") != NULL;
-    strcpy(c->turn_begin, "[INST] ");
-    strcpy(c->turn_end, " [/INST]");
-    strcpy(c->reply_begin, " ");
-    strcpy(c->bos, "<s>");
-    strcpy(c->eos, "</s>");
-    read_token(v, v->bos, c->bos);
-    read_token(v, v->eos, c->eos);
-    if (c->sys_markers) {
-        strcpy(c->reply_end, "");
-        c->trim = true;
-        strcpy(c->reply_begin, " ");
-        return;
+    struct mapped_text text = v->template;
+    c->settings = json_object();
+    if (c->settings == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
+    setting_add(c->settings, v, "bos_token", v->bos);
+    setting_add(c->settings, v, "eos_token", v->eos);
+    setting_add(c->settings, v, "unk_token", v->unknown);
+    if (instead != NULL)
+        return form_open(instead, strlen(instead), c->settings, &c->form, error);
+    if (text.text == NULL && has_token(v, "<|im_start|>"))
+        text = mapped_text_of(chatml);
+    if (text.text == NULL || text.bytes == 0) {
+        (void)error_set(&c->reason, ST_UNSUPPORTED,
+                        "the model has no chat template: use /v1/completions");
+        return ST_OK;
     }
-    read_marker(template, "[INST]", c->turn_begin);
-    read_marker(template, "[/INST]", c->turn_end);
-    read_reply(template, c);
-    c->system_last = text_find(template, "loop.last and system_message") != NULL;
+    struct error why = {""};
+    enum status status = form_open(text.text, text.bytes, c->settings, &c->form, &why);
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s", why.text);
+    if (status != ST_OK)
+        (void)error_set(&c->reason, ST_UNSUPPORTED,
+                        "the model's template cannot be used: %.300s: use /v1/completions",
+                        why.text);
+    return ST_OK;
 }
 
-enum status chat_template_open(struct model_file *file, struct chat_template **out,
-                               struct error *error)
+enum status chat_template_open(struct model_file *file, const char *instead,
+                               struct chat_template **out, struct error *error)
 {
     const struct vocabulary *v = NULL;
     enum status status = model_file_vocabulary(file, &v, error);
     if (status != ST_OK)
         return status;
-    bool absent = v->template.text == NULL;
-    struct mapped_text template = absent ? mapped_text_of("") : v->template;
     struct chat_template *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
-    status = ST_OK;
-    if (text_find(template, "<|im_start|>") != NULL || (absent && has_token(v, "<|im_start|>"))) {
-        status = recognise_chatml(c, template);
-    } else if (text_find(template, "<|start_header_id|>") != NULL) {
-        c->family = FAMILY_LLAMA3;
-        c->trim = true;
-        c->dated = text_find(template, "Cutting Knowledge Date") != NULL;
-    } else if (text_find(template, "[INST]") != NULL &&
-               text_find(template, "[SYSTEM_PROMPT]") == NULL) {
-        recognise_inst(c, v, template);
-    }
+    status = chat_open(c, v, instead, error);
     if (status != ST_OK) {
         chat_template_close(c);
-        return error_set(error, status, "no memory for the chat template");
+        return status;
     }
     *out = c;
     return ST_OK;
@@ -240,39 +135,111 @@ void chat_template_close(struct chat_template *c)
 {
     if (c == NULL)
         return;
-    free(c->default_system);
+    template_close(c->form.template);
+    json_decref(c->settings);
     free(c);
 }
 
-/* ---- rendering ---- */
+/* ---- messages ---- */
 
-struct text {
-    char *bytes;
-    size_t used;
-    size_t room;
-    struct tokenizer_range *contents; /* Room for one per message. */
-    size_t content_count;
-    bool failed;
-};
-
-static void bytes_put(struct text *t, const char *bytes, size_t count)
+/* Joins the texts of parts. Parts that are no text stay out. */
+static json_t *parts_join(const json_t *parts)
 {
-    if (t->used + count + 1 > t->room && !t->failed) {
-        size_t room = (t->used + count) * 2 + 256;
-        char *more = realloc(t->bytes, room);
-        t->failed = more == NULL;
-        t->bytes = more != NULL ? more : t->bytes;
-        t->room = more != NULL ? room : t->room;
+    size_t used = 0, bytes = 1;
+    for (size_t i = 0; i < json_array_size(parts); i++)
+        bytes += json_string_length(json_object_get(json_array_get(parts, i), "text"));
+    char *joined = malloc(bytes);
+    for (size_t i = 0; joined != NULL && i < json_array_size(parts); i++) {
+        const json_t *text = json_object_get(json_array_get(parts, i), "text");
+        if (json_string_length(text) > 0)
+            memcpy(joined + used, json_string_value(text), json_string_length(text));
+        used += json_string_length(text);
     }
-    if (t->failed || count == 0)
-        return;
-    memcpy(t->bytes + t->used, bytes, count);
-    t->used += count;
+    json_t *result = joined != NULL ? json_stringn_nocheck(joined, used) : NULL;
+    free(joined);
+    return result;
 }
 
-static void string_put(struct text *t, const char *string)
+/* Gives the content the form that the template takes. */
+static void content_convert(json_t *message, const struct form *form)
 {
-    bytes_put(t, string, strlen(string));
+    json_t *content = json_object_get(message, "content");
+    bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
+    if ((content == NULL || json_is_null(content)) && !calls)
+        json_object_set_new(message, "content", json_string(""));
+    else if (json_is_array(content) && form->wants_text)
+        json_object_set_new(message, "content", parts_join(content));
+    else if (json_is_string(content) && form->wants_parts)
+        json_object_set_new(message, "content",
+                            json_pack("[{s:s, s:O}]", "type", "text", "text", content));
+}
+
+/* Clients send arguments as the text of a JSON object; templates want the object. */
+static void arguments_convert(json_t *calls)
+{
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *function = json_object_get(json_array_get(calls, i), "function");
+        const json_t *given = json_object_get(function, "arguments");
+        if (!json_is_string(given))
+            continue;
+        json_t *arguments =
+            json_loadb(json_string_value(given), json_string_length(given), JSON_ALLOW_NUL, NULL);
+        if (json_is_object(arguments))
+            json_object_set(function, "arguments", arguments);
+        json_decref(arguments);
+    }
+}
+
+/* Returns a copy of the messages, as the template takes them; NULL without memory. */
+static json_t *messages_convert(const struct form *form, const json_t *messages)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        const json_t *given = json_array_get(messages, i);
+        json_t *calls = json_object_get(given, "tool_calls");
+        json_t *message = json_copy((json_t *)given); /* jansson changes nothing here. */
+        const char *role = json_string_value(json_object_get(given, "role"));
+        if (json_is_array(calls)) {
+            json_object_set_new(message, "tool_calls", json_deep_copy(calls));
+            arguments_convert(json_object_get(message, "tool_calls"));
+        }
+        if (role != NULL && strcmp(role, "developer") == 0 && !form->has_developer)
+            json_object_set_new(message, "role", json_string("system"));
+        content_convert(message, form);
+        if (json_array_append_new(list, message) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* ---- the end of a prompt that continues the last message ---- */
+
+static const char mark[] = "CONTINUE_FINAL_MESSAGE "; /* As in transformers, with a blank. */
+
+/* Adds the mark to the text of the last message. Returns false if it has none. */
+static bool mark_add(json_t *messages)
+{
+    json_t *message = json_array_get(messages, json_array_size(messages) - 1);
+    json_t *content = json_object_get(message, "content");
+    const char *key = "content";
+    if (json_is_array(content)) { /* The caller's parts must not change. */
+        content = json_deep_copy(content);
+        json_object_set_new(message, key, content);
+        message = json_array_get(content, json_array_size(content) - 1);
+        key = "text";
+        content = json_object_get(message, key);
+    }
+    size_t bytes = json_string_length(content);
+    char *text = json_is_string(content) ? malloc(bytes + sizeof(mark)) : NULL;
+    if (text == NULL)
+        return false;
+    memcpy(text, json_string_value(content), bytes);
+    memcpy(text + bytes, mark, sizeof(mark));
+    json_object_set_new(message, key, json_stringn_nocheck(text, bytes + sizeof(mark) - 1));
+    free(text);
+    return true;
 }
 
 static bool is_blank(char c)
@@ -280,185 +247,109 @@ static bool is_blank(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-enum trim { TRIM_NONE, TRIM_END, TRIM_BOTH };
-
-static void put_content(struct text *t, const struct chat_message *m, enum trim trim)
+/* Cuts the prompt at its last mark. A template that removed the mark's blank removes blanks of the
+ * message too. */
+static bool mark_cut(struct chat_text *t)
 {
-    const char *start = m->content;
-    size_t bytes = m->content_bytes;
-    for (; trim == TRIM_BOTH && bytes > 0 && is_blank(start[0]); start++)
-        bytes--;
-    while (trim != TRIM_NONE && bytes > 0 && is_blank(start[bytes - 1]))
-        bytes--;
-    size_t begin = t->used;
-    bytes_put(t, start, bytes);
-    if (t->used > begin)
-        t->contents[t->content_count++] = (struct tokenizer_range){begin, t->used};
+    size_t at = t->bytes, bytes = sizeof(mark) - 2;
+    while (at > 0 && (t->bytes - at < bytes || memcmp(t->text + at, mark, bytes) != 0))
+        at--;
+    if (t->bytes < bytes || memcmp(t->text + at, mark, bytes) != 0)
+        return false;
+    if (t->text[at + bytes] != ' ')
+        while (at > 0 && is_blank(t->text[at - 1]))
+            at--;
+    t->text[at] = 0;
+    t->bytes = at;
+    while (t->content_count > 0 && t->contents[t->content_count - 1].begin >= at)
+        t->content_count--;
+    if (t->content_count > 0 && t->contents[t->content_count - 1].end > at)
+        t->contents[t->content_count - 1].end = at;
+    return true;
 }
 
-/* "developer" is a newer name of "system". NULL = an unknown role. */
-static const char *role_of(const struct chat_message *m)
+/* ---- rendering ---- */
+
+static json_t *inputs_new(const struct chat_request *request, json_t *messages)
 {
-    static const char *const roles[] = {"system", "user", "assistant"};
-    if (strcmp(m->role, "developer") == 0)
-        return roles[0];
-    for (size_t i = 0; i < 3; i++)
-        if (strcmp(m->role, roles[i]) == 0)
-            return roles[i];
-    return NULL;
+    json_t *inputs = json_object();
+    json_t *null = json_null();
+    if (request->variables != NULL)
+        json_object_update(inputs, request->variables);
+    json_object_set(inputs, "messages", messages);
+    json_object_set(inputs, "tools", request->tools != NULL ? request->tools : null);
+    json_object_set(inputs, "documents", request->documents != NULL ? request->documents : null);
+    json_object_set(inputs, "add_generation_prompt", json_boolean(request->add_generation_prompt));
+    return inputs;
 }
 
-static bool is_role(const struct chat_message *m, const char *role)
+/* Takes over the output's text. */
+static enum status text_take(const struct chat_template *c, struct template_output *from,
+                             struct chat_text *out, struct error *error)
 {
-    return strcmp(role_of(m), role) == 0;
-}
-
-static void render_chatml(const struct chat_template *c, const struct chat_message *messages,
-                          size_t count, struct text *t)
-{
-    if (c->default_system != NULL && !is_role(&messages[0], "system")) {
-        string_put(t, "<|im_start|>system\n");
-        string_put(t, c->default_system);
-        string_put(t, "<|im_end|>\n");
-    }
-    for (size_t i = 0; i < count; i++) {
-        string_put(t, "<|im_start|>");
-        string_put(t, role_of(&messages[i]));
-        string_put(t, "\n");
-        put_content(t, &messages[i], c->trim ? TRIM_BOTH : TRIM_NONE);
-        string_put(t, "<|im_end|>\n");
-    }
-    string_put(t, "<|im_start|>assistant\n");
-}
-
-static void put_llama3(struct text *t, const char *role)
-{
-    string_put(t, "<|start_header_id|>");
-    string_put(t, role);
-    string_put(t, "<|end_header_id|>\n\n");
-}
-
-/* The date is the one that the templates use by default: a prompt must not depend on the day. */
-static void render_llama3(const struct chat_template *c, const struct chat_message *messages,
-                          size_t count, struct text *t)
-{
-    size_t first = 0;
-    if (c->dated) {
-        put_llama3(t, "system");
-        string_put(t, "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n");
-        if (is_role(&messages[0], "system"))
-            put_content(t, &messages[first++], TRIM_BOTH);
-        string_put(t, "<|eot_id|>");
-    }
-    for (size_t i = first; i < count; i++) {
-        put_llama3(t, role_of(&messages[i]));
-        put_content(t, &messages[i], TRIM_BOTH);
-        string_put(t, "<|eot_id|>");
-    }
-    put_llama3(t, "assistant");
-}
-
-static enum status check_turns(const struct chat_message *messages, size_t count,
-                               struct error *error)
-{
-    size_t first = is_role(&messages[0], "system") ? 1 : 0;
-    if (first == count)
-        return error_set(error, ST_INVALID,
-                         "messages[0]: want a message of role user after the system message");
-    for (size_t i = first; i < count; i++) {
-        const char *wanted = (i - first) % 2 == 0 ? "user" : "assistant";
-        if (!is_role(&messages[i], wanted))
-            return error_set(
-                error, ST_INVALID,
-                "messages[%zu]: role '%s': want '%s', for this model's template takes user and "
-                "assistant in turn, after at most one system message",
-                i, role_of(&messages[i]), wanted);
-    }
-    return ST_OK;
-}
-
-static void render_inst(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, struct text *t)
-{
-    size_t first = is_role(&messages[0], "system") ? 1 : 0;
-    size_t last_user = count - 1 - (is_role(&messages[count - 1], "assistant") ? 1 : 0);
-    size_t system_at = c->system_last ? last_user : first;
-    for (size_t i = first; i < count; i++) {
-        if (is_role(&messages[i], "assistant")) {
-            string_put(t, c->reply_begin);
-            put_content(t, &messages[i], c->trim ? TRIM_BOTH : TRIM_NONE);
-            string_put(t, c->sys_markers ? " " : "");
-            string_put(t, c->eos);
-            string_put(t, c->reply_end);
-            continue;
-        }
-        if (c->sys_markers && i > first)
-            string_put(t, c->bos);
-        string_put(t, c->turn_begin);
-        bool with_system = first == 1 && i == system_at;
-        if (with_system) {
-            string_put(t, c->sys_markers ? "<<SYS>>\n" : "");
-            put_content(t, &messages[0], TRIM_NONE);
-            string_put(t, c->sys_markers ? "\n<</SYS>>\n\n" : "\n\n");
-        }
-        /* Llama 2 trims system message and text as one text. */
-        put_content(t, &messages[i],
-                    !c->sys_markers ? TRIM_NONE
-                    : with_system   ? TRIM_END
-                                    : TRIM_BOTH);
-        string_put(t, c->turn_end);
-    }
-}
-
-static enum status check_roles(const struct chat_message *messages, size_t count,
-                               struct error *error)
-{
-    if (count == 0)
-        return error_set(error, ST_INVALID, "messages: want at least one");
-    for (size_t i = 0; i < count; i++) {
-        char shown[LITERAL_BYTES];
-        size_t used = 0;
-        if (role_of(&messages[i]) != NULL)
-            continue;
-        for (const char *c = messages[i].role; *c != 0 && used + 1 < sizeof(shown); c++)
-            shown[used++] = *c >= ' ' && *c <= '~' ? *c : '?';
-        shown[used] = 0;
-        return error_set(error, ST_INVALID,
-                         "messages[%zu]: role '%s': want system, developer, user or assistant", i,
-                         shown);
-    }
-    return ST_OK;
-}
-
-enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, struct chat_text *out, struct error *error)
-{
-    struct text t = {0};
-    if (c->family == FAMILY_NONE)
-        return error_set(error, ST_UNSUPPORTED,
-                         "the model has no chat template of a known family: use /v1/completions");
-    enum status status = check_roles(messages, count, error);
-    if (status == ST_OK && c->family == FAMILY_INST)
-        status = check_turns(messages, count, error);
-    if (status != ST_OK)
-        return status;
-    t.contents = calloc(count, sizeof(*t.contents));
+    struct chat_text t = {.bytes = from->bytes};
+    const json_t *bos = json_object_get(c->settings, "bos_token");
+    size_t bos_bytes = json_string_length(bos);
+    t.contents = malloc((from->input_count + 1) * sizeof(*t.contents));
     if (t.contents == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory to render %zu messages", count);
-    if (c->family == FAMILY_CHATML)
-        render_chatml(c, messages, count, &t);
-    else if (c->family == FAMILY_LLAMA3)
-        render_llama3(c, messages, count, &t);
-    else
-        render_inst(c, messages, count, &t);
-    if (t.failed) {
-        free(t.bytes);
-        free(t.contents);
-        return error_set(error, ST_NO_MEMORY, "no memory to render %zu messages", count);
-    }
-    t.bytes[t.used] = 0;
-    *out = (struct chat_text){t.bytes, t.used, t.contents, t.content_count};
+        return error_set(error, ST_NO_MEMORY, "no memory for a prompt of %zu bytes", from->bytes);
+    for (size_t i = 0; i < from->input_count; i++)
+        t.contents[i] = (struct tokenizer_range){from->inputs[i].begin, from->inputs[i].end};
+    t.content_count = from->input_count;
+    t.text = from->text;
+    from->text = NULL;
+    t.begins_with_bos = bos_bytes > 0 && t.bytes >= bos_bytes &&
+                        memcmp(t.text, json_string_value(bos), bos_bytes) == 0 &&
+                        (t.content_count == 0 || t.contents[0].begin >= bos_bytes);
+    *out = t;
     return ST_OK;
+}
+
+static enum status render(const struct chat_template *c, const struct form *form,
+                          const struct chat_request *request, json_t *messages,
+                          struct chat_text *out, struct error *error)
+{
+    struct template_output text = {0};
+    if (messages == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory to render the messages");
+    if (request->continue_final_message && !mark_add(messages))
+        return error_set(error, ST_INVALID,
+                         "continue_final_message: the last message has no text to continue");
+    json_t *inputs = inputs_new(request, messages);
+    enum status status = template_render(form->template, inputs, c->settings, request->now,
+                                         &template_limits_default, &text, error);
+    json_decref(inputs);
+    if (status == ST_OK)
+        status = text_take(c, &text, out, error);
+    template_output_done(&text);
+    if (status == ST_OK && request->continue_final_message && !mark_cut(out)) {
+        chat_text_done(out);
+        status = error_set(error, ST_INVALID,
+                           "continue_final_message: the chat template leaves the last message out");
+    }
+    return status;
+}
+
+enum status chat_render(const struct chat_template *c, const struct chat_request *request,
+                        struct chat_text *out, struct error *error)
+{
+    struct form own = {0};
+    const struct form *form = &c->form;
+    const json_t *text = request->template_text;
+    if (text != NULL) {
+        enum status status =
+            form_open(json_string_value(text), json_string_length(text), c->settings, &own, error);
+        if (status != ST_OK)
+            return status;
+        form = &own;
+    }
+    if (form->template == NULL)
+        return error_set(error, ST_UNSUPPORTED, "%s", c->reason.text);
+    json_t *messages = messages_convert(form, request->messages);
+    enum status status = render(c, form, request, messages, out, error);
+    json_decref(messages);
+    template_close(own.template);
+    return status;
 }
 
 void chat_text_done(struct chat_text *text)

@@ -3,7 +3,7 @@
  * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
  * one for each model, encodes on its text threads and decodes on its event loop thread;
  * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
- * tokenizer. Machines have no tokenizer. It
+ * tokenizer. A machine opens one while it starts, for the bytes of its tokens (machine/open.c). It
  * does not render chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H

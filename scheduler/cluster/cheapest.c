@@ -29,18 +29,18 @@
 
 #define US_PER_S          1000000
 #define HOLDERS_MAX       16
-#define PUSH_TOKENS_PER_S 1000000 /* assumed for a machine that has pushed nothing yet */
+#define PUSH_TOKENS_PER_S 1000000 /* Assumed for a machine that has not pushed yet. */
 
 struct holder {
     uint32_t machine;
-    uint32_t tokens; /* prefix of the prompt that it holds */
+    uint32_t tokens; /* Length of the prompt's prefix that the machine holds. */
 };
 
 struct choice {
     const struct seek *seek;
-    const struct route *base; /* chosen by the rules */
-    uint64_t rate;            /* rate of machines with an unknown rate */
-    uint32_t holder_tokens;   /* prefix length of the holders being looked up */
+    const struct route *base; /* The pair that the rules have chosen. */
+    uint64_t rate;            /* Assumed for machines with an unknown rate. */
+    uint32_t holder_tokens;   /* Prefix length of the holders that are being looked up. */
     uint32_t holder_count;
     struct holder holders[HOLDERS_MAX];
 };
@@ -109,7 +109,7 @@ static uint64_t mean_rate(const struct sched_cluster *sc)
     uint64_t known = 0;
     for (uint32_t i = 0; i < sc->options.machine_count; i++) {
         if (!sc->machines[i].up || sc->machines[i].prompt_tokens_per_s == 0)
-            continue; /* a draining machine's rate is known too */
+            continue; /* The rate of a draining machine is known too. */
         sum += sc->machines[i].prompt_tokens_per_s;
         known++;
     }
@@ -125,7 +125,7 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     uint64_t left = tokens - tokens_held(c, prompt);
     uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
     uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
-    if (hands_over(c->seek, prompt)) /* the other requests on this machine are leaving, too */
+    if (hands_over(c->seek, prompt)) /* The other requests on this machine leave, too. */
         computed = left;
     uint64_t push = machine->push_tokens_per_s > 0 ? machine->push_tokens_per_s : PUSH_TOKENS_PER_S;
     uint64_t us = computed * US_PER_S / rate;

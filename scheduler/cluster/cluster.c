@@ -117,7 +117,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     cluster_load_others(sc, event->machine, &(struct sched_others){0});
     cluster_pool_home(sc, event->machine, event->pool);
     if (!machine->move_reported &&
-        machine->pool == event->pool) { /* the caller knows this pool already */
+        machine->pool == event->pool) { /* The caller already knows this pool. */
         machine->move_reported = true;
         sc->unreported_moves--;
     }
@@ -259,7 +259,7 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
         options->prefix_count != sc->options.prefix_count)
         return ST_INVALID;
     if (options->repurpose_window_us != sc->options.repurpose_window_us)
-        sc->demand_until_us = -1; /* starts the measurement again */
+        sc->demand_until_us = -1; /* Starts the measurement again. */
     sc->options = *options;
     sched_cluster_more(sc, now_us, out);
     return ST_OK;

@@ -50,9 +50,9 @@
 
 /* When a lent machine returns from the mixed pool to its home pool. */
 enum sched_homing {
-    SCHED_HOMING_DONE, /* when its work of the other phase is done (rule 3) */
-    SCHED_HOMING_IDLE, /* when it has no work, and another machine can do the other phase */
-    SCHED_HOMING_TOLD, /* only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator) */
+    SCHED_HOMING_DONE, /* When its work of the other phase is done (rule 3). */
+    SCHED_HOMING_IDLE, /* When it has no work, and another machine can do the other phase. */
+    SCHED_HOMING_TOLD, /* Only when the caller sends SCHED_MACHINE_IDLE (Splitwise's simulator). */
 };
 
 struct sched_cluster_options {
@@ -218,10 +218,10 @@ enum sched_action_kind {
 
 /* Why a request is refused. */
 enum sched_refusal {
-    SCHED_REFUSED_FULL,     /* too many requests wait */
-    SCHED_REFUSED_LARGE,    /* no machine of the cluster can ever hold it */
-    SCHED_REFUSED_LATE,     /* its first token would come after ttft_us_max */
-    SCHED_REFUSED_TOO_LONG, /* its prompt takes longer than ttft_us_max even on an idle machine */
+    SCHED_REFUSED_FULL,     /* Too many requests wait. */
+    SCHED_REFUSED_LARGE,    /* No machine of the cluster can ever hold the request. */
+    SCHED_REFUSED_LATE,     /* The first token would come after ttft_us_max. */
+    SCHED_REFUSED_TOO_LONG, /* The prompt takes longer than ttft_us_max even on an idle machine. */
 };
 
 /* An action. enum sched_action_kind says which fields are used. */

@@ -19,7 +19,7 @@ struct entry {
 
 struct cluster_prefixes {
     uint64_t clock;
-    uint32_t sets; /* a power of two */
+    uint32_t sets; /* A power of two. */
     struct entry entries[];
 };
 

@@ -8,7 +8,7 @@
 
 #define RETRY_MS_MIN     1000
 #define RETRY_MS_MAX     60000
-#define RETRY_MS_UNKNOWN 5000 /* no request has ended yet, so no rate is known */
+#define RETRY_MS_UNKNOWN 5000 /* Used until the first request ends, because no rate is known. */
 /* A route takes up to three actions: its own, and the moves of up to two machines before it. */
 #define ACTIONS_OF_ROUTE 3
 /* Fewest tokens with which an answer is scheduled: short answers must not fill a machine's request
@@ -52,10 +52,10 @@ static uint32_t answer_memory(const struct sched_cluster *sc, uint32_t most, uin
     return !sc->options.answers_grow || tokens > most ? most : tokens;
 }
 
-/* Returns false if no machine can ever hold the request. A request of one token has no token machine:
- * its prompt runs in the share of memory that a mixed machine keeps for prompts. If every machine's
- * share is too small for the prompt, the request becomes one that decodes, which may use the whole
- * memory of a mixed machine. */
+/* Returns false if no machine can ever hold the request. A request of one token has no token
+ * machine: its prompt runs in the share of memory that a mixed machine keeps for prompts. If every
+ * machine's share is too small for the prompt, the request becomes one that decodes, which may use
+ * the whole memory of a mixed machine. */
 static bool request_possible(const struct sched_cluster *sc, struct cluster_request *request)
 {
     if (cluster_route_possible(sc, request))
@@ -122,7 +122,7 @@ static void move_report(struct sched_cluster *sc, uint32_t i, struct sched_actio
     machine->move_reported = true;
     sc->unreported_moves--;
     if (machine->reported_pool == machine->pool && machine->reported_home == machine->home)
-        return; /* moved and returned: nothing to report */
+        return; /* The machine moved and returned: nothing to report. */
     machine->reported_pool = machine->pool;
     machine->reported_home = machine->home;
     struct sched_action *action = action_add(out, SCHED_MOVED, REQUEST_NONE);
@@ -182,10 +182,11 @@ static void waiting_route(struct sched_cluster *sc, uint32_t id, const struct ro
 
 /* ---- the actions that follow from the state ---- */
 
-/* True if the request needs no less than `other` in both phases, so that it is stranded if `other`
- * is. (A request without a token phase may be stranded where another is not, because a mixed
- * machine takes only smaller ones.) */
-static bool asks_more(const struct cluster_request *request, const struct cluster_request *other)
+/* True if the request needs at least as much as `other` in both phases: if `other` is stranded, so
+ * is the request. (A request without a token phase may be stranded where another one is not,
+ * because a mixed machine takes only smaller prompts without an answer.) */
+static bool needs_as_much(const struct cluster_request *request,
+                          const struct cluster_request *other)
 {
     return (request->output_tokens > 0) == (other->output_tokens > 0) &&
            request->prompt_tokens >= other->prompt_tokens &&
@@ -208,7 +209,7 @@ static bool stranded_expires(struct sched_cluster *sc, struct cluster_request *r
 }
 
 /* Reports moves and lost requests. Returns false when *out has `most` actions. */
-static bool tell_changes(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
+static bool changes_report(struct sched_cluster *sc, struct sched_actions *out, uint32_t most)
 {
     for (uint32_t i = 0; i < sc->options.machine_count && sc->unreported_moves > 0; i++) {
         if (out->count == most)
@@ -233,7 +234,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
     /* avoids searching for each of many stranded requests */
     const struct cluster_request *stranded = NULL;
     sc->stranded_due_us = INT64_MAX;
-    out->more = !tell_changes(sc, out, most);
+    out->more = !changes_report(sc, out, most);
     if (out->more)
         return;
     sched_queue_age(sc->fair, &sc->waiting, sc->options.ageing_us, sc->now_us);
@@ -251,7 +252,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
             id = next;
             continue;
         }
-        if (stranded == NULL || !asks_more(request, stranded))
+        if (stranded == NULL || !needs_as_much(request, stranded))
             result = cluster_route_find(sc, request, &route);
         if (result == ROUTE_BUSY)
             return;
@@ -260,7 +261,7 @@ void cluster_pump(struct sched_cluster *sc, struct sched_actions *out, uint32_t 
         } else if (stranded_expires(sc, request)) {
             waiting_remove(sc, id, false);
             action_add(out, SCHED_EXPIRED, id);
-        } else if (stranded == NULL || asks_more(stranded, request)) {
+        } else if (stranded == NULL || needs_as_much(stranded, request)) {
             stranded = request;
         }
         id = next;
@@ -361,7 +362,7 @@ void cluster_request_arrived(struct sched_cluster *sc, const struct sched_event 
         out->more = sc->unreported_moves > 0;
         return;
     }
-    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* keeps room for the refusal below */
+    cluster_pump(sc, out, SCHED_ACTIONS_MAX - 1); /* Keeps room for the refusal below. */
     if (request->place == PLACE_WAITING && !request->resumed &&
         sc->waiting.count > sc->options.queue_requests_max)
         waiting_refuse(sc, sched_queue_last_new(sc->fair, &sc->waiting), SCHED_REFUSED_FULL,
@@ -373,7 +374,7 @@ static void ended(struct sched_cluster *sc, const struct sched_event *event)
     struct cluster_request *request = request_at(sc, event->request);
     switch ((enum place)request->place) {
     case PLACE_NONE:
-        return; /* just refused or lost: the two messages crossed */
+        return; /* The request was just refused or lost: the two messages crossed. */
     case PLACE_WAITING:
         waiting_remove(sc, event->request, false);
         break;

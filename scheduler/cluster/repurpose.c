@@ -14,7 +14,7 @@
 #include "scheduler/cluster/state.h"
 
 #define HOLD             3
-#define LOAD_PERCENT_MIN 50 /* of the busier phase; below this, requests do not wait */
+#define LOAD_PERCENT_MIN 50 /* Load of the busier phase; below this, requests do not wait. */
 
 static struct demand *filling(struct sched_cluster *sc)
 {
@@ -131,7 +131,7 @@ static void evaluate(struct sched_cluster *sc)
         return;
     uint32_t machine = least_busy(sc, to == POOL_PROMPT ? POOL_TOKEN : POOL_PROMPT);
     if (machine == SCHED_NO_MACHINE)
-        return; /* no machine can move now; the next evaluation tries again */
+        return; /* No machine can move now. The next evaluation tries again. */
     sc->repurposed_us = sc->now_us;
     sc->repurpose_votes = 0;
     cluster_pool_home(sc, machine, to);
@@ -147,7 +147,8 @@ void cluster_demand_tick(struct sched_cluster *sc)
     }
     if (sc->demand_until_us < 0 ||
         sc->now_us - sc->demand_until_us > sc->options.repurpose_window_us) {
-        for (int i = 0; i < DEMAND_BUCKETS; i++) /* start, or a gap that was not measured */
+        /* The measurement starts, or there is a gap that was not measured. */
+        for (int i = 0; i < DEMAND_BUCKETS; i++)
             sc->demand[i] = (struct demand){0};
         sc->demand_filled = 0;
         sc->demand_until_us = sc->now_us + bucket_us;

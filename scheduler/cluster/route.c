@@ -225,7 +225,7 @@ static bool lent_prompt_fits(const void *self, uint32_t i)
         return holds_prompt(s, i);
     if (s->partner != SCHED_NO_MACHINE)
         return reaches(s, i, s->partner);
-    return true; /* its token machine is searched next */
+    return true; /* The token machine is searched next. */
 }
 
 static bool lent_token_fits(const void *self, uint32_t i)

@@ -230,8 +230,8 @@ void cluster_pool_pair(struct sched_cluster *sc);
 
 enum route_result {
     ROUTE_FOUND,
-    ROUTE_BUSY,     /* a pair could take the request, but has too much work now */
-    ROUTE_STRANDED, /* no pair that is up could take the request, even if idle */
+    ROUTE_BUSY,     /* A pair could take the request, but has too much work now. */
+    ROUTE_STRANDED, /* No pair that is up could take the request, even if idle. */
 };
 
 struct route {

@@ -44,7 +44,7 @@ void cluster_tree_put(struct cluster_tree *tree, const struct cluster_rank *rank
         uint16_t now = better(ranks, tree->nodes[2 * node], tree->nodes[2 * node + 1]);
         tree->nodes[node] = now;
         if (now == before && now != machine)
-            return; /* no node further up refers to this machine */
+            return; /* No node further up refers to this machine. */
     }
 }
 

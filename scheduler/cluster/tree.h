@@ -18,7 +18,7 @@ struct cluster_rank {
 };
 
 struct cluster_tree {
-    uint32_t leaves; /* a power of two */
+    uint32_t leaves; /* A power of two. */
     uint16_t *nodes; /* [2 × leaves]: node 1 is the root, machine i is leaf `leaves` + i. */
 };
 

@@ -286,5 +286,5 @@ void sched_machine_batch_done(struct sched_machine *sm, uint32_t index)
     }
     path->batch_oldest = (path->batch_oldest + 1) % flights;
     path->batch_count--;
-    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* decodes come first */
+    path->decode_batch_count -= batch->items[0].prompt ? 0 : 1; /* Decodes come before prompts. */
 }

@@ -1,5 +1,5 @@
-/* sched_machine, part 1: the requests that the machine knows and the list that each one is in.
- * memory.c decides which request gets memory, batch.c what runs next. */
+/* sched_machine, part 1: the requests that the machine knows, and their lists. memory.c decides
+ * which request gets memory, batch.c which requests run next. */
 #include "scheduler/machine/machine.h"
 
 #include "scheduler/machine/state.h"

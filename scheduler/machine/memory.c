@@ -72,7 +72,7 @@ bool sched_machine_reserve_next(struct sched_machine *sm, uint32_t blocks_free,
     if (needed > blocks_free)
         return false;
     sched_queue_take(sm->reservation_accounts, &sm->reservations, head);
-    sm->slots[head].state = SLOT_UNKNOWN; /* until its prompt or KV arrives */
+    sm->slots[head].state = SLOT_UNKNOWN; /* Until the request's prompt or KV arrives. */
     *slot_out = head;
     return true;
 }

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum api_control_tokens api_control_tokens_parse(const char *text)
 {
@@ -53,16 +54,30 @@ bool api_encode_prompt(const struct api_encode *with, const char *text, size_t b
     return encode(with, "prompt", text, bytes, &options, ids_out, count_out, error);
 }
 
-bool api_encode_chat(const struct api_encode *with, const struct chat_message *messages,
-                     size_t message_count, uint32_t **ids_out, size_t *count_out,
-                     struct api_error *error)
+bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
+                     uint32_t **ids_out, size_t *count_out, struct api_error *error)
 {
-    struct tokenizer_encode_options options = {.parse_special = true, .add_bos = true};
+    struct tokenizer_encode_options options = {.parse_special = true};
+    struct chat_request now = *request;
     struct chat_text chat = {0};
     struct error why = {0};
     *ids_out = NULL;
-    if (chat_render(with->chat, messages, message_count, &chat, &why) != ST_OK)
-        return api_error_set(error, 400, "messages", "%s", why.text);
+    if (request->template_text != NULL && !with->templates_allowed) {
+        api_error_set(error, 400, "chat_template",
+                      "chat_template is not allowed by this server "
+                      "(server/chat_template_in_requests)");
+        error->code = "unsupported_parameter";
+        return false;
+    }
+    now.now = time(NULL);
+    enum status status = chat_render(with->chat, &now, &chat, &why);
+    if (status == ST_NO_MEMORY)
+        return api_error_set(error, 503, NULL, "%s", why.text);
+    if (status != ST_OK)
+        return api_error_set(error, 400,
+                             request->template_text != NULL ? "chat_template" : "messages", "%s",
+                             why.text);
+    options.add_bos = !chat.begins_with_bos;
     if (with->control != API_CONTROL_ALLOW) {
         options.plain = chat.contents;
         options.plain_count = chat.content_count;

@@ -24,6 +24,7 @@ struct api_encode {
     const struct tokenizer *tokenizer;
     const struct chat_template *chat;
     enum api_control_tokens control;
+    bool templates_allowed; /* Requests may bring a chat template. */
     /* A text whose bytes cannot fit into this many tokens is refused without being encoded; 0 = no
      * limit. */
     uint32_t context_tokens;
@@ -38,9 +39,9 @@ bool api_context_refuse(struct api_error *error, const char *field, uint32_t con
  * *error. */
 bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
                        uint32_t **ids_out, size_t *count_out, struct api_error *error);
-/* Encodes chat messages in the model's template, whose own markers are always control tokens. */
-bool api_encode_chat(const struct api_encode *with, const struct chat_message *messages,
-                     size_t message_count, uint32_t **ids_out, size_t *count_out,
-                     struct api_error *error);
+/* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
+ * begins with one BOS if the template writes one, or if the model's prompts begin with BOS. */
+bool api_encode_chat(const struct api_encode *with, const struct chat_request *request,
+                     uint32_t **ids_out, size_t *count_out, struct api_error *error);
 
 #endif

@@ -470,11 +470,24 @@ bool api_keys_revoked(const struct api_keys *keys, uint32_t key)
     return key < PLACES && keys->entries[key].revoked;
 }
 
+/* A request that can never be within the key's limit. */
+static bool too_many_answers(struct entry *e, uint32_t answers, struct api_error *error)
+{
+    e->counts.refused++;
+    api_error_set(error, 400, "n",
+                  "the request wants %u answers (prompts × n): key %s may have %u in flight",
+                  answers, e->rules.name, e->rules.requests_max);
+    error->code = "invalid_value";
+    return false;
+}
+
 /* Checks whether the key may begin this many answers or texts now. Fills the budget of tokens. */
 static bool limits_check(const struct api_keys *keys, struct entry *e, uint32_t count,
                          int64_t now_us, struct api_error *error)
 {
     uint64_t rate = share_of(keys, e->rules.tokens_per_minute);
+    if (e->rules.requests_max > 0 && count > e->rules.requests_max)
+        return too_many_answers(e, count, error);
     tokens_fill(keys, e, (double)rate, now_us);
     if (e->rules.requests_max > 0 &&
         e->counts.in_flight + e->texts + count > share_of(keys, e->rules.requests_max))
@@ -551,4 +564,25 @@ void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tok
     assert(e->counts.prompt_tokens >= prompt_tokens);
     e->counts.prompt_tokens -= prompt_tokens;
     e->tokens += (double)prompt_tokens;
+}
+
+bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out)
+{
+    struct entry *e = entry_at(keys, key);
+    if (e == NULL)
+        return false;
+    *out = (struct api_key_left){0};
+    if (e->rules.requests_max > 0) {
+        uint64_t used = e->counts.in_flight + e->texts;
+        out->answers_max = share_of(keys, e->rules.requests_max);
+        out->answers_left = out->answers_max > used ? out->answers_max - used : 0;
+    }
+    out->tokens_max = share_of(keys, e->rules.tokens_per_minute);
+    if (out->tokens_max > 0) {
+        double most = (double)out->tokens_max;
+        tokens_fill(keys, e, most, now_us);
+        out->tokens_left = e->tokens > 0 ? (uint64_t)e->tokens : 0;
+        out->tokens_full_us = (uint64_t)((most - e->tokens) * MINUTE_US / most);
+    }
+    return true;
 }

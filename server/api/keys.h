@@ -96,7 +96,8 @@ bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
 void api_keys_text_end(struct api_keys *keys, uint32_t key);
 
 /* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share of
- * the limits. Returns false with a 429 in *error; only the refusal is counted then. Tokens are charged as they are generated: an answer may
+ * the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's limit;
+ * only the refusal is counted then. Tokens are charged as they are generated: an answer may
  * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
  * it always succeeds. */
 bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
@@ -104,6 +105,17 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
 void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
 void api_keys_end(struct api_keys *keys, uint32_t key);
+/* What is left of the limits of a key at this gateway. */
+struct api_key_left {
+    uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
+    uint64_t answers_left;
+    uint64_t tokens_max; /* Tokens a minute; 0 = no limit, and the next two fields are 0. */
+    uint64_t tokens_left;
+    uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
+};
+/* Returns false without a key. */
+bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out);
+
 /* Gives back the tokens that the key was charged for a prompt that is not computed. */
 void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 

@@ -1,7 +1,8 @@
 /* api_known_fields: the table of all request fields that cleave or its peers (OpenAI, vLLM,
  * llama-server) know, and the check that a request asks for nothing that cleave would not do.
  * request.c of this folder calls the check for every body; it parses no values of fields that
- * cleave uses. docs/api.md is printed from the table (tests/server/api/test_known_fields.c). No
+ * cleave uses. docs/api.md is printed from the table (tests/server/api/test_known_fields.c), and so
+ * is /openapi.json (openapi.h). No
  * state: any thread. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
@@ -38,7 +39,9 @@ struct api_known_field {
     enum api_neutral neutral;
     /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. */
     char peers[4];
-    const char *values; /* For docs/api.md; empty if `used` is 0. */
+    /* JSON types with a blank between, besides null; empty if `used` is 0, as `values`. */
+    const char *types;
+    const char *values; /* For docs/api.md and /openapi.json. */
 };
 
 /* The table, ordered by name (strcmp). */

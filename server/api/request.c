@@ -204,105 +204,30 @@ static bool parse_prompts(json_t *root, struct api_request *out, struct api_erro
     return true;
 }
 
-/* Joins the text parts of a content list. */
-static bool join_parts(json_t *parts, const char *place, struct api_request *out,
-                       struct chat_message *message, struct api_error *error)
+static bool parse_penalties(json_t *root, struct sampling *out, struct api_error *error)
 {
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        json_t *part = json_array_get(parts, i);
-        json_t *type = json_object_get(part, "type");
-        json_t *text = json_object_get(part, "text");
-        if (!json_is_string(type) || strcmp(json_string_value(type), "text") != 0 ||
-            !json_is_string(text))
-            return api_error_set(error, 400, place,
-                                 "%s[%zu] must be {\"type\": \"text\", \"text\": …}: this model "
-                                 "reads text only",
-                                 place, i);
-    }
-    struct text joined = {0};
-    for (size_t i = 0; i < json_array_size(parts); i++) {
-        json_t *text = json_object_get(json_array_get(parts, i), "text");
-        text_add(&joined, json_string_value(text), json_string_length(text));
-    }
-    message->content =
-        joined.broken ? NULL
-                      : text_copy(&out->texts, joined.bytes > 0 ? joined.data : "", joined.bytes);
-    message->content_bytes = joined.bytes;
-    text_done(&joined);
-    return message->content != NULL || out_of_memory(error);
+    return api_field_number(root, "presence_penalty", -2, 2, false, &out->presence_penalty,
+                            error) &&
+           api_field_number(root, "frequency_penalty", -2, 2, false, &out->frequency_penalty,
+                            error) &&
+           api_field_number(root, "repetition_penalty", 0, LIMIT_REPETITION_PENALTY, true,
+                            &out->repetition_penalty, error);
 }
 
-/* A message with calls of tools would lose them: they are in no template yet. */
-static bool check_no_calls(json_t *message, uint32_t index, struct api_error *error)
+/* Returns the bits of the fields that the body does not have. */
+static uint32_t defaults_of(json_t *root)
 {
-    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        json_t *value = api_field(message, names[i]);
-        if (value == NULL || (json_is_array(value) && json_array_size(value) == 0))
-            continue;
-        char place[64];
-        snprintf(place, sizeof(place), "messages[%u].%s", index, names[i]);
-        api_error_set(error, 400, place, "%s is not supported: this server runs no tools", place);
-        error->code = "unsupported_parameter";
-        return false;
-    }
-    return true;
-}
-
-static bool parse_message(json_t *given, uint32_t index, struct api_request *out,
-                          struct api_error *error)
-{
-    char place[48];
-    struct chat_message *message = &out->messages[index];
-    json_t *role = json_object_get(given, "role");
-    json_t *content = api_field(given, "content");
-    if (!json_is_string(role)) {
-        snprintf(place, sizeof(place), "messages[%u].role", index);
-        return api_error_set(error, 400, place,
-                             "%s is missing: want \"system\", \"user\" or "
-                             "\"assistant\"",
-                             place);
-    }
-    if (!string_copy(&out->texts, role, &message->role, error) ||
-        !check_no_calls(given, index, error))
-        return false;
-    if (content == NULL && strcmp(message->role, "assistant") == 0) {
-        message->content = ""; /* clients send null for an answer without text */
-        return true;
-    }
-    snprintf(place, sizeof(place), "messages[%u].content", index);
-    if (json_is_array(content))
-        return join_parts(content, place, out, message, error);
-    if (!json_is_string(content))
-        return api_error_set(error, 400, place, "%s must be a string or a list of text parts",
-                             place);
-    message->content_bytes = json_string_length(content);
-    return string_copy(&out->texts, content, &message->content, error);
-}
-
-bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error)
-{
-    if (messages == NULL)
-        return api_error_set(error, 400, "messages", "messages is missing");
-    if (!json_is_array(messages))
-        return api_field_wrong(error, "messages", messages, "a list");
-    size_t count = json_array_size(messages);
-    if (count == 0 || count > 65536)
-        return api_error_set(error, 400, "messages", "messages has %zu entries: want 1 to 65536",
-                             count);
-    out->messages = calloc(count, sizeof(*out->messages));
-    if (out->messages == NULL)
-        return out_of_memory(error);
-    out->message_count = (uint32_t)count;
-    for (uint32_t i = 0; i < out->message_count; i++)
-        if (!parse_message(json_array_get(messages, i), i, out, error))
-            return false;
-    return true;
+    static const char *const names[] = {"temperature", "top_p", "top_k", "min_p",
+                                        "repetition_penalty"};
+    uint32_t bits = 0;
+    for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        bits |= api_field(root, names[i]) == NULL ? 1u << i : 0;
+    return bits;
 }
 
 static bool parse_sampling(json_t *root, struct api_request *out, struct api_error *error)
 {
-    int64_t top_k = 0, min_tokens = 0, n = 1, seed = 0, priority = 0;
+    int64_t top_k = 0, min_tokens = 0, n = 1, best_of = 0, seed = 0, priority = 0;
     const char *limit =
         api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
@@ -310,9 +235,11 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
         !api_field_number(root, "temperature", 0, 2, false, &out->sampling.temperature, error) ||
         !api_field_number(root, "top_p", 0, 1, true, &out->sampling.top_p, error) ||
         !api_field_number(root, "min_p", 0, 1, false, &out->sampling.min_p, error) ||
+        !parse_penalties(root, &out->sampling, error) ||
         !api_field_integer(root, "top_k", -1, INT32_MAX, &top_k, error) ||
         !api_field_integer(root, "min_tokens", 0, LIMIT_CONTEXT_TOKENS, &min_tokens, error) ||
         !api_field_integer(root, "n", 1, LIMIT_CHOICES, &n, error) ||
+        !api_field_integer(root, "best_of", n, LIMIT_CHOICES, &best_of, error) ||
         !api_field_integer(root, "seed", INT64_MIN, INT64_MAX, &seed, error) ||
         !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
         !api_field_bool(root, "ignore_eos", &out->ignore_eos, error))
@@ -321,6 +248,8 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     out->sampling.top_k = top_k > 0 ? (uint32_t)top_k : 0; /* -1 and 0: off, as in vLLM */
     out->sampling.output_tokens_min = (uint32_t)min_tokens;
     out->n = (uint32_t)n;
+    out->best_of = best_of > n ? (uint32_t)best_of : out->n;
+    out->defaults = defaults_of(root);
     out->has_seed = api_field(root, "seed") != NULL;
     out->sampling.seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
@@ -330,9 +259,24 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     return true;
 }
 
+static bool parse_prompt_logprobs(json_t *root, struct api_request *out, struct api_error *error)
+{
+    int64_t count = -1;
+    if (!api_field_integer(root, "prompt_logprobs", 0, LIMIT_LOGPROBS, &count, error))
+        return false;
+    out->prompt_logprobs = (int32_t)count;
+    json_t *stream = api_field(root, "stream");
+    if (count < 0 || !json_is_true(stream))
+        return true;
+    return api_error_set(error, 400, "prompt_logprobs",
+                         "prompt_logprobs is not available with stream: true");
+}
+
 static bool parse_logprobs(json_t *root, struct api_request *out, struct api_error *error)
 {
     int64_t count = -1;
+    if (!parse_prompt_logprobs(root, out, error))
+        return false;
     if (out->kind == API_COMPLETION) {
         if (!api_field_integer(root, "logprobs", 0, LIMIT_LOGPROBS, &count, error) ||
             !api_field_bool(root, "echo", &out->echo, error))
@@ -402,10 +346,15 @@ static bool parse_output(json_t *root, struct api_request *out, struct api_error
     json_t *options = api_field(root, "stream_options");
     if (!api_field_bool(root, "stream", &out->stream, error) ||
         !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
+        !api_field_bool(root, "include_stop_str_in_output", &out->include_stop, error) ||
         !api_field_bool(root, "skip_special_tokens", &out->skip_special_tokens, error) ||
         !api_field_bool(root, "return_token_ids", &out->return_token_ids, error) ||
         !api_field_bool(root, "return_tokens_as_token_ids", &out->tokens_as_ids, error))
         return false;
+    if (out->stream && out->best_of > out->n)
+        return api_error_set(error, 400, "best_of",
+                             "best_of is %u, above n, which is %u: not with stream: true",
+                             out->best_of, out->n);
     if (options == NULL)
         return true;
     if (!json_is_object(options))
@@ -458,6 +407,20 @@ static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_e
     return true;
 }
 
+/* A constrained answer ends where its constraint ends, and only there. */
+static bool check_constraint(const struct api_request *request, struct api_error *error)
+{
+    if (request->constraint.text == NULL)
+        return true;
+    if (request->ignore_eos)
+        return api_error_set(error, 400, "ignore_eos", "ignore_eos and %s exclude each other",
+                             request->constraint.field);
+    if (request->sampling.output_tokens_min > 0)
+        return api_error_set(error, 400, "min_tokens", "min_tokens and %s exclude each other",
+                             request->constraint.field);
+    return true;
+}
+
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error)
 {
@@ -473,16 +436,19 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->skip_special_tokens = true;
     bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
     if (good)
-        good = kind == API_CHAT ? api_messages_parse(api_field(root, "messages"), out, error)
+        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, error)
                                 : parse_prompts(root, out, error);
     good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
            parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
            parse_output(root, out, error) && parse_extension(root, out, error) &&
-           parse_cache_salt(root, out, error);
+           parse_cache_salt(root, out, error) &&
+           api_logit_rules_parse(root, &out->logit_rules, error) &&
+           api_constraint_parse(root, &out->constraint, error) && check_constraint(out, error);
     json_decref(root);
-    if (good && out->prompt_count * out->n > LIMIT_PROMPTS * 2)
-        good = api_error_set(error, 400, "n", "%u prompts with n = %u: at most %d choices in all",
-                             out->prompt_count, out->n, LIMIT_PROMPTS * 2);
+    if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
+        good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",
+                             "%u prompts with %u answers each: at most %d answers in all",
+                             out->prompt_count, out->best_of, LIMIT_PROMPTS * 2);
     if (!good)
         api_request_done(out);
     return good;
@@ -494,9 +460,8 @@ void api_request_input_free(struct api_request *request)
         free(request->prompts[i].ids);
         request->prompts[i] = (struct api_prompt){0};
     }
-    free(request->messages);
-    request->messages = NULL;
-    request->message_count = 0;
+    api_chat_done(&request->chat);
+    api_logit_rules_done(&request->logit_rules);
     request->model = NULL;
     texts_free(&request->texts);
 }
@@ -505,5 +470,6 @@ void api_request_done(struct api_request *request)
 {
     api_request_input_free(request);
     texts_free(&request->stop_texts);
+    free(request->constraint.text);
     memset(request, 0, sizeof(*request));
 }

@@ -3,8 +3,8 @@
  * server/http/completion.c calls api_request_parse on a text thread, and owns the result. No state:
  * any thread may call it. A fuzz test covers it. Null and unknown fields are accepted; fields that
  * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
- * copies of all that is needed: the JSON tree, which can take 70 times the memory of the body, is
- * freed at the end of the call. */
+ * copies of all that is needed, and the values of chats until api_request_input_free: the rest of
+ * the JSON tree, which can take 70 times the memory of the body, is freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -12,8 +12,10 @@
 #include "common/sampling.h"
 #include "common/secret.h"
 #include "model/text/chat.h"
+#include "server/api/constraint.h"
 #include "server/api/error.h"
 #include "server/api/kind.h"
+#include "server/api/logit_rules.h"
 #include "server/api/stop_strings.h"
 
 #include <jansson.h>
@@ -32,22 +34,37 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
+/* Fields of which a model may have its own default (model/file/sampling_defaults.h). */
+enum api_default {
+    API_DEFAULT_TEMPERATURE = 1,
+    API_DEFAULT_TOP_P = 2,
+    API_DEFAULT_TOP_K = 4,
+    API_DEFAULT_MIN_P = 8,
+    API_DEFAULT_REPETITION_PENALTY = 16,
+};
+
 /* Most fields have the value of the body's field of that name, or its default (docs/api.md). */
 struct api_request {
     enum api_kind kind;
     const char *model; /* NULL = not given. */
     uint32_t prompt_count;
     struct api_prompt prompts[LIMIT_PROMPTS];
-    bool prompt_is_list;           /* Used in error texts only. */
-    struct chat_message *messages; /* malloc'ed array. */
-    uint32_t message_count;
+    bool prompt_is_list; /* Used in error texts only. */
+    /* The conversation of a chat: references to parts of the JSON tree. */
+    struct chat_request chat;
 
     int64_t max_tokens; /* -1 = not given. */
     /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
     struct sampling sampling;
-    bool ignore_eos; /* The model's end tokens do not end the answer; stop_token_ids still do. */
+    bool ignore_eos;   /* The model's end tokens do not end the answer; stop_token_ids still do. */
+    uint32_t defaults; /* Bits of enum api_default: fields that the body does not have. */
+    struct api_logit_rules logit_rules;
     bool has_seed;
+    struct api_constraint constraint; /* What the answer must be. */
     uint32_t n;
+    uint32_t best_of;        /* At least n: the number of answers that are generated per prompt. */
+    int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */
+    bool include_stop;       /* include_stop_str_in_output */
     bool echo;
     bool stream;
     bool include_usage;    /* stream_options: the stream ends with the usage. */
@@ -63,7 +80,7 @@ struct api_request {
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
-    struct api_text *texts;      /* Copies of the model's name, prompts, roles and contents. */
+    struct api_text *texts;      /* Copies of the model's name and prompts. */
     struct api_text *stop_texts; /* Copies of the stop strings. */
 };
 
@@ -72,15 +89,17 @@ struct api_request {
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
-/* Frees the model's name, the prompts and the messages, which are not needed after they have been
- * tokenised. */
+/* Frees the model's name, the prompts, the messages and the logit rules, which are not needed after
+ * they have been tokenised. */
 void api_request_input_free(struct api_request *request);
 
 /* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
  * Returns NULL with *error filled. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
-/* Parses `messages` of a chat or /tokenize body into out->messages. */
-bool api_messages_parse(json_t *messages, struct api_request *out, struct api_error *error);
+/* Checks the conversation of a chat or /tokenize body (`messages` and the fields of the chat
+ * template), and stores references to its values in *out. */
+bool api_chat_parse(json_t *root, struct chat_request *out, struct api_error *error);
+void api_chat_done(struct chat_request *chat);
 /* Parses a list of token ids into a malloc'ed array. `field` names it in errors. */
 bool api_ids_parse(json_t *list, const char *field, uint32_t **ids_out, uint32_t *count_out,
                    struct api_error *error);

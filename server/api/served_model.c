@@ -1,8 +1,13 @@
 /* served_model: see the header. */
 #include "server/api/served_model.h"
 
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+#define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 
 static void model_close(struct served_model *model)
 {
@@ -11,8 +16,49 @@ static void model_close(struct served_model *model)
     free(model);
 }
 
+/* Reads a file of at most TEMPLATE_BYTES_MAX bytes. The caller frees *out. */
+static enum status template_read(const char *path, char **out, struct error *error)
+{
+    FILE *file = fopen(path, "re");
+    char *text = malloc(TEMPLATE_BYTES_MAX + 1);
+    if (file == NULL || text == NULL) {
+        int code = errno;
+        free(text);
+        if (file != NULL)
+            fclose(file);
+        return error_set(error, ST_INVALID, "chat_template_file: %s: %s", path, strerror(code));
+    }
+    size_t bytes = fread(text, 1, TEMPLATE_BYTES_MAX + 1, file);
+    bool failed = ferror(file) != 0;
+    fclose(file);
+    if (failed || bytes > TEMPLATE_BYTES_MAX || memchr(text, 0, bytes) != NULL) {
+        free(text);
+        return error_set(error, ST_INVALID,
+                         "chat_template_file: %s: want a text file of up to 1 MiB", path);
+    }
+    text[bytes] = 0;
+    *out = text;
+    return ST_OK;
+}
+
+static enum status chat_open(struct model_file *file, const char *template_path,
+                             struct chat_template **out, struct error *error)
+{
+    char *instead = NULL;
+    enum status status = ST_OK;
+    if (template_path[0] != 0)
+        status = template_read(template_path, &instead, error);
+    if (status == ST_OK)
+        status = chat_template_open(file, instead, out, error);
+    if (status != ST_OK && instead != NULL)
+        error_prefix(error, "chat_template_file: %s", template_path);
+    free(instead);
+    return status;
+}
+
 enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
-                              struct served_model **out, struct error *error)
+                              const char *template_path, struct served_model **out,
+                              struct error *error)
 {
     struct served_model *model = calloc(1, sizeof(*model));
     if (model == NULL)
@@ -23,7 +69,9 @@ enum status served_model_open(struct model_file *file, uint32_t version, const c
     snprintf(model->name, sizeof(model->name), "%s", name);
     enum status status = tokenizer_open(file, &model->tokenizer, error);
     if (status == ST_OK)
-        status = chat_template_open(file, &model->chat, error);
+        status = chat_open(file, template_path, &model->chat, error);
+    if (status == ST_OK)
+        status = sampling_defaults_read(file, &model->defaults, error);
     if (status != ST_OK) {
         served_model_unref(model);
         return status;

@@ -8,6 +8,7 @@
 
 #include "common/status.h"
 #include "model/file/model_file.h"
+#include "model/file/sampling_defaults.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
 
@@ -20,12 +21,15 @@ struct served_model {
     char name[64];    /* Name in /v1/models. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
+    struct sampling_defaults defaults;         /* Of the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 
-/* Opens a model with one reference. Keeps nothing of `file`. */
+/* Opens a model with one reference. Keeps nothing of `file`. template_path: a file with a chat
+ * template; empty = the model's own. */
 enum status served_model_open(struct model_file *file, uint32_t version, const char *name,
-                              struct served_model **out, struct error *error);
+                              const char *template_path, struct served_model **out,
+                              struct error *error);
 
 static inline struct served_model *served_model_ref(struct served_model *model)
 {

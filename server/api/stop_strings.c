@@ -20,14 +20,17 @@ static size_t held_suffix(const struct stop_strings *stops, const char *text, si
     return longest;
 }
 
-/* The longest stop string that text[0..end) ends with, or 0. */
-static size_t stop_ending_at(const struct stop_strings *stops, const char *text, size_t end)
+/* The length of the longest stop string that text[0..end) ends with, and its number; or 0. */
+static size_t stop_ending_at(const struct stop_strings *stops, const char *text, size_t end,
+                             size_t *found_out)
 {
     size_t longest = 0;
     for (size_t s = 0; s < stops->count; s++) {
         size_t n = stops->lengths[s];
-        if (n <= end && n > longest && memcmp(text + end - n, stops->strings[s], n) == 0)
+        if (n <= end && n > longest && memcmp(text + end - n, stops->strings[s], n) == 0) {
             longest = n;
+            *found_out = s;
+        }
     }
     return longest;
 }
@@ -40,7 +43,7 @@ bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops,
     memcpy(out + before, piece, bytes);
     size_t total = before + bytes;
     for (size_t end = before + 1; end <= total && stops->count > 0; end++) {
-        size_t length = stop_ending_at(stops, out, end);
+        size_t length = stop_ending_at(stops, out, end, &m->found);
         if (length == 0)
             continue;
         m->held_bytes = 0;

@@ -20,10 +20,12 @@ struct stop_strings {
 struct stop_matcher {
     char held[LIMIT_STOP_BYTES]; /* The tail that may begin a stop string. */
     size_t held_bytes;
+    size_t found; /* Set when a stop string is complete: its number. */
 };
 
 /* Feeds piece[0..bytes). `out` receives the text that may be shown (capacity ≥ held_bytes + bytes).
- * Returns true when a stop string is complete: `out` then ends before it, and the rest is dropped.
+ * Returns true when a stop string is complete: *out_bytes then ends before it, it follows in `out`,
+ * and the rest is dropped.
  * The stop string that is completed first wins; at the same end, the one that begins first. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);

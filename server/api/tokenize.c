@@ -2,20 +2,19 @@
 #include "server/api/tokenize.h"
 
 #include "server/api/fields.h"
+#include "server/api/known_fields.h"
 #include "server/api/request.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool encode_messages(const struct api_tokenize *with, json_t *messages, uint32_t **ids,
+static bool encode_messages(const struct api_tokenize *with, json_t *root, uint32_t **ids,
                             size_t *count, struct api_error *error)
 {
-    struct api_request request;
-    memset(&request, 0, sizeof(request));
-    bool good =
-        api_messages_parse(messages, &request, error) &&
-        api_encode_chat(&with->encode, request.messages, request.message_count, ids, count, error);
-    api_request_done(&request);
+    struct chat_request chat = {0};
+    bool good = api_chat_parse(root, &chat, error) &&
+                api_encode_chat(&with->encode, &chat, ids, count, error);
+    api_chat_done(&chat);
     return good;
 }
 
@@ -51,10 +50,14 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
     bool special = true, strings = false;
     json_t *prompt = api_field(root, "prompt");
     json_t *messages = api_field(root, "messages");
-    bool good = api_field_bool(root, "add_special_tokens", &special, error) &&
+    /* Fields that would change the prompt are refused as for completions, not ignored. */
+    uint32_t unknown;
+    bool good = api_known_fields_check(root, messages != NULL ? API_CHAT : API_COMPLETION, &unknown,
+                                       error) &&
+                api_field_bool(root, "add_special_tokens", &special, error) &&
                 api_field_bool(root, "return_token_strs", &strings, error);
     if (good && messages != NULL)
-        good = encode_messages(with, messages, &ids, &count, error);
+        good = encode_messages(with, root, &ids, &count, error);
     else if (good && !json_is_string(prompt))
         good = prompt == NULL ? api_error_set(error, 400, "prompt", "prompt is missing")
                               : api_field_wrong(error, "prompt", prompt, "a string");

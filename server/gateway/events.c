@@ -21,6 +21,15 @@ void gateway_event_machine(struct gateway *g, const struct fleet_machine *m)
     line_end(g);
 }
 
+void gateway_event_request(struct gateway *g, const struct gateway_version *version,
+                           const struct gateway_request *r)
+{
+    if (g->events == NULL)
+        return;
+    event_text_request(&g->event_line, version->number, request_slot(r), r->name);
+    line_end(g);
+}
+
 void gateway_event_begin(struct gateway *g, bool whole, const struct sched_cluster_options *options)
 {
     if (g->events == NULL)

@@ -157,6 +157,11 @@ void gateway_health_summary(const struct gateway *g, char *out, size_t capacity)
  * machine with the most KV memory. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
+/* True if equal prompts, submitted one after the other, are computed once: there is a prefix cache,
+ * and the second prompt gets to the machine that has the first one. False with the policy deadline,
+ * which counts the time between them. */
+bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
+
 /* Submits a request. *out is valid until `ended` or gateway_release. ST_NO_RESOURCE:
  * LIMIT_CLUSTER_REQUESTS are open. ST_TOO_LARGE: prompt and answer are longer than
  * LIMIT_CONTEXT_TOKENS. ST_NO_MEMORY. */

@@ -1,6 +1,8 @@
 /* gateway_health: what the gateway can serve now, and the text that says what is missing. */
 #include "server/gateway/internal.h"
 
+#include "scheduler/options.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -93,4 +95,16 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t number)
         if (m->version == version && gateway_machine_generates(g, m) && m->kv_tokens > largest)
             largest = m->kv_tokens;
     return (uint32_t)(largest > 0 && largest < least ? largest : least);
+}
+
+bool gateway_prompts_shared(const struct gateway *g, uint32_t number)
+{
+    const struct gateway_version *version = gateway_version_at(g, number);
+    const char *policy = g->options.config->scheduler.policy;
+    uint32_t machines = 0;
+    for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
+         m = fleet_next(g->fleet, m))
+        machines += m->version == version && fleet_machine_up(m) && m->pool != POOL_TOKEN;
+    return version->kv.prefix_cache && strcmp(policy, "deadline") != 0 &&
+           (machines == 1 || sched_policy_prefix(g->options.config));
 }

@@ -172,6 +172,8 @@ void gateway_event_version(struct gateway *g, const struct gateway_version *vers
                            const struct sched_cluster_options *options);
 void gateway_event_version_gone(struct gateway *g, const struct gateway_version *version);
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
+void gateway_event_request(struct gateway *g, const struct gateway_version *version,
+                           const struct gateway_request *r);
 /* Updates the counters for /metrics, and warns once when lines are lost. */
 void gateway_events_turn(struct gateway *g);
 

@@ -11,6 +11,7 @@
 #include "server/gateway/requests.h"
 
 #include "common/log.h"
+#include "common/token_rules.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -170,6 +171,7 @@ static struct sampling sampling_left(const struct gateway_request *r)
 {
     struct sampling sampling = r->sampling;
     uint32_t done = r->delivered;
+    sampling.answer_tokens = done;
     sampling.output_tokens_max -= done;
     sampling.output_tokens_min -=
         done < sampling.output_tokens_min ? done : sampling.output_tokens_min;
@@ -207,12 +209,17 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0,
                     .path = (uint8_t)reserved->path,
                     .held_count = reserved->held_count,
                     .block_count = reserved->block_count,
                     .blocks = reserved->blocks,
                     .prompt_count = r->prompt_count + r->delivered,
-                    .prompt = r->tokens},
+                    .prompt = r->tokens,
+                    .rule_count = r->rule_count,
+                    .rules = r->rules},
     };
     if (r->token_machine != NULL)
         snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
@@ -238,9 +245,16 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     .prompt_tokens = r->prompt_count + r->delivered,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
-                    .sampling = sampling_left(r)},
+                    .sampling = sampling_left(r),
+                    .rule_count = r->rule_count,
+                    .prefix_cache = prefix && !scores_left(r),
+                    .rules = r->rules,
+                    .constraint = r->constraint,
+                    .constraint_bytes = r->constraint_bytes,
+                    .answer = r->tokens + r->prompt_count,
+                    .answer_count = r->constraint != NULL ? r->delivered : 0},
     };
-    if (prefix && !scores_left(r)) {
+    if (message.reserve.prefix_cache || r->reads_tokens) {
         message.reserve.prompt = r->tokens;
         message.reserve.prompt_count = message.reserve.prompt_tokens;
     }
@@ -284,7 +298,7 @@ static void generation_clear(struct gateway_request *r)
 /* Queues the next generation, whose prompt includes the delivered tokens. */
 static void generation_next(struct requests *q, struct gateway_request *r, const char *why)
 {
-    log_debug("request %llx generation %u is lost: %s; resumes at token %u",
+    log_debug("request %s (%llx) generation %u is lost: %s; resumes at token %u", r->name,
               (unsigned long long)r->id, r->generation, why, r->delivered);
     r->generation++;
     r->base = r->delivered;
@@ -362,14 +376,14 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
     /* full of requests: the scheduler expects other machines to be as full */
     bool full = m->status == ST_NO_RESOURCE && !begun;
     if (m->status != ST_INVALID && m->status != ST_TOO_LARGE && !full) {
-        log_info("request %llx failed: %s; resumes at token %u", (unsigned long long)r->id, why,
-                 r->delivered);
+        log_info("request %s (%llx) failed: %s; resumes at token %u", r->name,
+                 (unsigned long long)r->id, why, r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
         request_resume(q, r, link ? SUSPICION_LINK : SUSPICION_DEATH, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
-    log_warn("request %llx failed: %s", (unsigned long long)r->id, why);
+    log_warn("request %s (%llx) failed: %s", r->name, (unsigned long long)r->id, why);
     request_cancel(q, r);
     request_unschedule(q, r);
     request_end(q, r, refused ? GATEWAY_REFUSED : GATEWAY_FAILED, full ? 1 : 0, why);
@@ -454,6 +468,13 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
     int64_t now = now_us(q);
     uint64_t id = r->id;
     struct message_token copy = *token;
+    if (token->finish == FINISH_CONSTRAINT) {
+        request_cancel(q, r);
+        request_unschedule(q, r);
+        request_end(q, r, GATEWAY_FAILED, 0,
+                    "the answer's constraint cannot be followed: the machine's log has the reason");
+        return false;
+    }
     copy.index = r->delivered;
     if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
@@ -589,14 +610,26 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     if (q->table.open_count == LIMIT_CLUSTER_REQUESTS)
         return ST_NO_RESOURCE;
     uint32_t *tokens = malloc(capacity * sizeof(*tokens));
-    if (tokens == NULL)
+    uint32_t *rules = submit->rule_count > 0 ? malloc(submit->rule_count * sizeof(*rules)) : NULL;
+    if (tokens == NULL || (rules == NULL && submit->rule_count > 0)) {
+        free(tokens);
+        free(rules);
         return ST_NO_MEMORY;
+    }
+    if (rules != NULL)
+        memcpy(rules, submit->rules, submit->rule_count * sizeof(*rules));
     memcpy(tokens, submit->prompt, submit->prompt_count * sizeof(*tokens));
 
     struct gateway_request *r = request_table_take(&q->table);
     r->version_index = version_index;
     r->client = submit->client;
+    snprintf(r->name, sizeof(r->name), "%s", submit->name != NULL ? submit->name : "-");
     r->sampling = submit->sampling;
+    r->rules = rules;
+    r->rule_count = submit->rule_count;
+    r->reads_tokens = token_rules_read_context(&r->sampling, rules, r->rule_count);
+    r->constraint = submit->constraint;
+    r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
     r->kv_path = submit->kv_path;
     r->key = submit->key;

@@ -212,6 +212,8 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
         if (prefix)
             event.prefix.count = prefix_hashes(r->prefix_salt, r->tokens, event.prompt_tokens,
                                                prefix_step(version), hashes);
+        if (r->generation == 0)
+            gateway_event_request(g, version, r);
         gateway_schedule(g, version, &event);
     }
 }

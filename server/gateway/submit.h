@@ -12,7 +12,9 @@
 
 /* Most models that are served at a time: one, and a second one during an update. */
 #define GATEWAY_VERSIONS 2
-#define GATEWAY_CURRENT  0 /* As a version number: the version that new requests get. */
+/* A client's id of a request (x-request-id) with its NUL. */
+#define GATEWAY_NAME_BYTES 129
+#define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
 
 enum gateway_end {
     GATEWAY_DONE, /* An end token or the length limit was reached, or all scores are complete. */
@@ -37,9 +39,16 @@ struct gateway_client {
 struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
+    const char *name;         /* The client's id of the request, for logs; copied. NULL = none. */
     const uint32_t *prompt;   /* Copied. */
     uint32_t prompt_count;    /* ≥ 1 */
     struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
+    const uint32_t *rules;    /* Words of common/token_rules.h; copied. */
+    uint32_t rule_count;
+    /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check it.
+     * Not copied: valid until `ended` or gateway_release. NULL = none. */
+    const char *constraint;
+    uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t kv_path;   /* enum message_kv_path */
     uint32_t key;      /* API key index: requests of one key share its weight. */

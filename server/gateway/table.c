@@ -35,6 +35,7 @@ void request_table_free(struct request_table *table, struct gateway_request *r)
 {
     request_table_state_set(table, r, GATEWAY_REQUEST_FREE);
     free(r->tokens);
+    free(r->rules);
     free(r->early);
     r->tokens = NULL;
     r->early = NULL;

@@ -30,7 +30,8 @@ enum gateway_request_state {
 };
 
 struct gateway_request {
-    uint64_t id; /* 0 = the slot is free. table.c describes its parts. */
+    uint64_t id;                   /* 0 = the slot is free. table.c describes its parts. */
+    char name[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
     enum gateway_request_state state;
     uint32_t version_index; /* Version, in the router. */
     uint32_t generation;
@@ -38,6 +39,11 @@ struct gateway_request {
     struct gateway_client client; /* Calls for its tokens and its end. */
     /* The fields down to `priority` come from struct gateway_submit. */
     struct sampling sampling;
+    uint32_t *rules; /* NULL = none. */
+    uint32_t rule_count;
+    bool reads_tokens;      /* Sampling depends on earlier tokens (token_rules_read_context). */
+    const char *constraint; /* NULL = none. */
+    uint32_t constraint_bytes;
     bool score_prompt;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */

@@ -15,10 +15,41 @@
 #define BACKLOG_BYTES_MAX (1u << 20)
 #define BURST_BYTES_MIN   65536
 
+static void number_add(struct MHD_Response *response, const char *name, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)value);
+    MHD_add_response_header(response, name, text);
+}
+
+/* Adds what is left of the key's limits, with the names that OpenAI uses. "Requests" are answers in
+ * flight. */
+static void limits_add(const struct exchange *x, struct MHD_Response *response)
+{
+    struct api_key_left left;
+    char seconds[32];
+    if (x->key_revoked ||
+        !api_keys_left(x->http->options.keys, x->key, clock_now_us(x->http->options.clock), &left))
+        return;
+    if (left.answers_max > 0) {
+        number_add(response, "x-ratelimit-limit-requests", left.answers_max);
+        number_add(response, "x-ratelimit-remaining-requests", left.answers_left);
+    }
+    if (left.tokens_max > 0) {
+        number_add(response, "x-ratelimit-limit-tokens", left.tokens_max);
+        number_add(response, "x-ratelimit-remaining-tokens", left.tokens_left);
+        snprintf(seconds, sizeof(seconds), "%.3fs", (double)left.tokens_full_us / 1e6);
+        MHD_add_response_header(response, "x-ratelimit-reset-tokens", seconds);
+    }
+}
+
 static enum MHD_Result queue_response(struct exchange *x, unsigned code,
                                       struct MHD_Response *response)
 {
     MHD_add_response_header(response, "x-request-id", x->request_id);
+    if (x->route != NULL && x->route->access == HTTP_KEY)
+        limits_add(x, response);
+    http_web_headers_add(x, response);
     x->code = code;
     http_audit_write(x, code);
     http_exchange_enter(x, HTTP_CLIENT_ANSWERING);
@@ -127,6 +158,17 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
         error->status == 403)
         MHD_add_response_header(response, "Connection", "close");
     return queue_response(x, error->status, response);
+}
+
+enum MHD_Result http_answer_question(struct exchange *x)
+{
+    static char nothing[1];
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(0, nothing, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL)
+        return MHD_NO;
+    http_web_answer_add(x, response);
+    return queue_response(x, 204, response);
 }
 
 /* libmicrohttpd asks for the next bytes of a stream. */

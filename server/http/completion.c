@@ -1,5 +1,5 @@
-/* completion: opening (tokenise, check, submit), then tokens and ends as the gateway reports them,
- * then the output. */
+/* completion: opening (check, submit), then tokens and ends as the gateway reports them, then the
+ * output. completion_input.c reads the body and makes the tokens. */
 #include "server/http/completion_internal.h"
 
 #include <assert.h>
@@ -14,131 +14,6 @@
 
 /* The scores of a long prompt are streamed in events of about six times this size. */
 #define SCORES_EVENT_BYTES 16384
-
-/* --- opening: prompts --- */
-
-struct api_encode completion_encode(const struct completion_server *server,
-                                    const struct served_model *model)
-{
-    return (struct api_encode){
-        .tokenizer = model->tokenizer,
-        .chat = model->chat,
-        .control = api_control_tokens_parse(server->config->server.control_tokens_in_text)};
-}
-
-static bool check_ids(const struct api_encode *encode, const struct api_prompt *given,
-                      struct api_error *error)
-{
-    uint32_t vocab = tokenizer_vocab(encode->tokenizer);
-    for (uint32_t i = 0; i < given->count; i++)
-        if (given->ids[i] >= vocab)
-            return api_error_set(error, 400, "prompt",
-                                 "prompt token %u is %u: the model's vocabulary has ids 0 to %u", i,
-                                 given->ids[i], vocab - 1);
-    return true;
-}
-
-/* Replaces an empty prompt by the model's start token, as other servers do. */
-static bool fill_empty(const struct api_encode *encode, struct token_prompt *prompt,
-                       struct api_error *error)
-{
-    uint32_t start = tokenizer_bos(encode->tokenizer);
-    if (start == TOKENIZER_NO_TOKEN)
-        start = tokenizer_eos(encode->tokenizer);
-    if (start == TOKENIZER_NO_TOKEN)
-        return api_error_set(error, 400, "prompt", "the prompt is empty");
-    uint32_t *ids = realloc(prompt->ids, sizeof(*ids));
-    if (ids == NULL)
-        return api_error_set(error, 503, NULL, "out of memory");
-    ids[0] = start;
-    prompt->ids = ids;
-    prompt->count = 1;
-    return true;
-}
-
-static bool prepare_prompts(struct completion_input *input, const struct api_encode *encode,
-                            struct api_error *error)
-{
-    size_t count = 0;
-    struct api_request *request = &input->request;
-    if (request->kind == API_CHAT) {
-        bool good = api_encode_chat(encode, request->messages, request->message_count,
-                                    &input->prompts[0].ids, &count, error);
-        input->prompts[0].count = (uint32_t)count;
-        return good;
-    }
-    for (uint32_t i = 0; i < input->prompt_count; i++) {
-        struct api_prompt *given = &request->prompts[i];
-        struct token_prompt *prompt = &input->prompts[i];
-        if (given->text != NULL) {
-            if (!api_encode_prompt(encode, given->text, given->bytes, request->add_special_tokens,
-                                   &prompt->ids, &count, error))
-                return false;
-            prompt->count = (uint32_t)count;
-        } else {
-            if (!check_ids(encode, given, error))
-                return false;
-            prompt->ids = given->ids;
-            prompt->count = given->count;
-            given->ids = NULL; /* moved */
-        }
-        if (prompt->count == 0 && !fill_empty(encode, prompt, error))
-            return false;
-    }
-    return true;
-}
-
-static bool check_model(const struct api_request *request, const char *name,
-                        struct api_error *error)
-{
-    if (request->model == NULL || request->model[0] == 0 || strcmp(request->model, name) == 0)
-        return true;
-    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'",
-                  request->model, name);
-    error->code = "model_not_found";
-    return false;
-}
-
-struct completion_input *completion_input_read(const struct api_encode *encode,
-                                               const char *model_name, enum api_kind kind,
-                                               const char *body, size_t bytes,
-                                               struct api_error *error)
-{
-    struct completion_input *input = calloc(1, sizeof(*input));
-    if (input == NULL) {
-        api_error_set(error, 503, NULL, "out of memory");
-        return NULL;
-    }
-    bool good = api_request_parse(kind, body, bytes, &input->request, error) &&
-                check_model(&input->request, model_name, error);
-    if (good) {
-        input->prompt_count = kind == API_CHAT ? 1 : input->request.prompt_count;
-        input->prompts = calloc(input->prompt_count, sizeof(*input->prompts));
-        good = input->prompts != NULL ? prepare_prompts(input, encode, error)
-                                      : api_error_set(error, 503, NULL, "out of memory");
-    }
-    api_request_input_free(&input->request); /* the prompts are tokens now */
-    if (good)
-        return input;
-    completion_input_free(input);
-    return NULL;
-}
-
-void completion_input_free(struct completion_input *input)
-{
-    if (input == NULL)
-        return;
-    for (uint32_t i = 0; input->prompts != NULL && i < input->prompt_count; i++)
-        free(input->prompts[i].ids);
-    free(input->prompts);
-    api_request_done(&input->request);
-    free(input);
-}
-
-uint32_t completion_input_unknown_fields(const struct completion_input *input)
-{
-    return input->request.unknown_fields;
-}
 
 /* Sets the default of max_tokens, and checks that prompt and answer fit the context. */
 static bool check_context(struct completion *c, struct api_error *error)
@@ -189,8 +64,10 @@ static void complete(struct completion *c)
     c->finished = true;
     if (c->request.stream && c->begun)
         completion_write_stream_end(c);
-    else if (c->error.status == 0)
+    else if (c->error.status == 0) {
+        completion_choices_select(c);
         completion_write_body(c);
+    }
     c->begun = true;
 }
 
@@ -239,10 +116,13 @@ static void choice_add_text(struct choice *choice, const char *piece, size_t byt
     bool early = choice->tokens <= c->request.sampling.output_tokens_min;
     bool stopped = stop_matcher_feed(&choice->stops, early ? &none : &c->request.stops, piece,
                                      bytes, room, &shown);
+    if (stopped && c->request.include_stop)
+        shown += c->request.stops.lengths[choice->stops.found];
     text_add(&choice->text, room, shown);
     if (room != small)
         free(room);
     if (stopped) {
+        choice->stop_string = (uint32_t)choice->stops.found;
         choice->finish = CHOICE_STOP;
         choice->release = true;
     }
@@ -282,6 +162,14 @@ static void feed_token(struct choice *choice, const struct message_token *token)
     choice_add_text(choice, scratch->data, bytes);
 }
 
+static bool is_stop_token(const struct completion *c, uint32_t id)
+{
+    for (uint32_t i = 0; i < c->request.sampling.end_count; i++)
+        if (c->request.sampling.ends[i] == id)
+            return true;
+    return false;
+}
+
 static void on_token(void *self, const struct message_token *token)
 {
     struct choice *choice = self;
@@ -290,8 +178,12 @@ static void on_token(void *self, const struct message_token *token)
         return;
     c->begun = true;
     if (token->scored) {
-        if (token->index < choice->prompt->count)
-            choice_add_logprob(choice, choice->prompt->ids[token->index], token);
+        uint32_t id = token->index < choice->prompt->count ? choice->prompt->ids[token->index] : 0;
+        if (token->index < choice->prompt->count && c->request.prompt_logprobs >= 0)
+            choice_add_prompt_logprob(choice, id, token);
+        if (token->index < choice->prompt->count && c->request.echo &&
+            c->request.sampling.logprobs >= 0)
+            choice_add_logprob(choice, id, token);
         /* The rest is shown with the first token, or at the end. */
         if (c->request.stream && choice->logprob_tokens.bytes >= SCORES_EVENT_BYTES) {
             completion_write_event(c, choice);
@@ -305,7 +197,11 @@ static void on_token(void *self, const struct message_token *token)
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
-    if (token->finish != FINISH_STOP) /* the end token itself is not part of the text */
+    choice->logprob_sum += (double)token->logprob;
+    if (token->finish == FINISH_STOP && is_stop_token(c, token->id))
+        choice->stop_token = token->id;
+    /* The end token itself is not part of the text. */
+    if (token->finish != FINISH_STOP || c->request.include_stop)
         feed_token(choice, token);
     if (token->finish != FINISH_NONE && choice->finish == CHOICE_RUNNING) {
         choice_finish_text(choice);
@@ -374,13 +270,17 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
 
 /* --- opening: choices --- */
 
-static void sampling_fill(const struct completion *c, const struct choice *choice, uint64_t seed,
+static void sampling_fill(const struct completion *c, const struct choice *choice,
                           struct sampling *out)
 {
     const struct api_request *r = &c->request;
     *out = r->sampling;
-    out->seed = seed + choice->index;
+    out->seed = c->seed + choice->index;
     out->output_tokens_max = (uint32_t)r->max_tokens;
+    if (r->prompt_logprobs > out->logprobs)
+        out->logprobs = r->prompt_logprobs;
+    if (r->best_of > r->n && out->logprobs < 0)
+        out->logprobs = 0;
     out->end_count = r->ignore_eos ? 0 : tokenizer_ends(c->model->tokenizer, out->ends);
     for (uint32_t i = 0; i < r->sampling.end_count; i++)
         out->ends[out->end_count++] = r->sampling.ends[i];
@@ -433,21 +333,32 @@ static uint64_t prefix_salt(const struct completion *c)
     return salt != 0 ? salt : 1;
 }
 
-static bool submit_choice(struct completion *c, struct choice *choice, uint64_t seed,
-                          struct api_error *error)
+/* True if the log-probabilities of the prompt's tokens are wanted. */
+static bool wants_scores(const struct completion *c, const struct choice *choice)
+{
+    bool echoed = c->request.echo && c->request.sampling.logprobs >= 0;
+    return (echoed || c->request.prompt_logprobs >= 0) && choice->prompt->count > 1;
+}
+
+static bool submit_choice(struct completion *c, struct choice *choice, struct api_error *error)
 {
     if (c->request.echo)
         echo_prompt(choice);
+    if (c->request.prompt_logprobs >= 0)
+        choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
-    bool score = c->request.echo && c->request.sampling.logprobs >= 0 && choice->prompt->count > 1;
+    bool score = wants_scores(c, choice);
     if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
         on_ended(choice, GATEWAY_DONE, "", 0);
         return true;
     }
     struct gateway_submit submit = {
         .version = c->model->version,
+        .name = c->name,
         .prompt = choice->prompt->ids,
         .prompt_count = choice->prompt->count,
+        .rules = c->rules.words,
+        .rule_count = c->rules.count,
         .score_prompt = score,
         .kv_path = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
@@ -456,9 +367,11 @@ static bool submit_choice(struct completion *c, struct choice *choice, uint64_t 
         .prefix_salt = prefix_salt(c),
         .weight = rules != NULL ? rules->weight : 1,
         .priority = c->request.priority,
+        .constraint = c->request.constraint.text,
+        .constraint_bytes = c->request.constraint.bytes,
         .client = {on_token, on_ended, choice},
     };
-    sampling_fill(c, choice, seed, &submit.sampling);
+    sampling_fill(c, choice, &submit.sampling);
     if (gateway_submit(c->server->gateway, &submit, &choice->request) == ST_OK)
         return true;
     api_error_set(error, 429, NULL, "too many requests are open here");
@@ -495,26 +408,56 @@ void completion_id_draw(struct completion_server *server, uint64_t out[2])
     memcpy(out, hash, 2 * sizeof(out[0]));
 }
 
+/* True if the choice should wait until its prompt is computed for the first choice: it then finds the
+ * prompt in a prefix cache. Prompts of the same batch share nothing. */
+static bool shares_prompt(const struct completion *c, const struct choice *choice)
+{
+    return choice->prompt->count >= 2 * c->server->config->kv.block_tokens &&
+           c->request.max_tokens > 0 && !wants_scores(c, choice) &&
+           gateway_prompts_shared(c->server->gateway, c->model->version);
+}
+
+/* Submits the deferred choices whose prompt is computed. */
+static void submit_deferred(struct completion *c)
+{
+    struct api_error error = {0};
+    for (uint32_t i = 0; i < c->choice_count && !c->finished; i++) {
+        struct choice *choice = &c->choices[i];
+        const struct choice *first = &c->choices[i / c->request.best_of * c->request.best_of];
+        if (!choice->deferred || (first->tokens == 0 && !first->ended))
+            continue;
+        choice->deferred = false;
+        if (!submit_choice(c, choice, &error))
+            completion_fail(c, error.status, error.message, error.retry_after_s);
+    }
+}
+
 static bool submit_choices(struct completion *c, struct api_error *error)
 {
-    uint64_t seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     uint64_t prompt_tokens = 0;
+    c->seed = c->request.has_seed ? c->request.sampling.seed : seed_draw(c->server);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         choice->completion = c;
         choice->index = i;
-        choice->prompt = &c->prompts[i / c->request.n];
-        prompt_tokens += choice->prompt->count;
+        choice->prompt = &c->prompts[i / c->request.best_of];
+        choice->stop_string = choice->stop_token = STOP_NONE;
+        if (i % c->request.best_of == 0)
+            prompt_tokens += choice->prompt->count;
+        else
+            choice->deferred = shares_prompt(c, choice);
     }
     if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
                         error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         c->choices[i].counted = true;
-        c->choices[i].charged = c->choices[i].prompt->count;
+        /* A prompt is charged once, as `usage` counts it. */
+        if (i % c->request.best_of == 0)
+            c->choices[i].charged = c->choices[i].prompt->count;
     }
     for (uint32_t i = 0; i < c->choice_count; i++)
-        if (!submit_choice(c, &c->choices[i], seed, error)) {
+        if (!c->choices[i].deferred && !submit_choice(c, &c->choices[i], error)) {
             /* None is computed: completion_close releases those that were submitted. */
             for (uint32_t j = 0; j < c->choice_count; j++)
                 choice_refund(&c->choices[j]);
@@ -533,10 +476,42 @@ static bool check_priority(const struct completion *c, struct api_error *error)
                          c->request.priority, rules->name, rules->priority_best);
 }
 
+/* Gives the fields that the body does not have the model's own defaults. */
+static void defaults_apply(struct api_request *request, const struct sampling_defaults *defaults)
+{
+    struct sampling *sampling = &request->sampling;
+    uint32_t wanted = request->defaults;
+    if ((wanted & API_DEFAULT_TEMPERATURE) != 0 && defaults->temperature >= 0)
+        sampling->temperature = defaults->temperature;
+    if ((wanted & API_DEFAULT_TOP_P) != 0 && defaults->top_p >= 0)
+        sampling->top_p = defaults->top_p;
+    if ((wanted & API_DEFAULT_TOP_K) != 0 && defaults->top_k >= 0)
+        sampling->top_k = (uint32_t)defaults->top_k;
+    if ((wanted & API_DEFAULT_MIN_P) != 0 && defaults->min_p >= 0)
+        sampling->min_p = defaults->min_p;
+    if ((wanted & API_DEFAULT_REPETITION_PENALTY) != 0 && defaults->repetition_penalty >= 0)
+        sampling->repetition_penalty = defaults->repetition_penalty;
+}
+
+/* As in vLLM, the answer's id contains the request's id if the client has chosen it. */
+static void id_set(struct completion *c, const char *name, bool is_given)
+{
+    const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
+    uint64_t id[2];
+    snprintf(c->name, sizeof(c->name), "%s", name);
+    if (is_given) {
+        snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->name);
+        return;
+    }
+    completion_id_draw(c->server, id);
+    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx", kind, (unsigned long long)id[0],
+             (unsigned long long)(id[1] & 0xffffffffu));
+}
+
 bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, uint32_t key, int64_t arrived_us,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error)
+                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error)
 {
     struct completion *c = calloc(1, sizeof(*c));
     if (c == NULL) {
@@ -548,17 +523,16 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->request = input->request;
     c->prompts = input->prompts;
     c->prompt_count = input->prompt_count;
+    c->rules = input->rules;
     free(input); /* the completion has its contents */
     c->key = key;
     c->arrived_us = arrived_us;
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
-    uint64_t id[2];
-    completion_id_draw(server, id);
-    snprintf(c->id, sizeof(c->id), "%s-%016llx%08llx",
-             c->request.kind == API_CHAT ? "chatcmpl" : "cmpl", (unsigned long long)id[0],
-             (unsigned long long)(id[1] & 0xffffffffu));
-    c->choice_count = c->prompt_count * c->request.n;
+    id_set(c, name, is_given);
+    if (strcmp(server->config->server.sampling_defaults, "model") == 0)
+        defaults_apply(&c->request, &model->defaults);
+    c->choice_count = c->prompt_count * c->request.best_of;
     c->open_choices = c->choice_count;
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
     bool good = c->choices != NULL;
@@ -578,6 +552,7 @@ bool completion_open(struct completion_server *server, struct served_model *mode
 
 void completion_turn(struct completion *c)
 {
+    submit_deferred(c);
     for (uint32_t i = 0; i < c->choice_count; i++) {
         struct choice *choice = &c->choices[i];
         if (!choice->release || choice->request == NULL)
@@ -605,10 +580,12 @@ void completion_close(struct completion *c)
         text_done(&choice->logprob_values);
         text_done(&choice->logprob_tops);
         text_done(&choice->logprob_offsets);
+        text_done(&choice->prompt_logprobs);
     }
     for (uint32_t i = 0; c->prompts != NULL && i < c->prompt_count; i++)
         free(c->prompts[i].ids);
     free(c->prompts);
+    free(c->rules.words);
     free(c->choices);
     text_done(&c->out);
     text_done(&c->scratch);
@@ -650,7 +627,7 @@ bool completion_finished(const struct completion *c)
 const char *completion_output(const struct completion *c, size_t *bytes_out)
 {
     *bytes_out = c->out.bytes - c->handed_bytes;
-    return c->out.data + c->handed_bytes;
+    return c->out.data != NULL ? c->out.data + c->handed_bytes : NULL;
 }
 
 void completion_taken(struct completion *c, size_t bytes)

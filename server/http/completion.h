@@ -52,14 +52,15 @@ void completion_input_free(struct completion_input *input); /* NULL is fine. */
 /* Returns how many fields of the body neither cleave nor its peers know. */
 uint32_t completion_input_unknown_fields(const struct completion_input *input);
 
-/* Opens a completion at `model`, for which the input was read. Takes over `input`. key: API_KEY_NONE
- * = none. arrived_us: when the last byte of the request arrived. `changed` is called (from gateway
+/* Opens a completion at `model`, for which the input was read. Takes over `input`. name: the id of the
+ * request, for logs; is_given: the client chose it, so that it is part of the answer's id. key:
+ * API_KEY_NONE = none. arrived_us: when the last byte of the request arrived. `changed` is called (from gateway
  * calls) when there is something new to send or the completion has finished. Returns false with the
  * HTTP error in *error; nothing is left submitted. */
 bool completion_open(struct completion_server *server, struct served_model *model,
-                     struct completion_input *input, uint32_t key, int64_t arrived_us,
-                     void (*changed)(void *self), void *self, struct completion **out,
-                     struct api_error *error);
+                     struct completion_input *input, const char *name, bool is_given, uint32_t key,
+                     int64_t arrived_us, void (*changed)(void *self), void *self,
+                     struct completion **out, struct api_error *error);
 
 /* Cancels what still runs at the gateway (the client has gone) and frees the completion. NULL is
  * fine. */
@@ -68,8 +69,8 @@ void completion_close(struct completion *c);
 /* Ends the completion with an error: its API key was revoked. Calls `changed`. */
 void completion_revoke(struct completion *c);
 
-/* Ends choices at the gateway that a stop string has ended. Call once per loop iteration after
- * `changed`. */
+/* Ends choices at the gateway that a stop string has ended, and submits further choices of a prompt
+ * that is computed. Call once per loop iteration after `changed`. */
 void completion_turn(struct completion *c);
 
 /* Writes a comment (": ping") into a stream that has not finished, which begins the stream. */
@@ -84,7 +85,8 @@ const struct api_error *completion_error(const struct completion *c);
 /* True when nothing more will be added to the output. */
 bool completion_finished(const struct completion *c);
 /* The output that was not taken yet: a stream's events so far, or the body, which appears when the
- * completion has finished. The caller removes bytes from the front with completion_taken. */
+ * completion has finished. NULL if there has never been any. The caller removes bytes from the front
+ * with completion_taken. */
 const char *completion_output(const struct completion *c, size_t *bytes_out);
 void completion_taken(struct completion *c, size_t bytes);
 /* Bytes of all output so far, taken or not. */

@@ -16,6 +16,7 @@ struct completion_input {
     struct api_request request; /* Without the texts of its prompts. */
     uint32_t prompt_count;
     struct token_prompt *prompts;
+    struct token_rules_words rules;
 };
 
 enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
@@ -27,11 +28,18 @@ struct choice {
     const struct token_prompt *prompt;
     uint32_t index;
     enum choice_finish finish;
-    bool counted;           /* Counts as in flight for its API key. */
-    uint32_t charged;       /* Prompt tokens that its API key gets back if it is not computed. */
-    bool ended;             /* No more tokens will be used. */
-    bool release;           /* A stop string or an error ended it: completion_turn releases it. */
-    bool opened;            /* Its first event was written. */
+    bool counted;       /* Counts as in flight for its API key. */
+    uint32_t charged;   /* Prompt tokens that its API key gets back if it is not computed. */
+    bool deferred;      /* Submitted when the first choice of its prompt has a token. */
+    bool ended;         /* No more tokens will be used. */
+    bool release;       /* A stop string or an error ended it: completion_turn releases it. */
+    bool opened;        /* Its first event was written. */
+    bool left_out;      /* best_of: the body does not have it. */
+    double logprob_sum; /* best_of: of all tokens. */
+    /* What ended the answer: a stop string's number, or an id of stop_token_ids; STOP_NONE = neither.
+     */
+    uint32_t stop_string;
+    uint32_t stop_token;
     uint32_t tokens;        /* Tokens generated, including the end token. */
     uint32_t cached_tokens; /* Tokens of its prompt that were found in a prefix cache. */
     uint32_t characters;    /* Characters of all token texts so far, for text_offset. */
@@ -45,7 +53,10 @@ struct choice {
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
+    struct text prompt_logprobs; /* Entries of the prompt's tokens, as in vLLM. */
 };
+
+#define STOP_NONE UINT32_MAX
 
 struct completion {
     struct completion_server *server;
@@ -54,14 +65,17 @@ struct completion {
     uint32_t key; /* API key index, or API_KEY_NONE. */
     void (*changed)(void *self);
     void *self;
-    char id[40];
+    char name[GATEWAY_NAME_BYTES]; /* Id of the request (x-request-id). */
+    char id[GATEWAY_NAME_BYTES + 16];
     int64_t created;
     int64_t arrived_us;
     uint32_t choice_count;
     struct choice *choices;
     struct token_prompt *prompts;
     uint32_t prompt_count;
+    struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
     uint32_t open_choices;
+    uint64_t seed; /* Of the first choice; each further one has the next number. */
     bool begun;
     bool finished;
     struct api_error error; /* status 0 = none. */
@@ -76,11 +90,17 @@ struct completion {
 /* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
  * has none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
+/* As choice_add_logprob, for the field prompt_logprobs. */
+void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
+                               const struct message_token *entry);
 /* Writes an SSE event with what the choice has gathered since the last one. */
 void completion_write_event(struct completion *c, struct choice *choice);
 /* Writes the end of a stream: after an error its event, else the usage if it was asked for; then
  * [DONE]. */
 void completion_write_stream_end(struct completion *c);
+/* best_of: leaves out all but the n most likely choices of each prompt. The others get new indices,
+ * the most likely one first. */
+void completion_choices_select(struct completion *c);
 /* Writes the whole body of an answer that is not streamed. */
 void completion_write_body(struct completion *c);
 

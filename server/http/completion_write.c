@@ -91,6 +91,20 @@ static uint32_t count_characters(const char *piece, size_t bytes)
     return count;
 }
 
+/* vLLM's object of one token. rank 0 = unknown. */
+static void add_prompt_entry(struct text *out, const struct completion *c, uint32_t id,
+                             float logprob, uint32_t rank)
+{
+    size_t bytes = 0;
+    const char *piece = tokenizer_piece(c->model->tokenizer, id, &bytes);
+    text_addf(out, "\"%u\":{\"logprob\":", id);
+    text_add_logprob(out, logprob);
+    text_addf(out, rank > 0 ? ",\"rank\":%u" : ",\"rank\":null", rank);
+    text_adds(out, ",\"decoded_token\":");
+    text_add_json_string(out, piece != NULL ? piece : "", bytes);
+    text_adds(out, "}");
+}
+
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry)
 {
     const struct completion *c = choice->completion;
@@ -117,6 +131,30 @@ void choice_add_logprob(struct choice *choice, uint32_t id, const struct message
     choice->characters += count_characters(piece, bytes);
 }
 
+void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
+                               const struct message_token *entry)
+{
+    const struct completion *c = choice->completion;
+    struct text *list = &choice->prompt_logprobs;
+    uint32_t wanted = (uint32_t)c->request.prompt_logprobs, rank = 0;
+    add_separator(list);
+    if (entry == NULL) {
+        text_adds(list, "null");
+        return;
+    }
+    for (uint32_t i = 0; i < entry->top_count && rank == 0; i++)
+        rank = entry->top_ids[i] == id ? i + 1 : 0;
+    text_adds(list, "{");
+    add_prompt_entry(list, c, id, entry->logprob, rank);
+    for (uint32_t i = 0; i < entry->top_count && i < wanted; i++) {
+        if (entry->top_ids[i] == id)
+            continue;
+        text_adds(list, ",");
+        add_prompt_entry(list, c, entry->top_ids[i], entry->top_logprobs[i], i + 1);
+    }
+    text_adds(list, "}");
+}
+
 static void write_list(struct text *out, const char *before, const struct text *list)
 {
     text_adds(out, before);
@@ -141,10 +179,26 @@ static void write_logprobs(struct text *out, const struct choice *choice)
     }
 }
 
+/* As in vLLM: the stop string or the token of stop_token_ids that ended the answer, or null. */
+static void write_stop_reason(struct text *out, const struct choice *choice)
+{
+    const struct stop_strings *stops = &choice->completion->request.stops;
+    text_adds(out, ",\"stop_reason\":");
+    if (choice->stop_string != STOP_NONE)
+        text_add_json_string(out, stops->strings[choice->stop_string],
+                             stops->lengths[choice->stop_string]);
+    else if (choice->stop_token != STOP_NONE)
+        text_addf(out, "%u", choice->stop_token);
+    else
+        text_adds(out, "null");
+}
+
 static void write_finish_and_ids(struct text *out, const struct choice *choice)
 {
     static const char *const names[] = {"null", "\"stop\"", "\"length\""};
     text_addf(out, ",\"finish_reason\":%s", names[choice->finish]);
+    if (choice->finish != CHOICE_RUNNING)
+        write_stop_reason(out, choice);
     if (!choice->completion->request.return_token_ids)
         return;
     write_list(out, ",\"token_ids\":[", &choice->ids);
@@ -158,8 +212,9 @@ static void write_finish_and_ids(struct text *out, const struct choice *choice)
 
 static void write_head(struct text *out, const struct completion *c, const char *object)
 {
-    text_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", c->id, object,
-              (long long)c->created);
+    text_adds(out, "{\"id\":");
+    text_add_json_string(out, c->id, strlen(c->id));
+    text_addf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)c->created);
     text_add_json_string(out, c->model->name, strlen(c->model->name));
 }
 
@@ -236,23 +291,70 @@ void completion_write_stream_end(struct completion *c)
     text_adds(out, "data: [DONE]\n\n");
 }
 
+/* Returns the mean log-probability of the choice's tokens. */
+static double likelihood(const struct choice *choice)
+{
+    return choice->tokens > 0 ? choice->logprob_sum / choice->tokens : 0;
+}
+
+void completion_choices_select(struct completion *c)
+{
+    uint32_t group = c->request.best_of, n = c->request.n;
+    if (group == n)
+        return;
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        struct choice *choice = &c->choices[i];
+        uint32_t first = i / group * group, better = 0;
+        for (uint32_t k = first; k < first + group; k++)
+            better += likelihood(&c->choices[k]) > likelihood(choice) ||
+                      (k < i && likelihood(&c->choices[k]) >= likelihood(choice));
+        choice->left_out = better >= n;
+        choice->index = i / group * n + better;
+    }
+}
+
+static void write_prompt_logprobs(struct text *out, const struct choice *choice)
+{
+    if (choice->completion->request.prompt_logprobs >= 0)
+        write_list(out, ",\"prompt_logprobs\":[", &choice->prompt_logprobs);
+}
+
+static void write_choice(struct text *out, const struct choice *choice)
+{
+    const struct completion *c = choice->completion;
+    text_addf(out, "{\"index\":%u,", choice->index);
+    text_adds(out, is_chat(c) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    text_add_json_string(out, choice->text.data, choice->text.bytes);
+    text_adds(out, is_chat(c) ? "}" : "");
+    write_logprobs(out, choice);
+    write_finish_and_ids(out, choice);
+    if (!is_chat(c))
+        write_prompt_logprobs(out, choice);
+    text_adds(out, "}");
+}
+
+/* Returns the choice with that index that the body has. */
+static const struct choice *choice_at(const struct completion *c, uint32_t index)
+{
+    uint32_t i = 0;
+    while (c->choices[i].left_out || c->choices[i].index != index)
+        i++;
+    return &c->choices[i];
+}
+
 void completion_write_body(struct completion *c)
 {
     struct text *out = &c->out;
+    uint32_t count = c->prompt_count * c->request.n;
     write_head(out, c, is_chat(c) ? "chat.completion" : "text_completion");
     text_adds(out, ",\"choices\":[");
-    for (uint32_t i = 0; i < c->choice_count; i++) {
-        struct choice *choice = &c->choices[i];
-        text_addf(out, "%s{\"index\":%u,", i > 0 ? "," : "", choice->index);
-        text_adds(out,
-                  is_chat(c) ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-        text_add_json_string(out, choice->text.data, choice->text.bytes);
-        text_adds(out, is_chat(c) ? "}" : "");
-        write_logprobs(out, choice);
-        write_finish_and_ids(out, choice);
-        text_adds(out, "}");
+    for (uint32_t i = 0; i < count; i++) {
+        text_adds(out, i > 0 ? "," : "");
+        write_choice(out, choice_at(c, i));
     }
     text_adds(out, "]");
+    if (is_chat(c)) /* vLLM's place of it */
+        write_prompt_logprobs(out, &c->choices[0]);
     write_usage(out, c);
     text_adds(out, "}\n");
 }

@@ -138,8 +138,8 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
     struct api_error error = {0};
     metrics_counter_add(h->options.metrics, METRICS_UNKNOWN_FIELDS,
                         completion_input_unknown_fields(input));
-    if (!completion_open(&h->completions, model, input, x->key, x->arrived_us, exchange_changed, x,
-                         &x->completion, &error))
+    if (!completion_open(&h->completions, model, input, x->request_id, x->request_id_given, x->key,
+                         x->arrived_us, exchange_changed, x, &x->completion, &error))
         return http_answer_error(x, &error);
     if (completion_is_stream(x->completion))
         http_stream_begin(x);
@@ -156,11 +156,12 @@ static void request_id_set(struct exchange *x)
 {
     const char *given = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-request-id");
     size_t length = given != NULL ? strlen(given) : 0;
-    bool good = length > 0 && length <= 128;
+    bool good = length > 0 && length < GATEWAY_NAME_BYTES;
     for (size_t i = 0; good && i < length; i++)
         good = given[i] > ' ' && given[i] < 127;
     if (good)
         snprintf(x->request_id, sizeof(x->request_id), "%s", given);
+    x->request_id_given = good;
     if (good)
         return;
     uint64_t id[2];
@@ -272,7 +273,7 @@ enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, c
     if (error.status != 0)
         return http_answer_error(x, &error);
     x->arrived_us = clock_now_us(h->options.clock);
-    enum MHD_Result result = x->route->answer(x);
+    enum MHD_Result result = x->is_question ? http_answer_question(x) : x->route->answer(x);
     body_free(x);
     return result;
 }

@@ -147,7 +147,11 @@ static bool place_check(struct exchange *x, struct api_error *error)
 bool http_headers_check(struct exchange *x, const char *url, const char *method,
                         struct api_error *error)
 {
-    return framing_check(x, error) && http_access_check(x, error) &&
-           route_check(x, url, method, error) && place_check(x, error) && type_check(x, error) &&
-           size_check(x, error);
+    if (!framing_check(x, error))
+        return false;
+    x->is_question = http_web_is_question(x, method);
+    if (x->is_question)
+        return true;
+    return http_access_check(x, error) && route_check(x, url, method, error) &&
+           place_check(x, error) && type_check(x, error) && size_check(x, error);
 }

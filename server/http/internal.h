@@ -1,6 +1,6 @@
 /* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
  * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
- * (audit lines), text_work.c (work for the text threads), pings.c (comments in streams), routes.c
+ * (audit lines), text_work.c (work for the text threads), web.c (pages of other sites), pings.c (comments in streams), routes.c
  * (endpoints) and admin.c (endpoints under /admin). No other file of the product includes it; tests
  * read the counters of struct http. Everything runs on the gateway's loop thread, except the
  * functions that text_work.c gives to text_jobs.h. */
@@ -55,6 +55,7 @@ struct exchange {
     uint32_t key;              /* API key index, or API_KEY_NONE. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
     bool is_administrator;     /* It may use /admin. */
+    bool is_question;          /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
     struct text body;          /* Counted in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
@@ -82,7 +83,8 @@ struct exchange {
     int64_t wrote_us;            /* When the last event of the stream was written. */
     char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
     unsigned code;
-    char request_id[132];
+    char request_id[GATEWAY_NAME_BYTES];
+    bool request_id_given; /* The client chose request_id. */
 };
 
 enum http_access {
@@ -112,6 +114,8 @@ enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char
 /* Queues a whole JSON response from a text, which is emptied. */
 enum MHD_Result http_answer_json(struct exchange *exchange, unsigned code, struct text *body);
 enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_error *error);
+/* Queues the answer to a browser's OPTIONS request. */
+enum MHD_Result http_answer_question(struct exchange *exchange);
 /* text_work.c: gives the body to the text threads, and suspends the connection. */
 struct http_text_kind;
 extern const struct http_text_kind http_text_completion, http_text_chat, http_text_tokenize,
@@ -183,6 +187,17 @@ bool http_body_too_large(struct exchange *exchange, struct api_error *error);
  * use a sixteenth more, so that large ones do not keep them out. */
 bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
                      struct api_error *error);
+
+/* --- web.c --- */
+
+/* True if http/web_origins names the site; "*" does not count. */
+bool http_web_origin_named(const struct exchange *exchange, const char *origin);
+/* True if a browser asks whether a page may send a request, and the page may. */
+bool http_web_is_question(const struct exchange *exchange, const char *method);
+/* Adds the headers that let the page read a response. */
+void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
+/* Adds the headers that answer a browser's question. */
+void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *response);
 
 /* --- access.c --- */
 

@@ -1,6 +1,8 @@
 /* http_routes: the endpoints. Each takes an exchange whose body has arrived and answers it. */
 #include "server/http/internal.h"
 
+#include "server/api/openapi.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,12 +94,15 @@ static enum MHD_Result answer_detokenize(struct exchange *x)
     return http_text_begin(x, &http_text_detokenize);
 }
 
+static enum MHD_Result answer_openapi(struct exchange *x);
+
 static const struct route routes[] = {
     {"/v1/completions", HTTP_KEY, "POST", answer_completions},
     {"/v1/chat/completions", HTTP_KEY, "POST", answer_chat},
     {"/v1/models", HTTP_KEY, "GET, HEAD", answer_models},
     {"/health", HTTP_OPEN, "GET, HEAD", answer_health},
     {"/ping", HTTP_OPEN, "GET, HEAD", answer_ping},
+    {"/openapi.json", HTTP_OPEN, "GET, HEAD", answer_openapi},
     {"/version", HTTP_KEY, "GET, HEAD", answer_version},
     {"/metrics", HTTP_METRICS, "GET, HEAD", answer_metrics},
     {"/tokenize", HTTP_KEY, "POST", answer_tokenize},
@@ -113,6 +118,21 @@ static const struct route routes[] = {
 };
 
 static const struct route model_route = {"/v1/models/…", HTTP_KEY, "GET, HEAD", answer_model};
+
+/* Describes the routes that are not for administrators. */
+static enum MHD_Result answer_openapi(struct exchange *x)
+{
+    struct api_path paths[sizeof(routes) / sizeof(routes[0])];
+    size_t count = 0;
+    struct text body = {0};
+    for (size_t i = 0; i < sizeof(routes) / sizeof(routes[0]); i++)
+        if (routes[i].access != HTTP_ADMIN)
+            paths[count++] = (struct api_path){.path = routes[i].path,
+                                               .post = http_route_allows(&routes[i], "POST"),
+                                               .open = routes[i].access == HTTP_OPEN};
+    api_openapi_write(paths, count, &body);
+    return http_answer_json(x, 200, &body);
+}
 
 /* Matches "/admin/drain/NAME" for the route "/admin/drain/", and copies NAME to `tail`. */
 static bool route_with_tail(const struct route *route, const char *url, size_t length,

@@ -18,9 +18,9 @@ import re
 import sys
 import tempfile
 
-# Which folder may include which. A file belongs to the longest entry that its path begins with. In a set, a folder stands
-# for its sub-folders too. A folder may always include itself. The entries are in order: a folder includes only folders
-# above it, and there are no exceptions for single headers. Only a folder and its own sub-folders may include each other.
+# Which folder may include which. A file belongs to the longest entry that its path begins with. In a set, a folder
+# stands for its sub-folders too. A folder may always include itself. The entries are ordered: a folder includes only
+# folders above it, without exceptions for single headers. Only a folder and its own sub-folders may include each other.
 FORMATS = {"common", "config", "profile"}
 ENGINE = FORMATS | {"host", "scheduler", "compute", "model", "transport", "kvcache"}
 ALL = {"*"}
@@ -35,21 +35,23 @@ MAY_INCLUDE = {
     "events": {"common", "scheduler"},
     "compute": {"common"},
     "model/file": {"common", "compute"},
-    "model/text": {"common", "model/file"},
+    "model/template": {"common"},
+    "model/text": {"common", "model/file", "model/template"},
+    "model/grammar": {"common"},
     "model/forward": {"common", "compute", "model/file"},
     "transport": {"common"},
     "kvcache": {"common", "transport"},
     "membership": {"common", "config"},
-    "prompt_pool": {"common", "scheduler", "transport", "kvcache"},
-    "token_pool": {"common", "scheduler", "transport", "kvcache"},
+    "prompt_pool": {"common", "scheduler", "transport", "kvcache", "model/grammar"},
+    "token_pool": {"common", "scheduler", "transport", "kvcache", "model/grammar"},
     "machine/executor": ENGINE | {"prompt_pool"},
     "machine": ENGINE | {"membership", "prompt_pool", "token_pool", "machine/executor"},
-    # Of the model the gateway knows the files and the text, never the weights.
-    "server/api": {"common", "model/file", "model/text"},
+    # The gateway reads the model's files and text, never its weights.
+    "server/api": {"common", "model/file", "model/grammar", "model/text"},
     "server/fleet": {"common", "config", "host", "scheduler", "transport"},
     "server/metrics": {"server/fleet", "common", "config", "transport", "server/api"},
     "server/gateway": {"common", "config", "scheduler", "events", "transport", "server/fleet", "server/metrics"},
-    "server/http": {"common", "config", "server/api", "server/metrics", "server/gateway"},
+    "server/http": {"common", "config", "model/grammar", "server/api", "server/metrics", "server/gateway"},
     "server": {"common", "config", "host", "transport", "membership", "model/file", "server/api", "server/metrics", "server/gateway",
                "server/http", "server/fleet"},
     "tools/report": {"common"},
@@ -67,7 +69,7 @@ MAY_INCLUDE = {
     "tests": ALL,
     "main.c": ALL,
 }
-# What the world outside gives, kept out of the folders that are pure or must link anywhere.
+# Interfaces of the outside world, which folders that are pure, or that must link everywhere, do not use.
 PURE = r"(time|sys/time|stdio|unistd|pthread|sys/socket|ucp/.*|microhttpd)\.h"
 FORBIDDEN_SYSTEM = {
     "scheduler": PURE,
@@ -81,7 +83,7 @@ FORBIDDEN_SYSTEM = {
 # All other folders return a status and an error text.
 MAY_LOG = {"common", "machine", "machine/executor", "server", "server/api", "server/metrics", "server/gateway", "server/http",
            "server/fleet", "bench", "tests", "main.c"}
-# Functions that only tests call, and why they are in the product.
+# Functions that only tests call, and the reason why they are in the product.
 FOR_TESTS = {
     "config_print_reference": "test_config writes docs/configuration.md with it, and compares",
     "http_clients_count": "tests of the limits count the connections that are open",
@@ -114,7 +116,7 @@ def sources(root):
 
 
 def owner(path):
-    """The longest entry of the table that holds the file, else the file's folder."""
+    """Returns the longest entry of the table that contains the file, else the file's folder."""
     found = [folder for folder in MAY_INCLUDE if within(path, folder)]
     return max(found, key=len) if found else os.path.dirname(path)
 
@@ -132,7 +134,7 @@ def allowed(path, target):
 
 
 def check_table():
-    """The table has no circle, because each entry names only entries above it."""
+    """The table has no cycle, because each entry names only entries above it."""
     above = set()
     for folder, may in MAY_INCLUDE.items():
         for other in may - ALL - above:
@@ -150,7 +152,7 @@ def check_includes(path, text, known):
             if pattern and re.fullmatch(pattern, target):
                 yield f"{path}:{line}: <{target}> has no place in {owner(path)}/"
         elif owner(path) == "tests" and f"{os.path.dirname(path)}/{target}" in known:
-            continue  # a helper beside the test
+            continue  # A helper beside the test.
         elif target not in known:
             yield f'{path}:{line}: "{target}" is no file of the tree (name it from the root)'
         elif not allowed(path, target):
@@ -166,7 +168,7 @@ def check_file(path, text, known):
     if lines > FILE_LINES_MAX:
         yield True, f"{path}: {lines} lines, at most {FILE_LINES_MAX}"
     if path.endswith(".h"):
-        # Only interfaces: the kernels' inline code and the tests' golden values are headers of another kind.
+        # Only interfaces: the kernels' inline code and the tests' golden values are other kinds of headers.
         if lines > HEADER_LINES_USUAL and os.path.dirname(path) in MAY_INCLUDE:
             yield False, f"{path}: {lines} lines, a header has usually up to {HEADER_LINES_USUAL}"
         guard = re.sub(r"[^A-Z0-9]", "_", path.upper())
@@ -204,8 +206,8 @@ def find_cycle(texts):
 
 
 def check_callers(texts, exceptions):
-    """Yields a message for each function of a product header that has no caller in another product file, and for each
-    exception that is not needed."""
+    """Yields a message for each function of a product header that no other product file calls, and for each exception
+    that is not needed."""
     code = {path: TEXT.sub('""', COMMENT.sub(" ", text)) for path, text in texts.items()}
     in_headers, found, needed = {}, {}, set()
     for path, text in code.items():
@@ -220,7 +222,7 @@ def check_callers(texts, exceptions):
     for name, header_path in sorted(in_headers.items()):
         uses = found.get(name, [])
         if any(owner(path) != "tests" and not defines for path, defines, _ in uses):
-            continue  # the product calls it, or names it in a table
+            continue  # The product calls the function, or names it in a table.
         inside = any(owner(path) != "tests" and defines and count > 1 for path, defines, count in uses)
         tested = any(owner(path) == "tests" for path, _, _ in uses)
         if inside and not tested:
@@ -251,7 +253,7 @@ def header(path, body=""):
     return f"#ifndef {guard}\n#define {guard}\n{body}#endif\n"
 
 
-PLANTED = [  # (what must be said, the files of the scratch tree)
+PLANTED = [  # (the expected message, the files of the scratch tree)
     ("common may not include kvcache/a.h", {"kvcache/a.h": header("kvcache/a.h"), "common/a.c": '#include "kvcache/a.h"\n'}),
     ("token_pool may not include prompt_pool/a.h", {"prompt_pool/a.h": header("prompt_pool/a.h"), "token_pool/a.c": '#include "prompt_pool/a.h"\n'}),
     ("server/http may not include model/forward/a.h", {"model/forward/a.h": header("model/forward/a.h"),

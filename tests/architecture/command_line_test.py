@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Goal: the subcommands share one command line. Method: runs each of them with -h, --help, --version and wrong usage,
-and checks the exit status, and that standard output and standard error get what they should. Argument: the binary."""
+and checks the exit status, standard output and standard error. Argument: the binary."""
 import subprocess
 import sys
 
 CLEAVE = sys.argv[1]
-# An option with a value, a value that is wrong, and the arguments that every call needs.
+# An option with a value, a wrong value, and the arguments that every call needs.
 COMMANDS = {
     "serve": ("--threads", "-1", []),
     "machine": ("--stage", "-1", ["embedded", "prompt-0"]),
@@ -31,7 +31,7 @@ def answered(*arguments):
 
 
 def refused(command, arguments, *parts):
-    """One line that has the parts, and says how to get help."""
+    """Checks for one line that has the parts and says how to get help."""
     done = run(*command, *arguments)
     assert done.returncode == 2 and done.stdout == "", (command, arguments, done)
     assert len(done.stderr.splitlines()) == 1, (command, arguments, done.stderr)

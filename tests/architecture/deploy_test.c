@@ -10,7 +10,7 @@
 
 struct example {
     const char *file;
-    uint32_t pools[3]; /* by enum pool */
+    uint32_t pools[3]; /* Indexed by enum pool. */
     uint32_t local;
     int seen;
 };
@@ -41,7 +41,7 @@ static void example_check(const char *folder, struct example *example)
     example->seen = 1;
 }
 
-/* The file that stands for the default must be the default. */
+/* The file that documents the default config must equal the default. */
 static void embedded_check(const char *folder)
 {
     static struct config from_file, built_in;

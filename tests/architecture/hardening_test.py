@@ -1,7 +1,8 @@
-"""Goal: the program is built so that an error of memory is hard to use: position-independent, all of its table of
+"""Goal: the program is built so that memory errors are hard to exploit: position-independent, all of its table of
 imported functions read-only, no executable stack, guarded stacks, checked string functions.
 
-Method: reads the program's ELF headers (binutils' readelf)."""
+Method: reads the program's ELF headers (binutils' readelf).
+"""
 
 import re
 import subprocess

@@ -34,8 +34,8 @@ static void check_near(double got, double want)
     CHECKF(fabs(got / want - 1) < 0.001, "%.9g, want %.9g", got, want);
 }
 
-/* One stream at depth 1024: all weights, and K and V of 1024 to 1055 tokens (1039.5) and one more.
- */
+/* One sequence at depth 1024: all weights, and K and V of 1024 to 1055 tokens (1039.5 on average)
+ * and one more. */
 static void check_memory(void)
 {
     const struct engine_case c = {.streams = 1, .depth = 1024};
@@ -47,7 +47,7 @@ static void check_memory(void)
     check_near(bound.first_share, WEIGHT_BYTES / bytes);
 }
 
-/* 32 streams at depth 0: matrices and vocabulary of each, attention over 1 to 32 tokens. */
+/* 32 sequences at depth 0: matrices and vocabulary for each, attention over 1 to 32 tokens. */
 static void check_streams(void)
 {
     const struct engine_case c = {.streams = 32};
@@ -86,7 +86,7 @@ static struct engine_results *results_open(void)
     return results;
 }
 
-/* What is printed for three samples of the first case, with one thread. */
+/* Returns the printed text for three samples of the first case, with one thread. */
 static char *printed(const struct engine_results *results, const struct engine_results *before)
 {
     char *text;
@@ -116,7 +116,7 @@ static void check_file(const char *path)
     free(second);
     second = printed(again, results);
     CHECKF(strstr(second, "1200 |       1.00 |") != NULL, "\n%s", second);
-    CHECK(engine_results_read(again, path, &error) == ST_OK); /* six samples now */
+    CHECK(engine_results_read(again, path, &error) == ST_OK); /* There are six samples now. */
     free(second);
     second = printed(again, NULL);
     CHECKF(strcmp(first, second) == 0, "\n%s\n%s", first, second);

@@ -1,7 +1,7 @@
-"""Measures the time to the first token of a conversation's second turn, and what of its prompt was not computed and not
-moved: by hand, `python3 tests/cluster/bench_turns.py [ROUNDS] [BINARY…]`. Each binary (default: CLEAVE_BINARY) serves
-with each policy, one prompt machine and one token machine of one thread; all take turns in each round, alone on the
-machine. Prints the median and the least over the rounds."""
+"""Measures the time to the first token of a conversation's second turn, and how much of its prompt was neither computed
+nor sent. Run it by hand: `python3 tests/cluster/bench_turns.py [ROUNDS] [BINARY…]`. Each binary (default:
+CLEAVE_BINARY) serves with each policy, one prompt machine and one token machine of one thread. In each round they run
+one after the other, so that each has the computer to itself. Prints the median and the minimum over the rounds."""
 
 import os
 import statistics
@@ -18,7 +18,7 @@ def tokens(start, count):
 
 
 def ask(cluster, prompt, count):
-    """(ms to the first token, the answer's tokens, usage)."""
+    """Returns (ms to the first token, the answer's tokens, usage)."""
     body = {"prompt": prompt, "max_tokens": count, "temperature": 0, "ignore_eos": True, "return_token_ids": True,
             "stream_options": {"include_usage": True}}
     began, first, ids, usage = time.monotonic(), None, [], None
@@ -44,7 +44,7 @@ def main():
         for at, cluster in enumerate(clusters):
             prompt = tokens(100 + turn, FIRST)
             said = prompt + ask(cluster, prompt, ANSWER)[1] + tokens(500 + turn, MORE)
-            time.sleep(0.5)  # machines tell what they hold ten times a second
+            time.sleep(0.5)  # Machines report what they hold ten times per second.
             before = cluster.metric("cleave_transfer_bytes_total")
             took, _, usage = ask(cluster, said, 20)
             time.sleep(0.3)

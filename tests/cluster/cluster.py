@@ -1,11 +1,13 @@
-"""cluster: starts and stops whole clusters of real cleave processes for tests, and speaks to them as a client
-would. Standard library only. Everything listens on loopback (or inside network namespaces of a test).
+"""cluster: starts and stops whole clusters of real cleave processes for tests, and sends requests as a client does.
+Standard library only. All processes listen on loopback (or inside network namespaces of a test).
 
-Most tests serve the tiny model (tiny_model.py), which has the default model's tokenizer, layers and KV shape and computes
-far faster; tests that compare with reference answers serve DEFAULT_MODEL. CLEAVE_MODEL names another file for all.
+Most tests serve the tiny model (tiny_model.py), which has the default model's tokenizer, layers and KV shape and
+computes far faster. Tests that compare with reference answers serve DEFAULT_MODEL. CLEAVE_MODEL names another file for
+all tests.
 
-A test must not depend on the computer's speed. To act in a certain phase of a request it holds a machine there
-(Cluster.hold) instead of waiting for a moment that may pass unseen."""
+A test must not depend on the computer's speed. To act in a certain phase of a request, a test holds a machine in that
+phase (Cluster.hold); a phase that is only waited for can pass unnoticed.
+"""
 
 import http.client
 import json
@@ -51,10 +53,10 @@ class Failure(Exception):
 
 
 class Cluster:
-    """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} lie
-    beside the config, readable for this user only. `gates`: every machine of the config computes behind a gate, so that
-    hold() works; each batch then takes at least `pace_us` microseconds. A test that starts machines itself gives the
-    folder of gated_environment() as `gates`."""
+    """A gateway and its local machines. `config` is merged over the test's defaults. `files` {name: content} are
+    written beside the config, readable only for this user. `gates`: every machine of the config computes behind a gate,
+    so that hold() works; each batch then takes at least `pace_us` microseconds. A test that starts machines itself
+    gives the folder of gated_environment() as `gates`."""
 
     def __init__(self, config=None, args=(), ready=True, prefix=(), timeout=300, binary=BINARY, files=None, gates=False,
                  pace_us=0):
@@ -64,7 +66,7 @@ class Cluster:
         environment, self.gates = dict(os.environ), None
         if gates:
             self.config["machines"] = gated(self.config)
-            self.config["kv"] = {"dtype": "i16", **self.config.get("kv", {})}  # what "auto" means on a CPU
+            self.config["kv"] = {"dtype": "i16", **self.config.get("kv", {})}  # The meaning of "auto" on a CPU.
             self.gates = gates if isinstance(gates, str) else os.path.join(self.folder.name, "gates")
             environment = gated_environment(self.gates, pace_us)
         path = self.write("config.json", self.config)
@@ -75,13 +77,13 @@ class Cluster:
         self.process = subprocess.Popen([*prefix, binary, "serve", path, *args], stdout=subprocess.PIPE,
                                         stderr=self.log, env=environment)
         self.host, self.port = None, None
-        self.headers = {"Content-Type": "application/json"}  # of every request
-        self.tls = None  # an ssl.SSLContext
+        self.headers = {"Content-Type": "application/json"}  # Headers of every request.
+        self.tls = None  # An ssl.SSLContext, or None.
         if ready:
             self.wait_ready(timeout)
 
     def write(self, name, content, mode=0o600):
-        """A file of the cluster's folder, replaced as a whole. Returns its path."""
+        """Writes a file of the cluster's folder, replacing the old file at once. Returns its path."""
         path = os.path.join(self.folder.name, name)
         with open(path + ".new", "w", opener=lambda p, flags: os.open(p, flags, mode)) as file:
             file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
@@ -89,12 +91,13 @@ class Cluster:
         return path
 
     def gate_of(self, name):
-        """The gate's file of a machine ("t0") or a stage process ("t0/1")."""
+        """Returns the path of the gate file of a machine ("t0") or a stage process ("t0/1")."""
         return os.path.join(self.gates, name.replace("/", ":"))
 
     def hold(self, name, layer=0, rows=1):
-        """From now on the process stops before this layer (of those it computes) of a batch of at least `rows` rows, until
-        release(). Its event loop runs on. A new hold replaces the old one, and a process that was held goes on."""
+        """From now on the process stops before this layer (of those it computes) of a batch of at least `rows` rows,
+        until release(). Its event loop still runs. A new hold replaces the old one, and lets a held process continue.
+        """
         path = self.gate_of(name)
         self.gate_number = getattr(self, "gate_number", 0) + 1
         with open(path + ".new", "w") as file:
@@ -103,7 +106,7 @@ class Cluster:
         return self.gate_number
 
     def held(self, name):
-        """Whether the process waits at its last hold()."""
+        """Returns whether the process waits at its last hold()."""
         path = self.gate_of(name)
         try:
             with open(path) as gate, open(path + ".held") as held:
@@ -115,7 +118,7 @@ class Cluster:
         wait_until(lambda: self.held(name), f"{name} is held at its gate", seconds, self)
 
     def release(self, *names):
-        """Lets these processes go on, or all that are held."""
+        """Lets these processes continue, or all that are held."""
         for path in [self.gate_of(name) for name in names] or \
                 [os.path.join(self.gates, name) for name in (os.listdir(self.gates) if self.gates else [])]:
             if os.path.exists(path) and not path.endswith(".held"):
@@ -127,8 +130,9 @@ class Cluster:
         self.wait_held(name)
 
     def held_streams(self, name, bodies):
-        """Streams of these bodies, each of which has begun to arrive from the token machine `name`, which is held then.
-        Requires that no other token machine takes requests and that no request arrives or ends meanwhile."""
+        """Returns streams of these bodies. Each has begun to receive tokens from the token machine `name`, which is
+        then held. Requires that no other token machine takes requests, and that no request arrives or ends meanwhile.
+        """
         def state():
             return json.loads(self.request("GET", "/admin/state")[2])
 
@@ -143,14 +147,14 @@ class Cluster:
                                             if machine["pool"] == "prompt" and machine["connection"] == "up"
                                             and machine["version"] == machines[name]["version"])
 
-        # Without its links, a prompt machine would do the token machine's work as well.
+        # Without links to the token machine, a prompt machine would also do its work.
         wait_until(linked, f"links to {name}", cluster=self)
         before = decoding()
         self.hold(name)
         streams = [Stream(self, body) for body in bodies]
         wait_until(lambda: decoding() == before + len(bodies), "all streams are decoded", cluster=self)
         self.wait_held(name)
-        self.step(name)  # the held batch may have been without some of the streams
+        self.step(name)  # The held batch may lack some of the streams.
         while min(stream.events for stream in streams) == 0:
             self.step(name)
         return streams
@@ -170,7 +174,7 @@ class Cluster:
         raise RuntimeError(f"not ready: {said.decode()}\n{self.logged()}")
 
     def find_port(self, seconds=300):
-        """Where it listens, for a cluster that does not become ready yet."""
+        """Returns the listening address of a cluster that is not ready yet."""
         deadline = time.monotonic() + seconds
         while self.port is None:
             ports = listening_ports(self.process.pid)
@@ -193,7 +197,8 @@ class Cluster:
             return file.read()
 
     def audited(self, reads=False):
-        """[(act, target, who, status)] of the audit lines so far, without those of /admin/state unless `reads`."""
+        """Returns [(act, target, who, status)] of the audit lines so far. Lines of /admin/state are left out unless
+        `reads`."""
         lines = [json.loads(line.split(": audit: ", 1)[1]) for line in self.logged().splitlines() if ": audit: " in line]
         return [(line["act"], line["target"], line["who"], line["status"]) for line in lines
                 if reads or line["act"] != "GET /admin/state"]
@@ -205,7 +210,7 @@ class Cluster:
         self.stop()
 
     def stop(self):
-        """Ends it; returns the exit status."""
+        """Stops the cluster and returns the exit status."""
         self.release()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -224,7 +229,7 @@ class Cluster:
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
 
     def request(self, method, path, body=None, headers=None, timeout=600):
-        """(status, headers, bytes) of one exchange."""
+        """Returns (status, headers, bytes) of one exchange."""
         connection = self.connect(timeout)
         if isinstance(body, (dict, list)):
             body = json.dumps(body)
@@ -241,7 +246,7 @@ class Cluster:
         return json.loads(data)
 
     def stream(self, path, body):
-        """The events of a streamed reply, parsed, without the last [DONE], which must be there."""
+        """Returns the parsed events of a streamed reply, without the final [DONE], which must exist."""
         connection = self.connect()
         connection.request("POST", path, json.dumps({**body, "stream": True}), self.headers)
         reply = connection.getresponse()
@@ -262,7 +267,7 @@ class Cluster:
         raise AssertionError("the stream ended without [DONE]")
 
     def metrics(self):
-        """{(name, (("label", "value"), …)): number}"""
+        """Returns {(name, (("label", "value"), …)): number}."""
         values = {}
         for line in self.request("GET", "/metrics")[2].decode().splitlines():
             found = re.fullmatch(r'([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)', line)
@@ -274,12 +279,12 @@ class Cluster:
         return values
 
     def metric(self, name, **labels):
-        """The sum over all series of that name which have these labels."""
+        """Returns the sum over all series of that name with these labels."""
         return sum(value for (each, given), value in self.metrics().items()
                    if each == name and all(dict(given).get(k) == v for k, v in labels.items()))
 
     def blocks(self):
-        """{state: blocks} over all machines."""
+        """Returns {state: blocks} over all machines."""
         found = {}
         for (name, labels), value in self.metrics().items():
             if name == "cleave_kv_blocks":
@@ -288,7 +293,7 @@ class Cluster:
         return found
 
     def wait_all_free(self, seconds=300):
-        """Free, or cached: those that whoever needs them takes."""
+        """Waits until all blocks are free or cached. Cached blocks can be taken at any time."""
         deadline = time.monotonic() + seconds
         while True:
             blocks = self.blocks()
@@ -300,11 +305,11 @@ class Cluster:
             time.sleep(0.05)
 
     def children(self):
-        """{machine name: pid} of the local machines."""
+        """Returns {machine name: pid} of the local machines."""
         return machines_of(self.process.pid)
 
     def stages(self):
-        """{"t0/1": pid} of the local machines' stages on this computer."""
+        """Returns {"t0/1": pid} of the local machines' stages on this computer."""
         found = {}
         for pid in self.children().values():
             found.update(machines_of(pid))
@@ -312,7 +317,7 @@ class Cluster:
 
 
 class Stream(threading.Thread):
-    """A streamed answer that a thread of its own reads. `text`: the text that has arrived; `events`: the number of events
+    """A streamed answer that its own thread reads. `text`: the text that has arrived; `events`: the number of events
     that have arrived; `error`: the exception that ended the stream, None = none."""
 
     def __init__(self, cluster, body, path="/v1/completions"):
@@ -327,7 +332,7 @@ class Stream(threading.Thread):
                 for choice in event["choices"]:
                     self.text += choice["text"] if "text" in choice else choice["delta"].get("content") or ""
                 self.events += 1
-        except Exception as error:  # every exception is for the test to judge
+        except Exception as error:  # The test judges every exception.
             self.error = error
 
     def wait_events(self, count=1):
@@ -344,13 +349,13 @@ class Stream(threading.Thread):
         return self
 
     def expect(self, want, what=""):
-        """Waits until the stream has ended, which must be without an error and with the text `want`."""
+        """Waits until the stream has ended. It must have ended without an error and with the text `want`."""
         self.end()
         assert self.error is None and self.text == want, (what, self.error, self.text, want, self.cluster.logged())
 
 
 def wait_until(condition, what, seconds=300, cluster=None):
-    """Waits until condition() is true, and returns what it returned. The limit only ends a test that hangs."""
+    """Waits until condition() is true, and returns its result. The limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds
     while True:
         found = condition()
@@ -361,7 +366,7 @@ def wait_until(condition, what, seconds=300, cluster=None):
 
 
 def wait_passes(check, seconds=60):
-    """Calls check() until it raises no AssertionError: machines report their figures with a delay."""
+    """Calls check() until it raises no AssertionError, because machines report their figures with a delay."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -373,7 +378,7 @@ def wait_passes(check, seconds=60):
 
 
 def gated(config):
-    """The config's machines with the gate as their device."""
+    """Returns the config's machines with the gate as their device."""
     names = []
     for pool, machines in config["pools"].items():
         names += machines if isinstance(machines, (list, tuple)) else [f"{pool}-{i}" for i in range(machines)]
@@ -384,21 +389,21 @@ def gated(config):
 
 
 def built(path):
-    """Ends the test if a library that it needs was not built: without its gates it would wait for minutes."""
+    """Ends the test if a library that it needs was not built. Without gates, the test would wait for minutes."""
     if path is None or not os.path.exists(path):
         raise SystemExit(f"{path} is missing: build the targets of this test first (./dev test does)")
     return os.path.abspath(path)
 
 
 def gated_environment(folder, pace_us=0):
-    """The environment of a process whose machines have their gates' files in `folder`."""
+    """Returns the environment of a process whose machines have their gate files in `folder`."""
     os.makedirs(folder, exist_ok=True)
     return {**os.environ, "CLEAVE_CUDA_PLUGIN": built(GATE_PLUGIN), "CLEAVE_GATES": folder,
             "CLEAVE_GATE_PACE_US": str(pace_us)}
 
 
 def machines_of(parent):
-    """{name: pid} of the processes of `cleave machine` that this one has started; a stage is called "t0/1"."""
+    """Returns {name: pid} of the `cleave machine` processes that this process has started; a stage is called "t0/1"."""
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -418,8 +423,8 @@ def machines_of(parent):
 
 
 def free_ports(count):
-    """Ports on which nobody listens, for machines whose config names them. None of those that the kernel gives to
-    connections and to whoever asks for any: another test could have got it meanwhile."""
+    """Returns free ports for machines whose config names them. They lie outside the range from which the kernel takes
+    ports, so no other test can get one meanwhile."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         end = int(file.read().split()[0])
     found = []
@@ -436,7 +441,7 @@ def free_ports(count):
 
 
 def listening_ports(pid):
-    """The TCP ports on which a process listens, IPv4."""
+    """Returns the TCP ports (IPv4) on which a process listens."""
     inodes = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         try:

@@ -1,7 +1,7 @@
-"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Each one exists while a process that
-holds it runs, so that nothing is left behind when a test is killed, and nothing is mounted outside the mount namespaces
-of the processes inside. It works in a container, in a chroot with /proc and /sys, and for an ordinary user where the
-kernel lets users make user namespaces. Needs iproute2 and util-linux; a test that cannot have namespaces is skipped."""
+"""namespaces: network namespaces joined by veth pairs, which stand for hosts. Each namespace exists while its holding
+process runs, so nothing is left behind when a test is killed. Nothing is mounted outside the mount namespaces of the
+processes inside. This works in a container, in a chroot with /proc and /sys, and for an ordinary user if the kernel
+lets users make user namespaces. Needs iproute2 and util-linux. A test that cannot make namespaces is skipped."""
 
 import os
 import shutil
@@ -10,8 +10,8 @@ import sys
 
 from cluster import skip, wait_until
 
-# A process sees the devices of its own network namespace in /sys, so /sys is mounted anew. In a chroot "/" is no mount
-# point, and only /sys can be cut off from the mounts of other namespaces.
+# A process sees the devices of its own network namespace in /sys, so /sys is mounted again. In a chroot "/" is not a
+# mount point, so only /sys can be separated from the mounts of other namespaces.
 ENTER = ('mount --make-rslave / 2>/dev/null || mount --make-rprivate /sys || exit 125; '
          'mount -t sysfs -o ro,nosuid,nodev,noexec sysfs /sys || exit 125; exec "$@"')
 
@@ -21,12 +21,12 @@ def sh(*words, check=True):
 
 
 def net(space, *words):
-    """The command that runs this one with the network of a namespace, but with /sys of the caller."""
+    """Returns the command that runs `words` with the network of a namespace, but with the caller's /sys."""
     return ["nsenter", f"--net=/proc/{space}/ns/net", *words]
 
 
 def within(space, *words):
-    """The command that runs this one in a namespace."""
+    """Returns the command that runs `words` in a namespace."""
     return net(space, "unshare", "--mount", "--propagation", "unchanged", "sh", "-c", ENTER, "sh", *words)
 
 
@@ -35,8 +35,8 @@ def ip(space, *words):
 
 
 class Namespaces:
-    """`names` are namespaces; `cables` [(name, its device, its address, name, device, address), …] join them. self[name] is
-    the namespace for the functions of this file: the id of the process that holds it, as text."""
+    """`names` are namespaces; `cables` [(name, its device, its address, name, device, address), …] join them.
+    self[name] is a namespace for the functions of this file: the id of its holding process, as text."""
 
     def __init__(self, names, cables):
         self.names, self.cables, self.holders = names, cables, {}
@@ -59,7 +59,7 @@ class Namespaces:
 
     def make(self):
         for name in self.names:
-            # cat ends when this process does: its input ends.
+            # cat ends when this process ends, because cat's input then ends.
             self.holders[name] = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo made; exec cat"],
                                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             if self.holders[name].stdout.readline() != b"made\n":
@@ -77,7 +77,7 @@ class Namespaces:
             ip(self[name], "addr", "add", address, "dev", device)
             ip(self[name], "link", "set", device, "up")
         for name, device, _ in ends:
-            # UCX takes only devices that run when UCX starts, and a device does not run at once after "up".
+            # UCX uses only devices that run when UCX starts. A device does not run immediately after "up".
             wait_until(lambda: "state UP" in sh(*net(self[name], "ip", "-o", "link", "show", device)).stdout,
                        f"{device} runs")
 
@@ -87,12 +87,12 @@ class Namespaces:
             holder.communicate()
 
     def run_inside(self, name, *arguments, seconds=900):
-        """This script again, in one of them. Returns its exit status."""
+        """Runs this script again in one of the namespaces. Returns its exit status."""
         return subprocess.run(within(self[name], sys.executable, sys.argv[0], *arguments), timeout=seconds).returncode
 
 
 def again_as_root():
-    """Runs this script again, as root of a user namespace, and ends with its exit status."""
+    """Runs this script again as root of a user namespace, and exits with its exit status."""
     as_root = ["unshare", "--user", "--map-root-user"]
     if sh(*as_root, "unshare", "--net", "true", check=False).returncode != 0:
         skip("needs root, or a kernel that lets users make user namespaces, to make network namespaces")

@@ -1,6 +1,6 @@
-"""Goal: API keys and TLS on the wire: which clients may use a cluster and which may not, and the errors for an operator
-whose files are wrong. Method: real processes, python's own TLS, certificates made by openssl for this run. A token machine
-that is held at a gate keeps streams open while a client leaves or keys change."""
+"""Goal: API keys and TLS over a real connection: which clients may use a cluster, and which errors an operator gets for
+wrong files. Method: real processes, python's own TLS, certificates made by openssl for this run. A token machine that
+is held at a gate keeps streams open while a client leaves or keys change."""
 
 import http.client
 import json
@@ -21,7 +21,7 @@ SECRETS = {"api_keys_file": "keys.json", "tls_certificate_file": "cert.pem", "tl
 
 
 def certificate(name="localhost"):
-    """(certificate, private key), self-signed, as PEM texts."""
+    """Returns (certificate, private key), self-signed, as PEM texts."""
     with tempfile.TemporaryDirectory() as folder:
         paths = [os.path.join(folder, file) for file in ("cert.pem", "key.pem")]
         subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -55,7 +55,7 @@ def check_served(cert, key):
         events = list(cluster.stream("/v1/completions", ask))
         assert "".join(event["choices"][0]["text"] for event in events) == whole["choices"][0]["text"]
         assert cluster.post("/v1/completions", {"prompt": [7] * 600, "max_tokens": 1})["usage"]["prompt_tokens"] == 600
-        words = "word " * 9000  # more than one TLS record each way
+        words = "word " * 9000  # More than one TLS record in each direction.
         assert len(cluster.post("/tokenize", {"prompt": words})["tokens"]) >= 9000
         check_gone(cluster)
         cluster.headers.update(SEER)
@@ -71,7 +71,7 @@ def check_served(cert, key):
 
 
 def check_gone(cluster):
-    """A client that leaves in the middle of a TLS stream: its request ends, though its token machine does not compute."""
+    """A client leaves in the middle of a TLS stream. Its request ends, although its token machine does not compute."""
     cluster.hold("token-0")
     connection = cluster.connect()
     connection.request("POST", "/v1/completions", json.dumps({"prompt": "On and on", "max_tokens": 50,
@@ -113,13 +113,14 @@ def check_other_protocols(cluster, cert):
     noise = socket.create_connection((cluster.host, cluster.port), timeout=300)
     noise.sendall(bytes(range(256)) * 64)
     silent = socket.create_connection((cluster.host, cluster.port), timeout=300)
-    assert cluster.request("GET", "/health", timeout=300)[0] == 200  # the silent client does not hold it up
+    assert cluster.request("GET", "/health", timeout=300)[0] == 200  # The silent client does not delay other clients.
     noise.close()
     silent.close()
 
 
 def check_admin_socket(cluster):
-    """The socket is for this user only, needs no key and no TLS, and serves the administrator only."""
+    """The socket is accessible to this user only. It needs no key and no TLS, and accepts only administrative requests.
+    """
     path = os.path.join(cluster.folder.name, "admin.sock")
     assert stat.S_ISSOCK(os.stat(path).st_mode) and stat.S_IMODE(os.stat(path).st_mode) == 0o600, os.stat(path)
     for url, status in (("/admin/state", 200), ("/health", 200), ("/v1/models", 403)):
@@ -135,7 +136,7 @@ def check_admin_socket(cluster):
 
 
 def check_reload(cluster, cert):
-    """Another certificate and other keys: they hold for connections and requests that begin after the reload."""
+    """Another certificate and other keys apply to connections and requests that begin after the reload."""
     cluster.headers.update(USER)
     assert cluster.request("POST", "/admin/reload")[0] == 403
     assert cluster.audited()[-1] == ("POST /admin/reload", "", "key user", 403)
@@ -149,7 +150,7 @@ def check_reload(cluster, cert):
     said = json.loads(body)
     assert status == 200 and said["needs_restart"] == [] and said["changed"] == [
         "server/tls_certificate_file: read again", "server/api_keys_file: read again"], body
-    # Its key is gone: the stream ends while its machine is still held, and its request is cancelled there.
+    # The request's key is gone: the stream ends while its machine is still held, and the request is cancelled there.
     assert "this API key was removed or replaced" in str(stream.end().error), stream.error
     cluster.release()
     who = ("key root", 200)
@@ -163,7 +164,7 @@ def check_reload(cluster, cert):
     assert cluster.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 401
     cluster.headers.update(ROOT)
     assert cluster.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
-    cluster.write("cert.pem", cert)  # with the newer one's key
+    cluster.write("cert.pem", cert)  # The old certificate with the new private key.
     status, _, body = cluster.request("POST", "/admin/reload")
     assert status == 400 and b"it is not the key of the certificate" in body, body
     assert cluster.request("GET", "/health")[0] == 200
@@ -196,7 +197,8 @@ def check_mistakes(cert, key):
 
 
 def check_public():
-    """Without keys and TLS, a gateway or machine that other computers could reach starts only if the config allows it."""
+    """Without keys and TLS, a gateway or machine that other computers could reach starts only if the config allows
+    this."""
     public = {"model": MODEL, "http": {"listen": "0.0.0.0:0"}, "pools": {"prompt": ["p0"], "token": ["t0"]}}
     remote = {**public, "http": {"listen": "127.0.0.1:0"}, "machines": {"t0": {"address": "192.0.2.1:7400"}}}
     with tempfile.TemporaryDirectory() as folder:
@@ -218,7 +220,7 @@ def check_public():
 
 
 def check_cluster_key():
-    """A machine started by hand joins with the right key only, and /health says what is wrong."""
+    """A machine that is started by hand joins only with the right key. /health reports a wrong key."""
     right, wrong = "r" * 32, "w" * 32
     address = f"127.0.0.1:{free_ports(1)[0]}"
     config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "cluster": {"key_file": "cluster.key"},

@@ -1,8 +1,9 @@
-"""Goal: a client that leaves frees its KV blocks in both pools at once, in whatever phase its request is. Method: first a
-machine is held at a gate (in the middle of the prompt, before a decode step, in the middle of a decode step), and the client
-leaves: the request ends although the machine does not compute. Then streams that are dropped at random moments (before the
-first token, during the prompt, while KV travels, during the answer). Afterwards every block is free, and an undisturbed
-answer has its old bytes. Argument: many: 120 streams instead of 24, and longer answers."""
+"""Goal: when a client leaves, its KV blocks in both pools are freed at once, in every phase of its request. Method:
+first a machine is held at a gate (in the middle of the prompt, before a decode step, in the middle of a decode step),
+and the client leaves: the request ends although the machine does not compute. Then streams are dropped at random
+moments (before the first token, during the prompt, while KV is sent, during the answer). Afterwards every block is
+free, and an undisturbed answer has the same bytes as before. Argument: many: 120 streams instead of 24, and longer
+answers."""
 
 import json
 import os
@@ -27,7 +28,7 @@ def send(cluster, body):
 
 
 def leave(connection, reset):
-    if reset:  # RST instead of FIN
+    if reset:  # RST instead of FIN.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
@@ -37,7 +38,7 @@ def requests(cluster):
     return {"open": state["requests_open"], **state["requests"]}
 
 
-# Phase: (the machine that is held, its layer, the smallest batch that is held, the request's state then)
+# Phase: (the held machine, its layer, the smallest batch that is held, the request's state then).
 PHASES = {"in the prompt": ("prompt-0", 15, 100, "prefilling"), "before a step": ("token-0", 0, 1, "decoding"),
           "in a step": ("token-0", 15, 1, "decoding")}
 
@@ -71,7 +72,7 @@ def main():
     seed = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 30)))
     print(f"seed: CLEAVE_SEED={seed}")
     config = {"pools": {"prompt": 1, "token": 1}, "kv": {"memory": "96MiB"}, "transport": {"silence_ms": 60000}}
-    # With adaptive pools, the machine that is not held would do the work of the other.
+    # With adaptive pools, the machine that is not held would do the other machine's work.
     with Cluster({**config, "scheduler": {"adaptive_pools": False}}, gates=True) as cluster:
         for phase in PHASES:
             for reset in (False, True):

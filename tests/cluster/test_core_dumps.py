@@ -1,7 +1,9 @@
-"""Goal: a crash leaves no keys and prompts on a disk: no process of a cluster writes a core dump, unless the config says
-so (cluster/core_dumps).
+"""Goal: a crash writes no keys and prompts to a disk: no process of a cluster writes a core dump, unless the config
+allows it (cluster/core_dumps).
 
-Method: reads the limits of all processes. 1 byte forbids a core file and a program of the system that would take it."""
+Method: reads the limits of all processes. A limit of 1 byte forbids a core file, and also a core dump to a program of
+the system.
+"""
 
 import resource
 
@@ -9,7 +11,7 @@ from cluster import Cluster, need_model
 
 need_model()
 _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # inherited by the cluster
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # The cluster inherits the limit.
 
 
 def core_limit(pid):

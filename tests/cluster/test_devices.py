@@ -1,13 +1,14 @@
-"""Goal: KV in a GPU's memory travels as KV in the host's memory does, with the same bytes: from and to prompt machines and
-token machines, over shared memory and TCP, through stages and hand-overs. Machines that are killed and devices that fail
-cost time, not tokens, and nothing stays behind.
+"""Goal: KV in a GPU's memory is sent like KV in the host's memory, with the same bytes: from and to prompt machines and
+token machines, over shared memory and TCP, through stages and hand-overs. Killed machines and failed devices cost time
+but no tokens, and leave nothing behind.
 
 Method: clusters of real processes. Their device library is the fake device of tests/device, whose memory no test and no
-host can touch; answers are compared with those of a cluster without devices.
+host can access; answers are compared with those of a cluster without devices.
 
 usage: test_devices.py FAKE-DEVICE-LIBRARY few|all
        test_devices.py EMULATED-CUDA-LIBRARY emulated [all]
-few: some of the ways, and one machine that is killed; emulated: the CUDA backend itself, on emulated GPUs."""
+few: some of the paths, and one machine that is killed; emulated: the CUDA backend itself, on emulated GPUs.
+"""
 
 import json
 import os
@@ -32,7 +33,7 @@ def body(prompt, tokens):
 
 
 def run(cluster, meanwhile=None, tokens=TOKENS):
-    """The answers to all prompts, which are streamed at once. meanwhile: is called while the streams run."""
+    """Returns the answers to all prompts, which are streamed at once. meanwhile: is called while the streams run."""
     texts = [[] for _ in PROMPTS]
 
     def read(index):
@@ -51,8 +52,8 @@ def run(cluster, meanwhile=None, tokens=TOKENS):
 
 
 def while_it_works(cluster, name, act):
-    """Something to do in run(): calls act(pid) while this machine has work. The machine is stopped first, so that the work
-    is not done before. If all streams end before that, act is not called."""
+    """An action for run(): calls act(pid) while this machine has work. The machine is stopped first, so that it cannot
+    finish its work before. If all streams end before, act is not called."""
     def meanwhile(running):
         pid = cluster.children()[name]
         while running():
@@ -76,14 +77,15 @@ def has_work(cluster, name):
 def machines(prompts, tokens, transport=None, prompt_keys=None, token_keys=None, scheduler=None):
     names = {"prompt": [f"p{i}" for i in range(prompts)], "token": [f"t{i}" for i in range(tokens)]}
     keys = {name: prompt_keys or {} for name in names["prompt"]} | {name: token_keys or {} for name in names["token"]}
-    # Machines that a slow computer rarely runs are not dead, and no machine helps the other pool.
+    # A machine that a slow computer rarely runs must not count as dead, and no machine may help the other pool.
     return {"pools": names, "machines": keys, "kv": KV, "threads": 1,
             "transport": {"silence_ms": 120000, **(transport or {})},
             "scheduler": {"adaptive_pools": False, **(scheduler or {})}}
 
 
 def start(config):
-    """A cluster whose machines are all up. (A gateway is ready before: as soon as some machines can serve.)"""
+    """Starts a cluster and waits until all its machines are up. (A gateway is ready earlier: as soon as some machines
+    can serve.)"""
     cluster = Cluster(config)
     try:
         wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
@@ -94,7 +96,7 @@ def start(config):
 
 
 def device(options, config, ucx=None):
-    """ucx: how KV travels where it could go from device to device; None = from device to device."""
+    """ucx: how KV is sent where the devices could copy it directly; None = by the devices."""
     os.environ["CLEAVE_FAKE_DEVICE"] = options
     os.environ.pop("CLEAVE_KV_WRITE", None)
     if ucx:
@@ -119,7 +121,7 @@ FEW = ("GPU to CPU", "CPU to GPU over TCP", "GPU to GPU", "stages of GPUs", "sta
 
 
 def check_metrics(cluster, name, config, way=3):
-    """Checks by which way KV went, and how much was copied. way: of machines with a GPU."""
+    """Checks over which path KV was sent, and how much was copied. way: the path between machines with a GPU."""
     staged = {}
     for (metric, labels), value in cluster.metrics().items():
         if metric.startswith(("cleave_kv_staged_", "cleave_kv_ipc_")) or metric == "cleave_kv_way":
@@ -146,7 +148,7 @@ def check_metrics(cluster, name, config, way=3):
         elif not stages:
             assert (out, came) == ((written, 0) if sends else (0, written)), (name, written, staged)
             assert staged[f"cleave_kv_staged_{'out' if sends else 'in'}_seconds_total", machine] > 0, staged
-        elif name != "stages of GPUs": # activations are copied too
+        elif name != "stages of GPUs": # Activations are copied too.
             assert out + came > 0, (name, staged)
 
 
@@ -155,22 +157,23 @@ def mixes(want):
         config = MIXES[name]
         with device("delay_us=300", config) as cluster:
             assert run(cluster) == want, (name, cluster.logged())
-            again = run(cluster)  # with the KV of the prefix caches
+            again = run(cluster)  # This time with the KV of the prefix caches.
             assert again == want, (name, cluster.logged())
             cluster.wait_all_free()
             wait_passes(lambda: check_metrics(cluster, name, config))
-            if name == "stages of GPUs":  # neither KV nor activations pass through the host
+            if name == "stages of GPUs":  # Neither KV nor activations pass through the host.
                 assert cluster.metric("cleave_kv_staged_out_bytes_total") == 0, cluster.logged()
                 wait_until(lambda: cluster.metric("cleave_kv_ipc_bytes_total") > cluster.metric("cleave_transfer_bytes_total"),
                            "activations are counted with the KV", cluster=cluster)
                 wait_until(lambda: "activations travel by fake ipc" in cluster.logged(), "the way of activations")
             assert cluster.stop() == 0, cluster.logged()
-            assert "check failed" not in cluster.logged(), cluster.logged()  # all memory has come back
+            assert "check failed" not in cluster.logged(), cluster.logged()  # All device memory has been freed.
         print(f"{name}: the same bytes", flush=True)
 
 
 def refused(want):
-    """The devices cannot or must not open each other's memory: KV is staged, and a log line for each direction says why."""
+    """The devices cannot or must not open each other's memory: KV is staged, and a log line for each direction gives
+    the reason."""
     # Only machines that may change pools have links in both directions.
     config = machines(1, 1, prompt_keys=GPU, token_keys=GPU, scheduler={"adaptive_pools": True})
     reason = "fake cannot open its memory: peer access is not supported"
@@ -178,7 +181,7 @@ def refused(want):
     for options, ucx, way, lines in ways if ALL else ways[:2]:
         with device("delay_us=100," + options, config, ucx) as cluster:
             assert run(cluster) == want, (options, cluster.logged())
-            cluster.wait_all_free()  # the machines have reported all they did
+            cluster.wait_all_free()  # The machines have reported all their work.
             written = cluster.metric("cleave_transfer_bytes_total")
             assert cluster.metric("cleave_kv_way", machine="p0") == way, (options, ucx)
             assert cluster.metric("cleave_kv_ipc_bytes_total") == 0
@@ -197,7 +200,7 @@ def admin(cluster, path):
 
 
 def drained(want):
-    """A token machine is drained: its answers go on at the other machine, with their KV."""
+    """A token machine is drained: its answers continue on the other machine, with their KV."""
     config = machines(1, 2, prompt_keys=GPU, token_keys=GPU, scheduler={"handover_tokens_min": 8})
     with device("delay_us=100", config) as cluster:
         for attempt in range(20):
@@ -215,7 +218,7 @@ def drained(want):
 
 def killed(want):
     config = machines(2, 2, {"ucx_transports": "none"}, prompt_keys=GPU, token_keys=GPU)
-    for ucx in (None, "am") if ALL else (None,):  # device to device, and staged
+    for ucx in (None, "am") if ALL else (None,):  # From device to device, and staged.
         killed_by(want, config, ucx)
 
 
@@ -239,10 +242,10 @@ def killed_by(want, config, ucx):
 
 
 def failing(want):
-    """Each device fails after a number of copies, and its machine is started again."""
+    """Each device fails after a number of copies, and its machine restarts."""
     config = machines(2, 2, {"ucx_transports": "none"}, prompt_keys=GPU, token_keys=GPU)
     config["kv"] = {**KV, "prefix_cache": False}
-    # From device to device KV goes in few copies.
+    # From device to device, KV is sent in few copies.
     for ucx, copies in ((None, 40), ("am", 250)) if ALL else ((None, 40),):
         failing_by(want, config, ucx, copies)
 
@@ -260,10 +263,11 @@ def failing_by(want, config, ucx, copies):
 
 
 def emulated(model):
-    """The CUDA backend itself, on emulated GPUs: the CPU reads KV that the backend wrote, and the reverse; KV travels from
-    the device memory of one process to that of another, on one device and on two. The backend's numbers differ slightly from
-    the CPU's; between GPUs the way makes no difference."""
-    # Of 300 prompts one whose answer is clear: both tokens are exp(3.3) times as likely as the second most likely token.
+    """The CUDA backend itself, on emulated GPUs: the CPU reads KV that the backend wrote, and the reverse; KV is sent
+    from the device memory of one process to that of another, on one device and between two. The backend's numbers
+    differ slightly from the CPU's; between GPUs the path makes no difference."""
+    # The one of 300 prompts whose answer is clear: both tokens are exp(3.3) times as likely as the second most likely
+    # token.
     prompt = [(7 * 997 + k * 389) % 40000 + 100 for k in range(9)]
     request = {"prompt": prompt, "max_tokens": 2, "temperature": 0, "logprobs": 0}
     want = straight = None
@@ -275,7 +279,7 @@ def emulated(model):
     for name, prompt_keys, token_keys, environment, way in ways if ALL else ways[:4]:
         # Small batches and little KV: on CPUs without protection keys the emulator changes the protection of all device
         # memory around each kernel.
-        scheduler = {"adaptive_pools": way is None,  # which gives both directions a link
+        scheduler = {"adaptive_pools": way is None,  # Adaptive pools give both directions a link.
                      "prompt_batch_tokens": 16, "prompt_fill_tokens": 16, "batch_sequences_max": 4}
         config = machines(1, 1, prompt_keys=prompt_keys, token_keys=token_keys, scheduler=scheduler)
         config["model"] = model

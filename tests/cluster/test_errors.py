@@ -1,6 +1,6 @@
-"""Goal: each mistake in a file, a flag or a request gets one clear error that names place and value; nothing crashes, and
-no other request notices. Method: a table of mistakes against a real binary, and, for requests, against a cluster whose token
-machine is held at a gate in the middle of an answer; that answer must be the undisturbed one."""
+"""Goal: each mistake in a file, a flag or a request gets one clear error that names place and value. No process
+crashes, and no other request is affected. Method: a table of mistakes against a real binary, and, for requests, against
+a cluster whose token machine is held at a gate in the middle of an answer; that answer must be the undisturbed one."""
 
 import json
 import os
@@ -18,8 +18,8 @@ SMALL = {"threads": 1, "kv": {"memory": "32MiB"}, "transport": {"silence_ms": 60
 
 
 def serve_fails(config, *parts, args=(), prefix=()):
-    """`cleave serve` with this config text ends at once with 1 and one line with all `parts`. Another program may have the
-    default port, so any port will do, unless `args` says otherwise."""
+    """Checks that `cleave serve` with this config text ends at once with status 1 and one line that contains all
+    `parts`. The port is arbitrary unless `args` names one, because another program may have the default port."""
     if "--listen" not in args:
         args = ["--listen", "127.0.0.1:0", *args]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
@@ -46,7 +46,7 @@ def check_configs():
 
 
 def check_models():
-    """Cut and corrupted model files: an error, never a crash."""
+    """Cut and corrupted model files cause an error, never a crash."""
     with open(MODEL, "rb") as file:
         head = file.read(4 << 20)
     cuts = {"empty": b"", "magic": b"GGUG" + head[4:], "cut in the metadata": head[:100000],
@@ -65,8 +65,8 @@ def check_models():
 
 
 def check_few_open_files():
-    """More idle clients than there may be open files: a machine that dies is started again all the same, and the log says
-    how many connections there can be."""
+    """There are more idle clients than files may be open. A machine that dies still restarts, and the log says how many
+    connections are possible."""
     limit = ("prlimit", "--nofile=62:62")
     with Cluster(SMALL, prefix=limit) as cluster:
         assert "62 open files allow 14 HTTP connections" in cluster.logged(), cluster.logged()
@@ -79,7 +79,8 @@ def check_few_open_files():
         assert cluster.post("/v1/completions", {"prompt": "x", "max_tokens": 3})["choices"]
     serve_fails({"model": MODEL, "http": {"listen": "127.0.0.1:0"}}, "30 open files are too few",
                 prefix=("prlimit", "--nofile=30:30"))
-    with Cluster(SMALL, prefix=("prlimit", "--nofile=62:8000")) as cluster:  # there is room for machines that are added later
+    # There is room for machines that are added later.
+    with Cluster(SMALL, prefix=("prlimit", "--nofile=62:8000")) as cluster:
         with open(f"/proc/{cluster.process.pid}/limits") as file:
             files = next(int(line.split()[3]) for line in file if line.startswith("Max open files"))
         assert files == 24 + 2 * 6 * 256 + 4096, files
@@ -94,9 +95,9 @@ def check_port_in_use():
 
 
 def check_machine_that_does_not_answer():
-    """A remote machine that is not there: the gateway says so in /health, and serves nothing until cover_ms is over; then
-    the prompt machine does both phases."""
-    with socket.socket() as silent: # accepts (backlog), never answers
+    """A remote machine does not exist. The gateway says so in /health, and serves nothing until cover_ms has passed;
+    then the prompt machine does both phases."""
+    with socket.socket() as silent: # Accepts connections (backlog), and never answers.
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = "127.0.0.1:%d" % silent.getsockname()[1]
@@ -117,8 +118,8 @@ def check_machine_that_does_not_answer():
 
 
 def check_machines_that_do_not_match():
-    """A machine started by hand with another configuration or model: /health and the log say what differs, and the
-    right one, started later, serves."""
+    """A machine that is started by hand has another configuration or model: /health and the log name the differences.
+    The right machine, started later, serves."""
     with tempfile.TemporaryDirectory() as folder:
         address = f"127.0.0.1:{free_ports(1)[0]}"
         other = os.path.join(folder, "other.gguf")
@@ -173,7 +174,7 @@ BAD_REQUESTS = [
 
 
 def check_requests():
-    with Cluster({**SMALL, "kv": {"memory": "192MiB"}}, gates=True) as cluster:  # room for the whole context
+    with Cluster({**SMALL, "kv": {"memory": "192MiB"}}, gates=True) as cluster:  # Room for the whole context.
         story = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
         want = cluster.post("/v1/completions", story)["choices"][0]["text"]
         stream = cluster.held_streams("token-0", [story])[0]
@@ -182,12 +183,12 @@ def check_requests():
             try:
                 status, _, reply = cluster.request("POST", path, body)
             except (BrokenPipeError, ConnectionResetError):
-                assert want_status == 413, name # refused while the client was still sending
+                assert want_status == 413, name # The request is refused while the client still sends.
                 continue
             error = json.loads(reply)["error"]
             assert status == want_status and part in error["message"], (name, status, error)
             assert set(error) == {"message", "type", "param", "code"}, error
-        # Garbage on the HTTP port and on a machine's port disturbs no request either.
+        # Garbage on the HTTP port and on a machine's port does not affect requests.
         with socket.create_connection((cluster.host, cluster.port)) as stranger:
             stranger.sendall(os.urandom(4096))
         for port in machine_ports(cluster):
@@ -203,7 +204,7 @@ def check_requests():
 
 
 def machine_ports(cluster):
-    """The TCP ports on which the cluster's machines listen."""
+    """Returns the TCP ports on which the cluster's machines listen."""
     ports = [port for pid in cluster.children().values() for port in listening_ports(pid)]
     assert ports
     return ports

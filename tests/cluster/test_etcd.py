@@ -1,9 +1,10 @@
-"""Goal: machines that register themselves in etcd are found by two gateways, and leave: at once when they are asked to
-end, with their lease when they are killed. An etcd that is silent takes no machine away; a wrong entry is reported
-once, with its key, and disturbs no other machine.
+"""Goal: two gateways find the machines that register themselves in etcd. A machine that is told to stop leaves at once;
+a killed one leaves when its lease ends. A silent etcd removes no machine. A wrong entry is reported once, with its key,
+and affects no other machine.
 
-Method: a real etcd with a folder and ports of its own, real machines and gateways. For a compaction that is faster than
-a gateway, an etcd of a few lines in this script. Skipped without etcd."""
+Method: a real etcd with its own folder and ports, real machines and gateways. A small imitation of etcd in this script
+compacts revisions before a gateway has read them. Skipped without etcd.
+"""
 
 import base64
 import http.server
@@ -31,8 +32,8 @@ def b64(value):
 
 
 class Etcd:
-    """`options`: more options of etcd. `tls`: an ssl.SSLContext for what this test asks it over TLS. `token`: what an
-    administrator's login returned, once etcd has users."""
+    """options: more options of etcd. tls: an ssl.SSLContext for this test's own requests over TLS. token: the result of
+    an administrator's login, once etcd has users."""
 
     def __init__(self, folder, options=(), tls=None):
         self.folder, self.options, self.tls, self.token = folder, options, tls, None
@@ -134,7 +135,7 @@ def wait_names(etcd, names):
 
 
 def check_bad_entries(etcd, gateway, machines, start):
-    """Each is reported once, with its key, and the other machines stay."""
+    """Each wrong entry is reported once, with its key, and the other machines stay."""
     good = json.loads(etcd.value("p0"))
     etcd.put("x1", "no JSON")
     etcd.put("x2", json.dumps({**good, "address": "nowhere"}))
@@ -146,7 +147,7 @@ def check_bad_entries(etcd, gateway, machines, start):
     assert "machine x3 at" in said[2] and "has another model" in said[2], said
     for i in (1, 2, 3):
         etcd.delete(f"x{i}")
-    twin = start("p0", "prompt")  # of the same name, elsewhere
+    twin = start("p0", "prompt")  # A second machine of the same name, at another address.
     wait_until(lambda: "another machine named p0 is registered, at " in twin.logged(), "a second p0 is refused")
     assert etcd.value("p0") == json.dumps(good, separators=(",", ":")), etcd.value("p0")
     twin.end()
@@ -154,7 +155,7 @@ def check_bad_entries(etcd, gateway, machines, start):
 
 
 def check_silence(etcd, gateways, want):
-    """etcd dies under a stream, and is gone for longer than all leases."""
+    """etcd dies during a stream, and is down for longer than all leases."""
     gateways[0].hold("t0", layer=15)
     stream = Stream(gateways[0], BODIES[1])
     gateways[0].wait_held("t0")
@@ -175,7 +176,7 @@ def check_silence(etcd, gateways, want):
 
 
 def check_lost_lease(etcd, gateway, want):
-    """The lease of a machine that lives is revoked: the machine registers again, and serves all the while."""
+    """The lease of a running machine is revoked: the machine registers again, and serves all the time."""
     def entries():
         return etcd.post("/v3/kv/range", {"key": b64(PREFIX + "t0")}).get("kvs", [])
     lease = entries()[0]["lease"]
@@ -212,7 +213,7 @@ def check_all(folder):
         assert [text(gateway, 0) for gateway in gateways] == [want[0]] * 2
         third = start("t1", "token")
         wait_machines(gateways, ["p0", "t0", "t1"])
-        assert gateways[0].request("POST", "/admin/reload")[0] == 200  # the file does not name them
+        assert gateways[0].request("POST", "/admin/reload")[0] == 200  # The config file does not name these machines.
         assert set(machines_of(gateways[0])) == {"p0", "t0", "t1"}
         third.end()
         assert etcd.names() == ["p0", "t0"]
@@ -247,7 +248,8 @@ def check_all(folder):
 
 
 class Compacted(http.server.BaseHTTPRequestHandler):
-    """An etcd whose first watch is answered that its revisions are gone, or not in JSON; the entry is in the second list."""
+    """An imitation of etcd. It answers the first watch that the revisions are compacted, or not with JSON. The entry is
+    in its second list."""
     protocol_version = "HTTP/1.1"
     lists = 0
     said = None
@@ -258,7 +260,7 @@ class Compacted(http.server.BaseHTTPRequestHandler):
         if self.path == "/v3/watch":
             line = Compacted.said
             if Compacted.lists > 1:
-                time.sleep(3)  # the gateway reads the list again each time that the watch fails
+                time.sleep(3)  # The gateway reads the list again each time the watch fails.
         else:
             Compacted.lists += 1
             value = {"address": Compacted.address, "pool": "mixed", "metadata_hash": "0" * 16, "model_hash": "0" * 64}
@@ -267,12 +269,12 @@ class Compacted(http.server.BaseHTTPRequestHandler):
         garbled = isinstance(line, str)
         data = (line if garbled else json.dumps(line)).encode() + b"\n"
         self.send_response(200)
-        self.send_header("Content-Length", str(len(data) + garbled))  # a watch goes on
+        self.send_header("Content-Length", str(len(data) + garbled))  # A watch has no end.
         self.end_headers()
         try:
             self.wfile.write(data)
             time.sleep(40 if garbled else 0)
-        except OSError:  # a watch that the gateway has given up
+        except OSError:  # The gateway has closed this watch.
             self.close_connection = True
 
     def log_message(self, *arguments):
@@ -280,14 +282,14 @@ class Compacted(http.server.BaseHTTPRequestHandler):
 
 
 def kept_alive(port):
-    """Connections to the port that the kernel probes while they are idle."""
+    """Returns the connections to the port that the kernel probes while they are idle."""
     with open("/proc/net/tcp") as file:
         lines = [line.split() for line in file][1:]
     return [at for at in lines if at[2].endswith(f":{port:04X}") and at[5].startswith("02:")]
 
 
 def start_compacted(said, address):
-    """The server, and the part `cluster` of a config that names it."""
+    """Returns the server, and the part `cluster` of a config that names it."""
     Compacted.lists, Compacted.said, Compacted.address = 0, said, address
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Compacted)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -305,7 +307,7 @@ def check_compaction(said):
 
 
 def check_allowed(said):
-    """A machine that could not be used is used when a reload allows it."""
+    """A machine that was not usable is used when a reload allows it."""
     server, cluster = start_compacted(said, "192.0.2.1:9")
     with Cluster({"pools": {}, "cluster": cluster}, ready=False) as gateway:
         gateway.find_port()

@@ -1,9 +1,10 @@
-"""Goal: an etcd that asks for a user, a password and a client certificate serves gateways and machines. A wrong password,
-a file that others may read, and a missing certificate are one clear error each. When etcd forgets its tokens, and when the
-password is changed, machines stay registered and are found; nothing is restarted.
+"""Goal: gateways and machines work with an etcd that requires a user, a password and a client certificate. A wrong
+password, a file that other users may read, and a missing certificate each cause one clear error. When etcd forgets its
+tokens, and when the password is changed, machines stay registered and are found without a restart.
 
-Method: a real etcd with TLS, client certificates and users, with a CA made here. For an etcd that takes no token at all, an
-etcd of a few lines in this script. Skipped without etcd or openssl."""
+Method: a real etcd with TLS, client certificates and users, with a CA made here. A small imitation of etcd in this
+script accepts no token at all. Skipped without etcd or openssl.
+"""
 
 import http.server
 import json
@@ -23,15 +24,16 @@ PASSWORD, LATER = "the first password", "the second password"
 
 
 def certificates(folder):
-    """ca.pem, other-ca.pem; server.pem and client.pem of the first CA, with their keys."""
+    """Makes ca.pem, other-ca.pem; server.pem and client.pem of the first CA, with their keys."""
     def openssl(*words):
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=300)
     for ca in ("ca", "other-ca"):
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
                 "-keyout", f"{ca}.key", "-out", f"{ca}.pem", "-subj", f"/CN={ca}")
-    with open(os.path.join(folder, "extensions"), "w") as file:  # etcd's JSON gateway is a client of etcd itself
+    with open(os.path.join(folder, "extensions"), "w") as file:  # etcd's JSON gateway is itself a client of etcd.
         file.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n")
-    for name in ("server", "client"):  # etcd with users refuses a client certificate with a common name at its JSON gateway
+    # At its JSON gateway, etcd with users refuses a client certificate that has a common name.
+    for name in ("server", "client"):
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key",
                 "-out", f"{name}.csr", "-subj", f"/O={name}")
         openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2",
@@ -40,7 +42,7 @@ def certificates(folder):
 
 
 def start_etcd(folder):
-    """With the user `cleave`, who may read and write what is below PREFIX."""
+    """Returns the config with the user `cleave`, who may read and write the keys below PREFIX."""
     at = {name: os.path.join(folder, name) for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")}
     context = ssl.create_default_context(cafile=at["ca.pem"])
     context.load_cert_chain(at["client.pem"], at["client.key"])
@@ -68,7 +70,7 @@ def write(folder, name, content, mode=0o600):
 
 
 def check_refused_files(config):
-    """A gateway does not start with files that it must not or cannot use."""
+    """A gateway does not start with files that it must not use or cannot use."""
     cluster = config["cluster"]
     folder = os.path.dirname(cluster["etcd_ca_file"])
     open_password = write(folder, "open", PASSWORD, 0o644)
@@ -86,7 +88,7 @@ def check_refused_files(config):
 
 
 def check_refused_logins(config):
-    """A gateway starts, and says once what etcd says, however often it tries."""
+    """A gateway starts, and reports etcd's answer once, however often it tries."""
     cluster = config["cluster"]
     folder = os.path.dirname(cluster["etcd_ca_file"])
     for change, says in (({"etcd_ca_file": os.path.join(folder, "other-ca.pem")}, "certificate"),
@@ -103,7 +105,7 @@ def check_refused_logins(config):
 
 
 def check_local(config, etcd):
-    """A machine that its gateway starts, with files that the config names relative to itself."""
+    """The gateway starts a machine; the config names files relative to the config's folder."""
     named = {name: f"file-{name}" for name in config["cluster"] if name.endswith("_file")}
     files = {named[name]: open(config["cluster"][name]).read() for name in named}
     with Cluster({**config, "pools": {"mixed": ["m5"]}, "machines": {"m5": {"local": True}},
@@ -121,18 +123,18 @@ def check_served(folder, config, etcd, want):
         with Cluster({**config, "pools": {}}, ready=False) as gateway:
             gateway.find_port()
             wait_logged(gateway, "user cleave: etcdserver: authentication failed")
-            write(folder, "password", PASSWORD + "\n")  # read again with the next login
+            write(folder, "password", PASSWORD + "\n")  # The file is read again at the next login.
             machines.append(Machine(folder, machine_config, "m0", "mixed"))
             wait_machines([gateway], ["m0"])
             assert text(gateway, 0) == want
             assert gateway.logged().count("authentication failed") == 1, gateway.logged()
             start = len(gateway.logged())
-            # Another password: etcd ends the user's tokens at once. m0 registers again when its entry is gone.
+            # With another password, etcd ends the user's tokens at once. m0 registers again when its entry is gone.
             write(folder, "password", LATER + "\n")
             etcd.post("/v3/auth/user/changepw", {"name": "cleave", "password": LATER})
             etcd.delete("m0")
             wait_names(etcd, ["m0"])
-            # A restarted etcd knows no token of before.
+            # A restarted etcd does not know its earlier tokens.
             etcd.kill()
             before = etcd.token
             etcd.token = None
@@ -162,7 +164,7 @@ def check_served(folder, config, etcd, want):
 
 
 def refused(etcd, token):
-    """Whether etcd answers that it does not know this token."""
+    """Returns whether etcd answers that it does not know this token."""
     etcd.token, kept = token, etcd.token
     try:
         etcd.names()
@@ -170,13 +172,13 @@ def refused(etcd, token):
     except urllib.error.HTTPError as error:
         return error.code == 401
     except OSError:
-        return False  # it is not up yet
+        return False  # etcd is not up yet.
     finally:
         etcd.token = kept
 
 
 class Forgetful(http.server.BaseHTTPRequestHandler):
-    """An etcd that gives tokens and takes none."""
+    """An imitation of etcd that issues tokens and accepts none."""
     protocol_version = "HTTP/1.1"
     logins, lists = 0, 0
 
@@ -200,7 +202,8 @@ class Forgetful(http.server.BaseHTTPRequestHandler):
 
 
 def check_forgetful(folder):
-    """A refused token costs one more login and one more try, then the call fails and waits like any other."""
+    """A refused token causes one more login and one more try. Then the call fails, and waits like any other failed
+    call."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     cluster = {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{server.server_address[1]}", "etcd_user": "cleave",

@@ -1,13 +1,14 @@
-"""Goal: a machine that is killed or stopped costs its requests time, not tokens: every stream goes on with the bytes of
-an undisturbed run, local machines come back, and no block stays behind.
+"""Goal: a machine that is killed or stopped costs its requests time but no tokens: every stream continues with the
+bytes of an undisturbed run, local machines restart, and no block is lost.
 
 Method: kill -9 of token machines and of a prompt machine that have some of eight streams, each in the middle of a
-batch; SIGTERM and kill -9 of the gateway, after which no process is left; an executable that is replaced while it
-serves.
+batch; SIGTERM and kill -9 of the gateway, after which no process is left; an executable that is replaced while the
+cluster serves.
 
 usage: test_faults.py [frozen]
-frozen: machines get SIGSTOP instead; their requests go on elsewhere, and the machines do no harm when they run
-again."""
+frozen: machines get SIGSTOP instead. Their requests continue on other machines, and the stopped machines do no harm
+when they run again.
+"""
 
 import os
 import shutil
@@ -22,7 +23,7 @@ CONFIG = {"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}, "threa
 
 
 def start(cluster):
-    """A stream per prompt."""
+    """Starts a stream for each prompt."""
     return [Stream(cluster, {"prompt": prompt, "max_tokens": 40, "temperature": 0.7, "seed": 42, "ignore_eos": True})
             for prompt in PROMPTS]
 
@@ -32,10 +33,11 @@ def run(cluster):
 
 
 def strike(cluster, victim, number, want):
-    """The streams begin; the victim gets the signal in the middle of a batch of theirs. `want`: their texts."""
+    """Starts the streams, and sends the signal to the victim in the middle of one of their batches. want: the expected
+    texts."""
     pid, pool = cluster.children()[victim], victim.split("-")[0]
     names = [name for name in cluster.children() if name.startswith(pool)]
-    for name in names:  # so that both machines of the pool get some of the streams
+    for name in names:  # Both machines of the pool get some of the streams.
         cluster.hold(name, layer=15)
     streams = start(cluster)
     wait_until(lambda: all(cluster.held(name) for name in names), f"{names} are held", cluster=cluster)
@@ -71,14 +73,14 @@ def killed():
         assert status == 0, (status, cluster.logged())
         for name, pid in children.items():
             assert not os.path.exists(f"/proc/{pid}"), f"{name} is left behind"
-    with Cluster() as cluster:  # even kill -9 of the gateway leaves no machine behind
+    with Cluster() as cluster:  # Even kill -9 of the gateway leaves no machine running.
         children = cluster.children()
         cluster.process.kill()
         wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children.values()), "the machines end")
 
 
 def upgraded():
-    """The executable is replaced while it serves: a machine that dies is started again, of the version that runs."""
+    """The executable is replaced while the cluster serves. A machine that dies restarts with the release that runs."""
     with tempfile.TemporaryDirectory() as folder:
         binary = os.path.join(folder, "cleave")
         shutil.copy(BINARY, binary)
@@ -104,7 +106,7 @@ def frozen():
                 wait_up(cluster, victim, 0)
             finally:
                 os.kill(pid, signal.SIGCONT)
-            again = run(cluster)  # while what the victim had sent or begun arrives late
+            again = run(cluster)  # Meanwhile late messages of the victim arrive.
             assert again == want, (victim, again, want, cluster.logged())
             wait_up(cluster, victim, 1)
             assert cluster.children()[victim] == pid

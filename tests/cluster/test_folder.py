@@ -1,7 +1,8 @@
-"""Goal: a folder with safetensors is served as a GGUF file is: the same answers, byte by byte, tokens, chats and name. A
-folder with an error in it, or with more weights than the memory can hold, is one clear error.
+"""Goal: a folder with safetensors is served like a GGUF file: the same answers, byte by byte, and the same tokens,
+chats and name. A folder with a mistake, or with more weights than fit into memory, causes one clear error.
 
-Method: a model written as BF16 in both formats (the program in the first argument); clusters of both, with stages too."""
+Method: a model written as BF16 in both formats (the program in the first argument); clusters of both, with stages too.
+"""
 
 import json
 import os
@@ -17,7 +18,7 @@ CONFIG = {"kv": {"memory": "16MiB"}, "threads": 1, "transport": {"silence_ms": 1
 
 
 def answers(model, **config):
-    """The answers of a cluster of this model, and the model's name."""
+    """Returns the answers of a cluster that serves this model, and the model's name."""
     with Cluster({**CONFIG, "model": model, **config}) as cluster:
         name = json.loads(cluster.request("GET", "/v1/models")[2])["data"][0]["id"]
         said = [cluster.post("/v1/completions", {"prompt": prompt, "max_tokens": 16, "temperature": 0, "logprobs": 2})
@@ -29,7 +30,7 @@ def answers(model, **config):
 
 
 def fails(model, *parts, prefix=()):
-    """`cleave serve` ends with an error that contains all of `parts`."""
+    """Checks that `cleave serve` ends with an error that contains all of `parts`."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump({**CONFIG, "model": model, "http": {"listen": "127.0.0.1:0"}}, file)
         file.flush()
@@ -54,7 +55,7 @@ def check_bad(folder):
     fails(folder, "there is no tokenizer.json")
     os.rename(tokenizer + ".away", tokenizer)
     fails(os.path.dirname(folder), "a directory without config.json")
-    # A file that is larger than the address space: the first process that maps it reports that.
+    # The file is larger than the address space. The first process that maps it reports this.
     os.truncate(shard, 64 << 30)
     fails(folder, "cannot map it: Cannot allocate memory", prefix=["prlimit", f"--as={32 << 30}"])
 

@@ -1,8 +1,8 @@
-"""Goal: two gateways serve over the same machines at the same time: the bytes of each are those of a gateway alone, each
-sees the load of the other, and a gateway that is killed leaves nothing behind and does not disturb the other. Method: real
-processes. Two machines are started by hand, as on other computers, and two gateways connect to them. Streams of both are
-held at a gate of the token machine while a check looks or a gateway is killed. Argument: few, for a sanitizer: without
-machines that a gateway starts or moves."""
+"""Goal: two gateways serve with the same machines at the same time. Each gives the bytes of a single gateway and sees
+the other's load. A killed gateway leaves nothing behind and does not affect the other. Method: real processes. Two
+machines are started by hand, as on other computers, and two gateways connect to them. Streams of both gateways are held
+at a gate of the token machine during each check. Argument few (for sanitizers): without machines that a gateway starts
+or moves."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import tempfile
 from cluster import BINARY, MODEL, Cluster, Stream, free_ports, gated_environment, need_model, wait_until
 
 KEY = "a cluster key of more than 32 bytes\n"
-COUNT, SHORT, LONG = 4, 12, 40  # streams of each gateway; tokens of an answer
+COUNT, SHORT, LONG = 4, 12, 40  # Streams of each gateway; tokens of an answer.
 TRANSPORT = {"silence_ms": 60000}
 
 
@@ -28,14 +28,14 @@ def text(cluster, n, tokens):
 
 
 class Streams:
-    """COUNT streams at once through one gateway."""
+    """Sends COUNT streams at once through one gateway."""
 
     def __init__(self, cluster, first, tokens):
         self.cluster = cluster
         self.streams = [Stream(cluster, body(first + i, tokens)) for i in range(COUNT)]
 
     def wait_decoding(self):
-        """Waits until the token machine has all of them."""
+        """Waits until the token machine has all of the streams."""
         wait_until(lambda: json.loads(self.cluster.request("GET", "/admin/state")[2])["requests"]["decoding"] == COUNT,
                    "all streams are decoded", cluster=self.cluster)
 
@@ -63,7 +63,7 @@ def check(config, gates, machines_log):
                        cluster=gateway)
         wait_until(lambda: sum(gateway.metric("cleave_gateway_leads") for gateway in both) == 1, "one gateway leads",
                    cluster=first)
-        # Each gateway sees the load of the other.
+        # Each gateway sees the other gateway's load.
         first.hold("token-0")
         streams = [Streams(first, 100, LONG)]
         wait_until(lambda: second.metric("cleave_machine_others_kv_tokens", machine="token-0") >= COUNT * LONG,
@@ -72,7 +72,7 @@ def check(config, gates, machines_log):
         first.release()
         streams[0].expect(late)
         streams[1].expect(want[:COUNT])
-        # A gateway dies while the token machine decodes the streams of both.
+        # A gateway dies while the token machine decodes streams of both gateways.
         first.hold("token-0")
         streams = [Streams(first, 100, LONG), Streams(second, 100, LONG)]
         for each in streams:
@@ -91,7 +91,7 @@ def check(config, gates, machines_log):
                    second.metric("cleave_machine_others_kv_tokens") == 0, "the dead gateway is no longer counted",
                    cluster=second)
         wait_until(lambda: second.metric("cleave_gateway_leads") == 1, "the other gateway leads", cluster=second)
-        # A new gateway takes the dead one's place.
+        # A new gateway replaces the dead one.
         with Cluster(config, files=files, gates=gates) as third:
             assert text(third, 0, SHORT) == want[0]
     with open(machines_log) as log:
@@ -102,8 +102,8 @@ QUOTA = {"keys": [{"name": "tenant", "key": "sk-tenant-0123456789", "requests_ma
 
 
 def taken(cluster, count, first):
-    """Sends `count` requests of the tenant, which wait at the held token machine. Returns how many of its requests the
-    gateway has in flight when each of them is taken or refused."""
+    """Sends `count` requests of the tenant; they wait at the held token machine. Returns how many of them the gateway
+    has in flight when each request is taken or refused."""
     def sums():
         return (cluster.metric("cleave_key_requests_in_flight", key="tenant"),
                 cluster.metric("cleave_key_refused_total", key="tenant"))
@@ -119,7 +119,8 @@ def taken(cluster, count, first):
 
 
 def check_quota(config, gates):
-    """Two gateways, one key with requests_max 5: together they never take more; when one is killed, the other gets all."""
+    """Two gateways have one key with requests_max 5. Together they never take more than 5. When one is killed, the
+    other one gets all 5."""
     files = {"cluster.key": KEY, "keys.json": QUOTA}
     config = {**config, "server": {"api_keys_file": "keys.json"}}
     with Cluster(config, files=files, gates=gates) as first, Cluster(config, files=files, gates=gates) as second:
@@ -140,8 +141,8 @@ def check_quota(config, gates):
 
 
 def check_launched():
-    """A second gateway on machines that the first gateway has started: it sees the machines end with the first gateway, and
-    serves again when they are back."""
+    """A second gateway uses machines that the first gateway has started. It sees the machines end with the first
+    gateway, and serves again when they are back."""
     ports = free_ports(2)
     machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(("prompt-0", "token-0"), ports)}
     config = {"threads": 1, "kv": {"memory": "32MiB"}, "transport": TRANSPORT,
@@ -151,7 +152,7 @@ def check_launched():
     with Cluster(config, files=files) as owner, Cluster(remote, files=files) as guest:
         want = text(owner, 0, SHORT)
         assert text(guest, 0, SHORT) == want and guest.children() == {}
-        guest.stop()  # the machines belong to another gateway: they stay
+        guest.stop()  # The machines belong to another gateway, so they stay.
         assert text(owner, 0, SHORT) == want
         with Cluster(remote, files=files) as again:
             owner.stop()
@@ -162,13 +163,14 @@ def check_launched():
 
 
 def large(n):
-    """A request with a prompt of 200, 800 or 1,700 tokens; the last is more than a mixed machine shares of its memory."""
+    """Returns a request with a prompt of 200, 800 or 1,700 tokens. The last is larger than a mixed machine's share of
+    memory."""
     return {**body(n, SHORT), "prompt": f"{n}: " + "The sea was calm that day, and nobody spoke. " * (18, 72, 153)[n % 3]}
 
 
 def check_pressure():
-    """Machines move to the mixed pool for one gateway, and not for the other, while the prompt machine has more to do than
-    scheduler/prompt_queue_threshold_tokens for each of them."""
+    """Machines move to the mixed pool for one gateway but not for the other, while the prompt machine has more work
+    than scheduler/prompt_queue_threshold_tokens for each of them."""
     ports = free_ports(3)
     names = ("prompt-0", "token-0", "token-1")
     machines = {name: {"address": f"127.0.0.1:{port}", "local": True} for name, port in zip(names, ports)}

@@ -1,8 +1,8 @@
-"""Goal: a token machine that drains hands its answers over with their KV. The clients notice nothing, nothing is computed
-again, and the machine has nothing left to do long before the answers end. Method: real processes. Long streams are held on
-one of two token machines, which then drains, by an operator's request or because it is taken out; the other token machine
-is held until the first has nothing left. The bytes are compared with those of an undisturbed run. And answers with too few
-tokens left stay where they are."""
+"""Goal: a token machine that drains hands over its answers with their KV. Clients see no difference, no token is
+computed again, and the machine has no work long before the answers end. Method: real processes. Long streams are held
+on one of two token machines, which then drains, by an operator's request or because it is removed. The other token
+machine is held until the first one has no work. The bytes are compared with those of an undisturbed run. Answers with
+too few tokens left stay on their machine."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import signal
 from cluster import Cluster, need_model, wait_until
 
 BLOCK, STREAMS, PROMPT, ANSWER = 16, 4, 120, 60
-LEFT_MIN = 32  # the default of scheduler/handover_tokens_min
+LEFT_MIN = 32  # The default of scheduler/handover_tokens_min.
 CONFIG = {"pools": {"prompt": 1, "token": 2}, "threads": 1, "kv": {"memory": "64MiB"},
           "transport": {"silence_ms": 60000}}
 
@@ -36,9 +36,10 @@ def metric_of(cluster, name, index):
 
 
 def streams_on_first(cluster, count=STREAMS):
-    """Streams that have begun on token-0, which is held."""
+    """Returns streams that have begun on token-0, which is held."""
     pairs = [("prompt-0", "token-0"), ("prompt-0", "token-1")]
-    if cluster.config.get("scheduler", {}).get("adaptive_pools", True):  # otherwise the link comes with the drain
+    # Otherwise the link is made when the machine drains.
+    if cluster.config.get("scheduler", {}).get("adaptive_pools", True):
         pairs.append(("token-0", "token-1"))
     linked = [{"from": a, "to": b, "up": True} for a, b in pairs]
     wait_until(lambda: all(each in admin(cluster, "GET", "/admin/state")["links"] for each in linked), "links",
@@ -71,12 +72,12 @@ def check_drain(config, want):
         assert all(stream.is_alive() for stream in streams)
         cluster.release()
         expect(streams, want)
-        # Each answer had at least LEFT_MIN tokens left, and the other machine has generated them.
+        # Each answer had at least LEFT_MIN tokens left, which the other machine has generated.
         wait_until(lambda: metric_of(cluster, "cleave_machine_generated_tokens_total", 1) >= STREAMS * (LEFT_MIN - 2),
                    "token-1 reports its tokens", cluster=cluster)
         generated = metric_of(cluster, "cleave_machine_generated_tokens_total", 0)
         assert generated <= STREAMS * (ANSWER - LEFT_MIN), generated
-        # token-0 found the KV that it had of each answer, except the last block, and pushed it.
+        # token-0 had the KV of each answer, except the last block, and pushed it.
         wait_until(lambda: metric_of(cluster, "cleave_prefix_cache_hits_tokens_total", 0)
                    >= STREAMS * (PROMPT - PROMPT % BLOCK), "the KV was found", cluster=cluster)
         asked = metric_of(cluster, "cleave_prefix_cache_queries_tokens_total", 0)
@@ -89,7 +90,7 @@ def check_drain(config, want):
 
 
 def check_leave(want):
-    """A machine that is taken out: its process has ended while all streams go on."""
+    """A machine is removed: its process has ended while all streams continue."""
     with Cluster(CONFIG, gates=True) as cluster:
         streams = streams_on_first(cluster)
         cluster.hold("token-1")
@@ -105,12 +106,13 @@ def check_leave(want):
 
 
 def check_killed(want):
-    """A machine that dies while it hands over: the KV that it had is computed again."""
+    """A machine dies while it hands over. The lost KV is computed again."""
     with Cluster(CONFIG, gates=True) as cluster:
         streams = streams_on_first(cluster)
         admin(cluster, "POST", "/admin/drain/token-0")
         wait_handed_over(cluster)
-        cluster.hold("token-0", rows=STREAMS + 1)  # not at a decode step: at the rows that a handover computes
+        # Held in the batch with the rows that a hand-over computes, not in a decode step.
+        cluster.hold("token-0", rows=STREAMS + 1)
         cluster.wait_held("token-0")
         os.kill(cluster.children()["token-0"], signal.SIGKILL)
         cluster.release()
@@ -120,7 +122,7 @@ def check_killed(want):
 
 
 def check_stays(want):
-    """Answers that may have fewer tokens left than scheduler/handover_tokens_min finish where they are."""
+    """Answers with fewer tokens left than scheduler/handover_tokens_min finish on their machine."""
     config = {**CONFIG, "scheduler": {"handover_tokens_min": ANSWER + 1}}
     with Cluster(config, gates=True) as cluster:
         streams = streams_on_first(cluster, 2)

@@ -1,7 +1,8 @@
 """Goal: an idle cluster uses under 1 % of a core, and a token machine has a lower priority than the other processes
-(`nice`). Method: after one request, and after the threads that prepare the KV memory have ended (on a slow computer this
-takes seconds), the wake-ups and the CPU time of all processes during some seconds without a request. The wake-ups do not
-depend on the computer's speed; the CPU time finds a process that never sleeps. Then the nice value of every thread."""
+(`nice`). Method: after one request, and after the threads that prepare the KV memory have ended (on a slow computer
+this takes seconds), counts the wake-ups and the CPU time of all processes during some seconds without a request. The
+number of wake-ups does not depend on the computer's speed; the CPU time shows a process that never sleeps. Then checks
+the nice value of every thread."""
 
 import os
 import re
@@ -10,17 +11,17 @@ import time
 from cluster import Cluster, cpu_seconds, need_model, wait_until
 
 SECONDS = 5
-WAKE_UPS_MAX = 15  # per process and second; 3 to 4 are usual, of heartbeats and timers
+WAKE_UPS_MAX = 15  # Per process and second. Usually there are 3 to 4, for heartbeats and timers.
 
 
 def threads(pid):
-    """{thread: the text of its status file}"""
+    """Returns {thread: the text of its status file}."""
     found = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
             with open(f"/proc/{pid}/task/{thread}/status") as file:
                 found[thread] = file.read()
-        except OSError:  # it has ended
+        except OSError:  # The thread has ended.
             pass
     return found
 
@@ -42,11 +43,11 @@ with Cluster() as cluster:
     processes = {"gateway": cluster.process.pid, **cluster.children()}
     assert len(processes) == 3
     wait_until(lambda: prepared(processes.values()), "the KV memory is prepared")
-    time.sleep(1)  # until the report of what the request left in the caches
+    time.sleep(1)  # Waits for the report of the prefix caches' contents.
     nices = {name: {os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads(pid)}
              for name, pid in cluster.children().items()}
     mine = os.getpriority(os.PRIO_PROCESS, 0)
-    assert nices == {"prompt-0": {mine}, "token-0": {min(mine + 1, 19)}}, nices  # every thread of each
+    assert nices == {"prompt-0": {mine}, "token-0": {min(mine + 1, 19)}}, nices  # Every thread of each process.
     begin = time.monotonic()
     wakes = {name: wake_ups(pid) for name, pid in processes.items()}
     cpu = sum(map(cpu_seconds, processes.values()))

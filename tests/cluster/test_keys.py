@@ -1,7 +1,7 @@
-"""Goal: users share the machines by the weights of their keys, one request does not wait for another user's many, and
-urgent requests go first. Method: one prompt and one token machine with memory for a few streams. The token machine is held
-at a gate until all requests of several keys wait; then the order in which they end is judged. Answers are of equal length,
-so the order is that of the queues; nothing is timed."""
+"""Goal: users share the machines by the weights of their keys, a single request does not wait for another user's many
+requests, and urgent requests go first. Method: one prompt and one token machine with memory for a few streams. The
+token machine is held at a gate until all requests of several keys wait. Then the order in which they end is checked.
+Answers are of equal length, so the order is that of the queues; nothing is timed."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ TOKENS = 20
 
 
 class Crowd:
-    """Requests at once, and the order in which they end."""
+    """Requests that are sent at once, and the order in which they end."""
 
     def __init__(self, cluster):
         self.cluster, self.order, self.threads, self.errors = cluster, [], [], []
@@ -43,7 +43,7 @@ class Crowd:
             assert status == 200, data
             assert json.loads(data)["usage"]["completion_tokens"] == TOKENS
             self.order.append(name)
-        except Exception as error:  # every exception is for the test to judge
+        except Exception as error:  # The test judges every exception.
             self.errors.append(error)
 
     def end(self):
@@ -58,7 +58,7 @@ class Crowd:
 need_model()
 config = {"kv": {"memory": "4MiB", "prefix_cache": False}, "threads": 1, "server": {"api_keys_file": "keys.json"},
           "transport": {"silence_ms": 60000},
-          "scheduler": {"adaptive_pools": False}}  # otherwise the prompt machine helps the held token machine
+          "scheduler": {"adaptive_pools": False}}  # Otherwise the prompt machine would help the held token machine.
 with Cluster(config, files={"keys.json": KEYS}, gates=True) as cluster:
     cluster.headers["Authorization"] = f"Bearer {BY_NAME['operator']}"
     crowd = Crowd(cluster)
@@ -67,7 +67,7 @@ with Cluster(config, files={"keys.json": KEYS}, gates=True) as cluster:
     crowd.ask("operator", priority=-5)
     order = crowd.end()
     print(order)
-    assert order.index("one") < 9 and order.index("operator") < 9, order  # some had begun before
+    assert order.index("one") < 9 and order.index("operator") < 9, order  # Some requests had begun before these.
 
     crowd = Crowd(cluster)
     crowd.ask("many", 24)
@@ -76,5 +76,5 @@ with Cluster(config, files={"keys.json": KEYS}, gates=True) as cluster:
     order = crowd.end()
     print(order)
     until = [index for index, name in enumerate(order) if name == "heavy"][8]
-    assert order[:until].count("light") <= 5, order  # 3 by weight
+    assert order[:until].count("light") <= 5, order  # 3 by weight.
     cluster.wait_all_free()

@@ -1,9 +1,11 @@
-"""Goal: large bodies hold up nobody else: the gateway sends its heartbeats, so that machines keep their connections, and
-answers short requests while large bodies are read.
+"""Goal: large bodies do not delay other requests: the gateway sends its heartbeats, so that machines keep their
+connections, and answers short requests while large bodies are read.
 
-Method: bodies of 8 MiB that take long to parse or to tokenise, all sent at once, while another client asks for /health and
-short completions. A connection counts as silent after three seconds; on the event loop, the bodies took about four seconds
-each. Short requests that begin when all large bodies have been sent must end before the last large one is answered."""
+Method: bodies of 8 MiB that take long to parse or to tokenise, all sent at once, while another client asks for /health
+and short completions. A connection counts as silent after three seconds. If the event loop parsed the bodies, each
+would take about four seconds. Short requests that begin when all large bodies have been sent must end before the last
+large one is answered.
+"""
 
 import http.client
 import json
@@ -17,19 +19,19 @@ CONFIG = {"http": {"listen": "127.0.0.1:0", "bodies_bytes_max": "128MiB"}, "kv":
 
 
 def filled(head, unit, tail):
-    """A body of exactly BYTES bytes."""
+    """Returns a body of exactly BYTES bytes."""
     count, rest = divmod(BYTES - len(head) - len(tail), len(unit))
     return head + unit * count + " " * rest + tail
 
 
-BODIES = [  # path, body, status
+BODIES = [  # Path, body, status.
     ("/tokenize", filled('{"prompt": "', " ", '"}'), 200),
     ("/tokenize", filled('{"prompt": "', " ", '"}'), 200),
     ("/tokenize", filled('{"prompt": "', "Once", '"}'), 200),
     ("/tokenize", filled('{"messages": [{"role": "user", "content": "', "a \\n", '"}]}'), 200),
-    ("/v1/completions", filled('{"prompt": "', "Once upon a time ", '"}'), 400),  # too long for the context
+    ("/v1/completions", filled('{"prompt": "', "Once upon a time ", '"}'), 400),  # Too long for the context.
     ("/v1/chat/completions", filled('{"messages": [{"role": "user", "content": "', "\\u0041", '"}]}'), 400),
-    ("/v1/completions", filled('{"prompt": [1', ",1234567", "]}"), 400),  # no such token
+    ("/v1/completions", filled('{"prompt": [1', ",1234567", "]}"), 400),  # No token has this id.
     ("/v1/completions", filled('{"prompt": ', "[", "]}"), 400),
     ("/v1/completions", filled('{"prompt": [', "{}, ", "{}]}"), 400),
 ]

@@ -1,15 +1,16 @@
-"""Goal: a prompt machine that is stopped in the middle of writing KV, for longer than every timeout, and then continued,
-does no harm: its late writes land in no block that another request has got, the other answers have their usual bytes,
-and the blocks come back.
+"""Goal: a prompt machine that is stopped in the middle of writing KV, for longer than every timeout, and then
+continued, does no harm: its late writes land in no block of another request, the other answers have their usual bytes,
+and the blocks become free again.
 
 Method: of two prompt machines, the one that computes a long prompt is held in its first write (over shared memory: in
 the call that copies into the token machine's memory, tests/device/put_gate.c; over data connections: at a layer of the
-prompt, when the layers before are on their way), then gets SIGSTOP. Its prompt is computed again elsewhere. Other
-requests take every block that is free, and the token machine is held in a decode step of theirs. Now the stopped machine
-goes on and writes the rest. Over shared memory the writes land, so the blocks that they land in must still be quarantined.
-Over data connections nothing can land, so the blocks must be free before the stopped machine goes on.
+prompt, when earlier layers are being sent), then gets SIGSTOP. Another machine computes its prompt again. Other
+requests take every free block, and the token machine is held in one of their decode steps. Then the stopped machine
+continues and writes the rest. Over shared memory the writes land, so the blocks that they land in must still be
+quarantined. Over data connections nothing can land, so the blocks must be free before the stopped machine continues.
 
-usage: test_late_writes.py shm|data|stages (stages: over shared memory into a machine with stages)"""
+usage: test_late_writes.py shm|data|stages (stages: over shared memory into a machine with stages)
+"""
 
 import os
 import signal
@@ -38,7 +39,7 @@ def config(which):
 
 
 class Victim:
-    """The prompt machine that is held in a write of LONG's KV and stopped."""
+    """The prompt machine that is held in a write of LONG's KV, and then stopped."""
 
     def __init__(self, cluster, which, gate):
         self.cluster, self.which, self.gate = cluster, which, gate
@@ -65,7 +66,7 @@ class Victim:
         return next((name for name, each in self.cluster.children().items() if each == pid), None)
 
     def release(self):
-        """It goes on when it gets SIGCONT."""
+        """The machine continues when it gets SIGCONT."""
         if self.which == "data":
             self.cluster.release(self.name)
         else:
@@ -86,22 +87,22 @@ def connections(cluster, name):
 
 
 def stop_and_crowd(cluster, which, gate):
-    """The victim is stopped and given up, other requests have all blocks but its own, and t0 is held in their decode
-    step. Returns the victim and the streams of the others."""
+    """Stops the victim and waits until it counts as dead. Other requests then have all blocks except the victim's, and
+    t0 is held in their decode step. Returns the victim and the streams of the other requests."""
     victim = Victim(cluster, which, gate)
     wait_until(lambda: cluster.metric("cleave_machine_up", machine=victim.name) == 0, f"{victim.name} is given up",
                cluster=cluster)
     wait_until(lambda: f"machine {victim.name} is gone" in cluster.logged() or which == "stages", "t0 gives it up",
                cluster=cluster)
-    victim.stream.end()  # computed by the other prompt machine
+    victim.stream.end()  # The other prompt machine has computed it.
     if which != "data":
         wait_until(lambda: quarantined(cluster) > 0, "blocks are in quarantine", cluster=cluster)
-    # Twice as many blocks if the prompt was sent to the stopped machine again, before the gateway gave it up.
+    # There are twice as many blocks if the prompt was sent to the stopped machine again before it counted as dead.
     kept = quarantined(cluster) if which != "data" else 0
     cluster.hold("t0/0" if which == "stages" else "t0")
     streams = [Stream(cluster, body) for body in OTHERS]
     wait_until(lambda: free(cluster) < 10 and quarantined(cluster) == kept, "the others have all blocks", cluster=cluster)
-    time.sleep(3 * SILENCE_MS / 1000)  # longer than every timeout, on a computer of any speed
+    time.sleep(3 * SILENCE_MS / 1000)  # Longer than every timeout, on a computer of any speed.
     assert free(cluster) < 10, (free(cluster), cluster.blocks())
     assert quarantined(cluster) == kept, (quarantined(cluster), kept, cluster.logged())
     return victim, streams
@@ -128,7 +129,7 @@ def main(which):
             before = connections(cluster, victim.name)
             victim.release()
             os.kill(victim.pid, signal.SIGCONT)
-            # When it has connected again, its late writes are over.
+            # Once the machine has connected again, its late writes have ended.
             wait_until(lambda: connections(cluster, victim.name) > before, f"{victim.name} connects again", cluster=cluster)
             finish(cluster, streams, victim, want, want_long, f"{which}, stopped and continued")
             if which != "data":

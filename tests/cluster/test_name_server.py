@@ -1,8 +1,9 @@
-"""Goal: a name server that does not answer disturbs nobody: a gateway that cannot look up one machine's host goes on to
-serve with the others, and sends its heartbeats.
+"""Goal: a name server that does not answer delays nothing else: a gateway that cannot look up one machine's host still
+serves with the other machines, and sends its heartbeats.
 
 Method: a network namespace with a name server that reads queries and answers none. A machine of the cluster has a host
-name. Connections count as silent after one second; a look-up that blocked the gateway would take several."""
+name. Connections count as silent after one second; a look-up that blocked the gateway would take several.
+"""
 
 import os
 import socket
@@ -28,10 +29,10 @@ def outside():
 
 
 def name_server_use():
-    """This mount namespace asks 127.0.0.1 for names."""
+    """Makes 127.0.0.1 the name server of this mount namespace."""
     path = os.path.realpath("/etc/resolv.conf")
     if not os.path.exists(path):
-        return  # then 127.0.0.1 is asked anyway
+        return  # 127.0.0.1 is asked anyway.
     with tempfile.NamedTemporaryFile("w", suffix=".conf", delete=False) as file:
         file.write("nameserver 127.0.0.1\n")
     os.chmod(file.name, 0o644)

@@ -1,9 +1,10 @@
-"""Goal: a prompt machine and a token machine work on different hosts: over TCP, with the bytes that one host gives,
-layer by layer while the prompt is computed. A link that dies without a word is noticed, also a link between two
-machines that the gateway still reaches. `wire`: who reads the network between two hosts sees no tokens and no KV.
+"""Goal: a prompt machine and a token machine on different hosts work over TCP, layer by layer while the prompt is
+computed, with the same bytes as on one host. A link that fails silently is noticed, also between two machines that the
+gateway can both reach. `wire`: an observer of the network between two hosts sees no tokens and no KV.
 
 Method: network namespaces joined by veth pairs stand for hosts. First the gateway and p0 are in A, and t0 is in B. Then
-p0 is in C, which reaches B through A only while A forwards. This script runs itself inside A."""
+p0 is in C, which reaches B through A only while A forwards. This script runs itself inside A.
+"""
 
 import contextlib
 import json
@@ -19,7 +20,7 @@ from namespaces import Namespaces, ip, sh, within
 
 CABLES = [("A", "v", "10.77.0.1/24", "B", "w", "10.77.0.2/24"), ("A", "x", "10.78.0.1/24", "C", "y", "10.78.0.3/24")]
 KEY = "a cluster key of more than 32 bytes\n"
-PROMPT = "The history of computing spans many centuries. " * 40  # six batches
+PROMPT = "The history of computing spans many centuries. " * 40  # Six batches.
 CONFIG = {"model": MODEL, "pools": {"prompt": ["p0"], "token": ["t0"]}, "cluster": {"key_file": "cluster.key"},
           "threads": 1, "kv": {"memory": "64MiB", "prefix_cache": False}, "scheduler": {"prompt_batch_tokens": 64},
           "transport": {"ucx_transports": "none", "heartbeat_ms": 200, "silence_ms": 3000}}
@@ -36,7 +37,7 @@ def outside():
 
 @contextlib.contextmanager
 def hosts(config, addresses, spaces):
-    """The cluster of a gateway here and a p0 and a t0 at these addresses, each in its namespace; None: here."""
+    """Starts the cluster of a gateway here and a p0 and a t0 at these addresses, each in its namespace; None = here."""
     machines = {name: {"address": address, "local": False} for name, address in addresses.items()}
     cluster = Cluster({**config, "machines": machines}, files={"cluster.key": KEY}, ready=False, gates=True)
     path = os.path.join(cluster.folder.name, "config.json")
@@ -77,7 +78,7 @@ def wait_links(cluster, count):
 
 
 def check_dark(there, device, want):
-    """The only link goes away without a word: the machine that is left does both phases."""
+    """The only link fails silently: the remaining machine does both phases."""
     config = {**CONFIG, "scheduler": {**CONFIG["scheduler"], "cover_ms": 600000}}
     with hosts(config, {"p0": "10.77.0.1:7400", "t0": "10.77.0.2:7400"}, {"p0": None, "t0": there}) as cluster:
         for transfer in ("layerwise", "one-piece"):
@@ -104,13 +105,13 @@ def check_dark(there, device, want):
 
 
 def forward(on):
-    """Between the machines' hosts, through this one."""
+    """This namespace forwards between the machines' hosts."""
     with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
         file.write("1" if on else "0")
 
 
 def check_cut(there, other, want):
-    """The link between the two machines is cut, and no other link: while an answer decodes, and while a prompt is sent."""
+    """Only the link between the two machines is cut: while an answer decodes, and while a prompt is sent."""
     forward(True)
     with hosts(CONFIG, {"p0": "10.78.0.3:7400", "t0": "10.77.0.2:7401"}, {"p0": other, "t0": there}) as cluster:
         assert answer(cluster) == want
@@ -120,7 +121,7 @@ def check_cut(there, other, want):
             stream = threading.Thread(daemon=True, target=lambda: got.append(answer(cluster)))
             stream.start()
             cluster.wait_held(name)
-            for _ in range(2):  # in the middle of its third batch
+            for _ in range(2):  # In the middle of its third batch.
                 cluster.hold(name, layer=15)
                 cluster.wait_held(name)
             assert json.loads(cluster.request("GET", "/admin/state")[2])["requests"][when] == 1
@@ -132,7 +133,7 @@ def check_cut(there, other, want):
             assert got == [want], (when, got, want, cluster.logged())
             wait_links(cluster, 0)
             assert cluster.metric("cleave_machine_up") == 2
-            # Each machine can be reached, but no pair is left: one machine does both phases.
+            # Each machine can be reached, but no pair: one machine does both phases.
             assert answer(cluster) == want
             forward(True)
             wait_links(cluster, 2)
@@ -144,12 +145,12 @@ def check_cut(there, other, want):
 
 
 class Tap:
-    """Reads all packets of a device while it is used in `with`. Afterwards, `data` has the bytes of each direction of
-    each TCP connection in order, one after the other."""
+    """Reads all packets of a device during `with`. Afterwards, `data` has the bytes of each direction of each TCP
+    connection in order."""
 
     def __init__(self, device):
         self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
-        force = 33  # SO_RCVBUFFORCE: all that a check sends fits, however late this process runs
+        force = 33  # SO_RCVBUFFORCE: the buffer has room for all packets of a check, even if this process runs late.
         self.socket.setsockopt(socket.SOL_SOCKET, force, 256 << 20)
         self.socket.bind((device, 0))
         self.socket.settimeout(0.5)
@@ -161,7 +162,7 @@ class Tap:
         return self
 
     def read(self):
-        """Ends when the tap has ended and all packets that came before are read."""
+        """Ends when the tap has ended and all earlier packets have been read."""
         while True:
             ended = self.ended
             if ended:
@@ -175,7 +176,7 @@ class Tap:
             if frame[12:14] != b"\x08\x00" or frame[23] != 6:  # IPv4, TCP
                 continue
             tcp = 14 + (frame[14] & 15) * 4
-            length = int.from_bytes(frame[16:18], "big")  # 0: a segment that the device would cut
+            length = int.from_bytes(frame[16:18], "big")  # 0 = a segment that the device would split.
             payload = frame[tcp + (frame[tcp + 12] >> 4) * 4:14 + length if length else None]
             if payload:
                 stream = self.segments.setdefault(frame[26:34] + frame[tcp:tcp + 4], {})
@@ -189,14 +190,14 @@ class Tap:
         self.socket.close()
         streams = []
         for stream in self.segments.values():
-            first = next(iter(stream))  # numbers wrap around
+            first = next(iter(stream))  # Sequence numbers wrap around.
             order = sorted(stream, key=lambda number: (number - first + (1 << 31)) & 0xFFFFFFFF)
             streams.append(b"".join(stream[number] for number in order))
         self.data = b"|".join(streams)
 
 
 def samples(data, count=400, size=24):
-    """Pieces of the data that do not repeat themselves."""
+    """Returns pieces of the data that do not repeat."""
     found = []
     for at in range(0, len(data) - size, max(1, len(data) // (20 * count))):
         piece = data[at:at + size]
@@ -206,8 +207,9 @@ def samples(data, count=400, size=24):
 
 
 def tapped(config, device, there):
-    """What the device carries while two streams of the same prompt and a longer one run, and the prompt's tokens."""
-    addresses = {"p0": "10.77.0.2:7400", "t0": "10.77.0.1:7400"}  # so prompts cross the network, too
+    """Returns what the device carries while two streams of the same prompt and a longer one run, and the prompt's
+    tokens."""
+    addresses = {"p0": "10.77.0.2:7400", "t0": "10.77.0.1:7400"}  # So that prompts cross the network, too.
     with hosts(config, addresses, {"p0": there, "t0": None}) as cluster:
         ids = cluster.post("/tokenize", {"prompt": PROMPT})["tokens"]
         with Tap(device) as tap:

@@ -1,5 +1,5 @@
-"""Goal: an operator may stop, reload and change a cluster while it serves, and no running request notices. Method: real
-processes. Streams are held at a gate of their token machine during every change, and must bring the bytes of an
+"""Goal: an operator may stop, reload and change a cluster while it serves, without effect on running requests. Method:
+real processes. Streams are held at a gate of their token machine during every change, and must give the bytes of an
 undisturbed run."""
 
 import json
@@ -8,7 +8,7 @@ import signal
 
 from cluster import Cluster, Failure, Stream, need_model, wait_until
 
-ANSWER = 40  # tokens
+ANSWER = 40  # In tokens.
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "max_tokens": ANSWER}
 CONFIG = {"kv": {"memory": "32MiB"}, "threads": 1, "transport": {"silence_ms": 60000}}
 
@@ -18,12 +18,12 @@ def undisturbed(cluster, tokens=ANSWER):
 
 
 def held_stream(cluster, name):
-    """A stream that has begun on this token machine, which is held then."""
+    """Returns a stream that has begun on this token machine, which is then held."""
     return cluster.held_streams(name, [LONG])[0]
 
 
 def check_seeing():
-    """/admin/state, the event log and its rotation, and a full disk, which costs lines and nothing else."""
+    """Tests /admin/state, the event log and its rotation, and a full disk, which only loses log lines."""
     with Cluster({**CONFIG, "log": {"events_file": "events.jsonl"}}, gates=True) as cluster:
         want = undisturbed(cluster)
         stream = held_stream(cluster, "token-0")
@@ -57,7 +57,7 @@ def check_seeing():
         for name in ("num_requests_running", "num_requests_waiting", "gpu_cache_usage_perc", "kv_cache_usage_perc",
                      "prompt_tokens_total", "generation_tokens_total", "request_success_total"):
             assert any(found == f"vllm:{name}" for found, _ in cluster.metrics()), name
-        # From here on the disk is full.
+        # From here on, the disk is full.
         cluster.write("config.json", {**cluster.config, "log": {"events_file": "/dev/full"}})
         admin(cluster, "POST", "/admin/reload")
         for _ in range(3):
@@ -72,7 +72,7 @@ def check_graceful_stop():
     with Cluster(CONFIG, prefix=("setsid",), gates=True) as cluster:
         want = undisturbed(cluster)
         stream = held_stream(cluster, "token-0")
-        os.killpg(cluster.process.pid, signal.SIGINT)  # as Ctrl-C in a terminal does
+        os.killpg(cluster.process.pid, signal.SIGINT)  # As Ctrl-C in a terminal does.
         cluster.wait_health(503, '"draining"')
         status, headers, body = cluster.request("POST", "/v1/completions", {"prompt": "x"})
         assert status == 503 and int(headers["Retry-After"]) > 0 and b"stopping" in body, (status, headers, body)
@@ -99,7 +99,7 @@ def check_hasty_stop():
 
 
 def up(cluster):
-    """{machine: pool} of those that are connected."""
+    """Returns {machine: pool} of the connected machines."""
     return {dict(labels)["machine"]: dict(labels)["pool"] for (name, labels), value in cluster.metrics().items()
             if name == "cleave_machine_up" and value == 1}
 
@@ -111,7 +111,8 @@ def admin(cluster, method, path, body=None, want=200, headers=None):
 
 
 def control_tokens(cluster, body):
-    """How many control tokens <|im_end|> the tokens of a text or chat have; their text is the text in any case."""
+    """Returns how many control tokens <|im_end|> the tokens of a text or chat have. The text contains their name in any
+    case."""
     said = cluster.post("/tokenize", {**body, "return_token_strs": True})
     assert cluster.post("/detokenize", {"tokens": said["tokens"]})["prompt"].count("<|im_end|>") >= 1
     return said["token_strs"].count("<|im_end|>")
@@ -131,7 +132,7 @@ def check_reload():
             cluster.write("config.json", {**cluster.config, "pools": {"prompt": prompt, "token": token},
                                           "machines": machines, **changes})
 
-        # One more machine, another limit; settings that cannot change are named.
+        # A reload adds a machine and changes a limit. Settings that cannot change are named.
         reload(["prompt-0"], ["token-0", "token-1"], scheduler={"queue_requests_max": 7}, slo={"ttft_ms": 400},
                server={"control_tokens_in_text": "as_text"})
         cluster.process.send_signal(signal.SIGHUP)
@@ -152,7 +153,7 @@ def check_reload():
         assert "machines/token-1/threads: 2, was 1" in said["for_machines_that_start"], said
         assert (control_tokens(cluster, chat), control_tokens(cluster, prompt)) == (3, 1)
         check_bad_files(cluster)
-        # Back to one token machine: the streams of the other one go on, there or here.
+        # Back to one token machine: the streams of the other machine continue, on either machine.
         streams = [stream] + [Stream(cluster, LONG) for _ in range(3)]
         reload(["prompt-0"], ["token-1"])
         admin(cluster, "POST", "/admin/reload")
@@ -179,7 +180,7 @@ def check_reload():
 
 
 def check_bad_files(cluster):
-    """A config or a key file with a mistake changes nothing at all."""
+    """A mistake in a config or key file changes nothing at all."""
     before, config = up(cluster), {**cluster.config, "machines": {}}
     keys = cluster.write("keys.json", {"keys": [{"name": "x", "key": "short"}]})
     for content, part in (('{"pools": ', "not JSON"),
@@ -197,7 +198,7 @@ def check_bad_files(cluster):
     wait_until(lambda: cluster.audited()[-1][0::3] == ("reload", 400), "the audit log says so", cluster=cluster)
     assert cluster.audited().count(("POST /admin/reload", "", "loopback client", 400)) == 5
     assert up(cluster) == before and cluster.process.poll() is None
-    assert cluster.request("GET", "/v1/models")[0] == 200  # no key is needed
+    assert cluster.request("GET", "/v1/models")[0] == 200  # No key is needed.
 
 
 def check_machines():
@@ -205,7 +206,7 @@ def check_machines():
         want = undisturbed(cluster)
         stream = held_stream(cluster, "token-0")
         assert admin(cluster, "POST", "/admin/drain/token-0")["idle"] is False
-        # No machine is left for tokens: the prompt machine does both kinds of work until a token machine is added.
+        # No machine is left for tokens: the prompt machine does both phases until a token machine is added.
         assert undisturbed(cluster) == want
         assert cluster.metric("cleave_machine_in_pool", machine="prompt-0") == 2
         wait_until(lambda: cluster.metric("cleave_machine_generated_tokens_total", machine="prompt-0") > 0,
@@ -232,7 +233,7 @@ def check_machines():
             said = admin(cluster, method, path, body, status)
             assert part in said["error"]["message"], (path, said)
         admin(cluster, "POST", "/admin/drain/t9", None, 403, {"Origin": "http://evil.example"})
-        # A machine is taken out while streams run on it, and a new machine replaces it.
+        # A machine is removed while streams run on it, and a new machine replaces it.
         admin(cluster, "POST", "/admin/drain/t9")
         streams = cluster.held_streams("token-0", [LONG] * 2)
         admin(cluster, "POST", "/admin/undrain/t9")

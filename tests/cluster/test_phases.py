@@ -1,14 +1,15 @@
-"""Goal: a machine fails in any phase of a request, and the client still reads the bytes of an undisturbed run; in the
-end all blocks are free.
+"""Goal: if a machine fails in any phase of a request, the client still reads the bytes of an undisturbed run, and in
+the end all blocks are free.
 
-Method: one request at a time on two prompt and two token machines. The request is brought to a phase: the machines that
+Method: one request at a time on two prompt and two token machines. To bring the request to a phase, the machines that
 its next step needs are stopped before the request begins, or held at a gate. Then its prompt machine or its token
 machine is killed, or stopped until it counts as silent. Further: machines that are slow (stopped again and again, but
 never for transport/silence_ms), and full disks, on which the gateway and its machines can write neither log nor events.
 
 usage: test_phases.py [few|slow]
 few: each phase once, each machine and each signal twice, in pairs that every run draws anew; slow: slow machines and
-full disks."""
+full disks.
+"""
 
 import json
 import os
@@ -24,8 +25,8 @@ from cluster import Cluster, Stream, need_model, wait_until
 
 LONG = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches of CONFIG
 TOKENS = 30
-# On a slow computer a machine may be silent for a second or two without having been stopped. It then counts as dead for a
-# while, which no check here takes amiss.
+# On a slow computer a machine may be silent for a second or two without having been stopped. It then counts as dead for
+# a while, which the checks here tolerate.
 SILENCE_MS = 3000
 CONFIG = {"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB", "prefix_cache": False}, "threads": 1,
           "scheduler": {"prompt_batch_tokens": 64}, "transport": {"heartbeat_ms": 200, "silence_ms": SILENCE_MS}}
@@ -36,12 +37,12 @@ def state(cluster):
 
 
 def start(cluster, prompt=LONG, tokens=TOKENS):
-    """A stream. The same prompt and number of tokens always give the same text."""
+    """Starts a stream. The same prompt and number of tokens always give the same text."""
     return Stream(cluster, {"prompt": prompt, "max_tokens": tokens, "temperature": 0.7, "seed": 5, "ignore_eos": True})
 
 
 def machine_of(cluster, phase):
-    """The machine that has the one request's prompt (`phase` "prompt") or its answer ("token"); None: neither."""
+    """Returns the machine that has the request's prompt (`phase` "prompt") or its answer ("token"); None = neither."""
     for machine in state(cluster)["machines"]:
         if machine["routed_prompts" if phase == "prompt" else "routed_decodes"] > 0:
             return machine["name"]
@@ -57,13 +58,14 @@ def names_of(pool):
 
 
 def hold_pool(cluster, pool):
-    """From now on the machines of the pool stop in the middle of their next batch."""
+    """Makes the machines of the pool stop in the middle of their next batch."""
     for name in names_of(pool):
         cluster.hold(name, layer=15)
 
 
 def wait_batch(cluster, pool, count):
-    """After hold_pool: lets the pool's machine that has the one request go on until it is held in its batch number `count`."""
+    """After hold_pool: lets the pool's machine that has the request continue until it is held in its batch number
+    `count`."""
     for batch in range(1, count + 1):
         wait_until(lambda: any(cluster.held(name) for name in names_of(pool)), f"a {pool} machine is held", cluster=cluster)
         if batch < count:
@@ -82,7 +84,7 @@ PHASES = [*STOPPED, *HELD]
 
 
 class TooLate(Exception):
-    """The stream is the argument. A stopped machine counted as silent before the request was in its phase."""
+    """A stopped machine counted as silent before the request was in its phase. The argument is the stream."""
 
 
 def reach(cluster, phase, children):
@@ -120,14 +122,14 @@ def one(cluster, phase, victim, number, want):
 
 
 def once(cluster, phase, victim, number, want):
-    """The request comes to `phase`; then its prompt machine or its token machine gets the signal."""
+    """Brings the request to `phase`; then its prompt machine or its token machine gets the signal."""
     children = cluster.children()
     down = cluster.metric("cleave_requests_resumed_total")
     what = f"{victim} machine, {number.name}, {phase}"
     try:
         stream, stopped = reach(cluster, phase, children)
         name = machine_of(cluster, victim)
-        if name is None:  # its prompt is done: any machine will do
+        if name is None:  # The prompt is done: any machine of the pool will do.
             name = names_of(victim)[0]
         os.kill(children[name], number)
         hit = time.monotonic()
@@ -194,7 +196,8 @@ def check_slow():
 
 
 def check_full_disks():
-    """Stderr, which the gateway and the machines share, cannot be written; then the event log, until there is room again."""
+    """Writes to standard error, which the gateway and the machines share, fail; then writes to the event log, until
+    there is room again."""
     with Cluster(CONFIG, prefix=("sh", "-c", 'exec "$0" "$@" 2>/dev/full'), gates=True) as cluster:
         want = undisturbed(cluster)
         hold_pool(cluster, "prompt")
@@ -241,9 +244,9 @@ def small_disk(disk):
         dropped = cluster.metric("cleave_events_dropped_total")
         assert cluster.stop() == 0
         with open(events) as file:
-            lines = [json.loads(line) for line in file]  # none is cut
+            lines = [json.loads(line) for line in file]  # No line is cut.
         gaps = [line["dropped"] for line in lines if "dropped" in line]
-        assert len(gaps) >= 2 and sum(gaps) == dropped >= 40, (gaps, dropped)  # the last page takes some lines
+        assert len(gaps) >= 2 and sum(gaps) == dropped >= 40, (gaps, dropped)  # The last page takes some lines.
         assert "event" in lines[-1], lines[-1]
         print(f"small disk: {sum(gaps)} lines of the event log dropped and counted, {len(lines)} written")
 

@@ -1,10 +1,11 @@
-"""Goal: `cleave serve` serves what `cleave plan` finds for machines of several devices: the model fits on none of their
-devices, prompt machines and token machines are split differently, and the served plan answers as a cluster without
-stages does.
+"""Goal: `cleave serve` serves the plan of `cleave plan` for machines of several devices: the model fits on none of
+their devices, prompt machines and token machines have different splits, and the plan's cluster answers like a cluster
+without stages.
 
-Method: a profile made up by hand, with times that want different splits; a hardware file with two unequal devices; the
-plan as text and as JSON; then a model of 30 layers, served with the config that the plan wrote. The same arguments give
-the same bytes."""
+Method: an invented profile, with times that need different splits; a hardware file with two unequal devices; the plan
+as text and as JSON; then a model of 30 layers, served with the config that the plan wrote. The same arguments give the
+same bytes.
+"""
 
 import json
 import os
@@ -18,8 +19,8 @@ MIB = 1 << 20
 
 
 def device(name, threads, slower):
-    """A device whose time for a prompt grows with the tokens. A decode step of one sequence takes nearly as long as a step of
-    sixteen. The vocabulary takes the time of ten layers in a step, and is free for a prompt."""
+    """Returns a device whose time for a prompt grows with the tokens. A decode step of one sequence takes nearly as
+    long as one of sixteen. The vocabulary takes the time of ten layers in a step, and no time in a prompt."""
     prompt = {"tokens": [1, 512], "contexts": [0], "us": [[20 * slower], [5000 * slower]]}
     step = {"batches": [1, 16], "contexts": [0], "us": [[90 * slower], [100 * slower]]}
     return {"name": name, "kind": "cpu", "host": "here", "description": "", "threads": threads,

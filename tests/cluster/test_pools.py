@@ -1,9 +1,10 @@
-"""Goal: pools that adapt serve the same bytes: under a queue of prompts the token machine takes some of the prompts,
-and goes back to its own pool. With policy deadline, a request that cannot be in time is refused at once, with 429 and
+"""Goal: adaptive pools serve the same bytes: while prompts queue, the token machine takes some of them, and then
+returns to its own pool. With policy deadline, a request that cannot meet its deadline is refused at once, with 429 and
 Retry-After.
 
 Method: the prompt machine is held at a gate while a burst of prompts arrives, so that they queue on a computer of any
-speed; the answers of a quiet cluster."""
+speed. The answers are compared with those of an idle cluster.
+"""
 
 import json
 import threading
@@ -12,7 +13,7 @@ from cluster import Cluster, need_model, wait_until
 
 COUNT = 8
 CONFIG = {"threads": 1, "kv": {"memory": "64MiB"}, "transport": {"silence_ms": 60000}}
-PACE_MS = 500  # of a batch, in check_deadline: the computing takes far less, even on a slow computer
+PACE_MS = 500  # Time of a batch in check_deadline; computing takes far less, even on a slow computer.
 
 
 def body(n, tokens=12):
@@ -25,7 +26,8 @@ def ask(cluster, replies, n, tokens):
 
 
 def burst(cluster, tokens, until):
-    """All requests at once, while the prompt machine is held until the condition is true: [(status, headers, text)]."""
+    """Sends all requests at once while the prompt machine is held until the condition is true. Returns [(status,
+    headers, text)]."""
     replies = [None] * COUNT
     cluster.hold("prompt-0")
     threads = [threading.Thread(target=ask, args=(cluster, replies, n, tokens)) for n in range(COUNT)]
@@ -62,10 +64,10 @@ def check_deadline():
               "slo": {"ttft_ms": 3600000}}
     with Cluster(config, gates=True, pace_us=PACE_MS * 1000) as cluster:
         cluster.post("/v1/completions", body(0, 1))
-        # The report that has these tokens has the machine's speed, too.
+        # The report with these tokens also has the machine's speed.
         wait_until(lambda: cluster.metric("cleave_machine_prompt_tokens_total", machine="prompt-0") > 0,
                    "the prompt machine's speed is known", cluster=cluster)
-        # A prompt takes PACE_MS and the time of its computing: the first is in time, the last is not.
+        # A prompt takes PACE_MS and its computing time: the first one is in time, the last one is not.
         cluster.write("config.json", {**cluster.config, "slo": {"ttft_ms": PACE_MS * 4}})
         assert cluster.request("POST", "/admin/reload")[0] == 200
         replies = burst(cluster, 2, lambda answered: answered + state(cluster)["requests_open"] == COUNT)

@@ -1,10 +1,11 @@
-"""Goal: a default cluster on one computer listens on nothing except the gateway's HTTP port and one control port of each
-machine's process, and no other user can attach its shared memory. UCX over TCP would open further ports, on which anyone
-reads and writes a machine's memory.
+"""Goal: a default cluster on one computer listens on nothing except the gateway's HTTP port and one control port of
+each machine's process, and no other user can attach its shared memory. UCX over TCP would open further ports, through
+which anyone could read and write a machine's memory.
 
 Method: all listening TCP sockets of the gateway and of every process below it, as the kernel lists them
-(/proc/PID/net/tcp and the descriptors), after an answer whose KV went from machine to machine. A stock client of UCX
-is in tests/transport/test_ucx_stranger.c. As a control, UCX over TCP by name opens a further port and warns."""
+(/proc/PID/net/tcp and the descriptors), after an answer whose KV was sent between machines. The test with a stock
+client of UCX is tests/transport/test_ucx_stranger.c. As a control, UCX over TCP by name opens a further port and warns.
+"""
 
 import json
 import os
@@ -13,13 +14,13 @@ from cluster import Cluster, need_model, wait_until
 
 
 def listening(pid):
-    """{port: address} of the process's listening TCP sockets."""
+    """Returns {port: address} of the process's listening TCP sockets."""
     inodes = set()
     for name in os.listdir(f"/proc/{pid}/fd"):
         try:
             inodes.add(os.readlink(f"/proc/{pid}/fd/{name}"))
         except OSError:
-            pass  # closed meanwhile
+            pass  # The descriptor was closed meanwhile.
     found = {}
     for table in ("tcp", "tcp6"):
         if not os.path.exists(f"/proc/{pid}/net/{table}"):
@@ -34,14 +35,14 @@ def listening(pid):
 
 
 def segments(pid):
-    """{id: mode} of the System V segments that the process has made."""
+    """Returns {id: mode} of the System V segments that the process has made."""
     with open("/proc/sysvipc/shm") as file:
         rows = [line.split() for line in file.readlines()[1:]]
     return {row[1]: int(row[2], 8) & 0o777 for row in rows if int(row[4]) == pid}
 
 
 def processes(cluster):
-    """{name: pid} of the gateway, the machines and their stages."""
+    """Returns {name: pid} of the gateway, the machines and their stages."""
     return {"gateway": cluster.process.pid, **cluster.children(), **cluster.stages()}
 
 

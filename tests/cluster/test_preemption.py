@@ -1,9 +1,10 @@
-"""Goal: where KV memory is short, answers grow into it, some are preempted and go on later, and no client sees more
-than a pause: every stream has the bytes of an undisturbed run, and afterwards every block is free.
+"""Goal: when KV memory is short, growing answers are preempted and resumed, and clients only see a pause: every stream
+has the bytes of an undisturbed run, and afterwards every block is free.
 
 Method: the same streams, of several lengths and priorities, to a cluster with memory for all of them and to clusters
 (one token machine; a mixed machine alone; two mixed machines) with memory for a few. A machine is held until all
-streams are there, so that they press on the memory at once."""
+streams have arrived, so that they need memory at the same time.
+"""
 
 import concurrent.futures
 import json
@@ -21,8 +22,8 @@ def body_of(index):
             "seed": index, "priority": index % 3}
 
 
-# More than the part of its memory that a mixed machine keeps for prompts, and one token: what is left of an answer
-# that was preempted before its last token.
+# A prompt that is larger than the part of its memory that a mixed machine keeps for prompts, and one token: the rest of
+# an answer that was preempted before its last token.
 LONG_PROMPT = {"prompt": [k * 17 % 40000 + 100 for k in range(250)], "max_tokens": 1, "temperature": 0,
                "ignore_eos": True}
 
@@ -34,7 +35,7 @@ def answer(cluster, body):
 
 
 def answers(cluster):
-    """The text of each stream."""
+    """Returns the text of each stream."""
     names = [name for name in cluster.children() if not name.startswith("prompt")]
     for name in names:
         cluster.hold(name)
@@ -67,4 +68,4 @@ with Cluster({"threads": 1, "kv": {"memory": "128MiB"}}, gates=True) as cluster:
 assert check({}, undisturbed) > 0
 assert check({"pools": {"mixed": 1}}, undisturbed) > 0
 assert check({"pools": {"mixed": 2}, "scheduler": {"preemptions_max": 1, "growth_tokens": 1}}, undisturbed) > 0
-assert check({"scheduler": {"preemptions_max": 0}}, undisturbed) == 0  # whole answers are booked
+assert check({"scheduler": {"preemptions_max": 0}}, undisturbed) == 0  # Whole answers are reserved.

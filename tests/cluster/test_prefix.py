@@ -1,10 +1,11 @@
-"""Goal: when a prompt begins like an earlier one, only the rest is computed; `cached_tokens` says how much was found;
-and the answer is the one that a cluster without a prefix cache gives.
+"""Goal: when a prompt begins like an earlier one, only the rest is computed, `cached_tokens` says how much was found,
+and the answer is that of a cluster without a prefix cache.
 
 Method: the same requests to a cluster with the cache and to one without: a prompt twice, prompts with a shared
 beginning, prompts of whole blocks, several choices, prompts with scores, streams, both ways of pushing KV;
 conversations, whose prompts begin with an answer. Then more prompts than memory holds, and clients that leave.
-Afterwards every block is free or cached."""
+Afterwards every block is free or cached.
+"""
 
 import json
 import os
@@ -14,10 +15,10 @@ from cluster import Cluster, need_model, wait_until
 
 BLOCK = 16
 BATCH = 64
-# A machine that a slow computer rarely runs is not dead: it would come back without its cache.
+# A machine that a slow computer rarely runs must not count as dead, because it would lose its cache.
 CONFIG = {"threads": 1, "scheduler": {"prompt_batch_tokens": BATCH}, "transport": {"silence_ms": 60000}}
 MEMORY = "64MiB"
-FULL = range(20, 26)  # of the prompts for a machine that holds only one of them
+FULL = range(20, 26)  # Prompts for a machine that holds only one of them.
 FULL_TOKENS = 240
 
 
@@ -36,22 +37,22 @@ def answer(cluster, prompt, **more):
 
 
 def cases():
-    """(prompt, number of its tokens that are cached when the prompts before it have been served, more of the request)."""
+    """Yields (prompt, number of its tokens that are cached after the prompts before it, more of the request)."""
     shared = tokens(1, 200)
     yield shared, 0, {}
     yield shared, 192, {}
     yield shared[:150] + tokens(2, 90), 144, {}
-    yield shared[:150] + tokens(3, 2 * BATCH), 144, {}  # the rest is more than a batch holds
+    yield shared[:150] + tokens(3, 2 * BATCH), 144, {}  # The rest is larger than a batch.
     yield shared[:150] + tokens(3, 2 * BATCH), (150 + 2 * BATCH - 1) // BLOCK * BLOCK, {}
-    yield shared[:192], 176, {}  # whole blocks: the last token is computed all the same
+    yield shared[:192], 176, {}  # Whole blocks: the last token is computed all the same.
     yield shared[:16], 0, {}
     yield shared[:17], 16, {}
     yield shared[:15], 0, {}
-    yield [shared, tokens(4, 100)], 192, {}  # two prompts: one is new
+    yield [shared, tokens(4, 100)], 192, {}  # Two prompts, one of them new.
     yield shared, 192, {"n": 2}
-    yield shared[:40], 0, {"echo": True}  # scores are computed
+    yield shared[:40], 0, {"echo": True}  # Scored tokens are computed.
     yield shared[:40], 32, {}
-    yield tokens(5, 40), 0, {"max_tokens": 1}  # nothing is decoded elsewhere
+    yield tokens(5, 40), 0, {"max_tokens": 1}  # No other machine decodes.
     yield tokens(5, 60), 32, {"max_tokens": 1}
 
 
@@ -73,15 +74,15 @@ def check_stream(cluster):
 
 
 def wait_hits(cluster, least):
-    """The tokens that were found, as soon as at least so many are reported: machines report some time later."""
+    """Returns the number of found tokens as soon as at least this many are reported. Machines report with a delay."""
     wait_until(lambda: cluster.metric("cleave_prefix_cache_hits_tokens_total") >= least, f"{least} tokens are found",
                cluster=cluster)
     return cluster.metric("cleave_prefix_cache_hits_tokens_total")
 
 
 def talk(cluster, turns=3):
-    """A conversation: each prompt is all that was said, and something new. Returns the answers, and for each prompt
-    (tokens found in the cache, tokens)."""
+    """A conversation: each prompt is the conversation so far and something new. Returns the answers, and for each
+    prompt (tokens found in the cache, tokens)."""
     said, answers, found = tokens(40, 100), [], []
     for turn in range(turns):
         body = {"prompt": said, "max_tokens": 50, "ignore_eos": True, "temperature": 0.8, "seed": 3,
@@ -91,12 +92,12 @@ def talk(cluster, turns=3):
         answers.append(answer_ids)
         found.append((cached(reply["usage"]), len(said)))
         said = said + answer_ids + tokens(41 + turn, 30)
-        cluster.wait_all_free()  # the answer's blocks are cached when its machine has ended it
+        cluster.wait_all_free()  # The answer's blocks are cached once its machine has ended the request.
     return answers, found
 
 
 def wait_held(cluster, ratio):
-    """Waits until this ratio is reported: bytes that were not pushed, because the token machine had them, to bytes that
+    """Waits until this ratio is reported: bytes that were not pushed because the token machine had them, to bytes that
     were pushed."""
     def reached():
         held, pushed = (cluster.metric(f"cleave_transfer_{name}bytes_total") for name in ("held_", ""))
@@ -105,18 +106,19 @@ def wait_held(cluster, ratio):
 
 
 def check_conversations(plain):
-    """One machine finds its own answers; of two, the machine that generates them does not receive them again."""
+    """A single machine finds its own answers. With two machines, the one that generated an answer does not receive its
+    KV again."""
     answers = talk(plain)[0]
     with Cluster({**CONFIG, "kv": {"memory": MEMORY}, "pools": {"prompt": 0, "token": 0, "mixed": 1}}) as one:
         got, found = talk(one)
         assert got == answers
-        # Of the last answer, all but its last token has K and V: 100 + 49, then 180 + 49.
+        # All tokens of the last answer except its last one have K and V: 100 + 49, then 180 + 49.
         assert [hit for hit, _ in found] == [0, 144, 224], found
         one.wait_all_free()
     with Cluster({**CONFIG, "kv": {"memory": MEMORY}}) as two:
         got, found = talk(two)
         assert got == answers
-        assert [hit for hit, _ in found] == [0, 96, 176], found  # the prompt machine has what it computed
+        assert [hit for hit, _ in found] == [0, 96, 176], found  # The prompt machine has the blocks that it computed.
         # The token machine has the first 149 // 16 and 229 // 16 blocks of the prompts.
         blocks = sum((count + BLOCK - 1) // BLOCK for _, count in found)
         wait_held(two, (9 + 14) / (blocks - 9 - 14))
@@ -124,10 +126,10 @@ def check_conversations(plain):
 
 
 def check_cheapest(plain):
-    """With `policy` prefix the next turn goes to the machine that decoded the last turn, which then computes only the new
-    tokens; or to a machine that computed an earlier prompt, where that one is faster by the rates measured so far (on a busy
-    computer). tests/scheduler/test_cheapest.c checks the choice itself, with given rates."""
-    earlier = []  # blocks' tokens of the prompts so far, each without its last token
+    """With `policy` prefix the next turn goes to the machine that decoded the last turn, which then computes only the
+    new tokens. It goes to a machine that computed an earlier prompt if that machine is faster by the rates measured so
+    far (on a busy computer). tests/scheduler/test_cheapest.c checks the choice itself, with given rates."""
+    earlier = []  # Tokens in blocks of the prompts so far, without each prompt's last token.
     said, config = tokens(50, 200), {**CONFIG, "kv": {"memory": MEMORY}, "log": {"events_file": "events.jsonl"},
                                      "scheduler": {"policy": "prefix", "prompt_batch_tokens": BATCH}}
     with Cluster(config) as cluster:
@@ -137,18 +139,18 @@ def check_cheapest(plain):
             reply, wanted = (each.post("/v1/completions", body) for each in (cluster, plain))
             ids = reply["choices"][0]["token_ids"]
             assert ids == wanted["choices"][0]["token_ids"]
-            have = (len(said) - 30 - 1) // BLOCK * BLOCK  # all that was said before, except its last token
+            have = (len(said) - 30 - 1) // BLOCK * BLOCK  # The conversation so far, without its last token.
             assert cached(reply["usage"]) in ([have, *earlier] if turn > 0 else [0]), (turn, len(said), reply["usage"])
             earlier.append((len(said) - 1) // BLOCK * BLOCK)
             said = said + ids + tokens(51 + turn, 30)
-            cluster.wait_all_free()  # the answer's blocks are cached when its machine has ended it
+            cluster.wait_all_free()  # The answer's blocks are cached once its machine has ended the request.
             wait_told(cluster, (len(said) - 31) // 128)
         assert cluster.metric("cleave_transfer_bytes_total", machine="token-0") == 0
         cluster.wait_all_free()
 
 
 def wait_told(cluster, count):
-    """Waits until the token machine has reported that it holds at least this number of prompts' beginnings."""
+    """Waits until the token machine has reported that it holds at least this number of prefixes."""
     def reported():
         machines, found = {}, 0
         with open(os.path.join(cluster.folder.name, "events.jsonl")) as log:
@@ -163,7 +165,7 @@ def wait_told(cluster, count):
 
 
 def check_full(cluster, want):
-    """Prompts of which the machine holds only one, some of whose clients leave."""
+    """The machine can hold only one of these prompts; some of their clients leave."""
     def leave(index):
         connection = cluster.connect()
         connection.request("POST", "/v1/completions",
@@ -183,8 +185,8 @@ def check_full(cluster, want):
 
 
 def check_tenants():
-    """F-8 of the security review: a key finds nothing that another key's requests have left, in either pool, unless the
-    keys are in one group; a request finds only what has its cache_salt."""
+    """F-8 of the security review: a key's requests find no prefixes of another key's requests, in either pool, unless
+    the keys are in one group. A request finds only prefixes with its cache_salt."""
     keys = {"keys": [{"name": name, "key": f"sk-{name}-0123456789", "cache_group": group}
                      for name, group in (("alpha", "one"), ("beta", "one"), ("gamma", "two"))]}
     prompt = tokens(40, 200)
@@ -216,7 +218,7 @@ for path in ("layerwise", "one-piece"):
         hits = check_answers(cached_cluster, plain)
         check_stream(cached_cluster)
         cached_cluster.wait_all_free()
-        # A second choice finds its prompt too, unless it is in the same batch, and counts on the machine only.
+        # A second choice also finds its prompt, unless it is in the same batch; only the machine counts it.
         found = wait_hits(cached_cluster, hits + 192)
         assert found in (hits + 192, hits + 192 * 2), (hits, found)
         assert cached_cluster.metric("cleave_prefix_cache_queries_tokens_total") > found

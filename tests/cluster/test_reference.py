@@ -1,15 +1,16 @@
-"""Goal: the served model is the model: prompts are tokenised as the reference says, distributions are as close to fp32
-as wanted, and an answer has the same bytes on every kind of cluster.
+"""Goal: a cluster computes the model correctly: prompts are tokenised like the reference's, distributions are close
+enough to fp32, and an answer has the same bytes on every kind of cluster.
 
-Method: the cases of tests/data/model through the HTTP API of real clusters: prompt and token machine over
-shared memory and over TCP, layer by layer and in one piece, concurrency 1 and 8, and one mixed machine. The
-log-probabilities that decoding reports must equal, digit for digit, those of the same text scored as a prompt.
+Method: the cases of tests/data/model through the HTTP API of real clusters: prompt and token machine over shared memory
+and over TCP, layer by layer and in one piece, concurrency 1 and 8, and one mixed machine. The log-probabilities that
+decoding reports must equal, digit for digit, those of the same text scored as a prompt.
 
 usage: test_reference.py shm|tcp|mixed|many [few|all]
 shm serves the default model and compares it with the reference: its distributions in all cases, answers in three cases
 (all: in all cases). The others serve the tiny model and compare the answers in every other case with those of the plain
 cluster.
-few: three cases, no distributions, for a sanitizer."""
+few: three cases, no distributions, for a sanitizer.
+"""
 
 import concurrent.futures
 import json
@@ -29,7 +30,7 @@ CONFIGS = {
 
 
 def answer(cluster, case, transfer="auto"):
-    """(text, token ids, log-probabilities) of the greedy continuation, streamed."""
+    """Returns (text, token ids, log-probabilities) of the greedy continuation, streamed."""
     body = {"prompt": case["prompt_ids"], "max_tokens": 32, "temperature": 0, "logprobs": 0,
             "return_token_ids": True, "return_tokens_as_token_ids": True, "cleave": {"transfer": transfer},
             "stream_options": {"include_usage": True}}
@@ -52,7 +53,7 @@ def answers(cluster, cases, concurrency, transfer):
 
 
 def score(cluster, prompt, count):
-    """Log-probabilities of the last `count` tokens of a prompt, and the alternatives there."""
+    """Returns the log-probabilities of the last `count` tokens of a prompt, and the alternatives at these positions."""
     reply = cluster.post("/v1/completions", {"prompt": prompt, "echo": True, "logprobs": 20, "max_tokens": 0,
                                              "return_tokens_as_token_ids": True})
     logprobs = reply["choices"][0]["logprobs"]
@@ -71,7 +72,7 @@ def check_tokens(cluster, cases):
 
 
 def check_distributions(cluster, cases):
-    """As close to fp32 as llama.cpp with the same file, whose figures are the limits."""
+    """The limits are the figures of llama.cpp with the same file."""
     errors, other, steps = [], 0, 0
     for case in cases:
         _, tops = score(cluster, case["prompt_ids"] + case["greedy_ids"], len(case["greedy_ids"]))
@@ -115,7 +116,7 @@ def main():
                 for case, want, have in zip(some, plain, got):
                     assert want == have, (which, concurrency, transfer, case["prompt"], want, have)
         cluster.wait_all_free()
-        if which != "mixed":  # machines report some time later
+        if which != "mixed":  # Machines report with a delay.
             wait_until(lambda: cluster.metric("cleave_transfers_total") >= 4 * len(some), "all transfers", cluster=cluster)
         layerwise = cluster.metric("cleave_transfers_total", path="layerwise")
         one_piece = cluster.metric("cleave_transfers_total", path="one_piece")

@@ -1,9 +1,10 @@
-"""Goal: `cleave replay` against a real cluster ends without a failure, with exact token counts, and leaves every block
-free: as token ids, as text and as messages. Requests with equal hash ids share the beginnings of their prompts, so that
-the prefix cache finds them.
+"""Goal: `cleave replay` against a real cluster ends without a failure and with exact token counts, for prompts as token
+ids, text and messages, and afterwards every block is free. Requests with equal hash ids share the beginnings of their
+prompts, so that the prefix cache finds them.
 
-Method: five seconds of the Azure conversation trace, lengths scaled to a small machine; short traces of a law; a
-Mooncake trace of four requests, of which three begin alike."""
+Method: five seconds of the Azure conversation trace, lengths scaled to a small machine; short synthetic traces; a
+Mooncake trace of four requests, three of which begin alike.
+"""
 
 import csv
 import json
@@ -19,7 +20,7 @@ LAW = "poisson:rate=20,requests=8,prompt=uniform:60:200,output=fixed:4"
 
 
 def replay(cluster, trace, *options):
-    """Runs one, and returns its JSON."""
+    """Runs one replay, and returns its JSON."""
     done = subprocess.run([BINARY, "replay", trace, "--url", f"http://{cluster.host}:{cluster.port}", "--json",
                            *options], capture_output=True, text=True, timeout=800)
     print(done.stderr[-3000:])
@@ -40,7 +41,7 @@ def check_azure(cluster, folder):
 
 
 def check_prompts(cluster):
-    """The counts in the server's usage are those of the trace: otherwise replay exits with 1."""
+    """The counts in the server's usage are those of the trace. Otherwise replay exits with 1."""
     for options, prompts in ((("--prompt", "text"), "text of one-token words, counted"),
                           (("--api", "chat"), "messages of one-token words, counted"), ((), "token ids")):
         report = replay(cluster, LAW, *options)
@@ -49,8 +50,9 @@ def check_prompts(cluster):
 
 
 def check_prefixes(cluster, folder):
-    """Rows 2 and 3 begin with two and one of the first row's blocks, of 128 tokens at this scale; row 4 with none. The first
-    row is sent alone, so that its KV is there for the others. These must be the cluster's first requests."""
+    """Rows 2 and 3 begin with two blocks and one block of the first row (128 tokens each at this scale), row 4 with
+    none. The first row is sent alone, so that its KV is cached for the others. These must be the cluster's first
+    requests."""
     path = os.path.join(folder, "mooncake.jsonl")
     with open(path, "w") as file:
         for i, ids in enumerate(([1, 2, 3], [1, 2, 4], [1, 5, 6], [7, 8, 9])):
@@ -62,7 +64,7 @@ def check_prefixes(cluster, folder):
 
     def hits():
         return cluster.metric("cleave_prefix_cache_hits_tokens_total")
-    least = 3 * 128 - 3 * 32  # only whole blocks of the KV cache are found
+    least = 3 * 128 - 3 * 32  # Only whole blocks of the KV-cache are found.
     wait_until(lambda: hits() >= least, f"{least} tokens are found in the prefix cache", cluster=cluster)
     assert hits() <= 3 * 128, hits()
 

@@ -1,11 +1,12 @@
-"""Goal: the cluster key is changed while everything runs. In the three steps that docs/operation.md describes, no stream
-fails or is computed again, and every answer has the bytes of a cluster at rest. A mistake in a key file changes nothing.
-After the last step, a gateway that has the old key only is disconnected and refused, which its log says once.
+"""Goal: the cluster key can be changed while all processes run. In the three steps that docs/operation.md describes, no
+stream fails or is computed again, and every answer has the usual bytes. A mistake in a key file changes nothing. After
+the last step, a gateway that has only the old key is disconnected and refused, and logs this once.
 
-Method: real processes, each with a key file of its own, as on hosts of their own: a gateway with a local prompt machine, a
-prompt machine, a token machine with a stage of its own and a stage that is started by hand, and a second gateway that
-keeps the old key. In each step the answers are held at a gate of the token machine. The second gateway's end shows that
-the time has passed after which the other connections would have ended, too."""
+Method: real processes, each with its own key file, as on separate hosts: a gateway with a local prompt machine, a
+prompt machine, a token machine with one stage that it starts and one that is started by hand, and a second gateway that
+keeps the old key. In each step the answers are held at a gate of the token machine. When the second gateway is
+disconnected, the other connections would have ended, too.
+"""
 
 import hashlib
 import hmac
@@ -31,7 +32,7 @@ def key_id(key):
 
 
 def ids(keys):
-    """As in logs."""
+    """Returns the keys' ids as logs show them."""
     return ", also ".join(key_id(key) for key in keys)
 
 
@@ -40,7 +41,7 @@ def file_of(keys):
 
 
 class Process:
-    """A machine or a stage that is started by hand, with a folder of its own."""
+    """A machine or a stage that is started by hand, with its own folder."""
 
     def __init__(self, folder, config, name, gates):
         self.name = name
@@ -72,7 +73,7 @@ class Process:
 
 
 def give(gateway, processes, keys, gateway_first):
-    """Writes the keys into every file and has every process read its file."""
+    """Writes the keys into every file, and makes every process read its file."""
     def reload_gateway():
         gateway.write("cluster.key", file_of(keys))
         reply = json.loads(gateway.request("POST", "/admin/reload")[2])
@@ -85,13 +86,14 @@ def give(gateway, processes, keys, gateway_first):
     for process in processes:
         process.write("cluster.key", file_of(keys))
         process.reload()
-        process.wait_logged(f"cluster keys: {ids(keys)}\n", 2 if process.name == "t0" else 1)  # t0/0 logs there, too
+        # t0/0 logs to this file, too.
+        process.wait_logged(f"cluster keys: {ids(keys)}\n", 2 if process.name == "t0" else 1)
     if not gateway_first:
         reload_gateway()
 
 
 def held(gateway):
-    """Answers that have begun, and are held at the token machine."""
+    """Returns answers that have begun and are held at the token machine."""
     def decoding():
         return json.loads(gateway.request("GET", "/admin/state")[2])["requests"]["decoding"] == len(BODIES)
     gateway.hold("t0/1")
@@ -102,7 +104,7 @@ def held(gateway):
 
 
 def check_mistakes(gateway, processes):
-    """One line each, and the keys stay."""
+    """Each mistake causes one line, and the keys stay."""
     for content, mode, says in ((file_of([OLD, OLD]), 0o600, ":2: this key is there twice"),
                                 (file_of([OLD, NEW]), 0o644, ": mode 0644 lets other users read a secret"),
                                 (file_of([NEW]), 0o600, f": none of the keys in use ({key_id(OLD)}) is there"),
@@ -124,12 +126,12 @@ def check_mistakes(gateway, processes):
 
 
 def check_old(old):
-    """The old key's gateway is told why, once for each machine, however often it tries."""
+    """The gateway with the old key is told the reason, once for each machine, however often it tries."""
     for name in ("p0", "t0"):
         def complaints():
             return [line for line in old.logged().splitlines() if f"machine {name} cannot be reached" in line]
         wait_until(complaints, f"{name} is refused", cluster=old)
-    for _ in range(3):  # each /health comes from another try
+    for _ in range(3):  # Each /health comes from another try.
         old.wait_health(503, "the cluster keys differ (cluster/key_file)")
     assert all(len([line for line in old.logged().splitlines() if f"machine {name} cannot be reached" in line]) == 1
                for name in ("p0", "t0")), old.logged()
@@ -142,7 +144,7 @@ def check(gateway, old, processes):
     for number, keys in enumerate(STEPS):
         streams = held(gateway)
         give(gateway, processes, keys, gateway_first=number == 1)
-        if number == 2:  # the streams are held until those with the old key are out
+        if number == 2:  # The streams are held until the gateway with the old key is disconnected.
             for process in processes[:2]:
                 process.wait_logged("it does not prove a key that is still in use")
         gateway.release()
@@ -195,7 +197,7 @@ def main():
             raise
         finally:
             ends = []
-            for process in processes:  # t0 before its stage, without which it cannot go on
+            for process in processes:  # t0 ends before its stage, because t0 cannot run without it.
                 process.process.terminate()
                 ends.append(process.process.wait(300))
         for process in processes:

@@ -1,8 +1,11 @@
-"""Goal: every process of a cluster runs in the sandbox, unless the config says otherwise (cluster/sandbox), and does there
-what it does without: it starts machines again, reads a replaced key file, writes the event log and the admin socket.
+"""Goal: every process of a cluster runs in the sandbox, unless the config says otherwise (cluster/sandbox), and works
+as it does without the sandbox: it restarts machines, reads a replaced key file, and writes the event log and the admin
+socket.
 
-Method: what the kernel says about the processes (/proc/PID/status); a gateway, a machine and a machine with two stages;
-then a machine is killed, and a reload adds another one. What the sandbox refuses: tests/host/test_sandbox.c."""
+Method: reads what the kernel reports about the processes (/proc/PID/status): a gateway, a machine and a machine with
+two stages; then a machine is killed, and a reload adds another one. What the sandbox refuses:
+tests/host/test_sandbox.c.
+"""
 
 import os
 import signal
@@ -21,7 +24,7 @@ def processes(cluster):
 
 
 def limits(cluster):
-    """{process: (Seccomp, NoNewPrivs)}"""
+    """Returns {process: (Seccomp, NoNewPrivs)}."""
     found = {}
     for name, pid in processes(cluster).items():
         with open(f"/proc/{pid}/status") as file:
@@ -63,7 +66,7 @@ def main():
         said = cluster.logged()
         assert "cluster keys" in said or "cluster/key_file" in said, said
         assert len(limits(cluster)) == 6 and set(limits(cluster).values()) == {("2", "1")}, limits(cluster)
-    assert not os.path.exists(os.path.join(folder, "admin.sock"))  # the gateway has removed it
+    assert not os.path.exists(os.path.join(folder, "admin.sock"))  # The gateway has removed the socket.
 
 
 main()

@@ -1,5 +1,5 @@
-"""Goal: the layers of a machine are split over processes in any way, and every answer has the bytes of a cluster without
-stages: prompt, token and mixed machines, even and uneven splits, replicas, shared memory and TCP.
+"""Goal: with any split of a machine's layers over processes, every answer has the bytes of a cluster without stages:
+prompt, token and mixed machines, even and uneven splits, replicas, shared memory and TCP.
 
 Method: a cluster without stages and a cluster of each split get the same requests: short prompts, prompts longer than a
 micro-batch and longer than a batch, several at a time, sampled and greedy, several choices, log-probabilities, scored
@@ -8,7 +8,8 @@ namespaces.
 
 usage: test_stages.py matrix|shapes|tcp [few]
        test_stages.py pressed
-few: some of the splits; pressed: machines with stages whose memory is short."""
+few: some of the splits; pressed: machines with stages whose memory is short.
+"""
 
 import concurrent.futures
 import itertools
@@ -19,7 +20,8 @@ import time
 
 from cluster import Cluster, need_model, wait_until
 
-# Machines that a slow computer rarely runs are not dead (silence_ms), and their roles do not change (adaptive_pools).
+# Machines that a slow computer rarely runs must not count as dead (silence_ms), and their roles must not change
+# (adaptive_pools).
 BASE = {"threads": 1, "kv": {"memory": "48MiB"}, "transport": {"silence_ms": 120000},
         "scheduler": {"prompt_batch_tokens": 64, "prompt_fill_tokens": 32, "micro_batch_tokens": 16,
                       "adaptive_pools": False}}
@@ -36,12 +38,12 @@ def requests():
     first = [
         story,
         {"prompt": tokens(1, 1), "max_tokens": 4, "temperature": 0.7, "seed": 3},
-        {"prompt": tokens(2, 150), "max_tokens": 8, "temperature": 0, "logprobs": 3},  # several batches
+        {"prompt": tokens(2, 150), "max_tokens": 8, "temperature": 0, "logprobs": 3},  # Several batches.
         {"prompt": tokens(3, 40), "max_tokens": 10, "temperature": 0.9, "top_p": 0.9, "seed": 11, "logprobs": 1},
         {"prompt": tokens(4, 30), "max_tokens": 6, "temperature": 1, "seed": 5, "n": 3},
         {"prompt": tokens(5, 50), "max_tokens": 3, "temperature": 0, "echo": True, "logprobs": 2},
         {"prompt": tokens(6, 20), "max_tokens": 0, "echo": True, "logprobs": 4},
-        {"prompt": tokens(7, 33), "max_tokens": 1, "temperature": 0},  # no token machine decodes it
+        {"prompt": tokens(7, 33), "max_tokens": 1, "temperature": 0},  # No token machine decodes this request.
         {"prompt": [tokens(8, 17), tokens(9, 5)], "max_tokens": 5, "temperature": 0.5, "seed": 2, "top_k": 20},
     ]
     second = [
@@ -60,7 +62,7 @@ def answer(cluster, body):
 
 
 def answers(cluster):
-    """The answers to all requests, and the number of tokens that the prefix cache saved."""
+    """Returns the answers to all requests, and the number of tokens that the prefix cache saved."""
     got, cached = [], 0
     for bodies in requests():
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
@@ -71,7 +73,7 @@ def answers(cluster):
 
 
 def machines(prompt, token):
-    """The config of a prompt machine and a token machine with these stages."""
+    """Returns the config of a prompt machine and a token machine with these stages."""
     return {"pools": {"prompt": ["p0"], "token": ["t0"]}, "machines": {"p0": {"stages": prompt}, "t0": {"stages": token}}}
 
 
@@ -93,8 +95,8 @@ def state(cluster):
 
 
 def up(cluster):
-    """Whether all machines are connected, in the pools of the config, with a link from each prompt machine to each token
-    machine. A gateway is ready before: as soon as some of them can serve."""
+    """Returns whether all machines are connected, in the pools of the config, with a link from each prompt machine to
+    each token machine. A gateway is ready earlier: as soon as some machines can serve."""
     found = state(cluster)
     machines_up = all(machine["connection"] == "up" and machine["pool"] == machine["home"] for machine in found["machines"])
     prompt, token = ([machine["name"] for machine in found["machines"] if machine["home"] == pool]
@@ -104,7 +106,7 @@ def up(cluster):
 
 
 def wait_stages(cluster, count):
-    """Waits until all machines are up, with this many stage processes. Returns {"t0/1": pid}."""
+    """Waits until all machines are up, with this number of stage processes. Returns {"t0/1": pid}."""
     wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
     stages = cluster.stages()
     assert len(stages) == count, (stages, cluster.logged())
@@ -120,7 +122,7 @@ def check(what, config, want):
         got, cached = answers(cluster)
         for bodies, have, expected in zip(itertools.chain(*requests()), got, want):
             assert have == expected, (what, bodies, have, expected, cluster.logged())
-        # Each replica has the KV of its own requests only, so a machine with replicas has no prefix cache.
+        # A replica has the KV of its own requests only, so a machine with replicas has no prefix cache.
         assert cached == 0 if replicated(prefiller["stages"]) else cached >= 150, (what, cached)
         cluster.wait_all_free()
         if "mixed" not in config["pools"]:
@@ -164,11 +166,11 @@ def tcp(few):
         yield f"{name} over TCP", {**machines(prompt, token), "transport": {**BASE["transport"], "ucx_transports": "none"}}
 
 
-PRESSED = 18  # streams
+PRESSED = 18  # Number of streams.
 
 
 def pressed_answers(cluster, held=None):
-    """`held`: the process that computes nothing until all requests have come to its machine."""
+    """held: the process that does not compute until all requests have arrived at its machine."""
     bodies = [{"prompt": tokens(20 + index, 8 + index * 5 % 60), "max_tokens": 70 + index * 7 % 40, "ignore_eos": True,
                "temperature": 0.9, "seed": index, "priority": index % 3} for index in range(PRESSED)]
     if held:
@@ -182,7 +184,8 @@ def pressed_answers(cluster, held=None):
 
 
 def check_pressed():
-    """The memory holds some of the answers: requests in the middle of the pipeline give up their KV, and go on later."""
+    """The memory holds only some of the answers: requests in the middle of the pipeline are preempted, and continue
+    later."""
     with Cluster(BASE) as cluster:
         want = pressed_answers(cluster)
         assert cluster.metric("cleave_preemptions_total") == 0

@@ -1,16 +1,17 @@
-"""Goal: a process of a machine with stages fails, the machine's head or one of its stages, in any phase of a request, and
-the client still reads the bytes of an undisturbed run. The machine leaves its pool and comes back with all its stages; no
-block and no process is left behind.
+"""Goal: if the head or a stage process of a machine with stages fails in any phase of a request, the client still reads
+the bytes of an undisturbed run. The machine leaves its pool and returns with all its stages; no block and no process is
+left behind.
 
-Method: one request at a time on two prompt and two token machines of two stages each. The request is brought to a phase:
-the heads of the machines that its next step needs are stopped before the request starts, or stages are held at a gate. Then
-a process of its prompt machine or its token machine is killed, or stopped until it counts as silent. Further: the end of a
-whole cluster, clients that leave, stages that are started by hand and outlive their heads, and a live update.
+Method: one request at a time on two prompt and two token machines of two stages each. To bring the request to a phase,
+the heads of the machines that its next step needs are stopped before the request starts, or stages are held at a gate.
+Then a process of its prompt machine or its token machine is killed, or stopped until it counts as silent. Further: the
+end of a whole cluster, clients that leave, stages that are started by hand and outlive their heads, and a live update.
 
 usage: test_stages_faults.py kill|stop|few|lives|update [all] [ranks]
-kill, stop: each process in each phase gets this signal; few: some processes, in phases that every run draws anew; lives: the
-end of a cluster, clients that leave and stages started by hand, with more cases if `all` is given; ranks: each machine is
-one stage of two ranks that compute together, instead of two stages."""
+kill, stop: each process in each phase gets this signal; few: some processes, in phases that every run draws anew;
+lives: the end of a cluster, clients that leave and stages started by hand, with more cases if `all` is given; ranks:
+each machine is one stage of two ranks that compute together, instead of two stages.
+"""
 
 import json
 import os
@@ -29,8 +30,8 @@ from test_update import variant
 
 NAMES = {"prompt": ["p0", "p1"], "token": ["t0", "t1"]}
 STAGES = 2
-# A process that a slow computer rarely runs is not dead. Where a test stops a process, its silence must be noticed soon; a
-# process that the test did not stop is then taken for dead if the computer does not run it for five seconds.
+# A process that a slow computer rarely runs must not count as dead. Where a test stops a process, its silence must be
+# noticed soon; another process then counts as dead if the computer does not run it for five seconds.
 SILENCE_MS, SILENCE_SOON_MS = 30000, 5000
 CONFIG = {"pools": NAMES, "machines": {name: {"stages": STAGES} for names in NAMES.values() for name in names},
           "kv": {"memory": "24MiB", "prefix_cache": False}, "threads": 1,
@@ -42,7 +43,7 @@ TOKENS = 30
 
 
 def stream(cluster):
-    """A stream of the one request of these tests; its answer always has the same text."""
+    """Starts the stream of the one request of these tests; its answer always has the same text."""
     return Stream(cluster, {"prompt": PROMPT, "max_tokens": TOKENS, "temperature": 0.7, "seed": 5, "ignore_eos": True})
 
 
@@ -53,12 +54,12 @@ def undisturbed(cluster):
 
 
 def processes(cluster):
-    """{name: pid} of machines and stages."""
+    """Returns {name: pid} of machines and stages."""
     return {**cluster.children(), **cluster.stages()}
 
 
 def alive(pids):
-    """The processes that exist and are no zombies."""
+    """Returns the processes that exist and are not zombies."""
     found = []
     for pid in pids:
         try:
@@ -71,19 +72,20 @@ def alive(pids):
 
 
 def shared_memory(pids):
-    """The System V segments that these processes have made, which other processes could find and which would outlive them."""
+    """Returns the System V segments that these processes have made. Other processes could find them, and they would
+    outlive their makers."""
     with open("/proc/sysvipc/shm") as file:
         names, *rows = [line.split() for line in file]
     return [row for row in rows if int(row[names.index("cpid")]) in pids]
 
 
 def whole(cluster):
-    """Whether all machines are up, in their own pools, with their stages."""
+    """Returns whether all machines are up, in their own pools, with their stages."""
     return up(cluster) and len(processes(cluster)) == ALL * (1 + STAGES)
 
 
 def machine_of(cluster, pool):
-    """The machine that has the one request's prompt (`pool` "prompt") or its answer ("token"); None: neither."""
+    """Returns the machine that has the request's prompt (`pool` "prompt") or its answer ("token"); None = neither."""
     for machine in state(cluster)["machines"]:
         if machine["routed_prompts" if pool == "prompt" else "routed_decodes"] > 0:
             return machine["name"]
@@ -95,13 +97,13 @@ def in_state(cluster, name):
 
 
 def hold_in_batch(cluster, names, count):
-    """The process among `names` that gets the batch number `count` of those that these processes get from now on; it is held
-    at that batch's first layer."""
+    """Returns the process among `names` that gets batch number `count` of the batches that these processes get from now
+    on. It is held at that batch's first layer."""
     for batch in range(1, count + 1):
         for name in names:
             cluster.hold(name)
         if batch == 1:
-            yield  # the request may start
+            yield  # The request may start.
         wait_until(lambda: any(cluster.held(name) for name in names), f"one of {names} is held", cluster=cluster)
 
 
@@ -109,8 +111,8 @@ def hold_in_batch(cluster, names, count):
 # in the phase).
 STOPPED = {"queued": ("token", lambda cluster: in_state(cluster, "queued") and machine_of(cluster, "token")),
            "reserved": ("prompt", lambda cluster: in_state(cluster, "prefilling"))}
-# Phases that are reached at a gate: (the process of the machine that is held, the number of the batch). In `layers` the last
-# stage has computed two batches of the prompt, whose KV has gone to the token machine or is on its way.
+# Phases that are reached at a gate: (the process of the machine that is held, the number of the batch). In `layers` the
+# last stage has computed two batches of the prompt, and their KV is sent or being sent to the token machine.
 HELD = {"layers": ("prompt", 1, 3), "decoding": ("token", 0, 8)}
 PHASES = [*STOPPED, *HELD]
 
@@ -135,13 +137,14 @@ def reach(cluster, phase, before):
 
 
 def one(cluster, phase, victim, part, number, want):
-    """The request comes to `phase`; then the head ("") or a stage ("/0") of its prompt or token machine gets the signal."""
+    """Brings the request to `phase`; then the head ("") or a stage ("/0") of its prompt or token machine gets the
+    signal."""
     before = processes(cluster)
     down = cluster.metric("cleave_requests_resumed_total")
     what = f"{victim} machine{part and ', stage ' + part[1:]}, {number.name}, {phase}"
     try:
         found, stopped = reach(cluster, phase, before)
-        name = machine_of(cluster, victim) or NAMES[victim][0]  # its prompt is done: any machine will do
+        name = machine_of(cluster, victim) or NAMES[victim][0]  # The prompt is done: any machine of the pool will do.
         os.kill(before[name + part], number)
         hit = time.monotonic()
         for other in stopped:
@@ -189,16 +192,17 @@ def check_phases(cases, number):
 
 
 def check_few(ranks):
-    """A head and a stage of each pool are killed, each in another phase; one process is stopped. The phases and the stages
-    are drawn anew in every run."""
+    """A head and a stage of each pool are killed, each in another phase, and one process is stopped. The phases and the
+    stages are drawn anew in every run."""
     seed = int(os.environ.get("CLEAVE_SEED") or time.time_ns() % (1 << 31))
     print(f"seed: CLEAVE_SEED={seed}", flush=True)
     draw = random.Random(seed)
     parts = [(victim, part) for victim in NAMES for part in ("", f"/{draw.randrange(STAGES)}")]
     phases = draw.sample(PHASES, len(PHASES))
     kills = [(phase, *part) for phase, part in zip(phases, parts)]
-    check_phases(kills[1::2] if ranks else kills, signal.SIGKILL)  # heads with ranks differ in nothing
-    # Phases at a gate: no process has been stopped before.
+    # Heads of machines with ranks do not differ from other heads.
+    check_phases(kills[1::2] if ranks else kills, signal.SIGKILL)
+    # In phases at a gate, no process has been stopped before.
     check_phases([(draw.choice(list(HELD)), *draw.choice(PARTS))], signal.SIGSTOP)
 
 
@@ -213,18 +217,18 @@ def check_ends():
 
 
 def drop(cluster, count):
-    """Opens this many connections with a request on each; the last four of eight ask for two choices."""
+    """Opens this number of connections with a request on each. The last four of eight ask for two choices."""
     def open_one(index):
         connection = cluster.connect()
         connection.request("POST", "/v1/completions", json.dumps({
-            "prompt": [1000 + index * 31 + k * 13 for k in range(40)], "max_tokens": 60, "ignore_eos": True,
+            "prompt": [1000 + index * 31 + k * 13 for k in range(30)], "max_tokens": 60, "ignore_eos": True,
             "stream": index % 3 > 0, "n": 1 + index // 4}), cluster.headers)
         return connection
     return [open_one(index) for index in range(count)]
 
 
 def check_cancels(storm):
-    """Clients leave while batches of their requests are in the pipelines. `storm`: also at random moments."""
+    """Clients leave while batches with their requests are in the pipelines. storm: also at random moments."""
     with Cluster({**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "48MiB"},
                   "machines": {"p0": {"stages": 3}, "t0": {"stages": 2}}}, gates=True) as cluster:
         wait_until(lambda: up(cluster), "all machines are up", cluster=cluster)
@@ -258,12 +262,13 @@ def check_cancels(storm):
 
 
 def check_by_hand(every):
-    """Stages that the machine does not start outlive its head, and serve the next head as they are."""
+    """Stages that the machine does not start outlive its head, and serve the next head unchanged."""
     ports = free_ports(4)
     config = {**CONFIG, "pools": {"prompt": ["p0"], "token": ["t0"]},
               "machines": {"p0": {"stages": [{"host": f"127.0.0.1:{ports[0]}"}, {"host": f"127.0.0.1:{ports[1]}"}]},
                            "t0": {"stages": [{}, {"host": f"127.0.0.1:{ports[2]}"}, {"host": f"127.0.0.1:{ports[3]}"}]}},
-              "cluster": {"key_file": "cluster.key"}}  # else the gateway draws a key, which these stages do not know
+              # Otherwise the gateway makes a random key, which these stages do not know.
+              "cluster": {"key_file": "cluster.key"}}
     stages = {}
     with tempfile.TemporaryDirectory(prefix="cleave-stages-") as folder, open(os.path.join(folder, "log"), "w+") as log:
         gates = os.path.join(folder, "gates")
@@ -298,7 +303,7 @@ def check_by_hand(every):
                 wait_up(f"{name} comes back", {name: before[name]})
                 assert all(process.poll() is None for process in stages.values()), cluster.logged()
                 stream(cluster).expect(want, f"{name} is back")
-            for name in ("p0/1", "t0/2") if every else ("t0/2",):  # the operator starts it again
+            for name in ("p0/1", "t0/2") if every else ("t0/2",):  # The operator starts it again.
                 before = cluster.children()
                 stages[name].kill()
                 stages[name].wait()
@@ -333,7 +338,7 @@ def reload(cluster, want=200, **changes):
 
 
 class Load(threading.Thread):
-    """One stream after another. `texts`: the finished answers."""
+    """Sends one stream after another. texts: the finished answers."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -359,9 +364,9 @@ def wait_update(cluster, want):
 
 
 def check_update(machines, held, victim=None, refused_kv=None):
-    """Another model replaces the model that is served, both with stages: no request has the bytes of two models. `held` is
-    the process of the token machine at which streams of the old model wait until the new model serves; then the process
-    `victim` is killed. `refused_kv`: a part of the error when each machine is to have 3 TiB of KV."""
+    """Another model replaces the served model, both with stages: no request has bytes of two models. held: the process
+    of the token machine at which streams of the old model wait until the new model serves. victim: the process that is
+    then killed. refused_kv: a part of the error when each machine is to have 3 TiB of KV."""
     config = {**CONFIG, "pools": {"prompt": 1, "token": 1}, "machines": machines, "model_name": ""}
     with tempfile.TemporaryDirectory(prefix="cleave-models-") as models:
         other = variant(models)
@@ -389,7 +394,7 @@ def check_update(machines, held, victim=None, refused_kv=None):
             stream(cluster).expect(new, "begun on the new model")
             assert state(cluster)["update"]["state"] == "draining", state(cluster)
             if victim:
-                os.kill(before[victim], signal.SIGKILL)  # the requests stay with the old model
+                os.kill(before[victim], signal.SIGKILL)  # The requests stay with the old model.
             cluster.release()
             for each in streams:
                 each.expect(old, "begun on the old model")
@@ -418,7 +423,8 @@ def main():
     elif sys.argv[1] == "few":
         check_few(ranks)
     elif sys.argv[1] == "update":
-        # The token machine holds the KV of 40 layers, its replicas' too; the model has 30: 3 TiB and 4 TiB.
+        # The token machine holds the KV of 40 layers, including its replicas'; the model has 30 layers: 3 TiB become 4
+        # TiB.
         check_update({"prompt-0": {"stages": 2}, "token-0": {"stages": TWICE}}, "token-0/2", "token-0/1", f"KV {7 << 20})")
     else:
         check_ends()

@@ -1,12 +1,13 @@
-"""Goal: as test_stages.py, between hosts: every split of the prompt machine against every split of the token machine,
-and machines whose own stages are on different hosts, give the bytes of one process.
+"""Goal: like test_stages.py, but between hosts: every split of the prompt machine with every split of the token
+machine, and machines whose own stages are on different hosts, give the bytes of one process.
 
 Method: network namespaces joined by veth pairs stand for hosts: A has the gateway and p0, B has t0, and C reaches B
 through A. A stage with "host" is started by hand in its namespace. Then the link between two stages of one machine is
 cut, and no other link. This script runs itself inside A.
 
 usage: test_stages_net.py [few]
-few: three machines whose stages are on different hosts, and one pair of splits."""
+few: three machines whose stages are on different hosts, and one pair of splits.
+"""
 
 import itertools
 import json
@@ -21,7 +22,7 @@ from namespaces import Namespaces, ip, within
 from test_stages import BASE, TWICE, UNEQUAL, answers, requests, tokens
 
 KEY = "a cluster key of more than 32 bytes\n"
-HOSTS = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.78.0.3"}  # as seen by each other
+HOSTS = {"a": "10.77.0.1", "b": "10.77.0.2", "c": "10.78.0.3"}  # As the hosts see each other.
 
 
 def outside():
@@ -35,7 +36,7 @@ def outside():
 
 
 def forward(on):
-    """Between B and C, through this one."""
+    """This namespace forwards between B and C."""
     with open("/proc/sys/net/ipv4/ip_forward", "w") as file:
         file.write("1" if on else "0")
 
@@ -84,7 +85,7 @@ class Hosts:
             env=gated_environment(self.cluster.gates))
 
     def wait_home(self):
-        """Waits until both machines are up, each in its own pool: one machine alone does both phases."""
+        """Waits until both machines are up, each in its own pool. Before, one machine may do both phases."""
         def home():
             state = json.loads(self.cluster.request("GET", "/admin/state")[2])
             return all(m["connection"] == "up" and m["pool"] == m["home"] for m in state["machines"]) and \
@@ -156,7 +157,7 @@ def text_of(cluster, body):
 
 
 def check_cut(spaces):
-    """t0's head is here, its stages are on B and C: they still reach the head, but no longer each other."""
+    """t0's head is here, and its stages are on B and C. The stages still reach the head, but no longer each other."""
     body = {"prompt": tokens(50, 300), "max_tokens": 20, "temperature": 0, "ignore_eos": True}
     with Hosts(spaces, 2, [host("b", 7410), host("c", 7411)], "10.77.0.1:7401", 3000, True, False) as hosts:
         cluster = hosts.cluster
@@ -167,7 +168,7 @@ def check_cut(spaces):
             stream = threading.Thread(daemon=True, target=lambda: got.append(text_of(cluster, body)))
             stream.start()
             cluster.wait_held(held)
-            for _ in range(2):  # between the layers of its third batch
+            for _ in range(2):  # Between the layers of its third batch.
                 cluster.hold(held)
                 cluster.wait_held(held)
             assert json.loads(cluster.request("GET", "/admin/state")[2])["requests"][when] == 1

@@ -1,13 +1,14 @@
-"""Goal: machines that fail in any order, and clients that leave at any time, cost time, not tokens.
+"""Goal: machines that fail in any order, and clients that leave at any time, cost time but no tokens.
 
 Method:
-- kills: three prompt and three token machines; several clients send one request after the other, and again and again a
-  machine, any, gets kill -9, or SIGSTOP for a while. Every stream ends with the bytes of an undisturbed run; then all
-  blocks are free, and the scheduler, given the recorded events again, decides the same (the event log).
+- kills: three prompt and three token machines; several clients send one request after the other, while random machines
+  get kill -9, or SIGSTOP for a while, one after the other. Every stream ends with the bytes of an undisturbed run; then
+  all blocks are free, and the scheduler, given the recorded events again, decides the same (the event log).
 - cancels: streams that their clients drop at random moments, all at once; then all blocks are free.
 
 usage: test_storm.py kills [SECONDS] | cancels [STREAMS]
-kills takes at least that time, and until a machine was killed, another was stopped, and a request was resumed."""
+kills takes at least that time, and until a machine was killed, another was stopped, and a request was resumed.
+"""
 
 import json
 import os
@@ -22,10 +23,10 @@ from cluster import BINARY, Cluster, Stream, need_model, wait_until
 from test_cancel import drop_one
 
 CLIENTS = 5
-REQUESTS = 10  # different ones
+REQUESTS = 10  # Different requests.
 CONFIG = {"pools": {"prompt": 3, "token": 3}, "kv": {"memory": "96MiB"}, "threads": 1,
           "transport": {"heartbeat_ms": 300, "silence_ms": 2000}}
-PACE_US = 15000  # of a batch, so that streams last while machines fail
+PACE_US = 15000  # Time of a batch: streams must last while machines fail.
 WORDS = "sea wind harbour light stone river winter song morning glass letter road night bird silver".split()
 
 
@@ -37,7 +38,7 @@ def body_of(seed):
 
 
 class Client(threading.Thread):
-    """Sends one request after the other until `storm` is over. `wrong`: the first answer that was not as wanted."""
+    """Sends one request after the other until `storm` ends. wrong: the first wrong answer."""
 
     def __init__(self, cluster, number, bodies, want, storm):
         super().__init__(daemon=True)
@@ -56,12 +57,12 @@ class Client(threading.Thread):
 
 
 class Storm:
-    """Machines are killed, or stopped for a while. Ends with all of them running."""
+    """Kills machines, or stops them for a while. In the end all of them run."""
 
     def __init__(self, cluster, seed):
         self.cluster, self.draw, self.over = cluster, random.Random(seed), False
         self.kills, self.stops = 0, 0
-        self.stopped = {}  # name: (when to continue, pid)
+        self.stopped = {}  # {name: (when to continue, pid)}
 
     def run(self, seconds):
         began = time.monotonic()
@@ -78,7 +79,8 @@ class Storm:
             self.wake(float("inf"))
 
     def strike(self):
-        """A machine, any, but so that half of each pool is left: a request may wait for a machine, but not for ever."""
+        """Chooses a random machine, such that half of each pool is left: requests may wait for a machine, but not for
+        ever."""
         running = [machine["name"] for machine in state(self.cluster)["machines"]
                    if machine["connection"] == "up" and machine["name"] not in self.stopped]
         pool = self.draw.choice(["prompt", "token"])

@@ -1,15 +1,16 @@
-"""Goal: machines whose stages are groups of processes (ranks) answer as one process does, whatever the number of ranks
-(the degree). Tokens are those of one process except where two tokens are about equally likely. The same degrees give the
+"""Goal: machines whose stages are groups of processes (ranks) answer as one process does, for any number of ranks (the
+degree). Tokens are those of one process except where two tokens are about equally likely. The same degrees give the
 same bytes: one request at a time and many at once, in any stages and replicas, streamed or not, with a prefix from the
 cache or computed. Ranks start and end with their machine, and leave nothing behind.
 
 Method: the same prompts go to machines of several degrees and to one process, and log-probabilities are compared; the
-requests of test_stages.py go to each cluster one at a time and all at once; ranks are started by hand and end with their
-head; a live update. What happens when a process of a group fails in each phase: test_stages_faults.py, ranks.
+requests of test_stages.py go to each cluster one at a time and all at once; ranks are started by hand and end with
+their head; a live update. What happens when a process of a group fails in each phase: test_stages_faults.py, ranks.
 
 usage: test_tensor_parallel.py degrees|lives [few]
-degrees: the reference prompts of tests/data/model on the default model; with few: other prompts on the tiny model, and some of the
-degrees. lives few: one of the ways in which a group ends, drawn anew in every run."""
+degrees: the reference prompts of tests/data/model on the default model; with few: other prompts on the tiny model, and
+some of the degrees. lives few: one of the ways in which a group ends, drawn anew in every run.
+"""
 
 import concurrent.futures
 import json
@@ -51,7 +52,7 @@ REPLICAS = [{"layers": "0-9"}, {"layers": "0-9"}, {"layers": "10-29"}]
 
 
 def configs(few):
-    """(degrees, what, config, processes): the same degrees give the same bytes."""
+    """Yields (degrees, what, config, processes). The same degrees give the same bytes."""
     yield (2, 2), "2 ranks and 2 ranks", machines(ranks(2), ranks(2)), 4
     yield (2, 2), "2 stages of 2 ranks and replicas of 2", machines(ranks(2, stages=2), ranks(2, stages=REPLICAS)), 10
     yield (3, 1), "3 ranks and one process", machines(ranks(3), {}), 3
@@ -89,8 +90,8 @@ def greedy_all(cluster, cases):
 
 
 def compare(what, got, want, model):
-    """Token by token, up to the first difference of each answer, which must be between tokens that are about equally
-    likely."""
+    """Compares token by token, up to the first difference of each answer, which must be between tokens that are about
+    equally likely."""
     gap_max, difference_max, median_max, share_min = BOUNDS[model]
     same, differences, gaps = 0, [], [0]
     for (ids, logprobs, _), (plain_ids, plain_logprobs, tops) in zip(got, want):
@@ -116,7 +117,7 @@ def one_by_one(cluster):
 
 
 def at_once(cluster):
-    """All of them, and streams of one, side by side."""
+    """Sends all requests, and streams of one, at the same time."""
     story = bodies()[0]
 
     def stream(_):
@@ -128,12 +129,12 @@ def at_once(cluster):
 
 
 def different(got, want):
-    """The texts of those that are."""
+    """Returns the pairs of texts that differ."""
     return [(json.loads(mine)[0][0], json.loads(other)[0][0]) for mine, other in zip(got, want) if mine != other]
 
 
 def check_group_memory(what, pids):
-    """The ranks of a group on CPUs share memory that has no name."""
+    """The ranks of a group on CPUs share memory without a name."""
     for pid in pids:
         with open(f"/proc/{pid}/maps") as file:
             mapped = file.read()
@@ -190,7 +191,7 @@ def check_degrees(few):
 
 
 def refused(what, config, part):
-    """The cluster does not start, and says why in one line."""
+    """Checks that the cluster does not start, and gives the reason in one line."""
     try:
         with Cluster({**BASE, **config}) as cluster:
             raise AssertionError((what, "it serves", cluster.logged()))
@@ -208,7 +209,7 @@ def check_refused():
 
 
 class Keeper(threading.Thread):
-    """Starts a process again whenever the process ends, as a service manager does."""
+    """Restarts a process whenever it ends, as a service manager does."""
 
     def __init__(self, words, log, environment):
         super().__init__(daemon=True)
@@ -234,7 +235,7 @@ class Keeper(threading.Thread):
 
 
 def neighbours(count):
-    """The first of this many consecutive free ports."""
+    """Returns the first of this many consecutive free ports."""
     while True:
         port = free_ports(1)[0]
         wanted = list(range(port, port + count))
@@ -247,7 +248,8 @@ ENDS = ("its head is killed", "its head is told to end", "a rank is killed", "ra
 
 
 def check_by_hand(ends):
-    """Ranks of a `host` listen on consecutive ports; they end with their head, are started again, and serve the next head."""
+    """Ranks of a `host` listen on consecutive ports. They end with their head, are restarted, and serve the next head.
+    """
     port = neighbours(3)
     config = {**CONFIG, **machines(ranks(3, stages=[{"layers": "0-9"}, {"layers": "10-29", "host": f"127.0.0.1:{port}"}]),
                                    ranks(3)), "cluster": {"key_file": "cluster.key"}}

@@ -1,9 +1,9 @@
 """Goal: another model replaces the model that is served, without a pause. Every request ends on the model that it began
-with, with the bytes of that model; no request fails; the old processes end. An update that is impossible is refused, given
-up or cancelled, and the old model serves on. Method: the tiny model and a copy with another rotation and a shorter context
-(other metadata, other bytes). Token machines are held at gates, so that streams stay open as long as a check needs them;
-machines of either model are killed. Arguments: none: all checks except those of `more`; more: remote machines, and updates
-that are cancelled, cut and taken back."""
+with, with the bytes of that model; no request fails; the old processes end. An update that is impossible is refused,
+given up or cancelled, and the old model still serves. Method: the tiny model and a copy with another rotation and a
+shorter context (other metadata, other bytes). Token machines are held at gates, so that streams stay open as long as a
+check needs them; machines of either model are killed. Without an argument, all checks except those of `more` run. more:
+remote machines, and updates that are cancelled, interrupted and reversed."""
 
 import json
 import os
@@ -20,13 +20,14 @@ from cluster import BINARY, MODEL, Cluster, Failure, Stream, free_ports, gated, 
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
 CONFIG = {"kv": {"memory": "32MiB"}, "threads": 1, "model_name": "",
           "transport": {"silence_ms": 60000},
-          "scheduler": {"context_tokens_max": 1200, "handover_tokens_min": 1200}}  # a machine that drains keeps its answers
-OLD, NEW = 1200, 1024  # context tokens
-SHORT, ANSWER = 6, 30  # tokens
+          # A machine that drains keeps its answers.
+          "scheduler": {"context_tokens_max": 1200, "handover_tokens_min": 1200}}
+OLD, NEW = 1200, 1024  # Context tokens.
+SHORT, ANSWER = 6, 30  # In tokens.
 
 
 def variant(folder, name="other.gguf", base=8000.0):
-    """A copy of the model with another llama.rope.freq_base and llama.context_length."""
+    """Writes a copy of the model with another llama.rope.freq_base and llama.context_length."""
     with open(MODEL, "rb") as file:
         data = bytearray(file.read())
     for key, kind, value in ((b"llama.rope.freq_base", "<f", base), (b"llama.context_length", "<I", NEW)):
@@ -78,7 +79,8 @@ def drain(cluster, *names, undo=False):
 
 
 def held_stream(cluster, name, others=()):
-    """A stream that has begun on this token machine, which is then held. `others` get no new requests meanwhile."""
+    """Returns a stream that has begun on this token machine, which is then held. `others` get no new requests
+    meanwhile."""
     drain(cluster, *others)
     streams = cluster.held_streams(name, [{**LONG, "max_tokens": ANSWER}])
     drain(cluster, *others, undo=True)
@@ -86,7 +88,7 @@ def held_stream(cluster, name, others=()):
 
 
 class Load(threading.Thread):
-    """One short stream after another, with a pause between them."""
+    """Sends one short stream after another, with a pause between them."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -113,7 +115,7 @@ class Load(threading.Thread):
 
 
 def wants(other):
-    """What each model answers: [short, long] of the old model, and of the new model."""
+    """Returns each model's answers: [short, long] of the old model, and of the new model."""
     found = []
     for model in (MODEL, other):
         with Cluster({**CONFIG, "model": model, "pools": {"mixed": 1}}) as cluster:
@@ -129,7 +131,7 @@ def check_update(other, old, new):
         assert served(cluster)[1] == OLD
         streams = [held_stream(cluster, "token-0", ["token-1", "token-2"]),
                    held_stream(cluster, "token-1", ["token-0", "token-2"])]
-        drain(cluster, "token-0", "token-1")  # no other request waits there
+        drain(cluster, "token-0", "token-1")  # No other request waits there.
         loads = [Load(cluster) for _ in range(2)]
         for load in loads:
             load.wait_text(old[0])
@@ -155,7 +157,7 @@ def check_update(other, old, new):
         assert "of version 1" in json.loads(cluster.request("GET", "/health")[2])["detail"]
         assert cluster.metric("cleave_model_version", version="1", state="draining") == 1
         assert cluster.metric("cleave_model_version", version="2", state="serving", model="other") == 1
-        # An old machine dies: its request stays with the old model.
+        # An old machine dies. Its request stays with the old model.
         cluster.hold("token-2")
         os.kill(cluster.children()["token-0"], signal.SIGKILL)
         cluster.wait_held("token-2")
@@ -168,7 +170,7 @@ def check_update(other, old, new):
             stream.expect(old[1], "begun on the old model")
         wait_done(cluster)
         texts = [load.stop() for load in loads]
-        for each in texts:  # first the old model's answers, then the new model's: no request goes back
+        for each in texts:  # First the old model's answers, then the new model's: no request returns to the old model.
             turn = each.index(new[0])
             assert turn > 0 and each == [old[0]] * turn + [new[0]] * (len(each) - turn), each
         assert set(cluster.children()) == {"prompt-0.2", "token-0.2", "token-1.2", "token-2.2"}, cluster.children()
@@ -203,14 +205,14 @@ def check_refused(other):
         found = state(cluster)
         assert found["update"] == {"state": "none"} and [v["version"] for v in found["versions"]] == [1], found
         assert set(cluster.children()) == {"prompt-0", "token-0"}
-        # Machines that cannot start end the update at once: one block is larger than this memory.
+        # Machines that cannot start end the update at once: one block is larger than the configured memory.
         reload(cluster, model=other, kv={"memory": "1MiB", "block_tokens": 256})
         wait_done(cluster)
         found = state(cluster)["update"]["text"]
         assert "is given up" in found and "ended before it was ready" in found, found
         assert set(cluster.children()) == {"prompt-0", "token-0"} and served(cluster)[1] == OLD
 
-    # A machine with the name of another machine's next version would be taken for that version.
+    # A machine that has the name of another machine's next version would be mistaken for that version.
     with Cluster({**CONFIG, "pools": {"prompt": ["a"], "token": ["b", "a.2"]}}) as cluster:
         said = reload(cluster, 400, model=other)
         assert "machines/a.2: a machine of version 2 would have the same name" in said["error"]["message"], said
@@ -218,28 +220,28 @@ def check_refused(other):
 
 
 def stop_new(cluster, name):
-    """Stops a machine's process when it exists, usually before it serves: then its version cannot take over."""
+    """Stops a machine's process when it exists, usually before it serves. Its version can then not take over."""
     pid = wait_until(lambda: cluster.children().get(name), f"{name} starts", cluster=cluster)
     os.kill(pid, signal.SIGSTOP)
     return pid
 
 
 def go_back(cluster, stopped):
-    """Ends an update whose machine was stopped too late, when its version could serve already."""
+    """Ends an update whose machine was stopped too late, when its version could already serve."""
     os.kill(stopped, signal.SIGCONT)
     reload(cluster, model=MODEL)
     wait_done(cluster)
 
 
 def check_given_up(other, old):
-    """A machine of the new model that dies each time it is up, until server/update_ms is over."""
+    """A machine of the new model dies each time it is up, until server/update_ms is over."""
     version, deaths, given_up = 1, 0, False
     with Cluster({**CONFIG, "pools": {"prompt": 1, "token": 2}}, gates=True) as cluster:
         stream = held_stream(cluster, "token-0", ["token-1"])
-        for update_ms in (1500, 6000, 24000, 96000):  # enough for one death on a computer of any speed
+        for update_ms in (1500, 6000, 24000, 96000):  # Long enough for one death on a computer of any speed.
             version, deaths = version + 1, 0
             reload(cluster, server={"update_ms": 3600000})
-            reload(cluster, model=other, server={"update_ms": update_ms})  # this update has the new limit
+            reload(cluster, model=other, server={"update_ms": update_ms})  # This update has the new limit.
             stopped = stop_new(cluster, f"token-1.{version}")
             while update(cluster) == "starting":
                 victim = cluster.children().get(f"token-0.{version}")
@@ -265,16 +267,16 @@ def check_given_up(other, old):
 
 
 def check_back(other, old, new):
-    """A machine of the new model that hangs, until the operator goes back; then an operator goes back after new requests
-    have moved: the two versions change places. A stream on the first version is open all the time."""
+    """A machine of the new model hangs, until the operator goes back to the old model. Then an operator goes back after
+    new requests have moved: the two versions change places. A stream on the first version is open all the time."""
     names = {"prompt-0", "token-0", "token-1"}
     with Cluster({**CONFIG, "pools": {"prompt": 1, "token": 2}}, gates=True) as cluster:
         streams = [held_stream(cluster, "token-0", ["token-1"])]
-        drain(cluster, "token-0")  # no other request waits there
+        drain(cluster, "token-0")  # No other request waits there.
         for version in range(2, 12):
             reload(cluster, model=other)
             hung = stop_new(cluster, f"token-0.{version}")
-            time.sleep(1.2)  # longer than a version must be complete before it serves
+            time.sleep(1.2)  # Longer than a version must be complete before it serves.
             if update(cluster) == "starting" and f"machine token-0.{version} pool token is up" not in cluster.logged():
                 break
             go_back(cluster, hung)
@@ -284,7 +286,7 @@ def check_back(other, old, new):
         wait_done(cluster)
         assert "was cancelled" in state(cluster)["update"]["text"]
         assert set(cluster.children()) == names and text_of(cluster, SHORT) == old[0]
-        assert not os.path.exists(f"/proc/{hung}")  # SIGTERM did not end it, SIGKILL did
+        assert not os.path.exists(f"/proc/{hung}")  # SIGTERM did not end it, but SIGKILL did.
         reload(cluster, model=other)
         wait_until(lambda: update(cluster) == "draining", "the new version serves", cluster=cluster)
         name = f"token-0.{version + 1}"
@@ -319,7 +321,7 @@ def check_cut(other, old):
 
 
 def check_remote(other, old, new):
-    """Machines that the gateway does not start are restarted one by one; a machine with a third model is refused."""
+    """Machines that the gateway does not start are restarted one by one. A machine with a third model is refused."""
     names = ["p0", "p1", "t0", "t1"]
     ports = dict(zip(names, free_ports(4)))
     config = {**CONFIG, "pools": {"prompt": ["p0", "p1"], "token": ["t0", "t1"]},
@@ -353,10 +355,10 @@ def check_remote(other, old, new):
                 wait_until(lambda: "t1 do not match: metadata_hash is" in cluster.logged(), "t1 is refused",
                            cluster=cluster)
                 start("t1", other)
-                # A token machine alone serves nothing of the new model.
+                # A token machine alone cannot serve requests of the new model.
                 wait_until(lambda: {m["name"]: m["version"] for m in state(cluster)["machines"]}["t1"] == 2,
                            "t1 is of version 2", cluster=cluster)
-                time.sleep(1.2)  # longer than a version must be complete before it serves
+                time.sleep(1.2)  # Longer than a version must be complete before it serves.
                 assert update(cluster) == "starting" and served(cluster)[1] == OLD
                 start("p1", other)
                 wait_until(lambda: served(cluster)[0] == "other", "p1 and t1 serve", cluster=cluster)

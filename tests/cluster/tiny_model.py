@@ -1,5 +1,5 @@
-"""tiny_model: writes a model that computes about ten times faster than the default model, for cluster tests that do
-not care what the answers say. The file has the default model's tokenizer, number of layers and KV shape, so that
+"""tiny_model: writes a model that computes about ten times faster than the default model, for cluster tests that do not
+depend on the answers' contents. The file has the default model's tokenizer, number of layers and KV shape, so that
 blocks, bytes of KV and splits over stages and ranks are those of the default model; everything else is small and
 random. Standard library only."""
 
@@ -9,7 +9,7 @@ import struct
 import sys
 
 HIDDEN, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS = 64, 96, 3, 3, 64, 30
-FORMAT = 1  # one more with each change of this file that changes the model
+FORMAT = 1  # Add one with each change of this file that changes the model.
 F32, Q8_0 = 0, 8
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 STRING, ARRAY = 8, 9
@@ -20,7 +20,7 @@ SHAPE = {b"llama.block_count": LAYERS, b"llama.embedding_length": HIDDEN, b"llam
 
 
 def value_end(data, at, kind):
-    """Offset behind a metadata value of this type that begins at `at`."""
+    """Returns the offset behind a metadata value of this type that begins at `at`."""
     if kind == STRING:
         return at + 8 + struct.unpack_from("<Q", data, at)[0]
     if kind == ARRAY:
@@ -35,7 +35,8 @@ def value_end(data, at, kind):
 
 
 def metadata(data, layers):
-    """The source file's keys with the shape of the tiny model and this many layers: (number of keys, their bytes, size of the vocabulary)."""
+    """Returns the source file's keys with the shape of the tiny model and this number of layers: (number of keys, their
+    bytes, size of the vocabulary)."""
     count = struct.unpack_from("<Q", data, 16)[0]
     at, keys, vocabulary = 24, [], 0
     missing = {**SHAPE, b"llama.block_count": layers}
@@ -59,16 +60,16 @@ def metadata(data, layers):
 
 
 def tensor(draw, kind, cols, rows, deviation):
-    """Random elements with about this standard deviation; vectors are near 1."""
+    """Returns random elements with about this standard deviation. Vectors are near 1."""
     if kind == F32:
         return struct.pack(f"<{cols}f", *(1 + draw.gauss(0, 0.2) for _ in range(cols)))
-    scale = struct.pack("<e", deviation / 74)  # uniform signed bytes have a standard deviation of 74
+    scale = struct.pack("<e", deviation / 74)  # Uniform signed bytes have a standard deviation of 74.
     noise = draw.randbytes(cols * rows)
     return b"".join(scale + noise[at:at + 32] for at in range(0, len(noise), 32))
 
 
 def tensors(draw, vocabulary, layers):
-    """[(name, type, columns, rows, bytes)]; rows 0: a vector."""
+    """Returns [(name, type, columns, rows, bytes)]; rows 0 = a vector."""
     q, kv, unit = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN ** -0.5
     shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.7), ("output_norm.weight", F32, HIDDEN, 0, 0)]
     for layer in range(layers):
@@ -85,7 +86,7 @@ def tensors(draw, vocabulary, layers):
 def write(source, path, layers=LAYERS):
     """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster."""
     with open(source, "rb") as file:
-        data = file.read(8 << 20)  # the keys; the tensors behind them are not needed
+        data = file.read(8 << 20)  # Only the keys are needed, not the tensors behind them.
     assert data[:4] == b"GGUF", f"{source} is no GGUF file"
     key_count, keys, vocabulary = metadata(data, layers)
     found = tensors(random.Random(1), vocabulary, layers)
@@ -102,7 +103,7 @@ def write(source, path, layers=LAYERS):
 
 
 def tiny_model(source):
-    """The path of the tiny model, which is written beside `source` when it is missing."""
+    """Returns the path of the tiny model, which is written beside `source` if it does not exist."""
     path = os.path.join(os.path.dirname(source), f"cleave-tests-tiny-{FORMAT}.gguf")
     if not os.path.exists(path):
         new = f"{path}.{os.getpid()}"

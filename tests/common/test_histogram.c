@@ -11,7 +11,7 @@
 static void test_buckets(void)
 {
     struct histogram h;
-    histogram_init(&h, 1, 2, 4); /* 1 2 4 8 */
+    histogram_init(&h, 1, 2, 4); /* Bounds 1, 2, 4, 8. */
     const double values[] = {0, 1, 1.5, 2, 8, 8.1, 1e9};
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         histogram_add(&h, values[i]);

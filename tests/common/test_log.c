@@ -1,5 +1,6 @@
-/* Goal: a standard error that no process reads blocks no thread, and lost lines are counted; one
- * repeated cause cannot fill a disk; text from outside cannot end a line or control a terminal. */
+/* Goal: logging blocks no thread when no process reads standard error, and lost lines are counted;
+ * one repeated cause cannot fill a disk; text from outside cannot end a line or control a
+ * terminal. */
 #include "common/log.h"
 #include "tests/check.h"
 
@@ -14,7 +15,7 @@ enum { FLOOD = 5000 };
 
 static char seen[8 << 20];
 
-/* Reads all that `fd` has now into `seen` as a text. */
+/* Reads all bytes that `fd` has now into `seen` as a text. */
 static void read_seen(int fd)
 {
     size_t used = 0;
@@ -39,12 +40,12 @@ static void stderr_is(int fd)
     log_open("test", LOG_INFO);
 }
 
-/* Fills what stderr holds, in lines of two causes; then reads it and logs once more. */
+/* Fills stderr's pipe with lines of two causes, then reads it and logs once more. */
 static void test_full(int reader, int writer)
 {
     stderr_is(writer);
     for (int i = 0; i < 500;
-         i++) { /* below the budgets, so that only the full stderr loses lines */
+         i++) { /* Below the budgets, so that lines are lost only because stderr is full. */
         log_info("a machine of %d says %0100d", reader, i);
         log_warn("another of %d says %0100d", reader, i);
     }
@@ -74,7 +75,7 @@ static void test_full_pipe(void)
     CHECK(pipe(ends) == 0);
     CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 4096);
     test_full(ends[0], ends[1]);
-    /* Others that share the pipe still wait when they write. */
+    /* Other processes that share the pipe still block when they write. */
     CHECK((fcntl(ends[1], F_GETFL) & O_NONBLOCK) == 0);
     close(ends[0]);
     close(ends[1]);
@@ -105,7 +106,7 @@ static void test_one_cause_is_limited(void)
     int64_t begin_us = now_us();
     int64_t most = 0;
     for (int i = 0; i <= FLOOD; i++) {
-        if (i == FLOOD) { /* a last one, when there is budget for it again */
+        if (i == FLOOD) { /* A last line, once the budget allows one again. */
             most = 1000 + (now_us() - begin_us) / 10000 + 1;
             usleep(50000);
         }
@@ -126,7 +127,7 @@ static void test_one_cause_is_limited(void)
     close(file);
 }
 
-/* Lines about administrators' acts are all written, at every level. */
+/* Lines about administrative acts are all written, at every level. */
 static void test_audit_is_not_limited(void)
 {
     int file = memfd_create("log", MFD_CLOEXEC);
@@ -161,7 +162,7 @@ static void test_controls_are_escaped(void)
 
 int main(void)
 {
-    alarm(120); /* a log that waits for its reader would wait for ever */
+    alarm(120); /* A log that waits for its reader would wait for ever. */
     test_full_pipe();
     test_full_socket();
     test_one_cause_is_limited();

@@ -1,5 +1,5 @@
-/* Goal: the available memory is the least of what the kernel and each control group leave. Method:
- * folders that look like /proc and /sys, for both versions of control groups. */
+/* Goal: the available memory is the minimum of what the kernel and each control group leave.
+ * Method: folders that look like /proc and /sys, for both versions of control groups. */
 #include "common/memory.h"
 #include "tests/check.h"
 
@@ -39,7 +39,7 @@ int main(void)
     put("proc/meminfo", "MemTotal:       9000 kB\nMemFree:   1 kB\nMemAvailable:    4000 kB\n");
     CHECK(left() == 4000 * 1024);
     put("proc/self/cgroup", "0::/a/b\n");
-    CHECK(left() == 4000 * 1024); /* no such group here */
+    CHECK(left() == 4000 * 1024); /* There is no such group here. */
     put("sys/fs/cgroup/a/b/memory.max", "max\n");
     put("sys/fs/cgroup/a/b/memory.current", "100000\n");
     CHECK(left() == 4000 * 1024);
@@ -50,11 +50,12 @@ int main(void)
     CHECK(left() == 450000);
     put("sys/fs/cgroup/a/b/memory.max", "120000\n");
     CHECK(left() == 20000);
-    put("sys/fs/cgroup/a/b/memory.max", "90000\n"); /* less than it has */
+    put("sys/fs/cgroup/a/b/memory.max", "90000\n"); /* Less than the group already uses. */
     CHECK(left() == 0);
     put("proc/self/cgroup", "3:cpuset:/x\n5:cpu,memory:/docker/1\n");
     CHECK(left() == 4000 * 1024);
-    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "300000\n"); /* the mount is the group */
+    /* The mount itself is the group. */
+    put("sys/fs/cgroup/memory/memory.limit_in_bytes", "300000\n");
     put("sys/fs/cgroup/memory/memory.usage_in_bytes", "200000\n");
     put("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 20000\n");
     CHECK(left() == 120000);

@@ -1,5 +1,5 @@
 /* Goal: a command line sets the fields of its table, and an error names the option, the value and
- * what was wanted. Method: each type of option, both ways to write an option, and each mistake;
+ * the wanted value. Method: each type of option, both ways to write an option, and each mistake;
  * every error text is compared in full. */
 #include "common/options.h"
 #include "tests/check.h"
@@ -58,7 +58,7 @@ static enum status check(void *out, struct error *error)
     return f->quiet ? error_set(error, ST_USAGE, "--quiet: not here") : ST_OK;
 }
 
-/* Two operands, of which the first is required, and a check. */
+/* Two operands, the first of which is required, and a check. */
 static const struct option_table two = {
     .command = "x",
     .usage = "FILE [TARGET]",

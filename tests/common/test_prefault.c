@@ -80,7 +80,7 @@ int main(void)
         test_skip("too little memory is left: nothing would be taken");
     all_of_it(3 << 20);
     all_of_it((2 << 20) + 3 * page);
-    all_of_it((1 << 20) + 1000); /* pieces that do not begin on pages */
+    all_of_it((1 << 20) + 1000); /* Pieces that do not begin at a page boundary. */
     all_of_it(100);
     stopped(32 << 20);
     return 0;

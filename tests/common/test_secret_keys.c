@@ -1,7 +1,7 @@
-/* Goal: a key file has one meaning. A file with one key per line gives these keys in this order; any
- * other file of 32 bytes or more is one key; every mistake is one line that names file and line. A
- * file that shares no key with the present ones is refused. Method: texts and files with known
- * results; random changes of a good text. */
+/* Goal: a key file has one meaning. A file with one key per line gives these keys in this order;
+ * any other file of 32 bytes or more is one key; every mistake is one line that names file and
+ * line. A file that shares no key with the present ones is refused. Method: texts and files with
+ * known results; random changes of a good text. */
 #include "common/random.h"
 #include "common/secret_keys.h"
 #include "tests/check.h"
@@ -24,7 +24,7 @@ static struct secret_keys of(const char *text)
     return keys;
 }
 
-/* The key of a text as a whole. */
+/* Returns whether the key is that of the whole text. */
 static bool is(const struct secret_key *key, const char *text)
 {
     uint8_t hash[SECRET_HASH_BYTES];
@@ -46,7 +46,7 @@ static void test_good(void)
         {C "\n" A "\n" B, 3, {C, A, B}},
         {A A "\n" B, 2, {A A, B}},
         {"\n" A "\n", 1, {A}},
-        /* One key: its first line is no key by itself. */
+        /* One key: the first line alone is not a key. */
         {"a key with spaces, 32 bytes or more\n", 1, {"a key with spaces, 32 bytes or more"}},
         {"a key of two lines\n" A "\n", 1, {"a key of two lines\n" A}},
         {W "\n" C "\n", 1, {W "\n" C}},
@@ -58,7 +58,7 @@ static void test_good(void)
         for (uint32_t k = 0; k < keys.count; k++)
             CHECKF(is(&keys.keys[k], cases[i].keys[k]), "case %zu, key %u", i, k);
     }
-    /* A key is the same alone and in a line, so that files can grow and shrink. */
+    /* A key has the same value alone and as a line, so that files can grow and shrink. */
     struct secret_keys one = of(B), two = of(A "\n" B "\n"), made;
     CHECK(secret_keys_find(&two, one.keys[0].id) == &two.keys[1]);
     CHECK(secret_keys_find(&one, two.keys[0].id) == NULL);
@@ -123,7 +123,7 @@ static void test_files(void)
     CHECK(secret_keys_read(path, &next, &error) == ST_NOT_FOUND);
 }
 
-/* Whatever the bytes are, the result has 1 to 4 different keys, or is one line of an error. */
+/* For any bytes, the result has 1 to 4 different keys, or is an error of one line. */
 static void test_random(uint64_t seed)
 {
     static const char good[] = A "\n" B "\n" C "\n";

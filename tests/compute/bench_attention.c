@@ -1,6 +1,6 @@
-/* bench_attention: not a test. Time of the attention kernel alone, for one thread and one KV head
- * of SmolLM2's shape, the least of many runs: rows of a prompt with a cache that stays in the
- * second-level cache, and the decode of streams whose caches (of 30 layers) come from memory.
+/* bench_attention: not a test. Measures the attention kernel alone, for one thread and one KV head
+ * of SmolLM2's shape, as the shortest of many runs: rows of a prompt with a cache that stays in the
+ * second-level cache, and decode steps of sequences whose caches (of 30 layers) come from memory.
  * Usage: bench-compute-attention [repeats] */
 #include "fixture.h"
 

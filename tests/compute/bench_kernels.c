@@ -6,7 +6,7 @@
 
 #define COLS  576
 #define ROWS  1536
-#define TOTAL (64u << 20) /* bytes of weights: not in any cache */
+#define TOTAL (64u << 20) /* Bytes of weights: more than any cache holds. */
 
 static double now_s(void)
 {
@@ -16,7 +16,7 @@ static double now_s(void)
 }
 
 #if defined(__x86_64__)
-/* 64 bytes of u8 × s8 per instruction, from registers. */
+/* Multiplies 64 bytes, u8 × s8, per instruction, from registers. */
 static __attribute__((target("avx512f,avx512vnni"))) double peak_gops(void)
 {
     double begin = now_s();

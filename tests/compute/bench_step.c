@@ -59,7 +59,8 @@ static void model_open(uint32_t threads, uint32_t blocks, enum compute_kv_dtype 
         model.kv[l].block_bytes = compute_kv_block_bytes(16, KV, DIM, dtype);
         model.kv[l].base =
             aligned_alloc(4096, blocks * model.kv[l].block_bytes / 4096 * 4096 + 4096);
-        memset(model.kv[l].base, 0, blocks * model.kv[l].block_bytes); /* not the page of zeros */
+        /* Writes each page, so that pages do not share the kernel's page of zeros. */
+        memset(model.kv[l].base, 0, blocks * model.kv[l].block_bytes);
     }
     model.vocab = matrix(COMPUTE_Q8_0, VOCAB, WIDTH);
     struct compute_rope rope = {
@@ -79,8 +80,9 @@ static void model_open(uint32_t threads, uint32_t blocks, enum compute_kv_dtype 
 
 #define PARTS 6
 
-static double part_ms[PARTS];   /* of the step that runs */
-static double part_best[PARTS]; /* the least of all steps: what other processes disturb least */
+static double part_ms[PARTS]; /* Times of the step that runs. */
+/* Shortest times of all steps: other processes disturb these least. */
+static double part_best[PARTS];
 
 static void layer_run(int l, const struct compute_batch *batch)
 {
@@ -123,7 +125,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* `sequences` of `rows` rows each at `depth`; prints tokens per second of the median run. */
+/* Runs `sequences` of `rows` rows each at context `depth`. Prints the tokens per second of the
+ * median run. */
 static void step(const char *name, uint32_t sequences, uint32_t rows, uint32_t depth, int repeats,
                  bool chunk_logits)
 {

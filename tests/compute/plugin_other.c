@@ -1,4 +1,4 @@
-/* A plugin built with other headers, like an old one that is left in its folder. */
+/* A plugin that was built with other headers, like an old plugin that was left in its folder. */
 #include "compute/plugin.h"
 
 extern const struct compute_plugin cleave_compute_plugin;

@@ -13,7 +13,7 @@ struct shape {
     bool neox;
 };
 
-/* A sequence's inputs: q, k, v of every token, and where its blocks are. */
+/* A sequence's inputs: q, k and v of every token, and its block table. */
 struct input {
     float *q, *k, *v;
     uint32_t *blocks;
@@ -27,9 +27,9 @@ static float *attention_result(const struct compute_activations *a)
 struct setting {
     enum compute_isa isa;
     uint32_t threads;
-    uint32_t chunk; /* rows a call; 0: random */
-    bool permuted;  /* blocks in random order, in a cache full of NaN */
-    bool company;   /* another sequence in each batch */
+    uint32_t chunk; /* Rows per call; 0 = random. */
+    bool permuted;  /* Blocks are in random order, in a cache full of NaN. */
+    bool company;   /* Each batch has another sequence. */
 };
 
 static void cache_fill(const struct shape *s, struct compute_kv *kv, uint32_t blocks)
@@ -42,7 +42,8 @@ static void cache_fill(const struct shape *s, struct compute_kv *kv, uint32_t bl
     kv->base = malloc(blocks * kv->block_bytes);
     CHECK(kv->base != NULL);
     memset(kv->base, 0xff,
-           blocks * kv->block_bytes); /* NaN as f16 and fp32: unwritten must not count */
+           /* NaN as f16 and as fp32: unwritten memory must not change a result. */
+           blocks * kv->block_bytes);
 }
 
 static void blocks_shuffle(uint32_t *blocks, uint32_t count)
@@ -54,7 +55,8 @@ static void blocks_shuffle(uint32_t *blocks, uint32_t count)
     }
 }
 
-/* Runs rows [first, first + rows) of the sequence, and another sequence's before it if company. */
+/* Runs rows [first, first + rows) of the sequence, with another sequence before it if
+ * set->company. */
 static void run_chunk(struct compute *c, const struct shape *s, const struct compute_kv *kv,
                       struct compute_rope_table *rope, const struct input *in, uint32_t first,
                       uint32_t rows, const uint32_t *other_blocks, uint32_t other, float *out)
@@ -82,7 +84,7 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
     memcpy(out + (size_t)first * q_cols, attention_result(a) + (size_t)other * q_cols,
            (size_t)rows * q_cols * sizeof(float));
     for (uint32_t r = 0; (needs & COMPUTE_NEEDS_Q8) != 0 && r < total; r++) {
-        /* the quantised form is that of the fp32 form */
+        /* The quantised output is the fp32 output quantised. */
         struct kernels_block *want = malloc(q_cols / 32 * sizeof(*want));
         const struct kernels_block *got = a->blocks + cpu_activation_block(a, r, 0);
         c->kernels->quantise(a->floats + (size_t)r * q_cols, q_cols, want, NULL, r % a->tile_rows);
@@ -99,7 +101,8 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
     free(v);
 }
 
-/* The whole sequence's results [tokens][heads * dim]; NULL if the CPU lacks the ISA. */
+/* Returns the whole sequence's results [tokens][heads * dim]; NULL = the CPU does not have the
+ * ISA. */
 static float *run(const struct shape *s, const struct setting *set, struct input *in)
 {
     struct compute *c = fixture_open(set->isa, set->threads, false);
@@ -148,14 +151,14 @@ static void reference_rotate(const struct shape *s, uint32_t position, const flo
     }
 }
 
-/* The `dim` values as the cache gives them back. */
+/* Returns the `dim` values as they are read back from the cache. */
 static void stored(const struct shape *s, const double *x, double *out)
 {
     double most = 0;
     for (uint32_t d = 0; d < s->dim; d++)
         most = fabs(x[d]) > most ? fabs(x[d]) : most;
     double limit = s->dtype == COMPUTE_KV_I8 ? 127 : 8191, scale = most / limit;
-    /* a bfloat16 rounded up has 8 bits */
+    /* A bfloat16 has 8 bits, and the scale is rounded up. */
     if (most > 0)
         scale = ldexp(ceil(scale / ldexp(1, ilogb(scale) - 7)), ilogb(scale) - 7);
     for (uint32_t d = 0; d < s->dim; d++) {
@@ -167,7 +170,7 @@ static void stored(const struct shape *s, const double *x, double *out)
     }
 }
 
-/* The query as it meets a fixed cache. */
+/* Rounds the query as the kernels do for a fixed cache. */
 static void rounded(const struct shape *s, double *q)
 {
     double most = 0;
@@ -179,8 +182,8 @@ static void rounded(const struct shape *s, double *q)
 
 static double tolerance_of(enum compute_kv_dtype dtype)
 {
-    /* A key or query may round otherwise in fp64: with outliers of 60 that is up to 5 % of a
-     * weight. */
+    /* A key or query may be rounded to another value in fp64: with outliers of 60 that is up to 5 %
+     * of a weight. */
     static const double tolerance[] = {5e-3, 1e-4, 2.5e-2, 0.1};
     return tolerance[dtype];
 }
@@ -266,8 +269,7 @@ static void check_shape(const struct shape *s)
     free(in.v);
 }
 
-/* Values over f16's range are clamped, not turned into infinities that would spread to masked rows.
- */
+/* Values beyond f16's range are clamped. Infinities would spread to masked rows. */
 static void check_clamp(void)
 {
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++) {
@@ -303,7 +305,7 @@ int main(int argc, char **argv)
         {4, 4, 80, 24, 61, 32, COMPUTE_KV_F16, false},
         {3, 1, 24, 8, 45, 24, COMPUTE_KV_F32, false},
         {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false},
-        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false}, /* past the prefetch distance */
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false}, /* Longer than the prefetch distance. */
         {14, 2, 128, 24, 275, 128, COMPUTE_KV_F32, true},
         {9, 3, 64, 16, 331, 64, COMPUTE_KV_I16, false},
         {9, 3, 64, 16, 97, 64, COMPUTE_KV_I8, true},
@@ -312,7 +314,7 @@ int main(int argc, char **argv)
         {6, 1, 200, 8, 61, 32, COMPUTE_KV_I16, false},
         {3, 1, 24, 8, 45, 24, COMPUTE_KV_I8, false},
         {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false},
-        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false}, /* three segments */
+        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false}, /* Three segments. */
         {2, 2, 16, 24, 600, 16, COMPUTE_KV_I8, true},
     };
     fixture_seed = test_seed();

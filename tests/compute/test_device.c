@@ -34,7 +34,7 @@ static void check_bad(const char *device)
            error.text);
 }
 
-/* Which GPU is meant is known before it is known whether there is one. */
+/* The message names the GPU's number, though no GPU exists. */
 static void check_absent(const char *device, uint32_t number)
 {
     const struct compute_ops *ops = NULL;
@@ -59,7 +59,7 @@ static void check_complete(void)
     CHECK(!compute_ops_complete(&ops));
     ops.group = NULL;
     CHECK(compute_ops_complete(&ops));
-    ops.norm_add = NULL; /* the last function of the table */
+    ops.norm_add = NULL; /* The last function of the table. */
     CHECK(!compute_ops_complete(&ops));
 }
 

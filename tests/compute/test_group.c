@@ -23,9 +23,9 @@
 #define JOIN_MS   5000
 #define COUNT_MAX 200003
 
-/* What the processes of a test tell each other. */
+/* Memory that the processes of a test share. */
 struct board {
-    _Atomic int made; /* the id is there */
+    _Atomic int made; /* The id has been written. */
     uint8_t id[COMPUTE_GROUP_ID_BYTES];
     _Atomic int reached[RANKS_MAX];
 };
@@ -45,7 +45,7 @@ static struct compute *device_open(uint32_t threads)
     return c;
 }
 
-/* Rank 0 makes the id, the others wait for it. */
+/* Rank 0 makes the id; the other ranks wait for it. */
 static void id_make(struct compute *c, uint32_t rank)
 {
     struct error error = {0};
@@ -91,7 +91,8 @@ static void rank_main(rank_fn fn, uint32_t rank, uint32_t ranks)
     _exit(0);
 }
 
-/* One process a rank; `killed` ends by a signal, the others well. Returns how long it took. */
+/* Runs one process per rank. `killed` must end by a signal, the others without an error. Returns
+ * how long it took. */
 static void run(rank_fn fn, uint32_t ranks, uint32_t present, int killed)
 {
     pid_t processes[RANKS_MAX];
@@ -115,7 +116,7 @@ static void run(rank_fn fn, uint32_t ranks, uint32_t present, int killed)
 
 /* ---- sums ---- */
 
-/* Of all magnitudes: another order gives another sum. */
+/* Numbers of very different magnitudes: their sum depends on the order. */
 static float number(uint32_t rank, uint64_t i)
 {
     const uint64_t bits = random_at(seed + rank, i);
@@ -199,7 +200,7 @@ static void await_failure(struct compute *c, const char *said)
         CHECK(clock_system_ns() - begun_ns < 5000000000);
     }
     CHECKF(strstr(error.text, said) != NULL, "\"%s\" lacks \"%s\"", error.text, said);
-    ops->group->sum(c, 64, y); /* returns at once, for ever */
+    ops->group->sum(c, 64, y); /* After the failure, the call returns at once every time. */
     CHECK(ops->check(c, &again) != ST_OK && strcmp(error.text, again.text) == 0);
 }
 
@@ -210,12 +211,11 @@ static void test_killed(struct compute *c, uint32_t rank, uint32_t ranks)
     for (uint32_t i = 0; i < 100; i++)
         ops->group->sum(c, 64, y);
     if (rank == 1) {
-        usleep(60000); /* the others sleep by then */
+        usleep(60000); /* By then the other ranks sleep. */
         raise(SIGKILL);
     }
     await_failure(c, "rank 1 of the group, process");
-    board->reached[rank] =
-        1; /* A rank that left earlier would be named by the rank that fails second. */
+    board->reached[rank] = 1; /* The rank that fails second would name a rank that left earlier. */
     for (uint32_t i = 0; i < ranks; i++)
         while (i != 1 && board->reached[i] == 0)
             usleep(200);
@@ -249,7 +249,7 @@ static void test_late(struct compute *c, uint32_t rank, uint32_t ranks)
     CHECKF(used_us < 30000, "%lld us of the core while it waited", (long long)used_us);
 }
 
-/* Of three ranks, two come. */
+/* Only two of three ranks join. */
 static void test_missing(struct compute *c, uint32_t rank, uint32_t ranks)
 {
     struct error error = {0};
@@ -274,8 +274,8 @@ static void refused(uint32_t rank, uint32_t ranks, const uint8_t id[COMPUTE_GROU
     ops->close(c);
 }
 
-/* Ranks that do not agree, and one that comes when another has given up: it does not wait for its
- * own time. */
+/* Ranks that do not agree; and a rank that joins after another rank has given up, and must not wait
+ * for its own time limit. */
 static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
 {
     struct error error = {0};
@@ -288,12 +288,12 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
         usleep(200);
     if (rank == 1) {
         memset(id, 0, sizeof(id));
-        refused(1, 2, id, ST_INVALID, "id is none");
+        refused(1, 2, id, ST_INVALID, "the id is not that of a group");
         memcpy(id, board->id, sizeof(id));
-        id[16] ^= 1; /* of the number that is random */
+        id[16] ^= 1; /* Changes the id's random number. */
         refused(1, 2, id, ST_UNREACHABLE, "has another group");
         refused(2, 2, board->id, ST_INVALID, "rank 2 of a group of 2");
-        refused(2, 3, board->id, ST_MISMATCH, "which others say are 2");
+        refused(2, 3, board->id, ST_MISMATCH, "other ranks say that there are 2");
         refused(0, 2, board->id, ST_MISMATCH, "rank 0 of the group is process");
         refused(1, 2, board->id, ST_UNREACHABLE, "has given up");
         board->reached[1] = 2;
@@ -304,7 +304,7 @@ static void test_refused(struct compute *c, uint32_t rank, uint32_t ranks)
 
 static useconds_t dies_after_us;
 
-/* Before the other one joins, or while it waits. */
+/* A rank dies before the other rank joins, or while it waits. */
 static void test_died_before(struct compute *c, uint32_t rank, uint32_t ranks)
 {
     struct error error = {0};

@@ -6,11 +6,11 @@
 
 #include "kvcache/kv_transfer.h"
 
-#define HEADS  7 /* KV heads: 3, 2 and 2 of three ranks, 4 and 3 of two */
-#define GROUP  2 /* heads that read each of them */
+#define HEADS  7 /* KV heads: 3, 2 and 2 of three ranks, or 4 and 3 of two. */
+#define GROUP  2 /* Query heads per KV head. */
 #define DIM    48
-#define TOKENS 16 /* of a block */
-#define ROWS   41 /* the third block is not full */
+#define TOKENS 16 /* Tokens of a block. */
+#define ROWS   41 /* The third block is not full. */
 #define BLOCKS 5
 
 static const kv_block_id tables[2][3] = {{3, 0, 1}, {1, 2, 4}};
@@ -38,7 +38,7 @@ static struct cache cache_open(enum compute_kv_dtype dtype, uint32_t first, uint
     return cache;
 }
 
-/* Columns of the heads [first, end) of ROWS rows with `all` heads each. */
+/* Copies the columns of heads [first, end) of ROWS rows with `all` heads each. */
 static float *columns(const float *from, uint32_t all, uint32_t first, uint32_t end)
 {
     const size_t wide = (size_t)(end - first) * DIM;
@@ -49,7 +49,7 @@ static float *columns(const float *from, uint32_t all, uint32_t first, uint32_t 
     return out;
 }
 
-/* As a process does that has these KV heads, and the heads that read them. */
+/* Stores K and V as a process does that has these KV heads and the query heads that read them. */
 static void store(struct compute *c, struct compute_rope_table *rope, enum compute_kv_dtype dtype,
                   const float *q, const float *k, const float *v, const kv_block_id *table,
                   const struct cache *cache)

@@ -61,7 +61,7 @@ static void check_choice(uint32_t threads)
     c = open_with(threads, COMPUTE_LANES_NEVER);
     CHECK(compute_cpu.lanes->pick(c, 1) == 1 && compute_cpu.lanes->pick(c, 16 * threads) == 1);
     compute_cpu.close(c);
-    /* As the cores are, but never for rows that gain nothing. */
+    /* The cores decide, except that few and very many rows never use lanes. */
     c = open_with(threads, COMPUTE_LANES_AUTO);
     for (uint32_t i = 0; i < 20; i++) {
         uint32_t picked = compute_cpu.lanes->pick(c, 16 * threads);

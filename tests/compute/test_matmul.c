@@ -11,9 +11,9 @@ struct shape {
     enum compute_type type;
     bool exact;
     bool refined;
-    bool tiny; /* BF16: numbers so small that sums are near the least normal one, 2^-126 */
+    bool tiny; /* BF16: numbers so small that sums are near the smallest normal number, 2^-126. */
     uint32_t rows, cols, count;
-    struct compute_scales scales; /* of F8_E4M3 */
+    struct compute_scales scales; /* Scales of F8_E4M3. */
 };
 
 struct quantised {
@@ -22,7 +22,7 @@ struct quantised {
     int32_t sum;
 };
 
-static uint32_t outliers; /* blocks with a second plane, of all rows */
+static uint32_t outliers; /* Blocks of all rows that have a second plane. */
 
 static float reference_amax(const float *x)
 {
@@ -48,7 +48,7 @@ static void reference_quantise(const float *x, bool refined, struct quantised *o
     }
 }
 
-/* One row; `refined`: blocks with an outlier have 16 bits. */
+/* Quantises one row; `refined`: blocks with an outlier have 16 bits. */
 static void reference_quantise_row(const float *x, uint32_t blocks, bool refined,
                                    struct quantised *out)
 {
@@ -86,8 +86,8 @@ static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
     return f;
 }
 
-/* One column of BF16: subnormal numbers are 0, and so is a sum that 24 bits of any exponent hold
- * below 2^-126; fp64 holds such sums exactly. */
+/* Multiplies and adds as BF16 does: subnormal numbers count as 0, and a sum that would be below
+ * 2^-126 after rounding to 24 bits becomes 0. fp64 holds such sums exactly. */
 static float reference_fma_bf16(float w, float x, float f)
 {
     w = fabsf(w) < 0x1p-126f ? 0 : w;
@@ -103,7 +103,7 @@ static struct compute_source source_of(const struct shape *s, const void *weight
     return source;
 }
 
-/* Blocks of columns that share scales, each as BF16. */
+/* Adds blocks of columns that share a scale, each as BF16. */
 static float reference_dot_f8(const struct compute_source *w, uint32_t row, const float *x)
 {
     float f = 0, part = 0;
@@ -120,7 +120,8 @@ static float reference_dot_f8(const struct compute_source *w, uint32_t row, cons
     return f;
 }
 
-/* y [count × rows] by the definition; also checks it against fp64 on the dequantised weights. */
+/* Computes y [count × rows] by the definition, and checks it against fp64 on the dequantised
+ * weights. */
 static float *reference_matmul(const struct shape *s, const uint8_t *weights, const float *x)
 {
     enum compute_type type = s->type;
@@ -182,8 +183,8 @@ static void check_embed(struct compute *c, const struct compute_matrix *m,
     free(y);
 }
 
-/* A CPU with AVX512_BF16 that does not round as the definition says would be slower, not wrong; the
- * one this runs on should not be. */
+/* A CPU with AVX512_BF16 whose rounding differs from the definition uses a slower kernel. The
+ * test's CPU should not be such a CPU. */
 static void check_dot_products_used(void)
 {
 #ifdef __x86_64__
@@ -237,7 +238,7 @@ static void check_shape(const struct shape *s)
             half_to_bf16(half_from_bf16(((uint16_t *)weights)[i]) * 0x1p-66f);
     for (size_t i = 0; s->tiny && i < (size_t)s->count * s->cols; i++)
         x[i] *= i % 7 == 0 ? 0x1p-130f : 0x1p-62f;
-    memset(x, 0, (s->cols < 32 ? s->cols : 32) * sizeof(float)); /* a block of zeros */
+    memset(x, 0, (s->cols < 32 ? s->cols : 32) * sizeof(float)); /* A block of zeros. */
     float *want = reference_matmul(s, weights, x);
     for (size_t i = 0; i < sizeof(isas) / sizeof(isas[0]); i++)
         for (uint32_t threads = 1; threads <= 3; threads++) {
@@ -247,14 +248,14 @@ static void check_shape(const struct shape *s)
             check_device(c, s, weights, x, want);
             OPS->close(c);
             if (isas[i] == COMPUTE_ISA_PORTABLE)
-                break; /* slow; threads are the same code */
+                break; /* More threads would be slow, and run the same code. */
         }
     free(want);
     free(x);
     free(weights);
 }
 
-/* Rows of a batch of 512 have the bits that they have in any smaller batch. */
+/* A row has the same bits in a batch of 512 rows and in any smaller batch. */
 static void check_batches(enum compute_isa isa, enum compute_type type)
 {
     const uint32_t rows = 83, cols = 512, count = 512;
@@ -286,7 +287,7 @@ static void check_batches(enum compute_isa isa, enum compute_type type)
     free(weights);
 }
 
-/* The greatest quants of both signs everywhere: the 16-bit sums of AVX2 must not saturate. */
+/* The largest quants of both signs everywhere: AVX2's 16-bit sums must not saturate. */
 static void check_extremes(enum compute_type type)
 {
     struct shape s = {.type = type, .rows = 33, .cols = 512, .count = 7};
@@ -314,7 +315,8 @@ static void check_extremes(enum compute_type type)
             fixture_activations(c, x, s.count, s.cols, COMPUTE_NEEDS_Q8);
         const struct compute_matrix *matrices[] = {m};
         OPS->matmul(c, matrices, NULL, 1, a, s.count, &y);
-        if (want == NULL) { /* portable, which check_shape holds to the reference */
+        /* The portable results; check_shape compares them with the reference. */
+        if (want == NULL) {
             want = malloc((size_t)s.count * s.rows * sizeof(float));
             memcpy(want, y, (size_t)s.count * s.rows * sizeof(float));
         }
@@ -329,7 +331,7 @@ static void check_extremes(enum compute_type type)
     free(weights);
 }
 
-/* NaN and infinity stay in their row. */
+/* NaN and infinity affect only their own row. */
 static void check_not_finite(enum compute_isa isa, enum compute_type type)
 {
     struct compute *c = fixture_open(isa, 2, false);
@@ -362,7 +364,8 @@ static void check_not_finite(enum compute_isa isa, enum compute_type type)
     free(weights);
 }
 
-/* One scale for all, one a row, one for each 128 × 128; and slices of those. */
+/* One scale for the matrix, one per row, or one per 128 × 128 block; and slices of such
+ * matrices. */
 static void check_f8(void)
 {
     static const struct {
@@ -389,7 +392,7 @@ static void check_f8(void)
     }
 }
 
-/* A slice's rows are those of the whole. */
+/* A slice has the same rows as the whole matrix. */
 static void check_slices(enum compute_type type)
 {
     const uint32_t rows = 300, cols = 1024, block = compute_type_block_elements(type);
@@ -409,7 +412,7 @@ static void check_slices(enum compute_type type)
         compute_source_row(&source, row + at, whole);
         compute_source_row(&slice, at, part);
         fixture_equal(part, whole + col, wide, "slice");
-        again = fixture_below(wide / block) * block; /* of a slice, a slice */
+        again = fixture_below(wide / block) * block; /* A slice of a slice. */
         CHECK(compute_source_slice(&slice, at, 1, again, block, &slice));
         compute_source_row(&slice, 0, part);
         fixture_equal(part, whole + col + again, block, "slice of a slice");
@@ -418,7 +421,7 @@ static void check_slices(enum compute_type type)
     free(weights);
 }
 
-/* All that E4M3 has, against its definition. */
+/* Every E4M3 number, against the definition. */
 static void check_e4m3(void)
 {
     for (int code = 0; code < 256; code++) {
@@ -433,7 +436,7 @@ static void check_e4m3(void)
         float next = half_from_e4m3((uint8_t)(code + 1));
         if ((code & 127) >= 126)
             continue;
-        float middle = (value + next) / 2; /* to even */
+        float middle = (value + next) / 2; /* Ties round to even. */
         CHECK(half_to_e4m3(middle) == code + code % 2);
         CHECK(half_to_e4m3(nextafterf(middle, value)) == code);
         CHECK(half_to_e4m3(nextafterf(middle, next)) == code + 1);
@@ -460,7 +463,7 @@ int main(void)
                    s.refined ? " refined" : "", s.rows, s.cols, s.count);
             check_shape(&s);
         }
-        if (unit == 1) { /* several pieces of columns, one of them odd */
+        if (unit == 1) { /* Several pieces of columns; one of them has an odd size. */
             struct shape s = {
                 .type = (enum compute_type)type, .rows = 40, .cols = 4321, .count = 9};
             check_shape(&s);

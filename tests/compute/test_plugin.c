@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* "": no plugin is named, and none lies where it is looked for. */
+/* plugin "" = no plugin is named, and none is in the places that are searched. */
 static void expect(const char *plugin, const char *device, const char *wanted)
 {
     printf("%s on %s\n", device, plugin);

@@ -71,7 +71,7 @@ static void check_exp(const struct kernels *k, const struct kernels *portable)
     fixture_equal(got, want, COUNT, "silu");
 }
 
-/* Every pair of a head turned, and nothing beyond the turned part touched. */
+/* Every pair of a head is rotated, and nothing beyond the rotated part changes. */
 static void check_rope(const struct kernels *k, const struct kernels *portable, uint32_t half,
                        bool neox)
 {
@@ -95,23 +95,23 @@ static void check_rope(const struct kernels *k, const struct kernels *portable, 
     fixture_equal(got + 2 * half, x + 2 * half, MOST + 1 - 2 * half, "beyond rope");
 }
 
-/* Blocks that are hard: zeros, values near both ends of fp32, ties, NaN and infinity. */
+/* Difficult blocks: zeros, values near both ends of fp32, ties, NaN and infinity. */
 static void hard_blocks(float *x, int blocks)
 {
     for (int i = 0; i < blocks * 32; i++)
         x[i] = fixture_normal();
     for (int i = 0; i < 32; i++) {
         x[i] = 0;
-        x[32 + i] *= 1e-38f;             /* below 2^-96: taken as zero */
-        x[64 + i] *= 5e36f;              /* below 3e38 */
-        x[96 + i] = (float)(i - 16) / 2; /* ties */
+        x[32 + i] *= 1e-38f;             /* Below 2^-96, which counts as zero. */
+        x[64 + i] *= 5e36f;              /* Up to nearly 3e38. */
+        x[96 + i] = (float)(i - 16) / 2; /* Ties. */
     }
     x[96] = 127;
     x[5 * 32 + 3] = NAN;
     x[6 * 32 + 31] = -INFINITY;
 }
 
-/* What row 5 of a block says of itself, and how near it is to x. */
+/* Checks the scales and sums of row 5 of a block, and that its quants are near x. */
 static void check_block(const struct kernels_block *g, const struct kernels_low *low,
                         const float *x, bool near)
 {
@@ -121,8 +121,8 @@ static void check_block(const struct kernels_block *g, const struct kernels_low 
         int32_t q = refined ? g->quants[5][i] * 256 + low->quants[5][i] : g->quants[5][i];
         sum += q;
         last += i >= 16 ? q : 0;
-        /* A low part beyond 127 is kept at 127. When the quotient is within the rounding of fp32 of a
-         * tie between two high parts, the low part can be up to 128 + 32768 × 2^-23. */
+        /* A low part beyond 127 is kept at 127. When the quotient is within the rounding of fp32 of
+         * a tie between two high parts, the low part can be up to 128 + 32768 × 2^-23. */
         if (near)
             CHECK(fabsf((float)q * g->scale[5] - x[i]) <=
                   (refined ? 1.01f : 0.5001f) * g->scale[5]);
@@ -152,7 +152,7 @@ static void check_quantise(const struct kernels *k, const struct kernels *portab
     CHECK(got[3].quants[0][1] == -8 && got[3].quants[0][3] == -6 && got[3].quants[0][18] == 1);
 }
 
-/* Blocks that stand out have a second plane, the others not. */
+/* Blocks with an outlier have a second plane; other blocks do not. */
 static void check_refine(const struct kernels *k, const struct kernels *portable, uint32_t blocks)
 {
     enum { BLOCKS = 48 };
@@ -166,7 +166,8 @@ static void check_refine(const struct kernels *k, const struct kernels *portable
     uint32_t outlier = fixture_below(blocks);
     for (uint32_t i = 0; i < blocks * 32; i++)
         x[i] = (random_unit_at(fixture_seed, fixture_counter++) - 0.5f) *
-               (i / 32 == outlier ? 30 : 0.1f); /* bounded: no other block can stand out */
+               /* Bounded, so that no other block has an outlier. */
+               (i / 32 == outlier ? 30 : 0.1f);
     k->quantise(x, blocks * 32, got, low, 5);
     portable->quantise(x, blocks * 32, want, want_low, 5);
     CHECK(memcmp(got, want, sizeof(got)) == 0);
@@ -174,7 +175,7 @@ static void check_refine(const struct kernels *k, const struct kernels *portable
     for (uint32_t b = 0; b < blocks; b++) {
         check_block(&got[b], &low[b], x + b * 32, true);
         CHECK(blocks < 6 || got[b].refined[5] == (b == outlier));
-        CHECK(blocks >= 3 || !got[b].refined[5]); /* amax * n ≥ 3 Σ amax cannot be */
+        CHECK(blocks >= 3 || !got[b].refined[5]); /* amax * n ≥ 3 Σ amax is impossible. */
     }
     memset(x, 0, sizeof(x));
     k->quantise(x, blocks * 32, got, low, 5);
@@ -184,7 +185,7 @@ static void check_refine(const struct kernels *k, const struct kernels *portable
     CHECK(isnan(got[0].scale[5]));
 }
 
-/* Nothing but results may come of any bits. */
+/* Any bits as input give a result, without a crash. */
 static void check_any_bits(const struct kernels *k)
 {
     float x[96], y[96], out[96];

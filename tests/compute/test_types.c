@@ -35,7 +35,7 @@ static void check_halves(void)
         CHECKF(half_to_f16(value) == h, "half %04x became %04x", h, half_to_f16(value));
         if ((h & 0x7fffu) >= 0x7bffu)
             continue;
-        /* half way to the next half: to even; a little more: up */
+        /* Half way to the next half is rounded to even; a little more is rounded up. */
         float next = half_from_f16((uint16_t)(h + 1)), middle = (value + next) / 2;
         uint32_t even = h % 2 == 0 ? h : h + 1;
         CHECKF(half_to_f16(middle) == even, "tie after %04x became %04x", h, half_to_f16(middle));
@@ -55,7 +55,8 @@ static void check_bf16(void)
             CHECK(isnan(half_from_bf16(half_to_bf16(value))));
             continue;
         }
-        uint32_t want = magnitude < 0x80u ? h & 0x8000u : h; /* no subnormal numbers */
+        /* BF16 numbers that are subnormal become 0. */
+        uint32_t want = magnitude < 0x80u ? h & 0x8000u : h;
         CHECKF(half_to_bf16(value) == want, "%04x became %04x", h, half_to_bf16(value));
         if (magnitude >= 0x7f7fu || magnitude < 0x80u)
             continue;

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 struct job {
-    uint32_t *counts;    /* plain: workers_run must order them */
-    uint32_t delay_item; /* sleeps in this item */
+    uint32_t *counts;    /* Not atomic: workers_run must order the accesses. */
+    uint32_t delay_item; /* This item sleeps. */
     uint32_t threads;
 };
 
@@ -30,7 +30,8 @@ struct meeting {
     uint32_t threads;
 };
 
-/* Holds its thread until all have come: the scheduler may take its time, so only a hang is late. */
+/* Holds its thread until all threads have arrived. The operating system may delay threads, so only
+ * a thread that never arrives is an error. */
 static void meet_item(void *context, uint32_t item, uint32_t thread)
 {
     struct meeting *meeting = context;
@@ -69,7 +70,7 @@ static void check_jobs(uint32_t threads, uint64_t seed, uint32_t jobs)
             counts[k] = 0;
         }
         if (i % 256 == 255)
-            usleep(200); /* let the workers fall asleep */
+            usleep(200); /* Lets the workers fall asleep. */
     }
     check_all_take_part(w);
     workers_close(w);
@@ -96,8 +97,8 @@ static void check_idle(void)
     struct job job = {.counts = counts, .threads = 4, .delay_item = UINT32_MAX};
     CHECK(workers_open(4, &w, NULL) == ST_OK);
     workers_run(w, count_item, &job, 64);
-    /* A thread that was kept from its core spins for its microseconds later: one quiet window is
-     * enough, and a thread that never sleeps leaves none. */
+    /* A thread that had lost its core spins later. So one quiet window is enough; a thread that
+     * never sleeps would leave none. */
     double used = 1;
     for (int i = 0; i < 8 && used >= 0.0025; i++) {
         usleep(5000);

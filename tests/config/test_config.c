@@ -51,7 +51,7 @@ static void test_default(void)
     CHECK(config_check(&config, "x", NULL) == ST_OK);
 }
 
-/* A stage of T ranks is T processes that follow each other. */
+/* A stage of T ranks has T consecutive processes. */
 static void test_ranks(void)
 {
     struct config config =
@@ -89,9 +89,9 @@ static void test_ranks(void)
         CHECKF(strcmp(stage->address, wants[i].address) == 0, "%s", stage->address);
     }
     struct config_share share;
-    config_machine_share(&config.machines[0], &share); /* the model once, in three processes */
+    config_machine_share(&config.machines[0], &share); /* The whole model, in three processes. */
     CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
-    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers, in halves */
+    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers, in halves. */
     CHECK(share.processes == 3 && fabs(share.copies - 7.0 / 30) < 1e-9);
 }
 
@@ -116,7 +116,7 @@ static void test_stages(void)
     struct config_share share;
     config_machine_share(&config.machines[0], &share);
     CHECK(share.processes == 4 && fabs(share.copies - 1) < 1e-9);
-    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are here */
+    config_machine_share(&config.machines[1], &share); /* 7 of 30 layers are on this computer. */
     CHECK(share.processes == 2 && fabs(share.copies - 7.0 / 30) < 1e-9);
     test_ranks();
     config = parsed("{\"machines\": {\"prompt-0\": {\"stages\": 1}, \"token-0\": {\"stages\": ["
@@ -292,6 +292,25 @@ static const struct {
     {"{\"machines\": {\"prompt-0\": {\"stages\": [{\"host\": \"b\"}]}}}",
      "cleave.json:1: /machines/prompt-0/stages: stages on other computers: want cluster/key_file, "
      "or cluster/allow_insecure: true"},
+    {"{\"http\": {\"web_origins\": \"chat.example\"}}",
+     "cleave.json:1: /http/web_origins = \"chat.example\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://chat.example/\"}}",
+     "cleave.json:1: /http/web_origins = \"https://chat.example/\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://\"}}",
+     "cleave.json:1: /http/web_origins = \"https://\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"https://a.example b.example\"}}",
+     "cleave.json:1: /http/web_origins = \"https://a.example b.example\": "
+     "want \"*\", or sites such as https://chat.example, without a path, with a "
+     "blank between"},
+    {"{\"http\": {\"web_origins\": \"*\"}}",
+     "cleave.json:1: /http/web_origins = \"*\": every web page could use this server: want "
+     "server/api_keys_file, or a list of sites"},
     {"{\"scheduler\": {\"micro_batch_tokens\": 15}}",
      "cleave.json:1: /scheduler/micro_batch_tokens = 15: want 0 or at least 16"},
     {"{\"transport\": {\"silence_ms\": 1500}}",
@@ -345,7 +364,7 @@ static void test_openness(void)
     parsed("{\"machines\": {\"token-0\": {\"address\": \"h:1\"}}, "
            "\"cluster\": {\"allow_insecure\": true}}");
     parsed("{\"pools\": {}, \"cluster\": {\"membership\": \"etcd\", \"etcd_endpoints\": "
-           "\"http://a:1, https://b:2\"}}"); /* nobody is named, and somebody may come */
+           "\"http://a:1, https://b:2\"}}"); /* No machine is named, but machines may register. */
 }
 
 struct changes {
@@ -382,7 +401,7 @@ static void test_changes(void)
     changes.text[0] = 0;
     config_machine_diff(&now.machines[0], &next.machines[0], on_change, &changes);
     CHECKF(strcmp(changes.text, "machines/prompt-0/threads 0 3;") == 0, "%s", changes.text);
-    /* A hole is no machine. */
+    /* An empty entry is not a machine. */
     now.machines[0] = (struct config_machine){.name = ""};
     CHECK(!config_machine_present(&now, 0) && config_machine_present(&now, 1));
     CHECK(config_machine_find(&now, "") == -1 && config_machine_find(&now, "token-0") == 1);
@@ -483,7 +502,7 @@ static struct config written_and_read(const struct config *config)
     return back;
 }
 
-/* Compared as text: what lies behind the end of a string in its array does not count. */
+/* Compares as text: bytes after the end of a string in its array do not count. */
 static void check_same(const struct config *a, const struct config *b)
 {
     char *text[2] = {NULL, NULL};
@@ -603,7 +622,8 @@ static void test_files(void)
     snprintf(path, sizeof(path), "%s/m.gguf", directory);
     file_make(path, "x");
     CHECK(config_model_path(&config, found, &error) == ST_OK && strcmp(found, path) == 0);
-    snprintf(config.model, sizeof(config.model), "%s", cache); /* absolute: as it is */
+    /* An absolute path is not changed. */
+    snprintf(config.model, sizeof(config.model), "%s", cache);
     CHECK(config_model_path(&config, found, &error) == ST_OK && strcmp(found, cache) == 0);
 
     unlink(path);
@@ -615,11 +635,11 @@ static void test_files(void)
     rmdir(directory);
 }
 
-/* "auto" is what all machines of the file can do best. */
+/* "auto" is the best type that all machines of the file support. */
 static void test_kv_dtype(void)
 {
     static const struct {
-        const char *p, *t; /* keys of the two machines */
+        const char *p, *t; /* Keys of the two machines. */
         const char *dtype;
     } cases[] = {
         {"\"device\": \"cuda:0\"", "\"device\": \"cuda:1\"", "f16"},
@@ -655,7 +675,7 @@ static void test_reference(void)
                config_print_reference);
 }
 
-/* The examples that operators start from. */
+/* Checks the examples that operators start from. */
 static void test_examples(void)
 {
     char pattern[1024];
@@ -671,7 +691,7 @@ static void test_examples(void)
     globfree(&found);
 }
 
-/* The names are part of config files, of metrics and of what members store in etcd. */
+/* The names appear in config files, in metrics and in the entries of members in etcd. */
 static void test_pool_names(void)
 {
     static const char *const names[POOL_COUNT] = {"prompt", "token", "mixed"};

@@ -13,10 +13,10 @@
 
 #define DEVICES_MAX 64
 
-/* Of what the device has been given, in order: bytes to store, or a mark to tell. */
+/* Work that the device has been given, in order: bytes to store, or a mark to report. */
 struct item {
     struct item *next;
-    void *at; /* NULL: a mark */
+    void *at; /* NULL = a mark. */
     size_t bytes;
     uint32_t number;
     void (*done)(void *self, uint32_t number);
@@ -25,7 +25,7 @@ struct item {
 };
 
 struct fake {
-    struct compute *cpu; /* also what callers have in hand: NULL: a free place */
+    struct compute *cpu; /* Also the pointer that callers have; NULL = unused. */
     struct fake_memory *memory;
     char text[160];
     pthread_mutex_t lock;
@@ -115,7 +115,8 @@ static void item_add(struct fake *fake, struct item *item)
     pthread_mutex_unlock(&fake->lock);
 }
 
-/* These bytes were computed; those of the host's memory are where they belong. */
+/* Queues computed bytes for the device's memory. Bytes of the host's memory are already in
+ * place. */
 static void computed(struct fake *fake, const void *device, size_t bytes)
 {
     void *at = fake_memory_compute(fake->memory, device);
@@ -285,7 +286,7 @@ static void fake_attention(struct compute *c, const struct compute_batch *batch,
     compute_cpu.attention(c, batch, &here, head_count, scale, q, a);
 }
 
-/* Each operation that changes x stores it: what is sent is what came last. */
+/* Each operation that changes x stores x, so the last values are sent. */
 static void fake_matmul_add(struct compute *c, const struct compute_matrix *m,
                             const struct compute_activations *a, uint32_t row_count, float *x)
 {
@@ -310,12 +311,13 @@ static void fake_scale(struct compute *c, float factor, size_t count, float *x)
     computed(fake, x, count * sizeof(float));
 }
 
-/* Leaves every row to the host, as a GPU does with nearly flat logits. */
-static void fake_sample(struct compute *c, const float *logits, uint32_t vocab,
+/* Leaves the sampling of every row to the host, as a GPU does with nearly flat logits. */
+static void fake_sample(struct compute *c, float *logits, uint32_t vocab,
                         const struct compute_sample *samples, uint32_t count,
+                        const struct compute_edit *edits, uint32_t edit_count,
                         struct compute_sampled *sampled_out)
 {
-    (void)c, (void)logits, (void)vocab, (void)samples;
+    (void)c, (void)logits, (void)vocab, (void)samples, (void)edits, (void)edit_count;
     memset(sampled_out, 0, count * sizeof(*sampled_out));
     for (uint32_t i = 0; i < count; i++)
         sampled_out[i].undecided = true;
@@ -347,7 +349,7 @@ __attribute__((constructor)) static void ops_make(void)
     ops->mark = fake_mark;
     ops->wait = fake_wait;
     ops->check = fake_check;
-    /* Lanes are devices of the CPU's own. */
+    /* The CPU's lanes would be separate devices. */
     ops->lanes = NULL;
     ops->sampling = &fake_sampling;
 }

@@ -14,20 +14,21 @@
 
 #define FILE_NAME  "fake-device"
 #define RANGES_MAX 64
-#define COPIES_MAX 65536 /* of a direction, queued and not done */
+#define COPIES_MAX 65536 /* Copies of a direction that are queued and not done. */
 #define BATCH_MAX  5
 
-/* A file of twice the bytes, in whole pages: what is seen, and what is computed on. */
+/* A file of twice the size, in whole pages: the memory that copies see, and the memory that is
+ * computed on. */
 struct range {
-    uint8_t *device; /* PROT_NONE; NULL: free */
-    uint8_t *see;    /* the same pages */
+    uint8_t *device; /* PROT_NONE; NULL = unused. */
+    uint8_t *see;    /* The same pages, accessible. */
     uint8_t *compute;
     uint64_t bytes, half_bytes;
-    int file;  /* -1: closed */
-    bool peer; /* another device's */
+    int file;  /* -1 = closed. */
+    bool peer; /* Memory of another device. */
 };
 
-/* What a handle holds. */
+/* Contents of a handle. */
 struct shared {
     char magic[8];
     int64_t process, file;
@@ -40,14 +41,14 @@ struct copy {
     uint8_t *device;
     uint8_t *host;
     size_t bytes;
-    struct device_run *runs; /* to a peer: these instead, so many */
+    struct device_run *runs; /* A copy to a peer has these runs instead. */
     uint32_t run_count;
 };
 
 struct queue {
-    struct copy *copies; /* [COPIES_MAX]: copy n is at n % COPIES_MAX */
+    struct copy *copies; /* [COPIES_MAX]: copy n is at n % COPIES_MAX. */
     uint64_t queued, done;
-    uint64_t wake; /* fd becomes readable when done reaches it; 0: nobody waits */
+    uint64_t wake; /* fd becomes readable when `done` reaches this number; 0 = no notification. */
 };
 
 struct fake_memory {
@@ -112,7 +113,7 @@ static bool overlap(const struct copy *a, const struct copy *b)
            (a->host < b->host + b->bytes && b->host < a->host + a->bytes);
 }
 
-/* In any order. */
+/* Carries out the runs in random order. */
 static void carry_out_runs(struct fake_memory *fake, struct device_run *runs, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -142,7 +143,7 @@ static void carry_out(struct fake_memory *fake, enum device_direction direction,
     memcpy(fake_memory_compute(fake, copy->device), copy->host, copy->bytes);
 }
 
-/* In any order that the copies themselves cannot tell. */
+/* Carries out a batch in any order that gives the same bytes as the order of the copies. */
 static void carry_out_batch(struct fake_memory *fake, enum device_direction direction,
                             struct copy *batch, uint64_t count)
 {
@@ -276,7 +277,7 @@ static void queue_drop(struct queue *queue)
         free(queue->copies[++queue->done % COPIES_MAX].runs);
 }
 
-/* A stuck device would be waited for without end: what it was given is dropped. */
+/* Drops the work of a stuck device, which would never end. */
 static void quiet(struct fake_memory *fake)
 {
     for (int i = 0; i < DEVICE_DIRECTIONS; i++)
@@ -289,7 +290,7 @@ static void quiet(struct fake_memory *fake)
         queue_drop(&fake->queues[i]);
 }
 
-/* What was taken, or (`peer`) opened of another device. NULL is fine. */
+/* Frees own memory, or (`peer`) closes another device's. NULL is allowed. */
 static void range_end(struct fake_memory *fake, void *memory, bool peer)
 {
     if (memory == NULL)
@@ -374,7 +375,8 @@ static enum status fake_share(void *self, void *memory, uint64_t bytes, struct d
     return ST_OK;
 }
 
-/* The file that a handle names, if it is one of a fake device and has twice the bytes; -1. */
+/* Opens the file that a handle names, if it belongs to a fake device and has twice the bytes; else
+ * returns -1. */
 static int shared_open(const struct shared *shared, uint64_t half_bytes)
 {
     char path[64], target[64];
@@ -407,7 +409,7 @@ static enum status fake_open_peer(void *self, const struct device_handle *handle
     uint64_t half_bytes = (bytes + 4095) / 4096 * 4096;
     int file = bytes == shared.bytes ? shared_open(&shared, half_bytes) : -1;
     if (file < 0)
-        return error_set(error, ST_INVALID, "a handle of other memory");
+        return error_set(error, ST_INVALID, "not a handle of this memory");
     struct range range = range_map(file, bytes, half_bytes);
     close(file);
     range.peer = true;

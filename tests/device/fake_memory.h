@@ -5,8 +5,8 @@
  * that is a copy's destination reads as 0xa5. Other processes, and other devices of this process,
  * can open the memory, which is an unnamed file.
  *
- * The transport's tests open it themselves, fake_compute.c opens one per device. A test may call the
- * functions below on any thread. It computes nothing. */
+ * The transport's tests open it themselves, fake_compute.c opens one per device. A test may call
+ * the functions below on any thread. It computes nothing. */
 #ifndef TESTS_DEVICE_FAKE_MEMORY_H
 #define TESTS_DEVICE_FAKE_MEMORY_H
 

@@ -1,13 +1,14 @@
 /* gate_plugin: the CPU backend, which a test can stop at a chosen layer of a batch. A config opens
  * it as "cuda:N" while the environment's CLEAVE_CUDA_PLUGIN names this library. So a test of real
- * processes can hold a machine in the middle of a prompt, or between two decode steps, for as long
- * as it wants, instead of hoping to hit the moment.
+ * processes can hold a machine in the middle of a prompt, or between two decode steps, for any
+ * time, and does not depend on the right moment.
  *
  * The environment's CLEAVE_GATES names a folder. The process of machine t0 looks there at the start
- * of each layer for the file "t0" (stage process 1 of t0: "t0:1"). Its text is "LAYER ROWS": a batch
- * of at least ROWS rows stops before layer LAYER, counted from the first layer that the process
- * computes. The process then creates the file "t0.held" and waits until the file "t0" is gone or has
- * another text, but at most HOLD_S_MAX. The event loop of the machine runs on meanwhile.
+ * of each layer for the file "t0" (stage process 1 of t0: "t0:1"). Its text is "LAYER ROWS": a
+ * batch of at least ROWS rows stops before layer LAYER, counted from the first layer that the
+ * process computes. The process then creates the file "t0.held" and waits until the file "t0" is
+ * gone or has another text, but at most HOLD_S_MAX. The event loop of the machine runs on
+ * meanwhile.
  *
  * CLEAVE_GATE_PACE_US: every batch takes at least this many microseconds, so that an answer of N
  * tokens lasts a known least time on a computer of any speed. */
@@ -27,10 +28,10 @@
 #define NAME_BYTES_MAX 64
 
 static struct compute_ops gate_ops;
-static char gate_path[4096]; /* "" = no gates */
+static char gate_path[4096]; /* "" = no gates. */
 static char held_path[4200];
 static uint32_t pace_us;
-static _Thread_local uint32_t layer; /* the next layer of the running batch */
+static _Thread_local uint32_t layer; /* The next layer of the running batch. */
 
 static void pause_us(uint32_t us)
 {
@@ -39,7 +40,7 @@ static void pause_us(uint32_t us)
         ;
 }
 
-/* The gate's text; false: no gate. */
+/* Reads the gate's text. Returns false if there is no gate. */
 static bool gate_read(char text[64])
 {
     int fd = open(gate_path, O_RDONLY | O_CLOEXEC);
@@ -129,7 +130,7 @@ static void gate_layer_begin(struct compute *c, uint32_t row_count)
     layer++;
 }
 
-/* "t0" of `cleave machine [CONFIG] t0 --OPTION …`, "t0:1" with `--stage 1`. */
+/* Returns "t0" for `cleave machine [CONFIG] t0 --OPTION …`, "t0:1" with `--stage 1`. */
 static void process_name(char name[NAME_BYTES_MAX])
 {
     char line[8192], *words[64] = {NULL};
@@ -146,7 +147,7 @@ static void process_name(char name[NAME_BYTES_MAX])
     for (int i = 0; i + 1 < count; i++)
         if (strcmp(words[i], "--stage") == 0)
             stage = words[i + 1];
-    int last = 0; /* of the words in front of the options */
+    int last = 0; /* Index of the last word before the options. */
     while (last + 1 < count && strncmp(words[last + 1], "--", 2) != 0)
         last++;
     if (last >= 2 && strcmp(words[1], "machine") == 0)

@@ -3,7 +3,7 @@
  *
  * While the file that the environment's CLEAVE_PUT_GATE names exists, the first process that begins
  * a put writes its process id to "FILE.held" and waits until FILE is gone, at most HOLD_S_MAX.
- * Other processes go on: only the process that has created "FILE.held" is held. */
+ * Other processes continue: only the process that has created "FILE.held" is held. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

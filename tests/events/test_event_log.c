@@ -50,7 +50,7 @@ static void test_lines(void)
     }
     printf("a line costs the loop %.2f us, the worst %lld us\n",
            (double)(clock_now_us(&clock_system) - begun_us) / LINES, (long long)worst_us);
-    event_log_close(log); /* writes the rest */
+    event_log_close(log); /* Writes the rest. */
     FILE *file = fopen(path, "r");
     CHECK(file != NULL);
     int count = 0;
@@ -78,13 +78,14 @@ static void test_full_disk(void)
     event_log_close(log);
 }
 
-/* Its reader is slow, then reads again: whole lines only, and the gaps are marked. */
+/* The reader is slow, then reads again: it gets whole lines only, and the gaps are marked. */
 static void test_slow_reader(void)
 {
     struct error error;
     struct event_log *log;
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-    CHECK(event_log_open(path, &log, &error) == ST_IO); /* nobody reads: an error, not a wait */
+    /* No process reads: this is an error, not a wait. */
+    CHECK(event_log_open(path, &log, &error) == ST_IO);
     int reader = open(path, O_RDONLY | O_NONBLOCK);
     log = log_open_at(path);
     char line[200];
@@ -121,7 +122,7 @@ static void test_text(void)
     struct error error;
     for (uint64_t i = 0; i < 2000; i++) {
         struct sched_event event;
-        memset(&event, 0, sizeof(event)); /* padding as well: it is compared */
+        memset(&event, 0, sizeof(event)); /* The padding is compared as well. */
         event.kind = (enum sched_event_kind)(random_at(seed, 8 * i) % (SCHED_TICK + 1));
         event.now_us = (int64_t)i;
         event.request = (uint32_t)random_at(seed, 8 * i + 1) % 3;
@@ -156,7 +157,14 @@ static void test_text(void)
         CHECK(line.kind == EVENT_LINE_EVENT && memcmp(&line.event, &event, sizeof(event)) == 0);
         CHECK(memcmp(&line.actions, &actions, sizeof(actions)) == 0);
     }
+    for (uint32_t version = 1; version <= 2; version++) {
+        text_clear(&text);
+        event_text_request(&text, version, 5, "a \"client's\" id");
+        CHECKF(event_text_read(text.data, text.bytes, &line, &error) == ST_OK, "%s", error.text);
+        CHECK(line.kind == EVENT_LINE_REQUEST && line.version == version);
+    }
     static const char *const wrong[] = {
+        "{\"id\":\"x\"}",
         "",
         "{",
         "[]",

@@ -21,7 +21,7 @@ void attention_cpu_run(const struct compute_batch *batch, const struct compute_k
     const size_t q_cols = (size_t)head_count * kv->head_dim, rows = batch->row_count;
     const size_t k_cols = (size_t)kv->head_count * kv->head_dim;
     const struct compute_options options = {.threads = 1, .isa = COMPUTE_ISA_PORTABLE};
-    /* positions times 0: no rotation */
+    /* A factor of 0 for positions: no rotation. */
     const struct compute_rope rope = {
         .dim = kv->head_dim, .freq_base = 10000, .freq_scale = 0, .positions_max = 1 << 16};
     struct compute_rope_table *table = NULL;

@@ -169,7 +169,7 @@ inline void sampling(const char *name, float temperature, float top_p, int32_t l
     gpu::buffer<struct compute_sampled> sampled(rows);
     fill(logits, logits.size, -15, 15);
     const double ms = gpu::median_ms(
-        NULL, [&] { cuda_sample(NULL, logits, vocab, samples, rows, sampled); }, tiny ? 1 : 20,
+        NULL, [&] { cuda_sample(NULL, logits, vocab, samples, rows, NULL, NULL, sampled); }, tiny ? 1 : 20,
         tiny ? 1 : 5);
     printf("sample_%s_%u %.1f us\n", name, rows, ms * 1e3);
 }

@@ -1,10 +1,8 @@
-/* bench_device [tiny]: what the card itself can do, for the fractions of tests/gpu/check:
- * cuBLASLt's rate of dense bf16 products (a large square, and those of Llama 3 8B with 8192 rows),
- * bandwidth of reading memory, of copies on the device and to and from pinned memory of the host;
- * the rates of E4M3 (bench_f8.h); and those of attention and sampling, which are ours
- * (bench_attention.h).
- * Lines of "name value unit"; each is the median of runs after a warm-up. tiny: shapes for the
- * emulator. */
+/* bench_device [tiny]: measures what the device can do, for the fractions of tests/gpu/check: dense
+ * bf16 products by cuBLASLt (a large square, and those of Llama 3 8B with 8192 rows); bandwidth of
+ * reads from memory, of copies on the device and to and from pinned host memory; E4M3 products
+ * (bench_f8.h); and cleave's attention and sampling (bench_attention.h). Prints lines of "name
+ * value unit"; each value is the median of runs after a warm-up. tiny: shapes for the emulator. */
 #include "compute/cuda/launch.cuh"
 #include "tests/gpu/bench_attention.h"
 #include "tests/gpu/bench_f8.h"
@@ -44,7 +42,8 @@ __global__ void fill_random(__nv_bfloat16 *out, size_t count, uint32_t seed)
     }
 }
 
-/* Adds up all of it, so that every byte is read: eight loads of 16 bytes under way per thread. */
+/* Adds up all words, so that every byte is read. Each thread has eight loads of 16 bytes in
+ * flight. */
 __global__ void read_all(const uint4 *from, size_t count, unsigned *sum)
 {
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -58,7 +57,7 @@ __global__ void read_all(const uint4 *from, size_t count, unsigned *sum)
         for (unsigned j = 0; j < 8; j++)
             mine += v[j].x ^ v[j].y ^ v[j].z ^ v[j].w;
     }
-    if (mine == 0x12345678u) /* never, but the compiler cannot know */
+    if (mine == 0x12345678u) /* Practically never true, but the compiler cannot know that. */
         atomicAdd(sum, mine);
 }
 

@@ -5,7 +5,7 @@
  *   prompt NxT     N prompts of T tokens in one batch
  *   token N@T      one step of N sequences with T tokens behind them
  *
- *   ops            of each of them where the time goes, operation by operation (bench_ops.h)
+ *   ops            also the time of each operation, for each case (bench_ops.h)
  *
  * Each case runs once to warm up, then for at least a second and at least three times. The median
  * is printed. */
@@ -26,8 +26,8 @@ struct bench {
     struct device_model m;
     struct engine *engine;
     uint32_t block_count, rows_max;
-    double seconds; /* per measurement */
-    bool ops;       /* wanted */
+    double seconds; /* Minimum time of a measurement. */
+    bool ops;       /* Measure each operation. */
 };
 
 struct work {
@@ -69,7 +69,7 @@ static int compare_times(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Blocks of the sequences lie scattered, as a pool's do after a while. */
+/* The blocks of a sequence are scattered, as they are in a pool that has been used. */
 static void lay_sequences(const struct bench *b, const struct work *work, uint32_t *blocks,
                           struct compute_sequence *sequences, struct engine_sample *samples)
 {
@@ -90,7 +90,7 @@ static void lay_sequences(const struct bench *b, const struct work *work, uint32
                                                  .blocks = blocks + (size_t)i * each};
         samples[i].row = i * rows + rows - 1;
         samples[i].wanted = (struct compute_sample){
-            .sampling = {.top_p = 1, .logprobs = -1}, /* greedy: temperature 0 */
+            .sampling = {.top_p = 1, .logprobs = -1}, /* Greedy: temperature 0. */
             .position = work->tokens,
             .forced_token = COMPUTE_SAMPLE_DRAW};
     }
@@ -115,7 +115,7 @@ static void measure(struct bench *b, const struct work *work)
         .samples = samples};
     double times[RUNS_MAX] = {0};
     uint32_t runs = 0;
-    for (int i = 0; i < 3; i++) /* warm: kernels are loaded, a graph is recorded */
+    for (int i = 0; i < 3; i++) /* Warm-up: kernels are loaded, and a graph is recorded. */
         job_time(b, &job);
     double begin = now_ms();
     while (runs < 3 || (runs < RUNS_MAX && now_ms() - begin < b->seconds * 1e3))

@@ -1,5 +1,5 @@
-/* bench_ops: see the header. Results are spoilt (what is added is added several times), which does
- * not matter to a bench. */
+/* bench_ops: see the header. When operations are timed, results are wrong: an operation that adds
+ * to its output runs several times. */
 #include "tests/gpu/bench_ops.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static double now_us(struct compute *c)
     return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
 }
 
-/* Runs `call` once, or as often as it is timed. */
+/* Runs `call` once, or REPEATS times if operations are timed. */
 #define TIMED(c, kind, call)                                                                       \
     do {                                                                                           \
         const double begin = timing ? now_us(c) : 0;                                               \
@@ -108,7 +108,7 @@ static void silu_mul(struct compute *c, const float *gate, const float *up, uint
     TIMED(c, KIND_GATED, base->silu_mul(c, gate, up, row_count, cols, a));
 }
 
-/* One launch after the other, never a recording. */
+/* Steps are never recorded: each launch is separate. */
 static bool step_begin(struct compute *c, const struct compute_step *step)
 {
     struct compute_step plain = *step;

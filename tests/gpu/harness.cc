@@ -1,4 +1,4 @@
-/* harness: see harness.h. */
+/* harness: see the header. */
 #include "harness.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace gpu
 namespace
 {
 uint64_t compared, failures;
-double worst_ratio; /* of error to tolerance */
+double worst_ratio; /* The largest ratio of an error to its tolerance. */
 char worst_what[256];
 } // namespace
 
@@ -108,7 +108,7 @@ float random::uniform(float low, float high)
 
 float random::normal()
 {
-    uint64_t z = next(); /* four numbers of 16 bits, of variance 2^32 / 12 each */
+    uint64_t z = next(); /* Four numbers of 16 bits, each of variance 2^32 / 12. */
     int32_t sum = (int32_t)(z & 0xffff) + (int32_t)(z >> 16 & 0xffff) +
                   (int32_t)(z >> 32 & 0xffff) + (int32_t)(z >> 48) - 2 * 65535;
     return (float)sum * (1.7320508f / 65536.0f);
@@ -126,7 +126,7 @@ bool expect_near(const char *what, const std::vector<float> &got, const std::vec
     for (size_t i = 0; i < got.size(); i++) {
         double limit = tolerance.absolute + tolerance.relative * std::fabs((double)want[i]);
         double error = std::fabs((double)got[i] - want[i]);
-        bool same = got[i] == want[i]; /* infinities too */
+        bool same = got[i] == want[i]; /* Also for infinities. */
         if (!same && !(error <= limit) && wrong++ == 0)
             first = i;
         if (!same && error <= limit && error / limit > worst_ratio) {

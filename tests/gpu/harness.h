@@ -1,14 +1,14 @@
-/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in device
- * memory, random numbers from a seed, and comparisons with a reference. A test's main() is
+/* harness: what every test of a CUDA kernel uses, on a device and on the emulator: buffers in
+ * device memory, random numbers from a seed, and comparisons with a reference. A test's main() is
  *
  *     gpu::begin();                          // skips the test (77) if there is no device
  *     …compute a reference, launch, gpu::expect_near(…) for many shapes…
  *     return gpu::finish();                  // waits, reads the last error, prints the totals
  *
- * A failed comparison prints the place and the difference, and the test goes on with the next shape;
- * finish() then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take too long on
- * the emulator. The test's main thread makes all calls. The harness has no references: each test
- * computes its own. */
+ * A failed comparison prints the place and the difference, and the test goes on with the next
+ * shape; finish() then returns 1. On a device CLEAVE_GPU_LARGE=1 adds shapes that would take too
+ * long on the emulator. The test's main thread makes all calls. The harness has no references: each
+ * test computes its own. */
 #ifndef TESTS_GPU_HARNESS_H
 #define TESTS_GPU_HARNESS_H
 
@@ -40,7 +40,7 @@ class random
     uint32_t bits();
     uint32_t below(uint32_t limit);
     float uniform(float low, float high);
-    float normal(); /* mean 0, variance 1, |x| < 4 */
+    float normal(); /* Mean 0, variance 1, |x| < 4. */
 
   private:
     uint64_t next();
@@ -72,7 +72,7 @@ template <class T> class buffer
     {
         GPU_CHECK(cudaMemcpy(data, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
     }
-    std::vector<T> get() const /* waits for all streams */
+    std::vector<T> get() const /* Waits for all streams. */
     {
         std::vector<T> to(size);
         GPU_CHECK(cudaDeviceSynchronize());

@@ -1,6 +1,6 @@
-/* large_model: see the header. Of the image that model_file_open_memory reads, the keys, the table
- * and the norms come from the writer; behind them, on a page's begin, all matrices have their data
- * at one offset. */
+/* large_model: see the header. In the image that model_file_open_memory reads, the writer makes the
+ * keys, the table and the norms. On the next page boundary the matrices' data begins; all matrices
+ * use the same bytes. */
 #include "tests/gpu/large_model.h"
 
 #include "common/random.h"
@@ -21,9 +21,9 @@ struct builder {
     enum compute_type type;
     struct gguf_writer *writer;
     float *ones;
-    uint64_t offset;        /* of matrices, from the begin of the data */
-    uint64_t largest_bytes; /* of a matrix */
-    bool in_file;           /* matrices lie one behind the other */
+    uint64_t offset;        /* Offset of the matrices from the start of the data. */
+    uint64_t largest_bytes; /* Bytes of the largest matrix. */
+    bool in_file;           /* Matrices are stored one after another. */
 };
 
 const struct large_shape *large_shape_find(const char *name)
@@ -74,7 +74,7 @@ static void put_layer(struct builder *b, uint32_t layer)
     const struct large_shape *s = b->shape;
     const struct {
         const char *suffix;
-        uint64_t cols, rows; /* rows 0: a norm */
+        uint64_t cols, rows; /* rows 0 = a norm. */
     } tensors[] = {
         {"attn_norm", s->hidden, 0},           {"attn_q", s->hidden, s->hidden},
         {"attn_k", s->hidden, kv_width(s)},    {"attn_v", s->hidden, kv_width(s)},
@@ -107,8 +107,7 @@ static void put_keys(struct builder *b)
     gguf_writer_f32(b->writer, "llama.rope.freq_base", 500000.0f);
 }
 
-/* Byte i of text as GPT-2's vocabulary writes it: printable ones as they are, others from U+0100.
- */
+/* Encodes byte i as GPT-2's vocabulary does: printable bytes unchanged, others from U+0100 on. */
 static void byte_token(uint32_t byte, char out[8])
 {
     bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
@@ -152,7 +151,7 @@ static void put_vocabulary(struct builder *b)
     free(texts);
 }
 
-/* Keys, table and norms; *data_out: where in the image matrices begin. */
+/* Makes keys, table and norms. *data_out: where the matrices begin in the image. */
 static uint8_t *head_make(struct builder *b, uint64_t *bytes_out, uint64_t *data_out)
 {
     const struct large_shape *s = b->shape;
@@ -187,7 +186,7 @@ static void pattern_fill(uint8_t *to, enum compute_type type)
         uint64_t bits = random_at(1, at);
         for (int i = 0; i < 4; i++)
             value += (float)(bits >> (16 * i) & 0xffff) - 32767.5f;
-        value *= DEVIATION / 37837.0f; /* a sum of four deviates by so much */
+        value *= DEVIATION / 37837.0f; /* 37837 is the deviation of a sum of four deviates. */
         uint16_t half = type == COMPUTE_F16 ? half_to_f16(value) : half_to_bf16(value);
         if (type == COMPUTE_F32)
             memcpy(to + at, &value, sizeof(value));
@@ -213,7 +212,7 @@ struct model_file *large_model_open(const struct large_shape *shape, enum comput
     uint64_t head_bytes, data;
     uint8_t *head = head_make(&b, &head_bytes, &data);
     int file = pattern_file(type);
-    size_t lead = PAGE_BYTES - data % PAGE_BYTES; /* so that the matrices begin on a page */
+    size_t lead = PAGE_BYTES - data % PAGE_BYTES; /* The matrices begin on a page boundary. */
     size_t mapped = (b.largest_bytes + PATTERN_BYTES - 1) / PATTERN_BYTES * PATTERN_BYTES;
     uint8_t *base = mmap(NULL, lead + data + mapped, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -248,7 +247,7 @@ void large_model_write(const struct large_shape *shape, enum compute_type type, 
     pattern_fill(pattern, type);
     write_all(file, head, head_bytes);
     uint64_t norms_bytes = (2 * (uint64_t)shape->layers + 1) * shape->hidden * sizeof(float);
-    uint64_t end = head_bytes - norms_bytes + b.offset; /* of the last matrix */
+    uint64_t end = head_bytes - norms_bytes + b.offset; /* End of the last matrix. */
     for (uint64_t at = head_bytes; at < end;) {
         uint64_t part = end - at < PATTERN_BYTES ? end - at : PATTERN_BYTES;
         write_all(file, pattern, part);

@@ -1,6 +1,6 @@
-/* Goal: what compute/cuda/nccl_abi.h says of NCCL's interface is true. Method: its numbers, types
- * and signatures are compared with NCCL's header while this is compiled: each pointer's type must
- * be the function's own, but for enumerations, which are int. */
+/* Goal: the declarations of compute/cuda/nccl_abi.h match NCCL's interface. Method: numbers, types
+ * and signatures are compared with NCCL's header when this file is compiled. Each function pointer
+ * must have the function's type, except that enumerations are int. */
 #include "compute/cuda/nccl_abi.h"
 
 #include <cstdio>
@@ -17,7 +17,7 @@ static_assert(std::is_same<nccl_comm, ncclComm_t>::value, "");
 
 namespace
 {
-/* What a type is here. */
+/* Maps a type of NCCL to cleave's declaration of it. */
 template <class T> struct ours {
     using type = std::conditional_t<std::is_enum<T>::value, int, T>;
 };

@@ -1,13 +1,16 @@
-"""Goal: a machine whose stage is a group of GPUs (tensor_parallel) answers as one GPU does, whatever has the other phase; ranks
-on devices of two kinds are refused in one line; one that dies ends its machine, whose requests go on elsewhere.
+"""Goal: a machine whose stage is a group of GPUs (tensor_parallel) answers as one GPU does, with any kind of machine
+for the other phase. Ranks on devices of two kinds are refused in one line. A rank that dies ends its machine, whose
+requests continue on other machines.
 
 Method: a synthetic model's file is written (bench-gpu-model write); the same greedy requests go to one machine on one
 device, and to prompt and token machines of one and two ranks, on GPUs and on CPUs. Tokens are equal up to ties.
 
     ranks.py BENCH [few]
 
-few: one of the pairs, drawn by CLEAVE_SEED, and no ranks of two kinds.
-CLEAVE_BINARY is the program; CLEAVE_CUDA_PLUGIN the plugin, CLEAVE_NCCL the library, CUDA_EMULATED_DEVICES 2 on an emulator."""
+few: only one pair of machines, drawn by CLEAVE_SEED, and no ranks on devices of two kinds.
+CLEAVE_BINARY is the program; CLEAVE_CUDA_PLUGIN the plugin, CLEAVE_NCCL the library, CUDA_EMULATED_DEVICES 2 on an
+emulator.
+"""
 
 import os
 import signal
@@ -20,7 +23,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
 from cluster import Cluster  # noqa: E402
 
-LAYERS, VOCABULARY, TOKENS = 2, 512, 8  # of the shape "tiny"
+LAYERS, VOCABULARY, TOKENS = 2, 512, 8  # Of the shape "tiny".
 GPUS = {"device": "cuda:0", "fallback": False, "tensor_parallel": 2}
 GPU = {"device": "cuda:1", "fallback": False}
 CPUS = {"device": "cpu", "tensor_parallel": 2, "threads": 2}
@@ -47,7 +50,7 @@ def ask(cluster, prompt):
 
 
 def near(ours, theirs):
-    """The same tokens up to where two were as likely as each other."""
+    """Counts equal tokens up to a position where two tokens were equally likely."""
     for i, (mine, other) in enumerate(zip(ours[0], theirs[0])):
         assert abs(ours[1][i] - theirs[1][i]) < 0.05, (i, mine, other, ours[1][i], theirs[1][i])
         if mine != other:
@@ -68,7 +71,8 @@ def check_pair(what, model, pair, alone):
 
 
 def check_kinds(model):
-    """The second device is not there, so that rank falls back to the CPU, where the first cannot meet it."""
+    """The second device does not exist, so that rank falls back to the CPU. The first rank cannot connect to a CPU
+    rank."""
     stage = {"tensor_parallel": 2, "devices": ["cuda:0", "cuda:7"]}
     try:
         with Cluster(config(model, m0={"stages": [stage]}), timeout=300) as cluster:
@@ -80,7 +84,7 @@ def check_kinds(model):
 
 
 def check_death(model):
-    """A rank is killed under a request: its machine ends with the other rank, and comes back."""
+    """A rank is killed while a request runs. Its machine ends with the other rank, and restarts."""
     with Cluster(config(model, m0=GPUS), timeout=300) as cluster:
         want = ask(cluster, prompts()[1])
         before = {**cluster.children(), **cluster.stages()}

@@ -1,6 +1,6 @@
-"""report FOLDER MODE: the table of tests/gpu/check, from what its steps have written so far: goal, reached fraction of
-each bound, and whether that is enough. Steps may have ended anywhere: a line that is not whole is passed over, a
-figure that was not measured is told as such. Standard library only."""
+"""report FOLDER MODE: prints the table of tests/gpu/check from the output of its steps so far: goal, reached fraction
+of each limit, and verdict. A step may have ended at any point: incomplete lines are skipped, and a figure that was not
+measured is reported as such. Uses the standard library only."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def lines(name, kind="log"):
 
 
 def figures(name):
-    """{"memory_read": 4100.0} of lines of "name value…"."""
+    """Returns {"memory_read": 4100.0} from lines of "name value…"."""
     found = {}
     for line in lines(name):
         words = line.split()
@@ -30,7 +30,7 @@ def figures(name):
 
 
 class Model:
-    """What bench_model said: its shape, {("prompt", "4x2048"): ms}, and {"4x2048": [(operation, us)]}."""
+    """The output of bench_model: shape, {("prompt", "4x2048"): ms}, and {"4x2048": [(operation, us)]}."""
 
     def __init__(self, name):
         self.shape, self.times, self.operations, self.load_ms, self.device = {}, {}, {}, None, ""
@@ -54,7 +54,7 @@ class Model:
 
 
 def prompt_flops(shape, count, tokens):
-    """Products with weights (of the vocabulary's, one row a prompt), and attention, causal: q·K and ·V."""
+    """Multiplications with weights (for the vocabulary one row per prompt) and of causal attention: q·K and ·V."""
     head = shape["heads"] * shape["head_dim"]
     vocabulary = VOCABULARY.get(shape["shape"], 0) * head
     weights = shape["step_weights"] - vocabulary
@@ -63,7 +63,7 @@ def prompt_flops(shape, count, tokens):
 
 
 def clocks(name):
-    """What nvidia-smi said meanwhile, of the half of the samples with the most power: the measurement itself."""
+    """The samples of nvidia-smi with the highest power, one half of all: those of the measurement itself."""
     samples = []
     for line in lines(name, "clocks"):
         parts = [part.strip() for part in line.split(",")]
@@ -85,7 +85,7 @@ rows = []
 
 
 def row(what, goal, least, reached, detail, most=None):
-    """reached: a fraction, or None. least, or most: the goal's; None both: it only has to run."""
+    """reached: a fraction, or None. least or most: the goal's limit; both None = the step only has to run."""
     verdict = "not measured"
     if reached is not None:
         good = reached >= least if least is not None else reached <= most if most is not None else True
@@ -97,7 +97,7 @@ def row(what, goal, least, reached, detail, most=None):
 
 
 def add_model(step, goals, large):
-    """goals: {(kind, "4x2048"): …} that are wanted, measured or not."""
+    """goals: {(kind, "4x2048"): …} for each wanted row, measured or not."""
     model = Model(step)
     if not model.shape or model.load_ms is None:
         for _, text in goals:
@@ -125,7 +125,7 @@ def add_time(name, model, kind, text):
     if ms is None or not best:
         row(what, goal, least, None, "" if ms is None else f"{ms:.3f} ms; the memory was not measured")
         return
-    # One sequence is compared with what the weights alone take.
+    # For one sequence, the limit is the time to read the weights.
     data = 2 * shape["step_weights"] + (count * tokens * shape["kv_token_bytes"] if count > 1 else 0)
     rate = data / ms * 1e-6
     row(what, goal, least, rate / best, f"{ms:.3f} ms, {rate:.0f} GB/s of {best:.0f}")

@@ -1,12 +1,12 @@
 /* Goal: attention over the paged cache is right for every layout of the cache, head_dim, group of
- * heads, length and mixture of sequences; and a row's bits do not depend on the rest of the batch,
- * on where its blocks lie, or on how a prompt is cut into chunks.
+ * heads, length and mixture of sequences; and the bits of a row's result do not depend on the rest
+ * of the batch, on the places of its blocks, or on how a prompt is cut into chunks.
  *
- * Method: sequences of random queries, keys and values in a cache of shuffled blocks that is full
- * of NaN where nothing is written; results against softmax(scale * q·K)·V in double over what the
- * cache holds; then bit for bit against other batches of the same rows. Tolerances are absolute,
- * for V of variance 1: with f16 operands a score of 10 is wrong by some 0.003 and so a weight by as
- * much; with an fp32 cache only fp32's sums are rounded. */
+ * Method: sequences of random queries, keys and values in a cache of shuffled blocks, with NaN in
+ * all unwritten bytes. Results are compared with softmax(scale * q·K)·V in double over the cache's
+ * contents, then bit for bit with other batches of the same rows. Tolerances are absolute, for V of
+ * variance 1: with f16 operands a score of 10 has an error of about 0.003, and so has a weight;
+ * with an fp32 cache only the fp32 sums are rounded. */
 #include "compute/cuda/attention.cuh"
 #include "tests/gpu/paged.h"
 
@@ -16,7 +16,7 @@ namespace
 {
 using namespace paged;
 
-/* Rows of a sequence in one batch; the tokens before them are in the cache. */
+/* The rows of a sequence in one batch. Earlier tokens are in the cache. */
 struct part {
     uint32_t first, count;
 };
@@ -28,7 +28,7 @@ float scale_of(const shape &s)
     return 1.0f / std::sqrt((float)s.dim);
 }
 
-/* [row of the part][head][dim] in double, as floats. k and v are what the cache holds. */
+/* Returns [row of the part][head][dim], computed in double. k and v are the cache's contents. */
 std::vector<float> reference(const shape &s, const sequence &q, part p)
 {
     const uint32_t group = s.heads / s.kv_heads;
@@ -63,10 +63,11 @@ std::vector<float> reference(const shape &s, const sequence &q, part p)
 /* ---- a launch ---- */
 
 struct batch_result {
-    std::vector<std::vector<float>> parts; /* of each sequence; empty: it has no rows */
+    /* For each sequence; empty = the sequence has no rows. */
+    std::vector<std::vector<float>> parts;
 };
 
-/* Sequences with a count of 0 have no row in the batch. Pads the batch by rows of no sequence. */
+/* Sequences with a count of 0 have no row in the batch. `padding` rows of no sequence are added. */
 batch_result run(const shape &s, const std::vector<sequence> &sequences,
                  const std::vector<part> &parts, const gpu::buffer<uint8_t> &memory,
                  const struct compute_kv &layout, gpu::buffer<uint8_t> &scratch, uint32_t padding)
@@ -174,7 +175,8 @@ void check(gpu::random &random, const shape &s, std::vector<part> parts, const c
         gpu::expect_near((name + ", sequence " + std::to_string(i)).c_str(), all.parts[i],
                          reference(s, sequences[i], parts[i]), tolerance_of(s.dtype));
 
-    /* Each alone, in other blocks, in two chunks where both go to the kernel that had the whole. */
+    /* Each sequence alone, in other blocks, and in two chunks if both chunks run in the same kernel
+     * as the whole. */
     for (uint32_t i = 0; i < parts.size() && parts.size() > 1; i++) {
         if (parts[i].count == 0)
             continue;
@@ -227,7 +229,8 @@ void check_all(gpu::random &random, bool few, gpu::buffer<uint8_t> &scratch)
     }
 }
 
-/* The kinds of check_bounds with small numbers: the emulator takes seconds for each long context. */
+/* The kinds of cases of check_bounds, with small numbers: the emulator takes seconds for each long
+ * context. */
 void check_few_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
 {
     static const uint32_t block_tokens[] = {8, 24, 32, 256};
@@ -244,8 +247,8 @@ void check_few_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     check(random, {2, 1, 64, 16, COMPUTE_KV_F16}, {{0, 150}}, "several tiles", scratch);
 }
 
-/* Blocks of other sizes, contexts of many chunks, batches of more sequences than a warp has lanes.
- */
+/* Other block sizes, contexts of many chunks, and batches of more sequences than a warp has
+ * lanes. */
 void check_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
 {
     static const uint32_t block_tokens[] = {8, 24, 32, 256};
@@ -276,7 +279,8 @@ void check_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
           scratch);
 }
 
-/* A recorded launch serves later batches of its shape: lengths are read on the device. */
+/* A recorded launch serves later batches of the same shape, because lengths are read on the
+ * device. */
 void check_graph(gpu::random &random, gpu::buffer<uint8_t> &scratch)
 {
     const shape s = {8, 2, 128, 16, COMPUTE_KV_F16};

@@ -1,10 +1,10 @@
-/* Goal: a cache that the CPU backend has written means the same on a GPU: a prompt computed on one
- * goes on on the other.
+/* Goal: the GPU reads a cache that the CPU backend has written: a prompt computed on a CPU
+ * continues on a GPU.
  *
  * Method: prompts of random K and V are stored by the CPU backend (portable C), in all layouts;
  * then rows at the end of each are attended to by both backends over the same bytes. Tolerance:
- * both round q and the weights for integer caches, the GPU to 11 bits also for f16; V has
- * variance 1. */
+ * both round q and the weights for integer caches, the GPU to 11 bits also for f16; V has variance
+ * 1. */
 #include "compute/cuda/kernels.cuh"
 #include "tests/gpu/paged.h"
 
@@ -33,7 +33,7 @@ void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uin
     gpu::buffer<uint8_t> memory(host.bytes);
     struct compute_kv kv = host.kv;
     kv.base = memory.data;
-    for (uint32_t rows : {tokens, std::min(tokens, 3u)}) { /* for each of the kernels */
+    for (uint32_t rows : {tokens, std::min(tokens, 3u)}) { /* For each of the two kernels. */
         const uint32_t first = tokens - rows;
         std::vector<uint32_t> row_sequence(rows, 0), row_position;
         for (uint32_t i = 0; i < rows; i++)

@@ -1,5 +1,6 @@
-/* Goal: products by cuBLASLt are what compute/cuda/gemm.cu takes them for: which operand is which,
- * what is transposed, what beta does. On a device the library, elsewhere the emulator's.
+/* Goal: cuBLASLt's products are as compute/cuda/gemm.cu expects: the order of operands, which one
+ * is transposed, the effect of beta. On a device this tests the library, elsewhere the emulator's
+ * version.
  *
  * Method: random matrices of awkward shapes and every pair of types against a plain product. */
 #include "tests/gpu/harness.h"
@@ -91,7 +92,7 @@ void multiply(const struct shape &s, int64_t lda, int64_t ldb, int64_t ldd, cons
 template <class In, class Out>
 void test(gpu::random &random, const struct shape &s, const char *types, double tolerance)
 {
-    /* 16-byte columns, as the backend has them. */
+    /* Columns are padded to 16 bytes, as in the backend. */
     uint64_t pad = 16 / sizeof(In), pad_out = 16 / sizeof(Out);
     uint64_t a_rows = s.transposed ? s.k : s.m, a_cols = s.transposed ? s.m : s.k;
     uint64_t lda = (a_rows + pad - 1) / pad * pad, ldb = (s.k + pad - 1) / pad * pad;

@@ -19,7 +19,7 @@
 
 struct found {
     uint32_t steps;
-    uint32_t others; /* other tokens than the reference's, all of them ties */
+    uint32_t others; /* Tokens that differ from the reference's; all of them are ties. */
     double worst;
 };
 

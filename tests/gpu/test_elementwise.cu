@@ -63,7 +63,7 @@ void test_norm(gpu::random &random, uint32_t rows, uint32_t cols)
                      norm_reference(x, upwards(rows), cols, weight, 1e-5), tolerances.near);
     gpu::expect_equal(name("norm as bf16", rows, cols), out.get().data(), gpu::rounded(got).data(),
                       got.size() * 2);
-    /* of rows that are picked, one output at a time */
+    /* The picked rows, one output at a time. */
     gpu::buffer<float> picked(some.size() * cols);
     cuda_norm(nullptr, x_device, some_device, (uint32_t)some.size(), cols, weight_device, 1e-5f,
               nullptr, picked);
@@ -99,7 +99,7 @@ void test_gated(gpu::random &random, bool gelu, uint32_t rows, uint32_t cols)
     const std::vector<float> up = gpu::normals(random, gate.size());
     for (float &value : gate)
         value *= 4;
-    gate[0] = 200, gate[gate.size() - 1] = -200; /* far out on both sides */
+    gate[0] = 200, gate[gate.size() - 1] = -200; /* Large values of both signs. */
     for (size_t i = 0; i < gate.size(); i++) {
         const double g = gate[i], u = sqrt(2 / M_PI) * (g + 0.044715 * g * g * g);
         want[i] = (float)((gelu ? g / (1 + exp(-2 * u)) : g / (1 + exp(-g))) * up[i]);
@@ -108,7 +108,7 @@ void test_gated(gpu::random &random, bool gelu, uint32_t rows, uint32_t cols)
     gpu::buffer<__nv_bfloat16> out(gate.size());
     cuda_gated(nullptr, gelu, gate_device, up_device, rows, cols, out, f32);
     const std::vector<float> got = f32.get();
-    /* e^x of an x that is itself rounded: its error grows with |x|, up to some 90 here */
+    /* x itself is rounded, so the error of e^x grows with |x|, which is up to about 90 here. */
     gpu::expect_near(name(gelu ? "gelu" : "silu", rows, cols), got, want, {1e-6, 4e-6});
     gpu::expect_equal(name("gated as bf16", rows, cols), out.get().data(), gpu::rounded(got).data(),
                       got.size() * 2);

@@ -1,5 +1,5 @@
-/* Goal: the emulator finds what it is there to find, and tells whose fault it is: bugs that a
- * device may let pass. And it computes what CUDA says.
+/* Goal: the emulator finds bugs that a device may not show, and names their place; and it computes
+ * what CUDA's documentation says.
  *
  * Method: each case runs in a process of its own. A planted bug must end it with a message that has
  * the kernel's name, block and thread; the same without the bug must pass. */
@@ -28,7 +28,7 @@ template <class T> T *pinned(size_t count)
     return memory;
 }
 
-/* What must end with a message that has all these words. */
+/* Requires that `run` aborts with a message that contains all these words. */
 void expect_stop(const char *name, const std::function<int()> &run,
                  std::initializer_list<const char *> words, const char *environment = "")
 {
@@ -77,7 +77,7 @@ __global__ void two_masks(int *out)
     out[threadIdx.x] = __any_sync(mask, 1);
 }
 
-/* Writes one element beyond each of what it has. */
+/* Writes one element behind each array. */
 __global__ void beyond(float *global, unsigned index, unsigned shared_index)
 {
     CUDA_SHARED(float, shared);
@@ -86,7 +86,7 @@ __global__ void beyond(float *global, unsigned index, unsigned shared_index)
         global[index] = shared[shared_index];
 }
 
-/* Thread t reads what the next one wrote; without the barrier that is not there yet. */
+/* Thread t reads what the next thread wrote. Without the barrier the value is not written yet. */
 __global__ void neighbours(bool barrier, float *out)
 {
     __shared__ float fixed[64];
@@ -110,7 +110,8 @@ __global__ void copy_late(bool wait, const uint32_t *from, uint32_t *to)
     to[threadIdx.x] = shared[threadIdx.x];
 }
 
-/* Two numbers at once from an odd one; the last of a fixed array and the one behind it. */
+/* Reads two numbers at once from an odd index; then the last element of a fixed array and the one
+ * behind it. */
 __global__ void not_aligned(const float *from, float *to, unsigned at)
 {
     float2 two = *reinterpret_cast<const float2 *>(from + at);
@@ -314,7 +315,7 @@ int run_late_copy()
     host[0] = 5;
     CUDA_LAUNCH(fill, 1, 64, 0, stream, memory, 1.0f);
     GOOD(cudaMemcpyAsync(host, memory, 256, cudaMemcpyDeviceToHost, stream));
-    CHECK(host[0] == 5); /* nobody has waited */
+    CHECK(host[0] == 5); /* The program has not waited yet. */
     CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
     CHECK(host[0] == 5);
     GOOD(cudaStreamSynchronize(stream));
@@ -325,7 +326,7 @@ int run_late_copy()
     return (int)cudaFree(memory);
 }
 
-/* One stream writes, another reads: with an event between or not. */
+/* One stream writes and another one reads, with or without an event between them. */
 int run_two_streams(bool event_between)
 {
     float *memory = device<float>(64), *host = pinned<float>(64);
@@ -364,7 +365,7 @@ int run_host_function()
     CUDA_LAUNCH(fill, 1, 64, 0, stream, memory, 1.0f);
     GOOD(cudaLaunchHostFunc(stream, note, &called));
     while (__atomic_load_n(&called, __ATOMIC_SEQ_CST) == 0)
-        usleep(100); /* no call of CUDA */
+        usleep(100); /* No call of CUDA. */
     GOOD(cudaStreamDestroy(stream));
     return (int)cudaFree(memory);
 }
@@ -395,7 +396,8 @@ int run_graph()
     GOOD(cudaGraphLaunch(exec, stream));
     GOOD(cudaMemcpyAsync(host, memory, 256, cudaMemcpyDeviceToHost, stream));
     GOOD(cudaStreamSynchronize(stream));
-    CHECK(host[0] == 10 && host[63] == 10); /* twice; nothing ran while it was recorded */
+    /* The graph ran twice; nothing ran while it was recorded. */
+    CHECK(host[0] == 10 && host[63] == 10);
     GOOD(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
@@ -469,7 +471,7 @@ void test_faults()
             CUDA_LAUNCH(fill, 1, 64, 0, nullptr, memory, 1.0f);
             GOOD(cudaDeviceSynchronize());
             CUDA_LAUNCH(fill, 1, 64, 0, nullptr, memory, 1.0f);
-            GOOD(cudaGetLastError()); /* it is told later */
+            GOOD(cudaGetLastError()); /* The error is reported by a later call. */
             CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
             CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
             cudaFree(memory);
@@ -488,7 +490,7 @@ void test_faults()
     });
 }
 
-/* A process fills, another one adds, through a handle. */
+/* One process fills memory, and another one adds to it through a handle. */
 int run_ipc()
 {
     int ways[2][2];

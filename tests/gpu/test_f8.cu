@@ -1,11 +1,11 @@
-/* Goal: activations become E4M3 as compute/cuda/quantize_f8.cu says, and cuBLASLt's products of
- * such are scaled as compute/cuda/product_f8.cu takes them for: which scale is whose, and how they
- * lie. On a device the library, elsewhere the emulator's, which also refuses what the library
- * refuses.
+/* Goal: activations are converted to E4M3 as compute/cuda/quantize_f8.cu says, and cuBLASLt scales
+ * E4M3 products as compute/cuda/product_f8.cu expects: which scale belongs to which operand, and
+ * the scales' layout. On a device this tests the library, elsewhere the emulator's version, which
+ * also refuses what the library refuses.
  *
  * Method: random rows with outliers, zeros, NaN and infinity, of many shapes, against a plain
- * quantiser; products of random E4M3 in each form against a plain loop in double. A form that the
- * device has not is passed over, but for the emulator's 9.0, which has all. */
+ * quantiser; products of random E4M3 in each form against a plain loop in double. Forms that the
+ * device does not have are skipped; the emulated 9.0 has all of them. */
 #include "compute/cuda/kernels.cuh"
 #include "compute/half.h"
 #include "tests/gpu/harness.h"
@@ -24,7 +24,7 @@ float bf16(float value)
     return half_from_bf16(half_to_bf16(value));
 }
 
-/* One scale's share of a row. */
+/* The part of a row that has one scale. */
 void plain_quantize(const float *x, uint32_t count, uint8_t *out, float *scale)
 {
     float most = 0;
@@ -45,7 +45,7 @@ void test_quantize(gpu::random &random, uint32_t rows, uint32_t cols, bool group
     std::vector<float> x((size_t)rows * cols);
     for (float &value : x)
         value = bf16(random.normal() * (random.below(50) == 0 ? 40.0f : 1.0f));
-    for (uint32_t i = 0; i < cols; i++) /* a row of zeros */
+    for (uint32_t i = 0; i < cols; i++) /* A row of zeros. */
         x[i] = 0;
     if (poison && rows > 2) {
         x[cols + random.below(cols)] = NAN;
@@ -116,7 +116,7 @@ constexpr int32_t BLOCK = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
 const struct form forms[] = {
     {"plain", SCALAR, SCALAR}, {"vectors", VECTOR, VECTOR}, {"blocks", BLOCK, GROUP}};
 
-/* y [rows × n] (+)= a [rows × k] · w [n × k]ᵀ; false: the library has none of it. */
+/* y [rows × n] (+)= a [rows × k] · w [n × k]ᵀ. Returns false if the library has no algorithm. */
 bool multiply(const struct form &form, uint32_t rows, uint32_t n, uint32_t k, bool transposed,
               const uint8_t *w, const uint8_t *a, const float *w_scales, const float *a_scales,
               float beta, float *y)
@@ -211,7 +211,7 @@ void test_product(gpu::random &random, const struct form &form, uint32_t rows, u
         printf("%s: not here\n", what);
         return;
     }
-    /* Tensor cores of 8 bits keep some 14 bits of what they add up at a time. */
+    /* Tensor cores keep only about 14 bits of a partial sum of 8-bit products. */
     gpu::expect_near(what, y_device.get(), want, {3e-3 * sqrt((double)k) * 400, 2e-3});
 }
 

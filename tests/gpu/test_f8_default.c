@@ -1,11 +1,11 @@
-/* Goal: the default model with its layers' weights as E4M3 says on a GPU what the same weights say
- * in fp32: how far log-probabilities of the likely tokens are off, with activations of E4M3 and
- * with those of bf16. What is printed is what docs/gpu.md says.
+/* Goal: the default model with E4M3 weights in its layers gives nearly the same log-probabilities
+ * on a GPU as the same weights in fp32: measures the difference for likely tokens, with activations
+ * in E4M3 and in bf16. docs/gpu.md quotes the printed numbers.
  *
  * Method: the default model as F32, written with E4M3 weights and a scale a row, and once more with
  * those multiplied out, which the CPU computes in exact mode. Prompts and answers of
- * tests/data/model/greedy.json, up to 40 tokens of each in one batch; the last rows' most
- * likely tokens.
+ * tests/data/model/greedy.json, up to 40 tokens of each in one batch; the last rows' most likely
+ * tokens.
  * Arguments: device, how many prompts. */
 #include "model/file/model_file.h"
 #include "tests/check.h"
@@ -19,7 +19,7 @@
 #define BLOCK_TOKENS 16
 #define BLOCKS       3
 #define ROWS_MAX     40
-#define ROWS         8 /* of each, the last ones */
+#define ROWS         8 /* The last rows of each prompt. */
 #define TOP          5
 
 struct running {
@@ -54,7 +54,7 @@ static uint32_t length(const struct greedy_case *c)
     return all < ROWS_MAX ? all : ROWS_MAX;
 }
 
-/* Logits of the last ROWS rows. */
+/* Returns the logits of the last ROWS rows. */
 static void prompt_run(const struct running *r, const struct greedy_case *c, float *out)
 {
     uint32_t blocks[BLOCKS], rows[ROWS];
@@ -88,11 +88,11 @@ static double log_sum(const float *logits, uint32_t vocab)
 
 struct found {
     uint32_t count;  /* tokens */
-    uint32_t others; /* rows with another most likely token */
+    uint32_t others; /* Rows whose most likely token differs. */
     double sum, worst;
 };
 
-/* The TOP most likely tokens of `want`. */
+/* Compares the TOP most likely tokens of `want`. */
 static void compare(const float *got, const float *want, uint32_t vocab, struct found *found)
 {
     const double mine = log_sum(got, vocab), right = log_sum(want, vocab);
@@ -123,7 +123,7 @@ static struct model_file *folder_open_of(const struct model_file *gguf, bool und
     CHECK(mkdtemp(path) != NULL);
     folder_write(gguf, &options, path);
     enum status status = model_file_open(path, &file, &error);
-    folder_remove(path); /* the mappings stay */
+    folder_remove(path); /* The mappings stay valid. */
     CHECKF(status == ST_OK, "%s", error.text);
     return file;
 }

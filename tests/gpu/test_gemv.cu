@@ -1,5 +1,5 @@
 /* Goal: products of 1 to 16 rows with weights of every type are right, for any shape, alone and in
- * sets, with and without bias and what is already in y; and the bits of a row depend neither on the
+ * sets, with and without bias, and added to y or not. The bits of a row depend neither on the
  * number of rows nor on the set.
  *
  * Method: random weights as a file has them against compute_dequantize and a plain loop in double
@@ -36,13 +36,13 @@ struct input {
         if (!exact)
             values = gpu::floats(gpu::rounded(values));
     }
-    std::vector<float> values; /* as they are multiplied */
+    std::vector<float> values; /* The values that are multiplied. */
     gpu::buffer<__nv_bfloat16> a;
     gpu::buffer<float> f32;
     bool exact;
 };
 
-/* Both divided by the sum of magnitudes. */
+/* Both errors are divided by the sum of magnitudes. */
 void compare(const char *text, const gpu::matrix &m, const std::vector<float> &values,
              uint32_t rows, std::vector<float> got, const float *bias, const float *base)
 {
@@ -100,7 +100,7 @@ void test_matrix(gpu::random &random, enum compute_type type, uint32_t rows, uin
         gpu::expect_equal(name("bits", m, count), multiply(m, in, 0, count, nullptr).data(),
                           want.data(), want.size() * 4);
     }
-    if (cols % 8 != 0) /* row pointers of activations are on 16 bytes */
+    if (cols % 8 != 0) /* Row pointers of activations are aligned to 16 bytes. */
         return;
     const uint32_t last = CUDA_GEMV_ROWS - 1;
     gpu::expect_equal(name("bits of the last row alone", m, 1),
@@ -140,7 +140,7 @@ void test_set(gpu::random &random, const std::vector<enum compute_type> &types, 
     }
 }
 
-/* A row with NaN or infinity is lost, those beside it are not. */
+/* A row with NaN or infinity has no valid result; its neighbours have. */
 void test_poison(gpu::random &random, enum compute_type type)
 {
     const uint32_t cols = 512, rows = 5;
@@ -181,12 +181,12 @@ int main()
         if (gpu::large()) {
             test_matrix(random, type, 4096, 4096, false);
             test_matrix(random, type, 1024, 14336, false);
-            test_matrix(random, type, 16000, 512, false); /* several tiles a block */
+            test_matrix(random, type, 16000, 512, false); /* Several tiles per block. */
         }
     }
     for (enum compute_type type : {COMPUTE_BF16, COMPUTE_Q8_0, COMPUTE_Q4_K, COMPUTE_F8_E4M3})
-        test_matrix(random, type, 900, 256, false); /* more tiles than the emulator has blocks */
-    for (int i = 0; i < 4; i++)                     /* other scales, other sets */
+        test_matrix(random, type, 900, 256, false); /* More tiles than the emulator runs blocks. */
+    for (int i = 0; i < 4; i++)                     /* Other scales and other sets. */
         test_set(random, {COMPUTE_F8_E4M3, COMPUTE_F8_E4M3, COMPUTE_F8_E4M3}, 640, 5);
     test_set(random, {COMPUTE_Q4_K, COMPUTE_Q4_K, COMPUTE_Q6_K, COMPUTE_BF16}, 1024, 7);
     return gpu::finish();

@@ -23,7 +23,7 @@
 struct test {
     const char *what;
     struct model_file *file;
-    bool exact; /* in exact mode too */
+    bool exact; /* Exact mode is tested too. */
     uint32_t vocab;
     uint32_t ids[SEQUENCES][TOKENS];
     float *wanted; /* [SEQUENCES][1 + STEPS][vocab] */
@@ -48,7 +48,8 @@ static void on_layer(void *self, uint32_t layer)
     (void)self, (void)layer;
 }
 
-/* Rows [position, position + count) of all sequences; the logits of each one's last row. */
+/* Computes rows [position, position + count) of all sequences. Returns the logits of each
+ * sequence's last row. */
 static const float *run_rows(const struct test *t, const struct device_model *m, struct forward *f,
                              uint32_t position, uint32_t count, bool watched)
 {
@@ -79,7 +80,7 @@ static const float *run_rows(const struct test *t, const struct device_model *m,
     return logits;
 }
 
-/* A prompt, then tokens; how many of those were replayed. */
+/* Computes a prompt, then tokens. Returns how many of the token steps were replayed. */
 static uint32_t run_all(const struct test *t, const struct device_model *m, struct forward *f,
                         bool watched, float *out)
 {
@@ -97,7 +98,7 @@ static uint32_t run_all(const struct test *t, const struct device_model *m, stru
     return replayed;
 }
 
-/* With steps recorded, and once more watched. */
+/* Runs with recorded steps, and again watched. */
 static void run(const struct test *t, struct ranks *r, bool exact, float *out, float *again)
 {
     const struct device_model_options options = {.device = "cuda:0",
@@ -243,7 +244,7 @@ static void test_missing(struct ranks *r, void *context)
     CHECKF(strstr(error.text, "rank 0 of 2: the others have not joined within 50 ms") != NULL, "%s",
            error.text);
     CHECK(ops->check(c, &error) != ST_OK);
-    _exit(0); /* NCCL waits on */
+    _exit(0); /* NCCL still waits in another thread. */
 }
 
 static void test_no_nccl(struct ranks *r, void *context)
@@ -256,7 +257,7 @@ static void test_no_nccl(struct ranks *r, void *context)
     struct compute *c = device_open(&ops);
     CHECK(ops->group->make(c, id, &error) == ST_UNSUPPORTED);
     CHECKF(strstr(error.text, "needs NCCL: /nowhere/libnccl.so.2") != NULL, "%s", error.text);
-    CHECK(ops->check(c, &error) == ST_OK); /* it computes alone */
+    CHECK(ops->check(c, &error) == ST_OK); /* Without a group the device computes alone. */
     ops->close(c);
 }
 

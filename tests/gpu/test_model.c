@@ -19,17 +19,17 @@
 
 #define TOKENS       46
 #define CHUNK        29
-#define DECODED      5 /* the last ones come one at a time */
+#define DECODED      5 /* The last tokens run one at a time. */
 #define BLOCK_TOKENS 16
 #define BLOCKS       12
-#define F8_SIZE      0.12 /* activations of E4M3 have 4 bits: 0.06 */
+#define F8_SIZE      0.12 /* Activations of E4M3 have 4 bits of precision: 0.06. */
 
 static const char *device;
 
 struct distance {
-    double size;     /* of the differences, relative to the logits' */
-    double logprob;  /* the greatest difference of one among the likely tokens */
-    uint32_t greedy; /* rows whose most likely token differs, and no tie excuses it */
+    double size;     /* Size of the differences, relative to the logits' size. */
+    double logprob;  /* The largest difference of a likely token's log-probability. */
+    uint32_t greedy; /* Rows whose most likely token differs without a tie. */
 };
 
 static uint32_t most_likely(const float *logits, uint32_t vocab)
@@ -56,13 +56,14 @@ static void compare_row(const float *got, const float *want, uint32_t vocab, str
     for (uint32_t i = 0; i < vocab; i++) {
         double logprob = want[i] - want_sum;
         double difference = fabs(got[i] - got_sum - logprob);
-        if (logprob > -4 && !(difference <= d->logprob)) /* NaN too */
+        if (logprob > -4 && !(difference <= d->logprob)) /* Also false for NaN. */
             d->logprob = difference;
     }
     d->greedy += mine != right && want[right] - want[mine] > 0.05f;
 }
 
-/* Rows of the sequence of interest, beside `others` rows of another one; their logits. */
+/* Computes rows of the tested sequence, with or without rows of another sequence beside them.
+ * Returns the tested sequence's logits. */
 static void run_rows(struct forward *f, const struct device_model *m, const uint32_t *ids,
                      uint32_t position, uint32_t count, bool beside, float *logits_out)
 {
@@ -150,9 +151,9 @@ static void check_model(const char *what, const struct synthetic *s)
     printf(
         "%-26s KV %s: %.1e of the logits' size, log-probabilities within %.3f, %u other tokens\n",
         what, compute_kv_dtype_name(dtype), shipped.size, shipped.logprob, shipped.greedy);
-    /* Log-probabilities are off by as much as the logits are large, which for random weights says
-     * little (the default model's test has a limit). Eight bits for a whole head are what they are.
-     */
+    /* The error of log-probabilities grows with the size of the logits, and random weights give
+     * large logits, so this limit is wide; the default model's test has a tight one. KV of eight
+     * bits for a whole head has twice the error. */
     double much = dtype == COMPUTE_KV_I8 ? 2 : 1;
     CHECK(shipped.size < 0.02 * much && shipped.logprob < 1 && shipped.greedy == 0);
     free(want);
@@ -161,7 +162,7 @@ static void check_model(const char *what, const struct synthetic *s)
     free(image);
 }
 
-/* Folders with E4M3 weights, against the same weights as fp32 on the CPU. */
+/* Folders with E4M3 weights on the device, against the same weights in fp32 on the CPU. */
 static void check_f8(const char *what, enum folder_f8 form)
 {
     struct folder_writer options = {.f8 = form};
@@ -181,7 +182,7 @@ static void check_f8(const char *what, enum folder_f8 form)
         CHECK(mkdtemp(path) != NULL);
         folder_write(gguf, &options, path);
         enum status status = model_file_open(path, &file[undone], &error);
-        folder_remove(path); /* the mappings stay */
+        folder_remove(path); /* The mappings stay valid. */
         CHECKF(status == ST_OK, "%s", error.text);
     }
     for (uint32_t i = 0; i < TOKENS; i++)
@@ -209,7 +210,7 @@ static void check_f8(const char *what, enum folder_f8 form)
     free(image);
 }
 
-/* Of all types, or of `count` neighbours from type `first` on. */
+/* All types, or `count` consecutive types from `first` on. */
 static void check_types(uint32_t first, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {

@@ -1,5 +1,5 @@
-/* Goal: the emulator's NCCL does what NCCL does, between processes, and tells of ranks that call
- * different things or die. Where several devices are the same source tests NCCL itself.
+/* Goal: the emulator's NCCL does what NCCL does, between processes, and reports ranks that call
+ * different functions or die. On a computer with several devices the same source tests NCCL itself.
  *
  * Method: two to four processes each call every collective on numbers that say their rank and
  * place; results are compared with sums and copies made by hand. */
@@ -72,7 +72,7 @@ void test_copies(ncclComm_t comm, int rank, int ranks, size_t count, cudaStream_
     NGOOD(ncclBroadcast(one, one, count, ncclFloat32, ranks - 1, comm, stream));
     got = get(one, count, stream);
     CHECK(got[count - 1] == number(ranks - 1, count - 1));
-    /* A ring: all send first, which works in a group only. */
+    /* A ring: every rank sends first, which works only in a group. */
     GOOD(cudaMemcpy(one, mine.data(), count * sizeof(float), cudaMemcpyHostToDevice));
     NGOOD(ncclGroupStart());
     NGOOD(ncclSend(one, count, ncclFloat32, (rank + 1) % ranks, comm, stream));
@@ -104,7 +104,7 @@ int run_rank(const struct rank_run &run, int rank)
     return 0;
 }
 
-/* One process a rank; how the first one ended. */
+/* Runs one process per rank. Returns how the first one ended. */
 struct child_end run_ranks(int ranks, std::function<void(ncclComm_t, int, cudaStream_t)> body,
                            bool others_live = true)
 {

@@ -1,7 +1,8 @@
-/* Goal: a process copies into the device memory of another one (struct device_memory_ops): runs
- * that lie anywhere arrive whole, on one device and from one to another; a handle that is garbage,
- * one's own or says a wrong size is refused, and the device goes on; and so it does when the other
- * process is killed with copies under way, whose memory is nobody else's until it is closed.
+/* Goal: a process copies into the device memory of another one (struct device_memory_ops):
+ * scattered runs arrive whole, on one device and between two; a handle that is garbage, the
+ * process's own or of a wrong size is refused, and the device continues to work. It also continues
+ * when the other process is killed during copies, and that process's memory is not reused until it
+ * is closed.
  *
  * Method: a child has the memory and compares it; the device is the argument, "cuda:0", or two,
  * "cuda:0,cuda:1", the writer's first. On a device it also says what copies take. */
@@ -19,15 +20,15 @@
 #include <unistd.h>
 
 #define BLOCK  ((uint64_t)64 << 10) /* of 16 tokens of an 8B model, one layer, f16 */
-#define BLOCKS 320 /* more than one copy takes, and a size that is no power of two */
+#define BLOCKS 320                  /* More blocks than one copy takes, and not a power of two. */
 #define REGION (BLOCKS * BLOCK)
 
 struct side {
     const struct compute_ops *ops;
     struct compute *compute;
     const struct device_memory *memory;
-    uint8_t *region; /* the device's */
-    uint8_t *host;   /* pinned */
+    uint8_t *region; /* Device memory. */
+    uint8_t *host;   /* Pinned host memory. */
 };
 
 struct told {
@@ -58,7 +59,7 @@ static void side_close(struct side *side)
     side->ops->close(side->compute);
 }
 
-/* As the event loop does. */
+/* Polls as the event loop does. */
 static void wait_copy(const struct device_memory *memory, enum device_direction direction,
                       uint64_t number)
 {
@@ -85,7 +86,7 @@ static uint64_t pattern(uint64_t round, uint64_t offset)
     return random_mix(round << 48 ^ offset);
 }
 
-/* Block i of the writer's goes to this one. */
+/* Returns the target block of the writer's block. */
 static uint64_t target_of(uint64_t block)
 {
     return block * 77 % BLOCKS;
@@ -107,7 +108,7 @@ static _Noreturn void reader(const char *device, int in, int out)
     CHECK(told.handle.bytes <= DEVICE_HANDLE_BYTES_MAX);
     CHECK(ops->share(side.memory->self, side.region + 1, 1, &told.handle, &error) == ST_INVALID);
     CHECK(write(out, &told, sizeof(told)) == sizeof(told));
-    while (read(in, &what, 1) == 1 && what != 0) { /* a round has been written */
+    while (read(in, &what, 1) == 1 && what != 0) { /* The writer has written a round. */
         char answer = 'y';
         copy(&side, DEVICE_TO_HOST);
         for (uint64_t block = 0; block < BLOCKS; block++)
@@ -201,7 +202,8 @@ static void test_refused(struct side *side, const struct told *told)
     tampered = told->handle;
     tampered.data[0] ^= 1;
     CHECK(memory->ops->open_peer(memory->self, &tampered, REGION, &peer, &error) == ST_INVALID);
-    /* Handle and word agree on a size and place that the memory has not: bytes 72 to 87. */
+    /* The handle's size and the expected size agree, but the memory has another size (bytes 72 to
+     * 87 of the handle). */
     const uint64_t lies[][2] = {{0, REGION << 8}, {REGION << 8, REGION}, {UINT64_MAX - 5, REGION}};
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         tampered = told->handle;
@@ -227,7 +229,7 @@ static void test_written(struct side *side, struct child *child, uint8_t *peer, 
     CHECKF(answer == 'y', "round %d: other bytes arrived", (int)round);
 }
 
-/* A layer of 2048 tokens, 128 blocks of 64 KiB that lie scattered; and the whole region. */
+/* Measures a layer of 2048 tokens (128 scattered blocks of 64 KiB), and the whole region. */
 static void measure(struct side *side, uint8_t *peer)
 {
     struct device_run runs[128];
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < 20; i++)
         (void)write_blocks(&side, dead);
     child_end(&victim, true);
-    wait_copy(memory, DEVICE_TO_PEER, write_blocks(&side, dead)); /* into memory without owner */
+    wait_copy(memory, DEVICE_TO_PEER, write_blocks(&side, dead)); /* The memory's owner is dead. */
     test_written(&side, &child, peer, 4);
     memory->ops->close_peer(memory->self, dead);
     CHECK(memory->ops->open_peer(memory->self, &told_victim.handle, told.bytes, &dead, &error) < 0);

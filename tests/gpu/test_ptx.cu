@@ -1,5 +1,5 @@
 /* Goal: the instructions of compute/cuda/ptx.cuh do what their comments say, on a device and in the
- * emulator: fragments lie in registers as told, ldmatrix loads them, cp.async copies.
+ * emulator: the layout of fragments in registers, loads by ldmatrix, and copies by cp.async.
  *
  * Method: a warp multiplies small matrices of random numbers, its fragments once loaded by hand and
  * once by ldmatrix from shared memory that cp.async filled; the result is compared with a plain
@@ -42,7 +42,7 @@ template <class T, int K> __global__ void multiply_by_hand(const T *a, const T *
         c[(g + 8 * (i / 2)) * COLS + 2 * t + i % 2] = cf[i];
 }
 
-/* The same over shared memory: A by x4, B (a row is a row of the sum) by x2 transposed. */
+/* Loads from shared memory: A by x4, B (whose rows are rows of the sum) by x2 transposed. */
 __global__ void multiply_by_ldmatrix(const __half *a, const __half *b, float *c)
 {
     __shared__ __align__(16) __half a_shared[ROWS * 16], b_shared[16 * COLS];
@@ -63,7 +63,8 @@ __global__ void multiply_by_ldmatrix(const __half *a, const __half *b, float *c)
         c[(g + 8 * (i / 2)) * COLS + 2 * t + i % 2] += cf[i];
 }
 
-/* x1, x2 and x1 transposed against x4: B as [8 × k], a row is a column of the product. */
+/* Loads by x1, x2 and x1 transposed, and compares with x4. B is [8 × k]: a row is a column of the
+ * product. */
 __global__ void load_each_way(const uint16_t *matrix, uint32_t *out)
 {
     __shared__ __align__(16) uint16_t rows[32 * 8];
@@ -92,7 +93,7 @@ __global__ void load_each_way(const uint16_t *matrix, uint32_t *out)
     mine[13] = x1_trans[0];
 }
 
-/* The youngest group may still be under way; of a copy that is not there zeros are left. */
+/* The newest group may still be in flight. A copy of 0 bytes leaves zeros. */
 __global__ void copy_in_groups(const uint32_t *from, uint32_t *to)
 {
     CUDA_SHARED(uint32_t, shared);

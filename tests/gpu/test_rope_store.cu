@@ -1,5 +1,5 @@
-/* Goal: q and k are turned, and K and V lie in the paged cache, as compute.h says, in all four
- * forms, bit for bit what the CPU backend writes, and nothing else is touched.
+/* Goal: q and k are rotated, and K and V are stored in the paged cache, as compute.h says, in all
+ * four KV types. The bits equal those of the CPU backend, and no other byte changes.
  *
  * Method: batches of random sequences over shuffled blocks, against a plain loop that is written
  * from compute.h's text; the whole cache is compared, gaps between blocks included. Values: random,
@@ -39,7 +39,7 @@ batch draw_batch(gpu::random &random, uint32_t sequences, uint32_t block_tokens,
         }
         b.blocks.resize(b.blocks.size() + (first + rows - 1) / block_tokens + 1);
     }
-    for (uint32_t i = 0; i < b.blocks.size(); i++) { /* shuffled, from inside out */
+    for (uint32_t i = 0; i < b.blocks.size(); i++) { /* Shuffled. */
         const uint32_t j = random.below(i + 1);
         b.blocks[i] = b.blocks[j];
         b.blocks[j] = i;
@@ -53,13 +53,13 @@ void turn(const shape &s, const float *table, float *head)
     for (uint32_t i = 0; i < s.dim / 2; i++) {
         float *a = head + (s.neox ? i : 2 * i), *b = head + (s.neox ? i + s.dim / 2 : 2 * i + 1);
         const float cosine = table[i], sine = table[s.dim / 2 + i];
-        volatile float bs = *b * sine, as = *a * sine; /* rounded by themselves */
+        volatile float bs = *b * sine, as = *a * sine; /* Each product is rounded separately. */
         const float x = fmaf(*a, cosine, -bs), y = fmaf(*b, cosine, as);
         *a = x, *b = y;
     }
 }
 
-/* The scale's bits; integers into out. */
+/* Returns the scale's bits, and the integers in `out`. */
 uint16_t fix(const float *x, uint32_t count, float limit, int *out)
 {
     float most = 0;
@@ -121,7 +121,7 @@ void store(const shape &s, uint8_t *head, uint32_t token, const float *k, const 
     }
 }
 
-/* Rows that are hard: nothing, next to nothing, too much, far too much. */
+/* Makes difficult rows: zeros, tiny values, values that saturate, and far larger ones. */
 void make_hard(std::vector<float> &x, uint32_t head_dim, bool infinite)
 {
     const size_t heads = x.size() / head_dim;
@@ -144,7 +144,8 @@ void test_shape(gpu::random &random, const shape &s)
     const batch b = draw_batch(random, 1 + random.below(4), s.block_tokens, &block_count);
     const uint32_t rows = (uint32_t)b.row_sequence.size(), positions = 6 * s.block_tokens;
     const size_t head_bytes = compute_kv_block_bytes(s.block_tokens, 1, s.head_dim, s.dtype);
-    const size_t block_bytes = (head_bytes * s.kv_heads + 64 + 63) / 64 * 64; /* with a gap */
+    /* With a gap between blocks. */
+    const size_t block_bytes = (head_bytes * s.kv_heads + 64 + 63) / 64 * 64;
     std::vector<float> table((size_t)positions * s.dim);
     for (uint32_t p = 0; p < positions; p++)
         for (uint32_t i = 0; i < s.dim / 2; i++) {
@@ -207,7 +208,8 @@ int main()
             const enum compute_kv_dtype type = (enum compute_kv_dtype)dtype;
             test_shape(random, {64, 64, 9, 3, 16, neox != 0, type});
             test_shape(random, {128, 128, 4, 1, 32, neox != 0, type});
-            test_shape(random, {32, 80, 2, 2, 8, neox != 0, type}); /* a part is turned */
+            /* Only a part of the head is rotated. */
+            test_shape(random, {32, 80, 2, 2, 8, neox != 0, type});
             test_shape(random, {256, 256, 4, 2, 16, neox != 0, type});
         }
     return gpu::finish();

@@ -1,13 +1,12 @@
-/* Goal: what the engine relies on beside numbers: a repeated step is replayed with the results of
- * a step that is not, also after memory has moved and after sequences join or leave; marks arrive
- * in order and only for work that is done; copies run both ways beside them; stages hand x on in
- * the device's memory; a device that fails says so once, gives zeros and never anything else; and
- * weights that have no copy for the tensor cores give the same numbers.
+/* Goal: guarantees of a device that the engine needs. A replayed step has the results of a step
+ * that is not replayed, also after memory has moved and after sequences join or leave. Marks arrive
+ * in order and only for finished work. Copies in both directions run beside steps. Stages pass x on
+ * in device memory. A device that fails reports this once and then gives only zeros. Weights
+ * without a copy for the tensor cores give the same numbers.
  *
- * Method: a small synthetic model on the device that is the argument. Operations are counted
- * on the way to the device: a step without any was replayed. Failures are planted in the
- * emulated device (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all
- * over a run. */
+ * Method: a small synthetic model on the device that is the argument. Operations are counted on the
+ * way to the device: a step without any was replayed. Failures are planted in the emulated device
+ * (CUDA_EMULATED_FAIL_LAUNCH), each in a process of its own, at launches all over a run. */
 #include "model/file/model_file.h"
 #include "model/forward/model.h"
 #include "tests/check.h"
@@ -32,7 +31,7 @@ static const char *device;
 static const uint32_t prompts[SEQUENCES] = {20, 33, 7, 12, 5};
 static uint32_t ids[SEQUENCES][TOKENS_MAX];
 static uint32_t tables[SEQUENCES][4];
-static uint32_t active = 3; /* sequences of a batch */
+static uint32_t active = 3; /* Sequences of a batch. */
 
 /* ---- a device whose operations are counted ---- */
 
@@ -111,8 +110,8 @@ static void on_layer(void *self, uint32_t layer)
     (void)self, (void)layer;
 }
 
-/* One batch of all sequences, rows [position, position + count) of each; logits of each one's last
- * row. */
+/* Runs one batch of all sequences, rows [position, position + count) of each. Returns the logits of
+ * each sequence's last row. */
 static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
                             const uint32_t counts[SEQUENCES], bool watched)
 {
@@ -146,7 +145,7 @@ static const float *rig_run(struct rig *r, const uint32_t positions[SEQUENCES],
 
 /* ---- recorded steps ---- */
 
-/* Logits of the prompts and of all steps; how many steps had no operations. */
+/* Computes the logits of the prompts and of all steps. Returns how many steps had no operations. */
 static uint32_t run_all(struct rig *r, bool watched, bool moving, float *logits_out)
 {
     static const uint32_t zero[SEQUENCES], one[SEQUENCES] = {1, 1, 1, 1, 1};
@@ -161,7 +160,7 @@ static uint32_t run_all(struct rig *r, bool watched, bool moving, float *logits_
         const float *logits = rig_run(r, positions, one, watched);
         replayed += operations == before;
         memcpy(logits_out + (s + 1) * active * r->vocab, logits, bytes);
-        if (moving && s == STEPS / 2) { /* what is closed may be named by a recording */
+        if (moving && s == STEPS / 2) { /* A recording may use the memory that is closed here. */
             CHECK(base_ops->activations_open(r->compute, 8, 64, COMPUTE_NEEDS_BF16, &moved) ==
                   ST_OK);
             base_ops->activations_close(r->compute, moved);
@@ -191,10 +190,10 @@ static void check_recorded(const struct model_file *file)
     double apart = reference_distance(recorded, plain, count);
     printf("recorded: %u of %u steps replayed, %.1e of the logits' size apart\n", replayed, STEPS,
            apart);
-    CHECK(replayed == STEPS - 2); /* one plain, one while it is recorded */
+    CHECK(replayed == STEPS - 2); /* One plain step, and one while it is recorded. */
     CHECK(apart < 1e-5);
     memset(recorded, 0, count * sizeof(float));
-    replayed = run_all(&r, false, true, recorded); /* known from before, then forgotten */
+    replayed = run_all(&r, false, true, recorded); /* Recorded earlier, then discarded. */
     CHECK(replayed == STEPS - 2 && reference_distance(recorded, plain, count) < 1e-5);
     rig_close(&r);
 
@@ -208,7 +207,7 @@ static void check_recorded(const struct model_file *file)
     free(recorded);
 }
 
-/* All of the cache. */
+/* Copies the whole cache. */
 static void cache_read(const struct rig *r, uint8_t *out)
 {
     base_ops->memory_read(r->compute, out, r->kv.base, 2 * r->kv.layer_stride_bytes);
@@ -221,7 +220,7 @@ static uint8_t *cache_take(const struct rig *r)
     return cache;
 }
 
-/* Sequences leave and join between steps; how many steps were replayed. */
+/* Sequences leave and join between steps. Returns how many steps were replayed. */
 static uint32_t run_joins(struct rig *r, bool watched, float *logits_out)
 {
     static const uint32_t counts[] = {4, 3, 4, 3, 5, 5, 4, 5, 3};
@@ -244,8 +243,8 @@ static uint32_t run_joins(struct rig *r, bool watched, float *logits_out)
     return replayed;
 }
 
-/* Numbers of sequences that differ a little are one recording, and what fills it up leaves no trace
- * in the cache, nor in results, whose bits are those of the rows alone. */
+/* Similar numbers of sequences use one recording. The rows that fill up a batch change neither the
+ * cache nor the other rows' results. */
 static void check_joins(const struct model_file *file)
 {
     struct rig r;
@@ -259,7 +258,7 @@ static void check_joins(const struct model_file *file)
     uint32_t replayed = run_joins(&r, false, recorded);
     cache_read(&r, found);
     printf("joins: %u of %u steps replayed\n", replayed, STEPS);
-    CHECK(replayed == STEPS - 4); /* two shapes: of up to 4 rows, and of up to 8 */
+    CHECK(replayed == STEPS - 4); /* Two shapes: up to 4 rows, and up to 8 rows. */
     CHECK(memcmp(kept, found, bytes) == 0);
     CHECK(reference_distance(recorded, plain, count) < 1e-5);
     rig_close(&r);
@@ -269,11 +268,12 @@ static void check_joins(const struct model_file *file)
     free(recorded);
 }
 
-/* What is recorded ahead is there from the first step on; the cache is as it was. */
+/* Steps recorded ahead are replayed from the first step on, and recording leaves the cache
+ * unchanged. */
 static void check_prepared(const struct model_file *file)
 {
     struct rig r;
-    rig_open(file, 1, 4, &r); /* up to 4 sequences: the first shape that is recorded ahead */
+    rig_open(file, 1, 4, &r); /* Up to 4 sequences, the first shape that is recorded ahead. */
     const size_t count = (size_t)(STEPS + 1) * active * r.vocab;
     const size_t bytes = 2 * r.kv.layer_stride_bytes;
     float *plain = logits_take(r.vocab), *recorded = logits_take(r.vocab);
@@ -306,7 +306,7 @@ static uint64_t left_of(const struct rig *r)
     return left;
 }
 
-/* Where little memory is left, weights are made ready for the tensor cores each time. */
+/* With little free memory, weights are converted for the tensor cores at each use. */
 static void check_scratch(const struct model_file *file)
 {
     struct rig r;
@@ -340,7 +340,7 @@ static void check_scratch(const struct model_file *file)
 struct told {
     struct rig *rig;
     uint32_t numbers[4];
-    uint32_t count; /* written by the device's thread, read after wait */
+    uint32_t count; /* Written by the device's thread, read after wait. */
 };
 
 static void on_mark(void *self, uint32_t number)
@@ -386,7 +386,7 @@ static void check_marks(const struct model_file *file)
     base_ops->wait(r.compute);
     CHECK(told.count == 2 && told.numbers[0] == 1 && told.numbers[1] == 2);
 
-    /* The block that the layer has written, out and into another one. */
+    /* Copies the block that the layer has written out and into another block. */
     const struct device_memory_ops *ops = r.memory->ops;
     struct error error = {.text = ""};
     void *pinned;
@@ -404,7 +404,7 @@ static void check_marks(const struct model_file *file)
     CHECK(sum > 0 && sum < 1e6f);
     wait_copy(r.memory, HOST_TO_DEVICE,
               ops->copy(r.memory->self, HOST_TO_DEVICE, other, first, r.kv.block_bytes));
-    for (uint32_t i = 0; i < 1000; i++) /* more than there are events */
+    for (uint32_t i = 0; i < 1000; i++) /* More marks than events exist. */
         n = ops->copy(r.memory->self, DEVICE_TO_HOST, other, second, r.kv.block_bytes);
     CHECK(n == 1001);
     wait_copy(r.memory, DEVICE_TO_HOST, n);
@@ -431,14 +431,14 @@ static void check_memory(const struct model_file *file)
     ops->room(r.memory->self, &less, &all);
     CHECK(less == left);
     CHECK(ops->take(r.memory->self, all + 1, &large, &error) == ST_NO_MEMORY);
-    CHECKF(strstr(error.text, "are wanted, and of its ") != NULL, "%s", error.text);
-    CHECK(base_ops->check(r.compute, &error) == ST_OK); /* no failure of the device */
+    CHECKF(strstr(error.text, "are needed; of its ") != NULL, "%s", error.text);
+    CHECK(base_ops->check(r.compute, &error) == ST_OK); /* The device has not failed. */
     rig_close(&r);
 }
 
 /* ---- failures ---- */
 
-/* In a process of its own: what fails is a launch of the n-th kernel. */
+/* Runs in its own process and plants a failure in the n-th launch of a kernel. */
 static void run_failing(const struct model_file *file, bool *late_out)
 {
     struct rig r;
@@ -488,7 +488,7 @@ static void check_failures(const struct model_file *file)
         CHECK(waitpid(child, &status, 0) == child);
         CHECKF(WIFEXITED(status), "launch %u: signal %d", n, WTERMSIG(status));
         if (WEXITSTATUS(status) == 2)
-            break; /* there are no more launches */
+            break; /* The run has no more launches. */
         CHECK(WEXITSTATUS(status) == 0);
         failed++;
     }

@@ -1,5 +1,6 @@
-/* Goal: weights of every type survive the packing for the device: read back as fp32 they have the
- * bits of compute_dequantize, as bf16 those rounded to nearest even, whole or as embedding rows.
+/* Goal: weights of every type are unchanged by the packing for the device: read back as fp32 they
+ * have the bits of compute_dequantize, and as bf16 those bits rounded to nearest even, as whole
+ * matrices or as embedding rows.
  *
  * Method: random blocks of many shapes: columns that do not fill a step of 256, odd numbers of
  * rows, float types with any even number of columns; results lie before a guard that must not

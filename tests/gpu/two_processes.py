@@ -1,13 +1,16 @@
-"""Goal: a prompt machine and a token machine, two processes on one GPU, answer as one process does, and the KV-cache
-travels from the one to the other layer by layer while the prompt is computed.
+"""Goal: a prompt machine and a token machine, two processes on one GPU, answer as one process does, and the KV is sent
+from the prompt machine to the token machine layer by layer while the prompt is computed.
 
 Method: a synthetic model's file is written (bench-gpu-model write); the same greedy requests go to a cluster of two
 machines on the device and to one machine that does both; answers must be equal, every layer must have travelled, no
-transfer may have failed. Then prompts one at a time: what a prompt took, and what of the transfer no compute hid.
+transfer may have failed. Then prompts run one at a time: measures the time of a prompt, and the part of the transfer
+that computing did not hide.
 
     two_processes.py BENCH DEVICE[,DEVICE] SHAPE [PROMPT_TOKENS [ANSWER_TOKENS [RUNS]]]
 
-(two devices: the prompt machine's and the token machine's, such as "cuda:0,cpu") prints lines of "name value". CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin."""
+(two devices: the prompt machine's and the token machine's, such as "cuda:0,cpu") prints lines of "name value".
+CLEAVE_BINARY is the program, CLEAVE_CUDA_PLUGIN the plugin.
+"""
 
 import os
 import subprocess
@@ -18,7 +21,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cluster"))
 from cluster import Cluster  # noqa: E402
 
-SHAPES = {"tiny": (2, 512), "1b": (16, 128256), "8b": (32, 128256)}  # layers, vocabulary
+SHAPES = {"tiny": (2, 512), "1b": (16, 128256), "8b": (32, 128256)}  # Layers and vocabulary.
 
 
 def tokens(seed, count, vocabulary):
@@ -57,7 +60,8 @@ def run_requests(cluster, prompts, answer_tokens):
 
 
 def near(ours, theirs):
-    """The same tokens up to where two were as likely as each other: then the answers are not comparable any more."""
+    """Counts equal tokens up to a position where two tokens were equally likely; after it, the answers cannot be
+    compared."""
     for i, (mine, other) in enumerate(zip(ours[1], theirs[1])):
         assert abs(ours[2][i] - theirs[2][i]) < 0.05, (i, mine, other, ours[2][i], theirs[2][i])
         if mine != other:
@@ -93,7 +97,7 @@ def main():
             wait_for(two, "cleave_transfer_layers_total", layers * (len(prompts) + runs))
             kv_bytes = (two.metric("cleave_transfer_bytes_total") - bytes_before) / runs
             assert two.metric("cleave_transfers_failed_total") == 0, two.logged()
-            straight = 0 # from the one's memory into the other's
+            straight = 0 # Bytes that were copied between the two device memories directly.
             if "cpu" not in (prompt_device, token_device) and os.environ.get("CLEAVE_KV_WRITE") is None:
                 straight = two.metric("cleave_transfer_bytes_total")
             wait_for(two, "cleave_kv_ipc_bytes_total", straight)

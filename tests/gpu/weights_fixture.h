@@ -78,7 +78,7 @@ struct matrix {
     }
 
     /* Returns the source of the weights. F8_E4M3 gets one of four random forms of scales: none, one
-     * per row, or one per 128 × 128 block, with the first row at a block's begin or inside a block.
+     * per row, or one per 128 × 128 block, with the first row at a block's start or inside a block.
      */
     struct compute_source scaled(random &random, enum compute_type type, uint32_t rows,
                                  uint32_t cols, const uint8_t *data)

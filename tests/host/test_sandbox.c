@@ -1,7 +1,7 @@
 /* Goal: a process in the sandbox, and its later threads and children, cannot do what the sandbox
  * refuses, and can do what cleave needs. Method: child processes limit themselves, try, and report
- * by their exit status; each attempt is first made without limits, so that a refusal of the
- * computer is not taken for one of the sandbox. */
+ * by their exit status; each attempt is first made without limits, so that a refusal by the
+ * computer is not mistaken for one by the sandbox. */
 #include "host/sandbox.h"
 #include "host/sandbox_internal.h"
 #include "tests/check.h"
@@ -27,7 +27,7 @@
 extern char **environ;
 
 static char root[] = "/tmp/cleave-sandbox-XXXXXX";
-static char secret[64]; /* A file outside of the folders of the config. */
+static char secret[64]; /* A file outside the folders of the config. */
 static char key[64];    /* The file of the cluster's keys. */
 static char events[64];
 static struct config config;
@@ -161,7 +161,7 @@ static void leaf(void)
     CHECK(try_start("/bin/sh", NULL) == EPERM && try_start("/proc/self/exe", "exit") == EPERM);
 }
 
-/* A key file that is replaced, as an operator does it. */
+/* The key file is replaced, as an operator would do. */
 static void key_is_replaced(void)
 {
     char next[80];
@@ -210,11 +210,11 @@ static void gateway(void)
     CHECKF(strstr(said, "so are files (Landlock ") != NULL, "%s", said);
     system_calls_are_refused();
     needs_are_met();
-    CHECK(try_read(secret) == 0); /* a reload may name any file */
+    CHECK(try_read(secret) == 0); /* A reload may name any file. */
     CHECK(try_write(secret) == EACCES && try_write(key) == EACCES);
     CHECK(try_write(events) == 0 && unlink(events) == 0);
     CHECK(try_start("/bin/sh", NULL) == EACCES && try_start("/proc/self/exe", "exit") == 7);
-    /* Its machines limit themselves further. */
+    /* The gateway's machines limit themselves further. */
     in_child(leaf);
 }
 
@@ -253,8 +253,34 @@ static void files_remove(void)
     CHECK(system(command) == 0);
 }
 
+/* An upgrade has removed the gateway's file. The gateway still starts machines of its own
+ * release. */
+static int start_removed(const char *path)
+{
+    CHECK(unlink(path) == 0);
+    config_default(&config);
+    sandbox_gateway_enter(&config, said);
+    return try_start("/proc/self/exe", "exit");
+}
+
+static void check_removed(void)
+{
+    char path[80];
+    char piece[65536];
+    ssize_t got;
+    snprintf(path, sizeof(path), "%s/other/program", root);
+    int from = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int to = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
+    while ((got = read(from, piece, sizeof(piece))) > 0)
+        CHECK(write(to, piece, (size_t)got) == got);
+    CHECK(got == 0 && close(from) == 0 && close(to) == 0);
+    CHECK(try_start(path, "removed") == 7);
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "removed") == 0)
+        return start_removed(argv[0]);
     if (argc > 1 && strcmp(argv[1], "exit") == 0)
         return 7;
     CHECK(mkdtemp(root) != NULL);
@@ -274,5 +300,6 @@ int main(int argc, char **argv)
     check_replaced_key();
     in_child(head);
     in_child(gateway);
+    check_removed();
     return 0;
 }

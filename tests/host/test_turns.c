@@ -1,8 +1,8 @@
-/* Goal: of machines that want all cores one computes at a time and each gets its turn; machines
- * that fit together compute together; no machine waits for one that is stopped or dead. Method:
+/* Goal: machines that need all cores compute one at a time, and each gets its turn; machines that
+ * fit on the cores together compute together; no machine waits for a stopped or dead one. Method:
  * processes record in shared memory when their turn began. An overlap is a failure unless the other
  * turn had lasted so long that it may have been taken back. */
-#include "host/turns.c" /* whose words the last tests leave as a process that died there would */
+#include "host/turns.c" /* The last tests leave its shared memory as a process that died would. */
 #include "tests/check.h"
 
 #include <sched.h>
@@ -16,15 +16,15 @@
 
 #define PROCESSES    4
 #define TURNS_EACH   400
-#define LONG_TURN_NS 50000000u /* half of what turns.c allows */
+#define LONG_TURN_NS 50000000u /* Half of the time that turns.c allows. */
 #define TEST_LIMIT_S 60
 
 struct shared {
-    _Atomic uint64_t began_ns[PROCESSES]; /* 0: not in its turn */
-    _Atomic int core[PROCESSES];          /* of its turn; -1: none */
+    _Atomic uint64_t began_ns[PROCESSES]; /* 0 = not in its turn. */
+    _Atomic int core[PROCESSES];          /* Core of its turn; -1 = none. */
     _Atomic uint32_t joined, finished;
     _Atomic uint32_t overlaps;
-    _Atomic uint32_t together; /* most that were in their turns at a time */
+    _Atomic uint32_t together; /* Most machines that were in their turns at a time. */
     _Atomic bool go;
 };
 
@@ -69,7 +69,7 @@ static void leave(uint32_t self)
     atomic_store(&shared->began_ns[self], 0);
 }
 
-/* A machine: jobs of a few layers, with a pause after each. */
+/* Acts as a machine: jobs of a few layers, with a pause after each. */
 static void compute(uint32_t self, uint32_t threads)
 {
     struct turns *turns = join(threads);
@@ -124,7 +124,7 @@ static void test_one_at_a_time(void)
     close(board);
 }
 
-/* One that has the cores to itself is not held up, and comes back at once. */
+/* A machine that is alone on the cores is not delayed, and gets its next turn at once. */
 static void test_alone(void)
 {
     begin_test();
@@ -139,7 +139,7 @@ static void test_small_ones_together(void)
     struct turns *first = join(1), *second = join(1), *whole = join(0);
     turns_begin(first, 50);
     if (cores_usable() > 1)
-        turns_begin(second, 50); /* returns while the first holds its own */
+        turns_begin(second, 50); /* Returns while the first machine has its own turn. */
     turns_end(second);
     turns_end(first);
     turns_begin(whole, 50);
@@ -150,8 +150,8 @@ static void test_small_ones_together(void)
     close(board);
 }
 
-/* `end` (SIGSTOP, SIGKILL) hits one that has its turn; the next one gets it all the same, and a
- * stopped one that goes on finds its way back into the order. */
+/* A machine that has its turn gets the signal `end` (SIGSTOP, SIGKILL). The next machine gets its
+ * turn all the same, and a stopped machine that continues takes its place in the order again. */
 static void test_lost_holder(int end)
 {
     begin_test();
@@ -165,7 +165,7 @@ static void test_lost_holder(int end)
         while (!atomic_load(&shared->go))
             usleep(1000);
         leave(0);
-        turns_pause(turns); /* its turn has been taken back */
+        turns_pause(turns); /* Its turn has been taken back. */
         turns_end(turns);
         _exit(0);
     }
@@ -181,13 +181,13 @@ static void test_lost_holder(int end)
     int status;
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(end == SIGKILL ? WIFSIGNALED(status) : status == 0);
-    turns_begin(turns, 50); /* whatever the other one has left */
+    turns_begin(turns, 50); /* For any state that the other machine has left. */
     turns_end(turns);
     turns_close(turns);
     close(board);
 }
 
-/* Places of dead processes are given again, living ones never. */
+/* Places of dead processes are used again, those of living processes never. */
 static void test_places(void)
 {
     struct turns *held[64], *more;
@@ -198,7 +198,7 @@ static void test_places(void)
         CHECK(pid >= 0);
         if (pid == 0) {
             turns_begin(join(0), 50);
-            _exit(0); /* with its turn */
+            _exit(0); /* The process ends in its turn. */
         }
         CHECK(waitpid(pid, NULL, 0) == pid);
     }
@@ -211,7 +211,8 @@ static void test_places(void)
     close(board);
 }
 
-/* Where a thread of a machine with one thread may run in its turn, and whether it is there. */
+/* Returns the core on which a machine with one thread may run in its turn, and checks that the
+ * thread is there. */
 static int placed_on(void)
 {
     cpu_set_t set;
@@ -230,8 +231,9 @@ static void all_reach(_Atomic uint32_t *count)
         usleep(200);
 }
 
-/* More machines of one thread than cores: those that compute do so on different cores, which
- * hands over pass on; when all fit again, everybody may go anywhere. */
+/* There are more machines of one thread than cores. Those that compute are on different cores, and
+ * each core is handed over to the next machine. When all machines fit again, each may use any
+ * core. */
 static void compute_placed(uint32_t self)
 {
     struct turns *turns = join(1);
@@ -240,7 +242,7 @@ static void compute_placed(uint32_t self)
         turns_ask(turns);
         turns_begin(turns, 50);
         int core = placed_on();
-        CHECK(core >= 0 || i == 0); /* before the first turn our thread was not known */
+        CHECK(core >= 0 || i == 0); /* Before the first turn, the thread was not known. */
         atomic_store(&shared->core[self], core);
         enter(self);
         for (uint64_t until = (uint64_t)clock_system_ns() + 60000;
@@ -253,7 +255,7 @@ static void compute_placed(uint32_t self)
         atomic_store(&shared->core[self], -1);
         turns_end(turns);
     }
-    all_reach(&shared->finished); /* so that they are too many until the end */
+    all_reach(&shared->finished); /* Keeps the number of machines too large until the end. */
     turns_close(turns);
 }
 
@@ -264,7 +266,7 @@ static void test_placed(void)
     struct turns *idle[64 - PROCESSES];
     uint32_t idle_count = cores_usable() < PROCESSES ? 0 : cores_usable();
     if (idle_count > 64 - PROCESSES)
-        return; /* so many cores have no names */
+        return; /* turns.c does not name that many cores. */
     for (uint32_t i = 0; i < idle_count; i++)
         idle[i] = join(1);
     for (uint32_t i = 0; i < PROCESSES; i++) {
@@ -282,7 +284,8 @@ static void test_placed(void)
         CHECK(waitpid(pids[i], &status, 0) == pids[i]);
         CHECKF(status == 0, "process %u: status %x", i, status);
     }
-    /* One of a thousand: a machine that the kernel holds up for longer than a turn may last. */
+    /* One turn in a thousand may overlap: the operating system may delay a machine for longer than
+     * a turn may last. */
     CHECKF(atomic_load(&shared->overlaps) <= PROCESSES * TURNS_EACH / 1000, "%u",
            atomic_load(&shared->overlaps));
     for (uint32_t i = 0; i < idle_count; i++)
@@ -295,9 +298,9 @@ static void test_placed(void)
     close(board);
 }
 
-/* Another thread may ask for a turn, also before the current turn is over. Asking twice has the
- * effect of asking once. A turn that was asked for but never begun does not outlive the process
- * that asked. */
+/* Another thread may request a turn, also before the current turn is over. Two requests have the
+ * effect of one. A turn that was requested but never begun ends with the process that requested
+ * it. */
 static void test_asked(void)
 {
     begin_test();
@@ -305,7 +308,7 @@ static void test_asked(void)
     turns_ask(first);
     turns_ask(first);
     turns_begin(first, 50);
-    turns_ask(first); /* the next one */
+    turns_ask(first); /* The next turn. */
     turns_ask(second);
     turns_end(first);
     turns_begin(second, 50);
@@ -321,8 +324,8 @@ static void test_asked(void)
     close(board);
 }
 
-/* A process died after it had given up its turn and before it had passed it on to a process that
- * waits. */
+/* A process died after it had given up its turn, and before it had passed the turn to a waiting
+ * process. */
 static void test_half_given(void)
 {
     begin_test();
@@ -337,7 +340,7 @@ static void test_half_given(void)
     close(board);
 }
 
-/* A turn was taken back while it was given: its cores come back with the next one. */
+/* A turn was taken back while it was given up: its cores are free after the next turn. */
 static void test_cores_kept(void)
 {
     begin_test();

@@ -13,9 +13,9 @@
 
 struct model {
     uint32_t block_count;
-    kv_owner_id owner[BLOCKS]; /* 0: free */
+    kv_owner_id owner[BLOCKS]; /* 0 = free. */
     enum kv_state state[BLOCKS];
-    int64_t lease[OWNERS + 1]; /* 0: none */
+    int64_t lease[OWNERS + 1]; /* 0 = no lease. */
 };
 
 static uint64_t seed;
@@ -44,8 +44,7 @@ static uint32_t model_longest(const struct model *model)
     return longest;
 }
 
-/* Up to `most` blocks of the owner in `state` (KV_STATE_COUNT: any), in an order that is not
- * theirs. */
+/* Returns up to `most` blocks of the owner in `state` (KV_STATE_COUNT = any), in random order. */
 static uint32_t model_blocks(const struct model *model, kv_owner_id owner, enum kv_state state,
                              uint32_t most, kv_block_id *ids)
 {
@@ -59,7 +58,7 @@ static uint32_t model_blocks(const struct model *model, kv_owner_id owner, enum 
     return count;
 }
 
-/* Whether peers may write into some run of blocks, from the model. */
+/* Compares whether peers may write into a run of blocks. */
 static void compare_fillable(const struct model *model, const struct kv_pool *pool)
 {
     kv_owner_id owner = 1 + draw(OWNERS);
@@ -167,7 +166,7 @@ static void step_lease(struct model *model, struct kv_pool *pool, struct kv_pool
     }
 }
 
-/* The owner whose lease ended first, and that has a block which a lease covers; 0: none. */
+/* Returns the owner with the earliest lease that has ended and that covers a block; 0 = none. */
 static kv_owner_id model_expired(struct model *model, int64_t now_us)
 {
     for (;;) {
@@ -244,7 +243,7 @@ static void test_random(uint32_t block_count)
         model_free(&model, ids, count);
     }
     compare(&model, pool);
-    kv_block_id all[BLOCKS]; /* everything is one run again */
+    kv_block_id all[BLOCKS]; /* All blocks are one run again. */
     CHECK(kv_pool_take(pool, 1, block_count, all) == ST_OK);
     for (uint32_t i = 0; i < block_count; i++)
         CHECK(all[i] == i);

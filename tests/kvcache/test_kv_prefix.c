@@ -12,11 +12,11 @@
 
 #define BLOCKS       48
 #define BLOCK_TOKENS 4
-#define PROMPT_MAX   10 /* blocks */
+#define PROMPT_MAX   10 /* In blocks. */
 #define READERS      12
 #define OPERATIONS   40000
 #define TAKER        1000
-#define STEP         2 /* blocks from one chain that is spoken of to the next */
+#define STEP         2 /* Blocks between two reports of a chain to the listener. */
 
 #define SALT 0x123456789abcdef0u
 
@@ -25,7 +25,7 @@ struct reader {
     bool computed;
     uint32_t tokens[PROMPT_MAX * BLOCK_TOKENS];
     uint64_t salt;
-    uint32_t full; /* blocks that the prompt fills */
+    uint32_t full; /* Blocks that the prompt fills. */
     uint32_t count;
     uint32_t cached;
     kv_block_id ids[PROMPT_MAX];
@@ -38,7 +38,7 @@ static struct kv_pool *pool;
 static struct kv_prefix *prefix;
 static struct reader readers[READERS];
 static uint64_t
-    content[BLOCKS]; /* of which tokens a block has the KV: a hash of all up to its end */
+    content[BLOCKS]; /* The KV in a block, as a hash of all tokens up to the block's end. */
 static kv_block_id taken[BLOCKS];
 static uint32_t taken_count;
 static uint32_t hits;
@@ -57,7 +57,7 @@ static uint64_t content_of(const struct reader *r, uint32_t block)
     return hash;
 }
 
-/* What was heard: chains that are there. */
+/* Chains that the listener was told about and that exist. */
 static uint64_t heard[BLOCKS];
 static uint32_t heard_count;
 static uint32_t heard_gone;
@@ -114,7 +114,7 @@ static void check_all(void)
     check_heard();
 }
 
-/* What the cache ought to find: blocks that it holds with the prompt's tokens. */
+/* Returns the number of the prompt's blocks that the cache should find. */
 static uint32_t longest(const struct reader *r)
 {
     uint32_t count = 0;
@@ -132,14 +132,15 @@ static void step_enter(struct reader *r)
     r->count = r->full + 1;
     r->salt = draw(2) * SALT;
     for (uint32_t i = 0; i < r->full * BLOCK_TOKENS; i++)
-        r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* every block is one of two */
+        r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each block is one of two. */
     uint32_t want = longest(r);
     r->cached = kv_prefix_enter(prefix, r->salt, r->tokens, r->full, r->ids, &r->end);
     CHECKF(r->cached == want, "%u blocks found of %u", r->cached, want);
     CHECK((r->end == KV_BLOCK_NONE) == (r->cached == 0));
     hits += r->cached;
     uint32_t needed = r->count - r->cached;
-    if (kv_pool_available(pool) < needed || draw(8) == 0) { /* it goes, having computed nothing */
+    /* The reader leaves without having computed. */
+    if (kv_pool_available(pool) < needed || draw(8) == 0) {
         kv_prefix_leave(prefix, r->end);
         r->used = false;
         return;
@@ -154,7 +155,7 @@ static void step_enter(struct reader *r)
         if (r->cached + i < PROMPT_MAX)
             r->ids[r->cached + i] = ids[i];
     }
-    check_all(); /* the take has evicted nothing that is read */
+    check_all(); /* The take has evicted no block that a reader uses. */
 }
 
 static void step_compute(struct reader *r)
@@ -219,7 +220,8 @@ static void test_random(void)
             break;
         case 5:
         case 6:
-            step_leave(r); /* some without having computed: cancelled */
+            /* Some readers leave without having computed, as cancelled requests do. */
+            step_leave(r);
             break;
         default:
             step_take();
@@ -286,7 +288,7 @@ static void test_salts_share_nothing(void)
     compute(1, 1);
     CHECK(kv_pool_count(pool, KV_CACHED) == 6);
     CHECK(found_salted(SALT, 1) == 3 && found(1) == 1 && found_salted(SALT + 1, 1) == 2);
-    /* Salt and first token of another chain that give the same hash. */
+    /* Salt and first token of another chain with the same hash. */
     CHECK(prefix_hash(SALT, (const uint32_t[]){1}, 1) ==
           prefix_hash(SALT ^ 3, (const uint32_t[]){2}, 1));
     CHECK(found_salted(SALT ^ 3, 2) == 0);
@@ -296,7 +298,8 @@ static void test_salts_share_nothing(void)
     kv_pool_close(pool);
 }
 
-/* Three chains of three blocks; the first one is used again: the second goes, its end first. */
+/* Three chains of three blocks. The first chain is used again, so the second one is evicted first,
+ * from its end. */
 static void test_order(void)
 {
     kv_block_id ids[BLOCKS];
@@ -309,8 +312,9 @@ static void test_order(void)
     CHECK(kv_pool_count(pool, KV_CACHED) == 9 && kv_pool_available(pool) == 10);
     CHECK(kv_pool_take(pool, 9, 11, ids) == ST_NO_RESOURCE);
     CHECK(kv_pool_count(pool, KV_CACHED) == 9);
-    CHECK(kv_pool_take(pool, 9, 3, ids) == ST_OK);          /* one was free */
-    CHECK(found(2) == 1 && found(3) == 3 && found(1) == 3); /* the shortest is left longest now */
+    CHECK(kv_pool_take(pool, 9, 3, ids) == ST_OK); /* One block was free. */
+    /* The shortest chain has been unused for the longest time. */
+    CHECK(found(2) == 1 && found(3) == 3 && found(1) == 3);
     CHECK(kv_pool_take(pool, 10, 1, ids + 3) == ST_OK);
     CHECK(found(2) == 0 && found(3) == 3 && found(1) == 3);
     CHECK(kv_pool_take(pool, 11, 2, ids + 4) == ST_OK);

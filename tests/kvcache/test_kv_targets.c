@@ -14,10 +14,10 @@
 #define LAYERS     5
 #define BLOCKS     12
 #define PATHS      2
-#define HEAD_BYTES 40 /* of one block */
+#define HEAD_BYTES 40 /* Bytes of a head in one block. */
 #define RANKS_MAX  4
 #define PLACES_MAX (3 * RANKS_MAX + RANKS_MAX)
-#define TARGET     7 /* its number */
+#define TARGET     7 /* Number of the target. */
 #define COOKIE     99
 
 static uint64_t seed;
@@ -33,9 +33,9 @@ struct process {
     struct message_stage stage;
     struct kv_arena arena;
     struct transport *transport;
-    /* Of a source. */
+    /* Only for a process of the source. */
     struct kv_targets *targets;
-    struct transport_peer *held; /* the first connection that it made */
+    struct transport_peer *held; /* The first connection that the process made. */
     bool up, down;
     uint32_t flushed;
     enum status flush_status;
@@ -48,7 +48,7 @@ struct machine {
     struct message_stage stages[PLACES_MAX];
 };
 
-static uint32_t heads; /* KV heads of the model */
+static uint32_t heads; /* KV heads of the model. */
 static struct machine source, target;
 static kv_block_id source_blocks[BLOCKS], target_blocks[BLOCKS];
 
@@ -133,7 +133,7 @@ static void process_open(struct process *p, const char *machine, uint32_t index,
         .identity = {.role = TRANSPORT_MACHINE,
                      .layer_count = LAYERS,
                      .block_tokens = 16,
-                     .block_bytes = all.block_bytes}, /* the model's, not the process's */
+                     .block_bytes = all.block_bytes}, /* The model's, not the process's. */
         .events = {on_peer_up, on_peer_down, on_message, on_peer_flushed, NULL},
         .self = p,
         .region_bytes = p->arena.layer_count * p->arena.layer_stride_bytes,
@@ -156,8 +156,8 @@ static void targets_open(struct process *p)
     CHECK(kv_targets_open(&options, &p->targets) == ST_OK);
 }
 
-/* Stages of random layers, of `ranks` processes each; with `replicas` the last one twice, each for
- * one of the paths. */
+/* Opens stages of random layers with `ranks` processes each. replicas: the last stage has two
+ * replicas, one per path. */
 static void machine_open(struct machine *m, const char *name, uint32_t ranks, bool replicas)
 {
     uint32_t layer = 0;
@@ -214,7 +214,7 @@ static void table_fill(kv_block_id *table)
     }
 }
 
-/* The byte of a head of a block of a process, which has it. */
+/* Returns the byte of a head in a block of a process that has the head. */
 static uint8_t *at(const struct process *p, uint32_t layer, uint32_t head, kv_block_id block)
 {
     uint32_t count = p->stage.last_head - p->stage.first_head;
@@ -236,7 +236,8 @@ static void source_fill(void)
     }
 }
 
-/* Blocks [first, first + count) are there, on the path's processes only; the others are 0. */
+/* Blocks [first, first + count) have arrived, only in the path's processes; all other bytes are
+ * 0. */
 static void target_check(uint32_t path, uint32_t first, uint32_t count)
 {
     uint64_t landed = 0;
@@ -254,12 +255,13 @@ static void target_check(uint32_t path, uint32_t first, uint32_t count)
                                "%s: layer %u, head %u, block %u", p->name, layer, head, index);
                 }
     }
-    /* Each byte was written exactly once. The pool counts the same bytes: a process those of its
-     * arena's blocks, a head with stages those of all stage processes. */
+    /* Each byte was written exactly once. The pool counts the same bytes: a process counts the
+     * bytes of its arena's blocks, a head with stages those of all stage processes. */
     CHECK(landed == (uint64_t)count * heads * HEAD_BYTES * LAYERS);
     uint64_t counted = 0;
     for (uint32_t i = 0; i < source.count; i++)
-        if (source.stages[i].paths & 1) /* of the replicas, the one of this request */
+        /* Of the replicas, only the one on the request's path pushes. */
+        if (source.stages[i].paths & 1)
             counted += count * source.processes[i].arena.block_bytes *
                        source.processes[i].arena.layer_count;
     CHECK(counted == landed && counted == count * whole().block_bytes * LAYERS);
@@ -308,7 +310,7 @@ static void test_move(uint32_t source_ranks, uint32_t target_ranks)
     CHECK(link_all() == source.count);
     for (uint32_t i = 0; i < source.count; i++) {
         struct process *p = &source.processes[i];
-        uint32_t half = draw(count + 1); /* in two pushes */
+        uint32_t half = draw(count + 1); /* In two pushes. */
         for (uint32_t push = 0; push < 2; push++)
             for (uint32_t layer = p->stage.first_layer; layer < p->stage.last_layer; layer++)
                 CHECK(write_layer(p->targets, TARGET, path, layer, source_blocks, target_blocks,
@@ -320,7 +322,7 @@ static void test_move(uint32_t source_ranks, uint32_t target_ranks)
     progress();
     for (uint32_t i = 0; i < source.count; i++) {
         struct process *p = &source.processes[i];
-        bool waits = false; /* one of its connections is held: is it on the path? */
+        bool waits = false; /* One of the process's connections is held; is it on the path? */
         for (uint32_t k = 0; k < target.count; k++)
             waits |=
                 strcmp(transport_peer_identity(p->held)->name, target.processes[k].name) == 0 &&
@@ -338,7 +340,7 @@ static void test_move(uint32_t source_ranks, uint32_t target_ranks)
 
 /* ---- what does not fit ---- */
 
-/* A source with all of the model, or with a part of it, and a target as told. */
+/* Opens a source with all of the model or a part of it, and a target with the given stages. */
 static void pair_open(const struct message_stage *from, const struct message_stage *to,
                       uint32_t count)
 {
@@ -400,7 +402,7 @@ static void test_refused(void)
     machine_close(&source);
     machine_close(&target);
 
-    /* More heads than the model has, said of a region that has three. */
+    /* The target claims more heads than the model has, for a region with three heads. */
     pair_open(&all, &all, 1);
     target.stages[0].last_head = 4;
     CHECK(link_all() == 0);
@@ -411,13 +413,13 @@ static void test_refused(void)
     machine_close(&target);
 }
 
-/* A region that cannot hold what its process is said to have. */
+/* Regions that cannot hold what their process claims to have. */
 static void test_regions(void)
 {
     struct message_stage all = {.paths = 1, .last_layer = LAYERS, .last_head = 3};
     struct message_stage part = {.paths = 1, .last_layer = LAYERS, .last_head = 2};
     heads = 3;
-    pair_open(&all, &part, 1); /* two heads, says that it has three */
+    pair_open(&all, &part, 1); /* The region has two heads; the process claims three. */
     target.stages[0].last_head = 3;
     CHECK(link_all() == 0);
     CHECKF(strstr(source.processes[0].text, "t0/0 has a region of ") != NULL &&
@@ -433,15 +435,15 @@ static void test_regions(void)
         bool good;
     } regions[] = {
         {BLOCKS, layer, true},        {0, layer, false},
-        {BLOCKS + 1, layer, false},   /* its last layer would end behind the region */
-        {UINT32_MAX, layer, false},   /* so would all */
-        {BLOCKS, layer - 1, false},   /* layers in each other */
-        {BLOCKS, 0, false},           /* … all in one place */
-        {BLOCKS, layer + 1, false},   /* the last one ends a byte behind */
-        {BLOCKS, UINT64_MAX, false},  /* sums that wrap around */
-        {BLOCKS, 1ull << 62, false},  /* 4 of them are 0 */
-        {BLOCKS - 1, layer, true},    /* a gap */
-        {1, layer + layer / 5, true}, /* gaps */
+        {BLOCKS + 1, layer, false},   /* The last layer would end behind the region. */
+        {UINT32_MAX, layer, false},   /* All layers would. */
+        {BLOCKS, layer - 1, false},   /* Layers overlap. */
+        {BLOCKS, 0, false},           /* All layers are in one place. */
+        {BLOCKS, layer + 1, false},   /* The last layer ends one byte behind the region. */
+        {BLOCKS, UINT64_MAX, false},  /* The sum wraps around. */
+        {BLOCKS, 1ull << 62, false},  /* Four times this is 0. */
+        {BLOCKS - 1, layer, true},    /* A gap between layers. */
+        {1, layer + layer / 5, true}, /* Gaps between layers. */
     };
     for (size_t i = 0; i < sizeof(regions) / sizeof(regions[0]); i++) {
         pair_open(&all, &all, 1);
@@ -470,7 +472,7 @@ static void test_regions(void)
         }
         CHECKF(source.processes[0].up == regions[i].good, "%zu: %s", i, source.processes[0].text);
         CHECKF(source.processes[0].down != regions[i].good, "%zu: %s", i, source.processes[0].text);
-        if (regions[i].good) { /* a block that only its machine has */
+        if (regions[i].good) { /* A block that only the machine has, not this process. */
             kv_block_id from = 0, to = regions[i].blocks;
             struct kv_targets *targets = source.processes[0].targets;
             CHECK(write_layer(targets, TARGET, 0, 0, &from, &to, 0, 1) == ST_INVALID);
@@ -485,8 +487,8 @@ static void test_regions(void)
     }
 }
 
-/* One rank of a target that dies takes the whole target down for each process that writes to it,
- * and for no other. */
+/* If one rank of a target dies, the target is down for each process that writes to that rank, and
+ * for no other process. */
 static void test_death(uint32_t rank)
 {
     heads = 3;
@@ -495,7 +497,8 @@ static void test_death(uint32_t rank)
     for (uint32_t i = 0; i < source.count; i++)
         targets_open(&source.processes[i]);
     CHECK(link_all() == source.count);
-    struct process *dead = &target.processes[target.count - 3 + rank]; /* layer 4, that head */
+    /* The rank of that head in the stage of layer 4. */
+    struct process *dead = &target.processes[target.count - 3 + rank];
     transport_close(dead->transport);
     dead->transport = NULL;
     progress();
@@ -518,7 +521,7 @@ int main(void)
         for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++)
             for (uint32_t s = 1; s <= RANKS_MAX && s <= models[m]; s++)
                 for (uint32_t t = 1; t <= RANKS_MAX && t <= models[m]; t++) {
-                    heads = models[m]; /* 3 over 2 among them */
+                    heads = models[m]; /* One of the models has 3 heads over 2 ranks. */
                     test_move(s, t);
                 }
     test_refused();

@@ -11,11 +11,11 @@
 #include <string.h>
 
 #define BLOCKS     24
-#define LAYERS     3 /* of the model */
+#define LAYERS     3 /* Layers of the model. */
 #define RANKS_MAX  5
 #define HEADS_MAX  9
-#define HEAD_BYTES 24 /* at most */
-#define GAP        40 /* between two layers, at most */
+#define HEAD_BYTES 24 /* Most bytes of a head. */
+#define GAP        40 /* Largest gap between two layers. */
 #define ROUNDS     1500
 
 static uint64_t seed;
@@ -29,7 +29,7 @@ static uint32_t draw(uint32_t below)
 struct rank {
     struct kv_arena arena;
     uint8_t *data;
-    uint8_t *written; /* times, of each byte */
+    uint8_t *written; /* How often each byte was written. */
 };
 
 struct side {
@@ -40,16 +40,16 @@ struct side {
 
 struct model {
     uint32_t heads;
-    uint64_t head_bytes; /* in one block */
+    uint64_t head_bytes; /* Bytes of a head in one block. */
 };
 
-/* What the byte of a head is, wherever it lies; `index` is that of the block in the request. */
+/* Returns the expected byte of a head, for any place. index: index of the block in the request. */
 static uint8_t content(uint32_t layer, uint32_t head, uint32_t index, uint64_t byte)
 {
     return (uint8_t)random_at(layer * 1000003ull + head * 1009ull + index * 7919ull, byte);
 }
 
-/* A table of distinct blocks, consecutive ones in places. */
+/* Makes a table of distinct blocks, some of them consecutive. */
 static void table_fill(kv_block_id *table)
 {
     for (uint32_t i = 0; i < BLOCKS; i++)
@@ -68,7 +68,7 @@ static uint64_t arena_bytes(const struct kv_arena *arena)
     return arena->layer_count * arena->layer_stride_bytes;
 }
 
-/* Ranks with heads each, in order; `even`: as tensor parallelism gives them out. */
+/* Opens ranks with consecutive heads. even: as tensor parallelism distributes them. */
 static void side_open(struct side *side, const struct model *model, uint32_t ranks, bool even)
 {
     const struct kv_arena whole = {
@@ -90,7 +90,7 @@ static void side_open(struct side *side, const struct model *model, uint32_t ran
         uint32_t count = (left + others) / (others + 1);
         if (!even && others > 0)
             count = 1 + draw(left - others);
-        uint32_t layer = draw(2), layer_end = 2 + draw(LAYERS - 1); /* layer 1 is everywhere */
+        uint32_t layer = draw(2), layer_end = 2 + draw(LAYERS - 1); /* Every side has layer 1. */
         rank->arena = kv_arena_slice(&whole, layer, layer_end, first, first + count);
         CHECK(rank->arena.layer_count == layer_end - layer && rank->arena.head_count == count);
         CHECK(rank->arena.block_bytes == count * model->head_bytes);
@@ -111,7 +111,8 @@ static void side_close(struct side *side)
     }
 }
 
-/* Where a byte of a head lies: the layout of struct compute_kv, said here once more. */
+/* Returns the place of a head's byte. This repeats the layout of struct compute_kv
+ * independently. */
 static uint64_t place(const struct kv_arena *arena, const struct model *model, uint32_t layer,
                       uint32_t head, kv_block_id block, uint64_t byte)
 {
@@ -133,7 +134,8 @@ static void fill(struct side *side, const struct model *model, uint32_t layer)
     }
 }
 
-/* The fewest writes: a new one wherever the next block follows on one side at most. */
+/* Returns the fewest possible writes: a new write begins where the next block is not adjacent on
+ * both sides. */
 static uint32_t fewest(const struct side *from, const struct side *to, uint32_t first,
                        uint32_t count)
 {
@@ -213,7 +215,7 @@ static void test_round(uint32_t heads, uint32_t source_ranks, uint32_t target_ra
 int main(void)
 {
     seed = test_seed();
-    for (uint32_t heads = 1; heads <= HEADS_MAX; heads++) /* 3 heads over 2 ranks among them */
+    for (uint32_t heads = 1; heads <= HEADS_MAX; heads++) /* Includes 3 heads over 2 ranks. */
         for (uint32_t s = 1; s <= heads && s <= RANKS_MAX; s++)
             for (uint32_t t = 1; t <= heads && t <= RANKS_MAX; t++)
                 test_round(heads, s, t, true);

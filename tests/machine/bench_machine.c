@@ -1,10 +1,10 @@
-/* Goal: the machine's overhead beside the arithmetic, in figures: microseconds of a decode step
- * outside forward pass and sampler, and the part of a KV transfer that computing does not hide.
- * Method: (1) one request decodes 600 tokens of a tiny model on a mixed machine; the same tokens in
- * a plain loop; the difference is the overhead of engine thread, scheduler and messages, with the
- * gateway. (2) The default model, a prompt of 512 tokens (argument), sent layer-wise and in one
- * piece over shared memory and TCP; the figures of PREFILLED, median of 5. Gateway and machines
- * share one loop thread. */
+/* Goal: measure the machine's overhead: the microseconds of a decode step outside forward pass and
+ * sampler, and the part of a KV transfer that computing does not hide. Method: (1) one request
+ * decodes 600 tokens of a tiny model on a mixed machine; the same tokens in a plain loop; the
+ * difference is the overhead of engine thread, scheduler and messages, with the gateway. (2) The
+ * default model, a prompt of 512 tokens (argument), sent layer-wise and in one piece over shared
+ * memory and TCP; the figures of PREFILLED, median of 5. Gateway and machines share one loop
+ * thread. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -83,7 +83,7 @@ static void bench_transfer(const char *tls, uint32_t count, uint8_t path)
         figures[i] = request->figures;
     }
     qsort(figures + 1, RUNS, sizeof(figures[0]),
-          compare_figures); /* without the first: it opens the endpoint */
+          compare_figures); /* The first transfer opens the endpoint, so it is left out. */
     const struct message_prefilled *median = &figures[1 + RUNS / 2];
     printf("%u tokens, %-18s %-10s prefill %6.1f ms, transfer %6.1f ms, exposed %5u us, %.1f MB\n",
            count, c->link_text, path == KV_PATH_LAYERWISE ? "layer-wise" : "one piece",

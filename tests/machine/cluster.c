@@ -127,7 +127,7 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     case MESSAGE_OTHERS:
         c->others[machine] = message.others;
         return;
-    case MESSAGE_LOADS: /* of its stages */
+    case MESSAGE_LOADS: /* Loads of the machine's stages. */
         CHECK(c->options.stages[machine] != NULL);
         return;
     case MESSAGE_LINK:
@@ -184,7 +184,7 @@ static void config_fill(struct cluster *c)
     }
 }
 
-/* kv_tokens in bytes of this model. */
+/* Returns the bytes of the KV of `tokens` tokens of this model. */
 static uint64_t kv_bytes(const struct cluster *c, uint32_t tokens)
 {
     struct model_file *file;
@@ -206,7 +206,7 @@ static const struct compute_ops *compute_of(uint32_t machine)
     return fake ? &fake_compute_ops : &compute_cpu;
 }
 
-/* Opens the machine's stages, and waits until it can serve. */
+/* Opens the machine's stages, and waits until the machine can serve. */
 static void stages_start(struct cluster *c, uint32_t machine)
 {
     struct config_stages stages;
@@ -324,7 +324,7 @@ void cluster_close(struct cluster *c)
         machine_close(c->machines[i]);
     for (uint32_t i = 0; i < c->stage_count; i++)
         stage_close(c->stages[i]);
-    CHECK(fake_compute_count() == 0); /* with all of their memory back */
+    CHECK(fake_compute_count() == 0); /* All device memory has been freed. */
     for (uint32_t i = 0; i < c->request_count; i++) {
         free(c->requests[i].prompt);
         free(c->requests[i].tokens);
@@ -364,6 +364,7 @@ struct cluster_request *cluster_submit(struct cluster *c, const uint32_t *prompt
                                           .sampling = *sampling}};
     if (!score) {
         message.reserve.prompt_count = prompt_count;
+        message.reserve.prefix_cache = true;
         message.reserve.prompt = prompt;
     }
     snprintf(message.reserve.prompt_machine, LIMIT_NAME_BYTES, "m%u", prompt_machine);
@@ -472,7 +473,7 @@ void cluster_told_take(struct cluster_told *told, const struct message_prefixes 
     told->alls += prefixes->all;
     for (uint32_t i = 0; i < prefixes->count; i++) {
         uint32_t at = told_at(told, prefixes->hashes[i]);
-        CHECK((at == told->count) == (prefixes->held[i] != 0)); /* news */
+        CHECK((at == told->count) == (prefixes->held[i] != 0)); /* Each report changes something. */
         CHECK(at < sizeof(told->hashes) / sizeof(told->hashes[0]));
         if (prefixes->held[i] != 0)
             told->hashes[told->count++] = prefixes->hashes[i];

@@ -1,4 +1,4 @@
-/* reference: the plain loop with which every placement must agree. It has its own compute device,
+/* reference: the plain loop whose results every placement must have. It has its own compute device,
  * model and KV. */
 #include "machine/answer.h"
 #include "model/file/model_file.h"
@@ -68,7 +68,7 @@ uint32_t reference_vocab(const struct reference *r)
     return model_hyper_of(r->model)->vocab;
 }
 
-/* Runs rows at positions [first, first + count); the last row's logits. */
+/* Runs rows at positions [first, first + count). Returns the last row's logits. */
 static const float *reference_run(struct reference *r, const uint32_t *ids, uint32_t first,
                                   uint32_t count, bool all_rows)
 {
@@ -87,6 +87,46 @@ static const float *reference_run(struct reference *r, const uint32_t *ids, uint
     return logits;
 }
 
+/* Writes the logits with the request's penalties, counted for each id of the vocabulary. */
+static void penalise(const struct cluster_request *request, const struct message_token *tokens,
+                     uint32_t count, const float *logits, uint32_t vocab, float *row)
+{
+    const struct sampling *s = &request->sampling;
+    for (uint32_t id = 0; id < vocab; id++) {
+        uint32_t times = 0, before = 0;
+        for (uint32_t i = 0; i < request->prompt_count; i++)
+            before += request->prompt[i] == id;
+        for (uint32_t i = 0; i < count; i++)
+            times += tokens[i].id == id;
+        row[id] = logits[id];
+        if (before + times > 0 && s->repetition_penalty > 0)
+            row[id] =
+                row[id] > 0 ? row[id] / s->repetition_penalty : row[id] * s->repetition_penalty;
+        if (times > 0)
+            row[id] -= s->frequency_penalty * (float)times + s->presence_penalty;
+    }
+}
+
+/* Draws the answer's token `count` as machines do. */
+static void reference_draw(struct reference *r, const struct cluster_request *request,
+                           const struct message_token *tokens, uint32_t count, const float *logits,
+                           struct engine_sample *sample)
+{
+    uint32_t vocab = reference_vocab(r), position = request->prompt_count + count;
+    struct sampling unscored = request->sampling;
+    float *row = malloc(vocab * sizeof(*row));
+    CHECK(row != NULL);
+    answer_sample(&request->sampling, vocab, count, 0, position, sample);
+    penalise(request, tokens, count, logits, vocab, row);
+    unscored.logprobs = -1;
+    sampler_draw(&unscored, row, vocab, position, sample->wanted.masked,
+                 sample->wanted.masked_count, r->scratch, &sample->result);
+    if (request->sampling.logprobs >= 0)
+        sampler_score(logits, vocab, sample->result.id, request->sampling.logprobs,
+                      &sample->result);
+    free(row);
+}
+
 uint32_t reference_answer(struct reference *r, const struct cluster_request *request,
                           struct message_token **tokens_out, struct message_token **scores_out)
 {
@@ -102,15 +142,14 @@ uint32_t reference_answer(struct reference *r, const struct cluster_request *req
     while (count < limit) {
         struct engine_sample sample;
         uint32_t position = request->prompt_count + count;
-        answer_sample(&request->sampling, vocab, count, 0, position, &sample);
-        sampler_draw(&sample.wanted.sampling, logits, vocab, position, sample.wanted.masked,
-                     sample.wanted.masked_count, r->scratch, &sample.result);
+        reference_draw(r, request, tokens, count, logits, &sample);
         answer_token(&request->sampling, limit, count, &sample.result, &tokens[count]);
         if (tokens[count++].finish != FINISH_NONE)
             break;
         if (request->score && count == 1)
-            break; /* scored requests ask for one token at most: forward_logits needs the prompt's
-                      batch */
+            /* A scored request has at most one answer token: forward_logits needs the prompt's
+             * batch. */
+            break;
         logits = reference_run(r, &tokens[count - 1].id, position, 1, false);
     }
     for (uint32_t row = 0; request->score && row + 1 < request->prompt_count; row++) {

@@ -18,7 +18,7 @@
 #else
 #define REQUESTS 400
 #endif
-#define KINDS 12 /* different prompts: the reference is computed once for each */
+#define KINDS 12 /* Number of different prompts. The reference is computed once per prompt. */
 
 static uint64_t seed;
 static uint64_t draws;
@@ -48,7 +48,7 @@ static void cancel_some(struct cluster *c)
     for (uint32_t i = draw(3); i > 0 && c->request_count > 0; i--) {
         uint32_t recent = c->request_count < 30 ? c->request_count : 30;
         struct cluster_request *request = &c->requests[c->request_count - 1 - draw(recent)];
-        if (draw(16) == 0) /* this one in the middle of its answer */
+        if (draw(16) == 0) /* This request is cancelled during its answer. */
             while (!cluster_request_over(request) && request->token_count == 0)
                 cluster_turn(c, 1);
         cluster_cancel(c, request);
@@ -59,7 +59,7 @@ static void check_others(struct cluster *c, struct reference *reference)
 {
     uint32_t cancelled = 0;
     uint32_t failed = 0;
-    uint32_t begun = 0; /* cancelled ones that had got a token */
+    uint32_t begun = 0; /* Cancelled requests that had a token. */
     for (uint32_t i = 0; i < c->request_count; i++) {
         struct cluster_request *request = &c->requests[i];
         cancelled += request->cancelled;
@@ -103,17 +103,18 @@ int main(int argc, char **argv)
     }
     cluster_finish(c);
     cluster_wait_free(c, 2);
-    /* Ranks add up in another order: their numbers are the clusters' tests'. */
+    /* Ranks add up in another order, so their results are checked by the tests of tests/cluster. */
     check_others(c, strcmp(which, "ranks") == 0 ? NULL : reference);
     for (uint32_t i = 0; i < 40; i++)
         submit_one(c);
     for (uint32_t turns = draw(60); turns > 0; turns--)
         cluster_turn(c, 1);
-    for (uint32_t i = 0; i < 3; i++) { /* the gateway is gone */
+    for (uint32_t i = 0; i < 3; i++) { /* The gateway is disconnected. */
         transport_disconnect(c->gateway, c->peers[i]);
         c->peers[i] = NULL;
     }
-    cluster_wait_free(c, 70); /* what only RESERVE knows of has a lease */
+    /* Reservations whose prompt machine knows nothing of them end with their lease. */
+    cluster_wait_free(c, 70);
     cluster_close(c);
     reference_close(reference);
     return 0;

@@ -15,8 +15,8 @@
 #include <string.h>
 
 #define REQUESTS       60
-#define TURNS          40 /* more, each of which goes on from one before */
-#define REQUESTS_LARGE 4  /* of the default model: the plain loop is slow */
+#define TURNS          40 /* Further requests, each of which continues an earlier conversation. */
+#define REQUESTS_LARGE 4  /* Requests to the default model; few, because the plain loop is slow. */
 
 static uint64_t seed;
 static uint64_t draws;
@@ -42,8 +42,13 @@ static struct sampling draw_sampling(uint32_t vocab)
         sampling.top_k = draw(2) * draw(100);
         sampling.top_p = draw(2) == 0 ? 1 : 0.9f;
     }
+    if (draw(3) == 0) {
+        sampling.presence_penalty = (float)draw(41) / 10 - 2;
+        sampling.frequency_penalty = (float)draw(41) / 10 - 2;
+        sampling.repetition_penalty = 0.5f + (float)draw(10) / 10;
+    }
     sampling.logprobs = (int32_t)draw(4) - 1;
-    if (draw(2) == 0) { /* tokens that may be drawn end it */
+    if (draw(2) == 0) { /* Tokens that the answer may contain are stop tokens. */
         sampling.end_count = 16;
         for (uint32_t i = 0; i < 16; i++)
             sampling.ends[i] = draw(vocab);
@@ -62,7 +67,7 @@ static void submit_one(struct cluster *c, uint32_t vocab)
     uint32_t token_machine = draw(3);
     uint8_t path = (uint8_t)draw(3);
     draw_prompt(prompt, count, vocab);
-    if (draw(6) == 0) { /* scored, with no answer or one token */
+    if (draw(6) == 0) { /* The request is scored, with no answer or with one token. */
         sampling.output_tokens_max = draw(2);
         sampling.output_tokens_min = 0;
         if (sampling.logprobs < 0)
@@ -73,8 +78,9 @@ static void submit_one(struct cluster *c, uint32_t vocab)
     cluster_submit(c, prompt, count, &sampling, prompt_machine, token_machine, path, false);
 }
 
-/* The next turn of a conversation: both phases where its last answer was decoded; its prompt where
- * the last one was computed, its answer elsewhere; or on any machines. */
+/* Where the next turn of a conversation runs: both phases on the machine that decoded the last
+ * answer; the prompt on the machine that computed the last prompt and the answer elsewhere; or any
+ * machines. */
 enum turn_kind { TURN_THERE, TURN_APART, TURN_ANY, TURN_KINDS };
 
 static void submit_turn(struct cluster *c, uint32_t vocab, enum turn_kind kind)
@@ -101,7 +107,7 @@ static void submit_turn(struct cluster *c, uint32_t vocab, enum turn_kind kind)
                    (uint8_t)draw(3), false);
 }
 
-/* Blocks were not sent, and prompts not computed, for their machines had them. */
+/* Checks that cached blocks were neither sent nor computed again. */
 static void check_turns(struct cluster *c, uint32_t vocab)
 {
     uint32_t first = c->request_count;
@@ -133,13 +139,13 @@ static void check_turns(struct cluster *c, uint32_t vocab)
     }
 }
 
-/* The default model: few, and each way of moving KV for sure. */
+/* A few requests to the default model, with each way of moving KV at least once. */
 static void submit_large(struct cluster *c, uint32_t vocab, uint32_t number)
 {
     static uint32_t prompt[200];
     struct sampling sampling = draw_sampling(vocab);
     uint32_t count = 20 + draw(80);
-    if (sampling.output_tokens_max < 2) /* an answer of one token needs no KV elsewhere */
+    if (sampling.output_tokens_max < 2) /* An answer of one token needs no KV on another machine. */
         sampling.output_tokens_max = 2;
     draw_prompt(prompt, count, vocab);
     cluster_submit(c, prompt, count, &sampling, 0, 1 + number % 2,
@@ -199,7 +205,8 @@ int main(int argc, char **argv)
             cluster_turn(c, (int)draw(2));
     }
     cluster_finish(c);
-    if (!large_model && strcmp(which, "replicas") != 0) /* one with replicas has no prefix cache */
+    /* A machine with replicas has no prefix cache. */
+    if (!large_model && strcmp(which, "replicas") != 0)
         check_turns(c, reference_vocab(reference));
     printf("links: %s\n", c->link_text);
     for (uint32_t i = 0; i < c->request_count; i++)

@@ -9,16 +9,17 @@
 
 #include <string.h>
 
-struct second { /* a gateway of few words */
+struct second { /* A second gateway, which sends single messages. */
     struct transport *transport;
-    struct transport_peer *peers[CLUSTER_MACHINES_MAX]; /* of those it is connected to */
+    /* Peers of the machines that it is connected to. */
+    struct transport_peer *peers[CLUSTER_MACHINES_MAX];
     uint32_t count;
     uint32_t down;
     uint32_t reserved;
     uint32_t tokens;
-    bool link_down; /* a machine said so */
+    bool link_down; /* A machine has reported that a link is down. */
     struct message_others others;
-    struct cluster_told told; /* by all machines that it is connected to */
+    struct cluster_told told; /* Reports of all machines that it is connected to. */
     struct message_buffer buffer;
 };
 
@@ -73,7 +74,7 @@ static void second_open(struct second *s, struct cluster *c, const char *name)
 static void settle(struct second *s, struct cluster *c)
 {
     for (int i = 0; i < 40; i++) {
-        cluster_skip(c, 20000); /* STATS and OTHERS come ten times a second at most */
+        cluster_skip(c, 20000); /* STATS and OTHERS are sent at most ten times per second. */
         cluster_turn(c, 1);
         transport_progress(s->transport);
     }
@@ -150,7 +151,7 @@ static void test_prefixes(const char *model)
     settle(&s, c);
     CHECK(cluster_told_right(c, 1, &c->told[1]) && c->told[1].count == 4);
     CHECK(cluster_told_right(c, 1, &s.told) && s.told.count == 4 && s.told.alls == 1);
-    for (prompt[0] = 3; prompt[0] < 7; prompt[0]++) { /* more than there is memory for */
+    for (prompt[0] = 3; prompt[0] < 7; prompt[0]++) { /* More prefixes than fit into memory. */
         cluster_submit(c, prompt, 300, &sampling, 0, 1, KV_PATH_AUTO, false);
         cluster_finish(c);
     }
@@ -181,7 +182,7 @@ static void test_load(const char *model)
     CHECK(c->others[1].kv_tokens == 200 && c->others[1].decodes == 2);
     CHECK(c->others[1].answers_taken == 2 && c->others[0].answers_taken == 0);
     cluster_submit(c, prompt, 100, &sampling, 0, 1, KV_PATH_AUTO, false);
-    cluster_finish(c); /* beside the other one's */
+    cluster_finish(c); /* While the other gateway's request runs. */
     settle(&s, c);
     CHECK(s.others.kv_tokens == 0 && s.others.answers_taken == 1);
     CHECK(c->others[1].kv_tokens == 200 && s.tokens == 0);
@@ -211,11 +212,11 @@ static void test_roles(const char *model)
     CHECK(c->others[1].home == POOL_TOKEN && c->others[1].home_serial == 0);
     struct message plain = {.kind = MESSAGE_ROLE,
                             .role = {.role = POOL_TOKEN, .home = POOL_PROMPT, .serial = 5}};
-    cluster_send(c, 1, &plain); /* does not end what the other one said */
+    cluster_send(c, 1, &plain); /* Does not cancel the other gateway's report. */
     settle(&s, c);
     CHECK(c->others[1].mixed && s.others.home == POOL_PROMPT && s.others.home_serial == 5);
     plain.role.home = POOL_MIXED;
-    cluster_send(c, 1, &plain); /* not newer */
+    cluster_send(c, 1, &plain); /* Not newer than the last report. */
     settle(&s, c);
     CHECK(s.others.home == POOL_PROMPT);
     reserve(&s, 0, 1ull << 32, 100, 10);
@@ -226,15 +227,16 @@ static void test_roles(const char *model)
     struct cluster_request *large =
         cluster_submit(c, prompt, 400, &sampling, 0, 1, KV_PATH_AUTO, false);
     settle(&s, c);
-    CHECK(!large->reserved); /* 600 tokens beside 110: more than the half that is not kept */
-    second_close(&s);        /* with it go its role and its blocks */
+    /* 600 tokens beside 110 are more than the half that is not kept for prompts. */
+    CHECK(!large->reserved);
+    second_close(&s); /* The gateway's report and its blocks go with it. */
     cluster_finish(c);
     CHECK(large->done);
     cluster_wait_free(c, 70);
     cluster_close(c);
 }
 
-/* Links stay while one gateway wants them, and with the address that works. */
+/* A link stays while one gateway wants it, and uses the address that works. */
 static void test_links(const char *model)
 {
     struct cluster *c = open_two(model);
@@ -246,7 +248,7 @@ static void test_links(const char *model)
     settle(&s, c);
     CHECK(c->links[0][1] && !s.link_down);
     peer.peer.address[0] = 0;
-    send(&s, 0, &peer); /* no machine of its cluster any more */
+    send(&s, 0, &peer); /* The machine no longer belongs to this gateway's cluster. */
     settle(&s, c);
     CHECK(c->links[0][1] && !s.link_down);
     cluster_send(c, 0, &peer);
@@ -256,7 +258,8 @@ static void test_links(const char *model)
     cluster_close(c);
 }
 
-/* A gateway that connects again before its old connection has been found dead takes its place. */
+/* A gateway connects again before its old connection is known to be dead. The new connection
+ * replaces the old one. */
 static void test_again(const char *model)
 {
     struct cluster *c = open_two(model);

@@ -41,8 +41,8 @@ static void serve(struct cluster *c, struct reference *reference, uint32_t count
     cluster_wait_free(c, 0);
 }
 
-/* Requests whose first token is there and whose KV is held back, and one that only waits for
- * memory. */
+/* Starts requests that have their first token and whose KV is held back, and one request that waits
+ * for memory. */
 static void begin_transfers(struct cluster *c, uint32_t count)
 {
     const struct sampling sampling = cluster_sampling(10);
@@ -59,7 +59,8 @@ static void begin_transfers(struct cluster *c, uint32_t count)
         CHECK(c->requests[i].token_count == 1 && !c->requests[i].prefilled);
 }
 
-/* Of the token machine's blocks of 100 tokens and an answer of 10, those that a writer knows. */
+/* Returns how many of the token machine's blocks for 100 tokens and an answer of 10 a writer
+ * knows. */
 static uint32_t blocks_to_write(const struct cluster *c, uint32_t first)
 {
     uint32_t blocks = 0;
@@ -80,7 +81,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
         transport_loopback_hold(transport, peer, false);
         for (uint32_t turns = 0; turns < 50; turns++)
             cluster_turn(c, 1);
-        CHECK(!c->requests[first].failed); /* nobody can know */
+        CHECK(!c->requests[first].failed); /* No process can know this yet. */
         transport_loopback_time_out(transport, peer);
     } else {
         transport_loopback_drop(transport, link_of(c, 0, 1));
@@ -101,7 +102,7 @@ static void check_loss(struct cluster *c, struct reference *reference, bool dark
     cluster_wait_free(c, 2);
     cluster_still(c, false);
     while (!c->links[0][1])
-        cluster_turn(c, 1); /* it has connected again */
+        cluster_turn(c, 1); /* The machine has connected again. */
     serve(c, reference, 6);
 }
 
@@ -129,7 +130,8 @@ static void check_unlinked(struct cluster *c)
         cluster_turn(c, 1);
 }
 
-/* RESERVE for a prompt machine that never comes: the lease ends it, without any new work. */
+/* A RESERVE whose prompt machine never connects: the lease ends the reservation, even without other
+ * work. */
 static void check_lease(struct cluster *c)
 {
     const struct sampling sampling = cluster_sampling(10);
@@ -142,7 +144,8 @@ static void check_lease(struct cluster *c)
     *request = (struct cluster_request){.attempt = {.id = c->request_count, .generation = 1},
                                         .sampling = sampling,
                                         .prompt_machine = CLUSTER_NONE,
-                                        .cancelled = true}; /* no PREFILL, please */
+                                        /* Stops the cluster from sending PREFILL. */
+                                        .cancelled = true};
     message.reserve.request = request->attempt;
     cluster_still(c, true);
     cluster_send(c, 1, &message);
@@ -190,7 +193,7 @@ static void check_garbage(struct cluster *c, struct reference *reference)
     }
 }
 
-/* SHUTDOWN in the middle of everything: what is new is refused, what runs ends soon. */
+/* SHUTDOWN arrives while requests run: new requests are refused, and running ones end soon. */
 static void check_shutdown(struct cluster *c)
 {
     const struct sampling sampling = cluster_sampling(200);

@@ -15,7 +15,7 @@ static void check_queueing(struct cluster *c, struct reference *reference, uint3
     const struct sampling sampling = cluster_sampling(20);
     uint32_t first = c->request_count;
     uint64_t order = c->reserved_count;
-    for (uint32_t i = 0; i < 40; i++) /* 6 blocks each, 1 in 5 is larger: 13 blocks of 20 */
+    for (uint32_t i = 0; i < 40; i++) /* 6 blocks each; 1 in 5 is larger: 13 of 20 blocks. */
         cluster_submit(c, prompt + i, i % 5 == 4 ? 180 : 70, &sampling, prompt_machine, 1,
                        KV_PATH_AUTO, false);
     cluster_finish(c);
@@ -38,7 +38,7 @@ static void check_refused(struct cluster *c, struct cluster_request *request, co
     printf("refused: %s\n", request->failed_text);
     cluster_cancel(c, request);
     request->cancelled = true;
-    /* What a gateway does with a failed request: it cancels it everywhere. */
+    /* Does what a gateway does with a failed request: cancels it on all machines. */
     struct message message = {.kind = MESSAGE_CANCEL,
                               .cancel = {.request = request->attempt, .writer = true}};
     cluster_send(c, 1, &message);
@@ -79,7 +79,7 @@ int main(void)
                   "needs 57 KV blocks", "has 20");
     check_queueing(c, reference, 0);
 
-    /* An answer that the context bounds. */
+    /* The context limits this answer. */
     sampling.output_tokens_max = 5000;
     cluster_cancel(c, cluster_submit(c, prompt, 1, &sampling, 0, 1, KV_PATH_AUTO, false));
     cluster_finish(c);

@@ -1,7 +1,8 @@
 /* Goal: `cleave machine` as a process: it reports when it is ready, ends cleanly on request, never
  * outlives its parent, and sleeps when idle; an operator's mistake gives exit status 1 (2 if an
- * option is wrong) and one line that names what is wrong; a machine computes on the device of its entry. Method: runs the binary
- * (argument 1) with the synthetic model, and reads its standard error and its CPU time. */
+ * option is wrong) and one line that names what is wrong; a machine computes on the device of its
+ * entry. Method: runs the binary (argument 1) with the synthetic model, and reads its standard
+ * error and its CPU time. */
 #include "tests/check.h"
 #include "tests/machine/cluster.h"
 
@@ -20,8 +21,8 @@ static char model_set[LIMIT_PATH_BYTES];
 
 struct process {
     pid_t pid;
-    int ready;  /* reads what it writes to --ready-fd */
-    int errors; /* reads its standard error */
+    int ready;  /* Reads what the machine writes to --ready-fd. */
+    int errors; /* Reads the machine's standard error. */
 };
 
 /* extra: NULL-terminated arguments after CONFIG and NAME. */
@@ -50,7 +51,7 @@ static struct process start(const char *config, const char *name, const char *co
     return (struct process){.pid = pid, .ready = ready[0], .errors = errors[0]};
 }
 
-/* The address that it says it serves at. */
+/* Waits until the machine is ready, and reads the address that it serves at. */
 static void wait_ready(const struct process *process, char address[LIMIT_ADDRESS_BYTES])
 {
     char line[LIMIT_ADDRESS_BYTES + 16] = "";
@@ -95,7 +96,7 @@ static void check_mistake(const char *config, const char *name, const char *cons
     CHECKF(code == (strstr(text, "--help") != NULL ? 2 : 1), "exit code %d", code);
     CHECKF(strstr(text, part1) != NULL && strstr(text, part2) != NULL, "want \"%s\" and \"%s\"",
            part1, part2);
-    const char *line = strstr(text, "cleave machine: "); /* what it logged before is not an error */
+    const char *line = strstr(text, "cleave machine: "); /* Earlier log lines are not the error. */
     CHECK(line != NULL && strchr(line, '\n') == line + strlen(line) - 1);
 }
 
@@ -112,8 +113,8 @@ static long cpu_ticks(pid_t pid)
     return user + kernel;
 }
 
-/* Under 1 % of a core. What it still had to do when it said "ready" may fall in the first window.
- */
+/* The machine uses less than 1 % of a core. Remaining work of its start may fall in the first
+ * window. */
 static void check_idle(pid_t pid)
 {
     long limit = 3 * sysconf(_SC_CLK_TCK) / 100, ticks = limit + 1;
@@ -145,7 +146,7 @@ static void check_life(void)
     CHECK(strstr(text, "stops") != NULL && strstr(text, "error") == NULL);
 }
 
-/* A parent that is killed cannot tell its child: the kernel does. */
+/* A parent that is killed cannot inform its child; the kernel does. */
 static void check_orphan(void)
 {
     int report[2];
@@ -168,7 +169,7 @@ static void check_orphan(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* A config file whose machine w computes on `device`; `more` are more keys of it. */
+/* Writes a config file whose machine w computes on `device`. `more` has more keys of its entry. */
 static void write_device_config(const char *path, const char *device, const char *more)
 {
     FILE *file = fopen(path, "w");
@@ -193,7 +194,7 @@ static void check_devices(void)
     read_all(process.errors, text, sizeof(text));
     CHECK(wait_exit(&process) == 0);
     CHECKF(strstr(text, "waits of 5 us a layer and 2.5 us a row") != NULL, "%s", text);
-    /* A GPU that is not there: the CPU, said once; or nothing. */
+    /* If the GPU does not exist, the machine uses the CPU and says so once, or does not start. */
     CHECK(setenv("CLEAVE_CUDA_PLUGIN", "/nowhere/plugin.so", 1) == 0);
     write_device_config(path, "cuda:1", ", \"fallback\": false");
     check_mistake(path, "w", NULL, "machine w: device cuda:1: no plugin", "/nowhere/plugin.so");

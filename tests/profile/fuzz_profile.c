@@ -25,8 +25,8 @@ static void use(const struct profile *p)
         const struct profile_device *d = &p->devices[i];
         double before = 0;
         for (double x = 0; x < 100; x += 7) {
-            /* A context that is no less than any first point: below that, times may do as they
-             * like. */
+            /* This context is not less than the first point of any grid. Below the first point,
+             * times may decrease. */
             double us = profile_stage_prompt_us(p, d, 0, p->model.layer_count, x, 1e9, 1);
             CHECK(isfinite(us) && us >= before * (1 - 1e-9));
             before = us;

@@ -44,10 +44,11 @@ static void check_content(const struct profile *p)
     CHECK(strcmp(cpu->description, "two \"threads\"") == 0 && cpu->memory_bytes == 1000000);
     CHECK(cpu->check_count == 1 && cpu->checks[0].prompt && cpu->checks[0].sum_us == 158.5);
     CHECK(near(cpu->layers[0].prompt.spread, 0.02) && cpu->disturbed == 0.125);
-    CHECK(gpu->last_layer_prompt.us[0][0] == 4); /* as any prompt, where nothing else is said */
+    /* Equals any prompt's, because the file says nothing else. */
+    CHECK(gpu->last_layer_prompt.us[0][0] == 4);
     CHECK(p->link_count == 3);
     CHECK(profile_link_find(p, "b", "a", NULL) == &p->links[1]);
-    CHECK(profile_link_find(p, "a", "a", NULL) == &p->links[0]); /* the faster one */
+    CHECK(profile_link_find(p, "a", "a", NULL) == &p->links[0]); /* The faster link. */
     CHECK(profile_link_find(p, "a", "a", "tcp") == &p->links[2]);
     CHECK(profile_link_find(p, "b", "b", NULL) == NULL);
     CHECK(p->links[0].size_count == 2 && p->links[0].sizes_us[1] == 102);
@@ -63,18 +64,19 @@ static void check_times(const struct profile *p)
     const struct profile_device *cpu = &p->devices[0], *gpu = &p->devices[1];
     const struct profile_grid *g = &cpu->layers[0].prompt;
     CHECK(near(profile_grid_us(g, 10, 100), 30) && near(profile_grid_us(g, 1, 0), 10));
-    CHECK(near(profile_grid_us(g, 0.5, 0), 10));    /* fewer rows than the first point's */
-    CHECK(near(profile_grid_us(g, 15, 50), 37.5));  /* the mean of four corners */
-    CHECK(near(profile_grid_us(g, 25, 0), 50));     /* 2 us a row more */
-    CHECK(near(profile_grid_us(g, 20, 150), 70));   /* 0.2 us a token of context more */
-    CHECK(near(profile_grid_us(g, 25, 150), 87.5)); /* 60 + 5 * 3 + 50 * 0.2 + 5 * 50 * 0.01 */
+    CHECK(near(profile_grid_us(g, 0.5, 0), 10));    /* Fewer rows than the first point. */
+    CHECK(near(profile_grid_us(g, 15, 50), 37.5));  /* The mean of four corners. */
+    CHECK(near(profile_grid_us(g, 25, 0), 50));     /* 2 us per further row. */
+    CHECK(near(profile_grid_us(g, 20, 150), 70));   /* 0.2 us per further token of context. */
+    CHECK(near(profile_grid_us(g, 25, 150), 87.5)); /* 60 + 5 * 3 + 50 * 0.2 + 5 * 50 * 0.01. */
     CHECK(near(profile_grid_us(g, 20, -10), 38));
     CHECK(near(profile_prompt_us(p, cpu, 0, 2, 10, 0), 40));
     CHECK(near(profile_prompt_us(p, cpu, 0, 3, 10, 0), 53));
     CHECK(near(profile_prompt_us(p, cpu, 2, 3, 20, 77), 23));
     CHECK(profile_prompt_us(p, cpu, 1, 1, 10, 0) == 0 &&
           profile_prompt_us(p, cpu, 3, 3, 10, 0) == 0);
-    CHECK(near(profile_prompt_us(p, cpu, 0, 1, 20, -1000), 38)); /* not below minus half of it */
+    /* The context counts as at least minus half of the rows. */
+    CHECK(near(profile_prompt_us(p, cpu, 0, 1, 20, -1000), 38));
     CHECK(near(profile_token_us(p, cpu, 0, 3, 4, 50), 30));
     CHECK(near(profile_token_us(p, gpu, 0, 3, 1, 0), 321));
     CHECK(near(profile_prompt_us(p, gpu, 1, 3, 1, 0), 6));
@@ -91,7 +93,8 @@ static void check_batch_context(void)
     static const uint32_t one[] = {100}, deep[] = {30}, two[] = {100, 100}, none[] = {0, 0};
     CHECK(near(profile_batch_context(one, deep, 1), 30));
     CHECK(
-        near(profile_batch_context(two, none, 2), -50)); /* two triangles are half of a large one */
+        /* Two triangles are half of a large one. */
+        near(profile_batch_context(two, none, 2), -50));
     CHECK(profile_batch_context(one, none, 0) == 0);
 }
 
@@ -121,7 +124,7 @@ static void check_round_trip(const struct profile *p)
     free(text[1]);
 }
 
-/* Ascending axes, and times that fall nowhere. */
+/* Draws ascending axes, and times that never decrease. */
 static void draw_grid(struct profile_grid *g)
 {
     *g = (struct profile_grid){.row_count = 1 + (uint32_t)below(5),
@@ -161,8 +164,8 @@ static void check_monotone(void)
     }
 }
 
-/* The example with `from` replaced by `to` must be refused with an error that has all of `parts`,
- * which "|" separates. */
+/* Checks that the example with `from` replaced by `to` is refused with an error that has all of
+ * `parts`, which "|" separates. */
 static void check_bad(const char *from, const char *to, const char *parts)
 {
     static char text[sizeof(profile_example) + 256];

@@ -55,7 +55,7 @@ static void bed_open(void)
         .slot_count = PROMPTS,
         .vocab = 1000,
         .context_tokens = 512,
-        .stages_push = true, /* so the pool itself writes no KV */
+        .stages_push = true, /* The pool itself writes no KV. */
         .calls = {.send = on_send, .send_tokens = on_tokens},
     };
     CHECK(prompt_pool_open(&options, &pool) == ST_OK);
@@ -91,7 +91,7 @@ int main(void)
             prompt_pool_chunk_done(pool, done, &token, 2000);
         }
     }
-    CHECK(prompt_pool_count(pool) == LIMIT_BATCH_SEQUENCES); /* the last batch's */
+    CHECK(prompt_pool_count(pool) == LIMIT_BATCH_SEQUENCES); /* Those of the last batch. */
     prompt_pool_results_send(pool, 2000);
     for (uint32_t i = 0; i < PROMPTS; i++)
         CHECKF(tokens[i] == 1 && prefilled[i] == 1, "prompt %u: %u tokens", i, tokens[i]);

@@ -14,9 +14,9 @@ static struct transport *ours;
 static int64_t now_us = 1000000;
 static struct message_link reported;
 static uint32_t report_count, lost_count, drop_count;
-static bool later;                   /* `prepare` says nothing at once */
-static uint32_t target;              /* that it was called for last */
-static struct transport_peer *to_us; /* the token machine's side of the connection */
+static bool later;                   /* `prepare` does not report at once. */
+static uint32_t target;              /* The target of the last call. */
+static struct transport_peer *to_us; /* The token machine's side of the connection. */
 
 static void on_report(void *self, const struct message_link *link)
 {
@@ -60,7 +60,7 @@ static void say_stages(struct transport *t, struct transport_peer *peer)
     message_buffer_done(&buffer);
 }
 
-/* Machines that links connect to say where their layers are. */
+/* Machines that links connect to report their layers. */
 static void on_up(void *self, struct transport_peer *peer)
 {
     if (transport_peer_user(peer) != NULL) {
@@ -135,7 +135,8 @@ int main(void)
         .drop = on_drop,
     };
     CHECK(prompt_links_open(&options, &links) == ST_OK);
-    CHECK(prompt_links_turn(links, now_us) == INT64_MAX); /* nothing to do: no wake-ups */
+    /* There is nothing to do, so there are no wake-ups. */
+    CHECK(prompt_links_turn(links, now_us) == INT64_MAX);
     CHECK(prompt_links_find(links, "t0", &number, &why) == NULL &&
           strstr(why, "no gateway") != NULL);
 
@@ -148,30 +149,34 @@ int main(void)
     report_count = 0;
     pass(10000000, NULL);
     CHECK(report_count == 1 && !reported.up &&
-          strstr(reported.text, "refused") != NULL); /* said once */
+          strstr(reported.text, "refused") != NULL); /* The reason is reported once. */
     int64_t next_us = prompt_links_turn(links, now_us);
-    CHECK(next_us > now_us && next_us <= now_us + 2000000); /* it still tries, and not too often */
+    /* The link is still tried, but not too often. */
+    CHECK(next_us > now_us && next_us <= now_us + 2000000);
     CHECK(prompt_links_find(links, "t0", &number, &why) == NULL && strstr(why, "refused") != NULL);
     CHECK(prompt_links_want(links, 0, &peer, now_us) ==
-          ST_OK); /* asked again: tried now, told again */
+          ST_OK); /* A request for the same link is tried and reported again. */
     CHECK(report_count == 1 && prompt_links_turn(links, now_us) > now_us);
     pass(50000, NULL);
     CHECK(report_count == 2 && !reported.up && strstr(reported.text, "refused") != NULL);
 
     struct transport *t0 = machine_open_as("t0", "here");
     memcpy(peer.address, "here", 5);
-    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* a new address is tried at once */
+    /* A new address is tried at once. */
+    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
     pass(50000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     report_count = 0;
-    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK); /* asked again: said again */
+    /* Requested again, so reported again. */
+    CHECK(prompt_links_want(links, 0, &peer, now_us) == ST_OK);
     CHECK(report_count == 1 && reported.up);
 
     CHECK(prompt_links_has_path(links, number, 0) && !prompt_links_has_path(links, number, 1));
     const struct message_peer nameless = {.address = "here"};
     CHECK(prompt_links_want(links, 0, &nameless, now_us) == ST_INVALID);
 
-    /* Flushes to the processes that it named first are never reported once it names others. */
+    /* Flushes to the processes of the first report are never reported once the target names other
+     * processes. */
     lost_count = drop_count = 0;
     say_stages(t0, to_us);
     pass(20000, t0);
@@ -180,8 +185,8 @@ int main(void)
     pass(300000, t0);
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
 
-    /* The connections that were prepared are no longer valid: all of them begin again, and the link
-     * is up when all of them are. */
+    /* The prepared connections are no longer valid: all of them begin again, and the link is up
+     * when all of them are up. */
     later = true;
     lost_count = drop_count = 0;
     prompt_links_prepared(links, target, false, "a stage is gone", now_us);
@@ -194,7 +199,7 @@ int main(void)
     CHECK(reported.up && prompt_links_find(links, "t0", &number, &why) != NULL);
     CHECK(number == target);
 
-    transport_close(t0); /* dies, and comes back */
+    transport_close(t0); /* The machine dies, and returns. */
     lost_count = 0;
     pass(50000, NULL);
     CHECK(lost_count == 1 && !reported.up && prompt_links_find(links, "t0", &number, &why) == NULL);
@@ -204,7 +209,7 @@ int main(void)
     transport_close(t0);
     pass(50000, NULL);
 
-    t0 = machine_open_as("someone", "here"); /* another machine at that address */
+    t0 = machine_open_as("someone", "here"); /* Another machine at the same address. */
     pass(3000000, t0);
     CHECK(!reported.up && strstr(reported.text, "is machine \"someone\", want \"t0\"") != NULL);
     printf("%s\n", reported.text);

@@ -75,7 +75,7 @@ static void run(const char *name, const struct sched_cluster_options *options, u
             uint64_t draw = random_at(7, draws++);
             struct sched_event event = {.now_us = (int64_t)lives, .kind = SCHED_ARRIVED};
             event.request = (uint32_t)(lives % open);
-            if (lives >= open) { /* who had the slot ends now */
+            if (lives >= open) { /* The slot's earlier request ends now. */
                 event.kind = SCHED_ENDED;
                 tell(sc, &event);
                 event.kind = SCHED_ARRIVED;

@@ -71,7 +71,8 @@ static bool serves(enum pool pool, enum pool phase)
     return pool == phase || pool == POOL_MIXED;
 }
 
-/* With machine `other` in `pool`. */
+/* Returns whether a prompt and a token machine are linked, with machine `other` counted in
+ * `pool`. */
 static bool pair_with(const struct model *m, uint32_t other, enum pool pool)
 {
     for (uint32_t p = 0; p < MODEL_MACHINES; p++) {
@@ -139,8 +140,8 @@ static struct sched_action *act(struct model *m, enum sched_action_kind kind, ui
     return action;
 }
 
-/* Its prompt still moves from one machine to another one, and a mixed one could not hold its part.
- */
+/* Returns whether the request's prompt still moves between two machines and machine i could not
+ * hold its part of the request if it were mixed. */
 static bool large_for(const struct model_request *r, uint32_t i)
 {
     if (r->place != MODEL_ROUTED || r->moved || r->prompt == r->token)
@@ -228,7 +229,7 @@ static uint64_t total(const struct look *l)
     return (uint64_t)l->r->prompt_tokens + l->r->output_tokens;
 }
 
-/* Large enough, and below the bounds. */
+/* The machine is large enough, and its load is below the limits. */
 static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
 {
     const struct model_machine *machine = &l->m->machines[i];
@@ -244,7 +245,7 @@ static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
     return options->machine_tokens_max == 0 || load < options->machine_tokens_max;
 }
 
-/* It keeps memory for both kinds of work: here, or for another scheduler. */
+/* The machine keeps memory for both kinds of work: for this scheduler or for another one. */
 static bool shares(const struct look *l, uint32_t i, bool alone)
 {
     const struct model_machine *machine = &l->m->machines[i];
@@ -264,7 +265,7 @@ static bool reaches(const struct look *l, uint32_t p, uint32_t t, bool alone)
     return prompt->link[t];
 }
 
-/* The best token machine of a pool that `prompt` reaches (NONE: any). */
+/* Returns the best token machine of the pool that `prompt` reaches (NONE = from any machine). */
 static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, bool alone)
 {
     uint32_t best = NONE;
@@ -350,7 +351,7 @@ static int64_t computed_us(const struct look *l, uint32_t i)
     return rate == 0 ? 0 : (int64_t)(tokens * 1000000 / rate);
 }
 
-/* With a deadline that `prompt` would miss: the one that has it computed first. */
+/* If `prompt` would miss the deadline, returns the machine that computes the prompt first. */
 static uint32_t in_time(const struct look *l, uint32_t prompt)
 {
     int64_t most = l->m->options.ttft_us_max;
@@ -397,7 +398,8 @@ static bool takes_both(const struct look *l, uint32_t i)
            (l->r->output_tokens > 0 || prompt_alone(l, i));
 }
 
-/* lent: a machine that rule 3 has moved for good, so it is the last of the mixed ones; or NONE. */
+/* lent: the machine that rule 3 has moved for good, which makes it the last mixed machine; NONE =
+ * none. */
 static uint32_t rule_4(const struct look *l, uint32_t lent)
 {
     static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
@@ -420,7 +422,7 @@ struct chosen {
     uint32_t token;
     bool prompt_moves;
     bool token_moves;
-    uint32_t lent; /* moves though it is not chosen; or NONE */
+    uint32_t lent; /* This machine moves though it is not chosen; NONE = none. */
 };
 
 static bool choose(const struct look *l, struct chosen *c)
@@ -482,8 +484,8 @@ static bool ever_possible(const struct model *m, const struct model_request *r)
     return (!known[0] || fits[0]) && (r->output_tokens == 0 || !known[1] || fits[1]);
 }
 
-/* As ever_possible. A request of one token whose prompt fits no machine's share becomes one that
- * decodes, if that is possible. */
+/* Like ever_possible, but a request of one token whose prompt fits into no machine's share is
+ * changed into a request that decodes, if that is possible. */
 static bool ever_possible_changed(const struct model *m, struct model_request *r)
 {
     if (ever_possible(m, r) || r->output_tokens > 0)
@@ -496,7 +498,7 @@ static bool ever_possible_changed(const struct model *m, struct model_request *r
 
 /* ---- what follows ---- */
 
-/* It waits no longer: it is routed, or goes without a turn. */
+/* The request leaves the queue: it is routed (turn), or refused. */
 static void waits_end(struct model *m, struct model_request *r, bool turn)
 {
     r->place = turn ? MODEL_ROUTED : MODEL_GONE;
@@ -533,7 +535,7 @@ static void follow(struct model *m)
 {
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
         tell(m, i);
-    for (uint32_t i = 0; i < m->action_count; i++) { /* those that were lost come after */
+    for (uint32_t i = 0; i < m->action_count; i++) { /* SCHED_LOST follows SCHED_MOVED. */
         struct sched_action action = m->actions[i];
         if (action.kind != SCHED_MOVED)
             continue;
@@ -545,7 +547,8 @@ static void follow(struct model *m)
     queue_model_age(&m->queue, m->options.ageing_us, m->now_us);
     for (uint32_t id = queue_model_next(&m->queue, NULL); id != SCHED_QUEUE_NONE;) {
         struct model_request *r = &m->requests[id];
-        struct queue_model_place copy = m->queue.places[id]; /* whatever becomes of it */
+        /* The loop goes on from here if the request leaves the queue. */
+        struct queue_model_place copy = m->queue.places[id];
         struct look l = {.m = m, .r = r, .thresholds = true};
         struct chosen c;
         l.flexible = (m->options.adaptive && m->paired) || covers(m);
@@ -558,7 +561,7 @@ static void follow(struct model *m)
             l.idle = true;
             l.thresholds = false;
             if (choose(&l, &c))
-                return; /* busy: those behind it wait as well */
+                return; /* The machines are busy, so later requests wait as well. */
             if (r->stranded_us < 0)
                 r->stranded_us = m->now_us;
             if (m->options.wait_us_max > 0 &&
@@ -571,11 +574,11 @@ static void follow(struct model *m)
     }
 }
 
-/* The least time to compute its prompt behind those that are there and those that wait, and alone;
- * 0: not known. */
+/* Returns the least time in which the request's prompt can be computed: after the prompts on a
+ * machine and those that wait, or (alone) without them. 0 = unknown. */
 static int64_t earliest_us(const struct model *m, const struct model_request *r, bool alone)
 {
-    bool any = true; /* nobody is there for prompts */
+    bool any = true; /* No machine serves prompts. */
     for (uint32_t i = 0; i < MODEL_MACHINES; i++)
         any &= !is_open(m, i) || !serves(m->machines[i].pool, POOL_PROMPT);
     uint64_t rates = 0;
@@ -614,7 +617,7 @@ static void on_arrived(struct model *m, const struct sched_event *event)
                                 .stranded_us = -1};
     uint32_t answer = queue_model_answer(&m->queue, r->key, r->priority, r->output_tokens);
     r->answer_charged = r->resumed ? 0 : answer;
-    r->answer_memory = r->output_tokens; /* at least 64 of them are counted */
+    r->answer_memory = r->output_tokens; /* At least 64 answer tokens are counted. */
     if (m->options.answers_grow && answer < r->output_tokens && r->output_tokens > 64)
         r->answer_memory = answer > 64 ? answer : 64;
     queue_model_add(&m->queue, event->request,
@@ -637,14 +640,14 @@ static void on_arrived(struct model *m, const struct sched_event *event)
     if (r->place != MODEL_WAITING || r->resumed ||
         model_waiting(m) <= m->options.queue_requests_max)
         return;
-    uint32_t last = event->request; /* it is not resumed itself */
+    uint32_t last = event->request; /* The new request is not resumed. */
     for (uint32_t i = queue_model_next(&m->queue, NULL); i != SCHED_QUEUE_NONE;
          i = queue_model_next(&m->queue, &m->queue.places[i]))
         last = m->requests[i].resumed ? last : i;
     waits_end(m, &m->requests[last], false);
     struct sched_action *action = act(m, SCHED_REFUSE, last);
     action->why = SCHED_REFUSED_FULL;
-    action->retry_after_ms = 1; /* some time: see the caller */
+    action->retry_after_ms = 1; /* test_cluster.c checks the range of the real time. */
 }
 
 static void on_down(struct model *m, uint32_t i)

@@ -43,7 +43,7 @@ void flight_check_load(const struct flight_model *m)
 
 /* ---- what a batch must be like ---- */
 
-/* The prompt of the path that has chunks left, or NULL. */
+/* Returns the path's prompt that has chunks left, or NULL. */
 static const struct request *running_on(const struct flight_model *m, uint32_t path)
 {
     const struct request *found = NULL;
@@ -52,13 +52,14 @@ static const struct request *running_on(const struct flight_model *m, uint32_t p
         if (request->kind != RUNNING || request->path != path || request->doomed ||
             request->given == request->tokens)
             continue;
-        CHECK(found == NULL); /* one at most */
+        CHECK(found == NULL); /* At most one prompt of a path runs. */
         found = request;
     }
     return found;
 }
 
-/* Blocks for prompts at the head of other paths that came before. (Unranked.) */
+/* Returns the blocks that earlier prompts at the head of other paths need. For requests without
+ * ranks. */
 static uint64_t kept_for_others(const struct flight_model *m, const struct request *prompt)
 {
     uint64_t kept = 0;
@@ -109,8 +110,9 @@ static void check_chunk(struct flight_model *m, const struct sched_batch *batch,
     m->chunks_behind += request->given > request->done;
 }
 
-/* Whoever of this path came before it and still waits lacks blocks; and so many are left for those
- * of other paths. Before the batch's own are taken: unranked. */
+/* Earlier prompts of the path that still wait lack blocks, and enough blocks are left for earlier
+ * prompts of other paths. For requests without ranks; call before the batch's own blocks are
+ * taken. */
 static void check_order(const struct flight_model *m, const struct request *starting)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -137,7 +139,7 @@ uint32_t flight_decode_batches(const struct path *path)
     return count;
 }
 
-/* As many decodes as its part, its places and those that are idle allow. */
+/* The batch has as many decodes as its share, its places and the idle decodes allow. */
 static void check_part(const struct flight_model *m, const struct sched_batch *batch,
                        uint32_t decodes, uint32_t prompts, bool could_prompt)
 {
@@ -151,7 +153,8 @@ static void check_part(const struct flight_model *m, const struct sched_batch *b
         idle += runs && request->in_flight == 0;
     }
     uint32_t flights = flight_decode_most(m);
-    uint32_t free = flights - flight_decode_batches(&m->paths[batch->path]); /* this one with it */
+    /* Batches without decodes, this one included. */
+    uint32_t free = flights - flight_decode_batches(&m->paths[batch->path]);
     uint32_t part = (able + flights - 1) / flights;
     part = free == 0 ? 0 : least(part, (idle + free - 1) / free);
     CHECKF(decodes <= part, "%u decodes of %u", decodes, able);
@@ -164,7 +167,7 @@ static void check_part(const struct flight_model *m, const struct sched_batch *b
     CHECK(!could_prompt || prompts > 0);
 }
 
-/* The order in which items are taken is that in which they stand. */
+/* Marks the batch's items as in flight, in the batch's order. */
 static void batch_take(struct flight_model *m, const struct sched_batch *batch)
 {
     struct path *path = &m->paths[batch->path];
@@ -227,8 +230,9 @@ void flight_take(struct flight_model *m, const struct sched_batch *batch, bool c
         CHECK(full || !flight_prompt_can_run(m, batch->path));
 }
 
-/* Round robin: with all places but one, or every other batch for one of them; and a batch takes its
- * part, so it needs as many as are in flight. */
+/* Decodes take turns. A prompt may take one place of each batch, or every other batch if a batch
+ * has only one place. A batch takes only its share of the decodes, so a round needs a batch more
+ * for each one in flight. */
 void flight_check_turns(const struct flight_model *m, uint32_t path)
 {
     uint32_t places = m->options.batch_sequences_max > 1 ? m->options.batch_sequences_max - 1 : 1;

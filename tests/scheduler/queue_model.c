@@ -126,7 +126,8 @@ static void rise(struct queue_model *m, struct queue_model_place *place, int64_t
 
 void queue_model_age(struct queue_model *m, int64_t ageing_us, int64_t now_us)
 {
-    uint64_t joins = m->joins; /* those that join now have had their look */
+    /* A slot that joins a class in this call has already been checked. */
+    uint64_t joins = m->joins;
     while (ageing_us > 0) {
         struct queue_model_place *longest = NULL;
         for (int i = 0; i < QUEUE_MODEL_PLACES; i++) {

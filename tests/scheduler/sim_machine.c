@@ -26,7 +26,8 @@ void sim_machine_open(struct sim_machine *m, uint32_t index, uint32_t blocks,
                                                   .path_count = shape->paths,
                                                   .batches_in_flight = shape->flight,
                                                   .micro_batch_tokens = shape->micro_batch_tokens};
-    /* A longer context than the blocks hold: a mixed machine keeps half of them for prompts. */
+    /* The context is longer than the blocks hold, so a mixed machine keeps half of the blocks for
+     * prompts. */
     const struct sched_memory_options memory = {.block_count = blocks,
                                                 .block_tokens = SIM_BLOCK_TOKENS,
                                                 .context_tokens = LIMIT_CONTEXT_TOKENS,
@@ -137,7 +138,7 @@ void sim_machine_decode(struct sim_machine *m, uint32_t request, uint32_t genera
 {
     sched_slot slot = task_find(m, SIM_RESERVE, request, generation);
     if (slot == SIM_SLOTS || m->tasks[slot].doomed)
-        return; /* it was cancelled meanwhile */
+        return; /* The request was cancelled meanwhile. */
     sched_memory_decode(m->memory, slot, tokens_left);
 }
 
@@ -200,7 +201,8 @@ static void reservations_grant(struct sim_machine *m)
     }
 }
 
-/* Its blocks come back when its gateway has heard of it. */
+/* Gives up a reservation if there is a deadlock. Its blocks are free when its gateway has handled
+ * the message and cancels it. */
 static void reservation_yield(struct sim_machine *m)
 {
     sched_slot slot;
@@ -214,7 +216,7 @@ static void reservation_yield(struct sim_machine *m)
     m->calls->yielded(m->index, task->request, task->generation);
 }
 
-/* Of what comes out of the scheduler: who is in it, and that they may be. */
+/* Marks the tasks of the new batch as in flight, and checks that they may be in it. */
 static void batch_begin(struct sim_machine *m, const struct sched_batch *batch)
 {
     for (uint32_t i = 0; i < batch->item_count; i++) {

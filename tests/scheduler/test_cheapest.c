@@ -16,7 +16,7 @@
 static struct sched_cluster *sc;
 static struct sched_actions actions;
 static struct sched_action route;
-static uint32_t moved; /* the machine that moved last, and where to */
+static uint32_t moved; /* The last machine that moved, and its new pool. */
 static enum pool moved_to;
 
 static const uint64_t talk[] = {11, 12, 13, 14};
@@ -104,37 +104,40 @@ static void check_route(uint32_t prompt, uint32_t token, uint32_t prefix_tokens)
            route.prefix_tokens, prompt, token, prefix_tokens);
 }
 
-/* 450 tokens, of which machine 3 holds 400. */
+/* The prompt has 450 tokens, of which machine 3 holds 400. */
 static void test_next_turn(void)
 {
     cluster_open(&options);
-    arrive(0, 450, 0); /* nobody knows it */
+    arrive(0, 450, 0); /* No machine holds a part of the prompt. */
     check_route(0, 2, 0);
     end(0);
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
 
     holds(3, 4);
-    arrive(1, 450, 0); /* 50 ms there; 450 ms and 22 on two machines */
+    arrive(1, 450, 0); /* Machine 3 takes 50 ms; two machines would take 450 ms and 22 ms. */
     check_route(3, 3, 400);
     end(1);
-    others(3, 7, 0); /* seven answers wait for the 50 tokens too: 50 × 8 + 7 */
+    /* Seven answers also wait while the 50 tokens are computed: 50 × 8 + 7 = 407 ms. */
+    others(3, 7, 0);
     arrive(2, 450, 0);
     check_route(3, 3, 400);
     end(2);
-    others(3, 9, 0); /* 50 × 10 + 9: as much is computed elsewhere; 50 are to be moved, not 450 */
+    /* 50 × 10 + 9 = 509 ms. Another machine computes the prompt, and sends machine 3 only the 50
+     * tokens that it lacks. */
+    others(3, 9, 0);
     arrive(3, 450, 0);
     check_route(0, 3, 0);
     end(3);
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 3, .prefix = {talk + 1, 3}});
-    arrive(4, 450, 0); /* 100 are left of it: less to move, still */
+    arrive(4, 450, 0); /* Machine 3 still holds 350 tokens, so only 100 are sent. */
     check_route(0, 3, 0);
     end(4);
     CHECK(moved == SCHED_NO_MACHINE);
     sched_cluster_close(sc);
 }
 
-/* Machine 3 has no memory for an answer of 200 more. */
+/* Machine 3 has no memory for an answer of 200 more tokens. */
 static void test_full(void)
 {
     struct sched_cluster_options fixed = options;
@@ -146,7 +149,7 @@ static void test_full(void)
     CHECK(moved == 3 && moved_to == POOL_MIXED);
     end(0);
     CHECK(moved == 3 && moved_to == POOL_TOKEN);
-    holds(1, 3); /* 150 tokens to compute, and nobody moves */
+    holds(1, 3); /* 150 tokens are to be computed, and no machine changes its pool. */
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 3, .prefix = {talk + 2, 2}});
     moved = SCHED_NO_MACHINE;
     arrive(1, 450, 0);
@@ -154,7 +157,7 @@ static void test_full(void)
     CHECK(moved == SCHED_NO_MACHINE);
     sched_cluster_close(sc);
 
-    fixed.adaptive = false; /* token machines compute what they decode themselves, no more */
+    fixed.adaptive = false; /* Token machines compute only prompts that they decode. */
     cluster_open(&fixed);
     holds(3, 4);
     others(3, 0, KV - 500);
@@ -173,12 +176,12 @@ static void test_slack(void)
     arrive(0, 450, 0);
     check_route(3, 3, 400);
     end(0);
-    others(3, 0, 1100); /* others have that much less */
+    others(3, 0, 1100); /* Other machines have 1,100 tokens less work, more than the slack. */
     arrive(1, 450, 0);
     check_route(3, 2, 400);
     sched_cluster_close(sc);
 
-    tight.prefix_saves = false; /* machines keep nothing: nobody is asked */
+    tight.prefix_saves = false; /* Machines keep no prefixes, so the prefix is not looked up. */
     cluster_open(&tight);
     holds(3, 4);
     arrive(0, 450, 0);
@@ -186,7 +189,7 @@ static void test_slack(void)
     sched_cluster_close(sc);
 }
 
-/* A request of 450 tokens that machine 2 decodes, which drains. */
+/* Machine 2 decodes a request of 450 tokens and begins to drain. */
 static void decode_and_drain(const struct sched_cluster_options *with)
 {
     cluster_open(with);
@@ -199,7 +202,7 @@ static void decode_and_drain(const struct sched_cluster_options *with)
     CHECK(sched_cluster_movable(sc, 0, 470, 180) && !sched_cluster_movable(sc, 0, 470, 0));
 }
 
-/* The only machine whose rate is known drains: it says how fast the others may be. */
+/* The only machine whose rate is known drains. The scheduler uses its rate for the others. */
 static void test_rates(void)
 {
     cluster_open(&options);
@@ -230,7 +233,7 @@ static void test_hand_over(void)
     CHECK(view.prompts == 0 && view.prompt_tokens_pending == 0 && view.kv_tokens_scheduled == 0);
     sched_cluster_close(sc);
 
-    decode_and_drain(&fixed); /* nobody to hand it over to */
+    decode_and_drain(&fixed); /* No other token machine can take the request. */
     others(3, 0, KV - 100);
     others(4, 0, KV - 100);
     CHECK(!sched_cluster_movable(sc, 0, 470, 180));
@@ -243,7 +246,7 @@ static void test_hand_over(void)
     check_route(0, 4, 0);
     sched_cluster_close(sc);
 
-    decode_and_drain(&options); /* a prompt machine may decode it */
+    decode_and_drain(&options); /* A prompt machine may decode the request. */
     others(3, 0, KV - 100);
     others(4, 0, KV - 100);
     CHECK(sched_cluster_movable(sc, 0, 470, 180));
@@ -253,7 +256,7 @@ static void test_hand_over(void)
     CHECK(moved == 0 && moved_to == POOL_MIXED);
     sched_cluster_close(sc);
 
-    decode_and_drain(&options); /* no longer there, no longer draining */
+    decode_and_drain(&options); /* The request ends, and the machine no longer drains. */
     end(0);
     tell((struct sched_event){.kind = SCHED_MACHINE_UNDRAIN, .machine = 2});
     arrive(0, 470, 1 + 2);

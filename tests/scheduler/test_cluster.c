@@ -188,7 +188,8 @@ static struct sched_cluster_options options_draw(void)
     return options;
 }
 
-/* An operator changes his mind: what follows from the new options follows at once. */
+/* The operator changes options. The actions that follow from the new options are returned at
+ * once. */
 static void configure(struct sched_cluster *sc, int64_t now_us)
 {
     struct sched_actions actions;
@@ -229,7 +230,7 @@ static void sequence(void)
     sched_cluster_close(sc);
 }
 
-/* More actions than fit one array: all of them come, in order, through sched_cluster_more. */
+/* When one array is too small for the actions, sched_cluster_more returns the others, in order. */
 static void test_more(void)
 {
     enum { COUNT = 200 };
@@ -267,8 +268,8 @@ static void test_more(void)
     sched_cluster_close(sc);
 }
 
-/* One request ends each 2 s, five wait: the estimate is about 10 s, and grows while nothing ends.
- */
+/* One request ends every 2 s and five wait: the estimate is about 10 s, and grows while no request
+ * ends. */
 static void test_retry_after(void)
 {
     struct sched_cluster *sc;
@@ -290,7 +291,7 @@ static void test_retry_after(void)
         sched_cluster_event(sc, &event, &actions);
     }
     event.kind = SCHED_ARRIVED;
-    for (uint32_t i = 0; i < 6; i++) { /* one runs, five wait */
+    for (uint32_t i = 0; i < 6; i++) { /* One request runs, five wait. */
         event.request = i;
         sched_cluster_event(sc, &event, &actions);
     }

@@ -21,16 +21,16 @@ enum kind { UNKNOWN, RESERVING, BOOKED, WAITING, RUNNING, PROMPT_ENDED, DECODING
 
 struct request {
     enum kind kind;
-    uint32_t tokens; /* of the prompt, or left to decode */
+    uint32_t tokens; /* Tokens of the prompt, or tokens left to decode. */
     uint32_t done;
-    uint32_t blocks; /* asked for by prompt or reservation */
+    uint32_t blocks; /* Blocks that the prompt or reservation asked for. */
     uint32_t held;
     uint64_t arrival;
     uint64_t reserve_arrival;
     struct sched_rank rank;
-    uint32_t room; /* of a decode */
+    uint32_t room; /* Room of a decode, in tokens. */
     bool pinned;
-    uint64_t last_turn; /* batch number */
+    uint64_t last_turn; /* Number of the last batch that had the decode. */
     bool in_batch;
 };
 
@@ -49,7 +49,7 @@ static uint64_t seed;
 static uint64_t draws;
 static bool ranked; /* requests have keys and priorities */
 static uint64_t victims;
-static uint64_t digest; /* of all that was decided */
+static uint64_t digest; /* Hash of all decisions. */
 
 static uint32_t draw(uint32_t below)
 {
@@ -61,7 +61,8 @@ static void decided(uint64_t what)
     digest = random_mix(digest ^ what);
 }
 
-/* For sure: others have their turn by what their keys have got. */
+/* Returns whether `a` certainly comes before `b`. For requests of different keys the order depends
+ * on what the keys got before, so the result is false. */
 static bool comes_before(const struct request *a, uint64_t a_arrival, const struct request *b,
                          uint64_t b_arrival)
 {
@@ -122,8 +123,9 @@ static bool batch_starts(const struct request *request)
     return false;
 }
 
-/* Those that come before it and still wait must wait for blocks, behind the first of them, for
- * which they do not do; and only one that needs none may pass them. */
+/* Checks the order of prompts. Prompts that come before `starting` and still wait lack blocks: the
+ * first of them needs more blocks than are left, and only a prompt that needs none may pass
+ * them. */
 static void check_not_overtaken(const struct request *starting, uint32_t blocks_left)
 {
     const struct request *oldest = NULL;
@@ -149,13 +151,13 @@ static void check_chunk(const struct sched_batch_item *item, uint32_t prompts_be
     CHECK(item->starts == (request->kind == WAITING));
     CHECK(item->first_token + item->token_count <= request->tokens);
     CHECK(item->ends == (item->first_token + item->token_count == request->tokens));
-    CHECK(ended_before); /* a chunk that goes on is the last thing of its batch */
+    CHECK(ended_before); /* A chunk that does not end its prompt is the last item of its batch. */
     if (!item->ends)
         CHECK(item->token_count % 16 == 0);
     if (request->kind == RUNNING)
         CHECK(prompts_before == 0);
     if (item->starts && !item->ends)
-        CHECK(prompts_before == 0); /* only a batch of its own is worth cutting a prompt for */
+        CHECK(prompts_before == 0); /* A prompt is only cut if it is the batch's first prompt. */
 }
 
 static void check_batch(bool could_prompt, uint32_t decodes_known)
@@ -173,7 +175,7 @@ static void check_batch(bool could_prompt, uint32_t decodes_known)
         seen[item->slot] = true;
         rows += item->token_count;
         if (!item->prompt) {
-            CHECK(prompts == 0); /* decodes come first */
+            CHECK(prompts == 0); /* Decodes come before prompts. */
             CHECK(requests[item->slot].kind == DECODING && item->token_count == 1);
             CHECK(requests[item->slot].room > 0);
             decodes++;
@@ -225,8 +227,7 @@ static void victim_leaves(void)
     victims++;
 }
 
-/* Sometimes only some decodes get the blocks that they need. A decode without them is in no
- * batch. */
+/* Gives only some decodes the blocks that they need. A decode without its blocks is in no batch. */
 static void decodes_grow(void)
 {
     sched_slot slot;
@@ -242,7 +243,7 @@ static void decodes_grow(void)
         requests[slot].room += tokens;
         sched_machine_grown(sm, slot, tokens);
     }
-    for (int i = 0; i < SLOTS; i++) { /* their turns are not counted */
+    for (int i = 0; i < SLOTS; i++) { /* Decodes without room are left out of the check of turns. */
         if (requests[i].kind == DECODING && requests[i].room == 0)
             requests[i].last_turn = batches;
     }
@@ -273,8 +274,8 @@ static void batch_start(void)
             blocks_free -= request->blocks;
         }
     }
-    /* Round robin: with all places but one for SLOTS decodes, or every other batch for one of them.
-     */
+    /* Decodes take turns: with all places except one for SLOTS decodes, or in every other batch if
+     * a batch has one place. */
     uint32_t places = options.batch_sequences_max > 1 ? options.batch_sequences_max - 1 : 1;
     for (int i = 0; i < SLOTS; i++) {
         if (requests[i].kind == DECODING)
@@ -345,7 +346,8 @@ static void decode_arrives(sched_slot slot)
     sched_machine_decode_add(sm, slot, &decode);
 }
 
-/* Blocks of the prompt at the head, if it came before that reservation. */
+/* Returns the blocks of the prompt at the head of the queue, if that prompt came before the
+ * reservation. */
 static uint32_t kept_for_prompts(sched_slot slot)
 {
     sched_slot prompt;
@@ -377,7 +379,8 @@ static void reservations_give(void)
         CHECK(requests[turn].blocks + kept_for_prompts(turn) > blocks_free);
 }
 
-/* What its caller does with a request next. `arrive`: new ones may come. */
+/* Takes the request's next step, as the scheduler's caller would. arrive: new requests may
+ * arrive. */
 static void advance(sched_slot slot, bool arrive)
 {
     struct request *request = &requests[slot];
@@ -416,7 +419,8 @@ static void advance(sched_slot slot, bool arrive)
     }
 }
 
-/* A cache has more, or less, of the prompts that wait: all of them are named, in their order. */
+/* The prefix cache has more or less of the prompts that wait. All of them are reported, in their
+ * order. */
 static void prompts_change(void)
 {
     sched_slot slot = SCHED_NO_SLOT;
@@ -457,7 +461,7 @@ static void event(bool arrive)
         break;
     case 3:
         if (draw(8) == 0 && !requests[slot].in_batch)
-            leave(slot); /* cancelled */
+            leave(slot); /* The request was cancelled. */
         break;
     default:
         if (!requests[slot].in_batch)
@@ -488,8 +492,8 @@ static void simulate(uint64_t run)
     CHECK(sched_machine_open(&options, &sm) == ST_OK);
     for (int i = 0; i < EVENTS; i++)
         event(true);
-    /* Nothing new arrives: everything must come to its end, in as many batches as its work allows.
-     */
+    /* No new request arrives. All requests must end, within the number of batches that their work
+     * needs. */
     uint64_t left = 200 * SLOTS;
     for (int i = 0; i < SLOTS; i++)
         left += 2 * (uint64_t)requests[i].tokens;
@@ -529,8 +533,8 @@ static void test_options(void)
     sched_machine_close(NULL);
 }
 
-/* The examples of the design, by hand: three prompts batched whole up to the budget; the long one
- * in chunks; decodes that make the budget smaller. */
+/* Computed by hand: three whole prompts fill the budget of a batch, a long prompt is computed in
+ * chunks, and decodes make the budget smaller. */
 static void test_by_hand(void)
 {
     options = (struct sched_machine_options){.slot_count = 8,
@@ -564,7 +568,7 @@ static void test_by_hand(void)
     sched_machine_close(sm);
 }
 
-/* Prompts join while the batch is not full of work, whatever else would fit. */
+/* Prompts join a batch until its token budget is used, even if more of them would fit. */
 static void test_filled(void)
 {
     static const uint32_t tokens[] = {100, 27, 1, 1, 300, 20, 128, 5};
@@ -588,8 +592,9 @@ static void test_filled(void)
     sched_machine_close(sm);
 }
 
-/* A machine that decodes what it prefills takes its reservations' blocks first, and still prompts
- * that are decoded elsewhere get theirs: those that come later leave them. */
+/* A machine that decodes what it prefills takes the blocks of its reservations first. Prompts that
+ * are decoded elsewhere get blocks all the same, because later reservations leave blocks to
+ * them. */
 static void test_prompts_get_memory(void)
 {
     sched_slot slot = 0;
@@ -599,11 +604,12 @@ static void test_prompts_get_memory(void)
                                              .mixed_prompt_tokens = 64,
                                              .batch_sequences_max = 8};
     CHECK(sched_machine_open(&options, &sm) == ST_OK);
-    uint32_t blocks = 10; /* free, of 20: two decodes have five each */
+    uint32_t blocks = 10; /* Of 20 blocks 10 are free: two decodes have five each. */
     uint32_t left[2] = {7, 13};
     sched_machine_prompt_add(sm, 39, 0, 16, 12, NULL);
     for (sched_slot next = 0;; waited++) {
-        sched_machine_reserve_add(sm, next, 5, 80, NULL); /* and one more waits in each batch */
+        /* One more reservation waits in each batch. */
+        sched_machine_reserve_add(sm, next, 5, 80, NULL);
         next = (next + 1) % 30;
         while (sched_machine_reserve_next(sm, blocks, &slot))
             CHECK(!"a reservation passes the prompt");
@@ -618,8 +624,8 @@ static void test_prompts_get_memory(void)
     sched_machine_close(sm);
 }
 
-/* Two users' prompts of one size, one of them with twenty: they take turns. An urgent one goes
- * first, one that waits for long enough next. */
+/* Two users have prompts of one size, one of them twenty. The users take turns. An urgent prompt
+ * goes first, then a prompt that has waited long enough. */
 static void test_prompts_of_keys(void)
 {
     options = (struct sched_machine_options){.slot_count = SLOTS,
@@ -644,7 +650,7 @@ static void test_prompts_of_keys(void)
         CHECKF(batch.items[0].slot == want[i], "%zu: %u", i, batch.items[0].slot);
         sched_machine_batch_done(sm, batch.index);
     }
-    sched_machine_time(sm, 1000); /* slot 30 is one of twenty of its key now */
+    sched_machine_time(sm, 1000); /* test_cluster.c checks the range of the real time. */
     for (int i = 0; batch.items[0].slot != 30; i++) {
         CHECK(i < 17 && sched_machine_batch_next(sm, 0, 100, &batch));
         sched_machine_batch_done(sm, batch.index);
@@ -652,7 +658,7 @@ static void test_prompts_of_keys(void)
     sched_machine_close(sm);
 }
 
-/* Whatever is added for machines with several batches in flight, this one decides as before. */
+/* With one batch in flight, the scheduler decides as the recorded earlier version did. */
 static void test_decisions_known(void)
 {
     uint64_t given = seed;

@@ -1,5 +1,5 @@
 /* Goal: a machine with several batches in flight, and with several paths through its stages, keeps
- * the promises of machine.h. Method: cases by hand; each names what it shows. */
+ * the promises of machine.h. Method: cases by hand; the comment of each names the property. */
 #include "scheduler/machine/machine.h"
 #include "tests/check.h"
 
@@ -70,8 +70,8 @@ static void test_options(void)
     CHECK(sched_machine_open(&bad, &sm) == ST_INVALID);
 }
 
-/* GPipe: a prompt's chunks follow each other without waiting, batches are full, and the prompt ends
- * with the last of them. */
+/* GPipe: a prompt's chunks are in flight at the same time, batches are full, and the prompt ends
+ * with its last chunk. */
 static void test_micro_batches(void)
 {
     struct sched_machine_load load;
@@ -83,12 +83,12 @@ static void test_micro_batches(void)
     CHECK(batch.items[0].starts && !batch.items[0].ends);
     uint32_t b = next(0, 99, 1, 128);
     check_item(0, 0, 128, 128);
-    uint32_t c = next(0, 99, 2, 124); /* slot 1 has what is left, in whole chunks */
+    uint32_t c = next(0, 99, 2, 124); /* Slot 1 gets the rest of the budget, in whole chunks. */
     check_item(0, 0, 256, 44);
     check_item(1, 1, 0, 80);
     CHECK(batch.items[0].ends && batch.items[1].starts && !batch.items[1].ends);
     CHECK(a != b && b != c && a != c && a < 3 && b < 3 && c < 3);
-    next(0, 98, 0, 0); /* three are in flight */
+    next(0, 98, 0, 0); /* Three batches are in flight. */
     sched_machine_load(sm, &load);
     CHECK(load.prompts_running == 2 && load.prompts_waiting == 0);
     CHECK(load.prompt_tokens_pending == 500);
@@ -108,13 +108,13 @@ static void test_micro_batches(void)
     CHECK(!sched_machine_batch_oldest(sm, 0, &oldest));
     next(0, 98, 0, 0);
     sched_machine_remove(sm, 0);
-    decode_add(1, 0, 1, 1, 0); /* it stays here */
+    decode_add(1, 0, 1, 1, 0); /* The request is decoded on this machine. */
     sched_machine_batch_done(sm, next(0, 98, 1, 1));
     sched_machine_close(sm);
 }
 
-/* What is cancelled while it is in flight gets into no further batch, and leaves when it is in
- * none; the next prompt begins at once. */
+/* A request that is cancelled while it is in flight gets into no further batch and leaves after its
+ * last one. The next prompt begins at once. */
 static void test_stop(void)
 {
     struct sched_machine_load load;
@@ -147,7 +147,7 @@ static void test_groups(void)
     check_item(0, 5, 0, 1);
     decode_add(7, 0, 100, 100, 0);
     decode_add(8, 0, 1, 1, 0);
-    for (uint32_t i = 0; i < 3; i++) { /* the newcomers join the smaller ones */
+    for (uint32_t i = 0; i < 3; i++) { /* New requests join the smaller groups. */
         sched_machine_batch_done(sm, flying[i]);
         flying[i] = next(0, 0, 3, 3);
     }
@@ -158,9 +158,9 @@ static void test_groups(void)
             sched_machine_batch_done(sm, flying[0]);
         sched_machine_remove(sm, slot);
     }
-    next(0, 0, 0, 0); /* all that are left are in flight */
+    next(0, 0, 0, 0); /* All remaining decodes are in flight. */
     sched_machine_batch_done(sm, flying[1]);
-    flying[0] = next(0, 0, 2, 2);            /* of six */
+    flying[0] = next(0, 0, 2, 2);            /* Two of six decodes. */
     sched_machine_batch_done(sm, flying[2]); /* slot 8 has ended */
     flying[1] = next(0, 0, 2, 2);
     flying[2] = next(0, 0, 1, 1);
@@ -169,7 +169,8 @@ static void test_groups(void)
     sched_machine_close(sm);
 }
 
-/* No batch of a pipe that has just begun, or that ran dry, is left empty for another's second. */
+/* A path that has just begun, or had no batches, spreads its requests: no batch stays empty while
+ * another one takes two. */
 static void test_idle_share(void)
 {
     uint32_t flying[4];
@@ -183,13 +184,14 @@ static void test_idle_share(void)
     sched_machine_batch_done(sm, flying[2]);
     sched_machine_remove(sm, 0);
     sched_machine_remove(sm, 1);
-    for (uint32_t i = 0; i < 3; i++) /* three idle, three batches */
+    for (uint32_t i = 0; i < 3; i++) /* Three idle requests go into three batches. */
         next(0, 0, 1, 1);
     next(0, 0, 0, 0);
     sched_machine_close(sm);
 }
 
-/* More decodes than places: all get their turns, and a prompt has a place in each batch. */
+/* There are more decodes than places: every decode gets its turn, and a prompt has a place in each
+ * batch. */
 static void test_rotation(void)
 {
     uint32_t turns[9] = {0};
@@ -228,7 +230,7 @@ static void test_victim_in_flight(void)
     sched_machine_batch_done(sm, a);
     CHECK(sched_machine_short(sm, &slot) && slot == 0);
     CHECK(sched_machine_victim(sm, &slot) && slot == 1);
-    a = next(0, 0, 1, 1); /* nobody was asked: slot 0 is left out, slot 1 goes on */
+    a = next(0, 0, 1, 1); /* No victim was requested: slot 0 is left out, slot 1 continues. */
     check_item(0, 1, 0, 1);
     CHECK(sched_machine_short(sm, &slot) && slot == 0);
     CHECK(!sched_machine_victim(sm, &slot));
@@ -244,7 +246,8 @@ static void test_victim_in_flight(void)
     sched_machine_close(sm);
 }
 
-/* Paths run by themselves: what one has in flight is nothing to the other, but memory is. */
+/* Paths are independent: a path's batches in flight do not limit another path. They share
+ * memory. */
 static void test_paths(void)
 {
     sched_slot slot;
@@ -256,12 +259,14 @@ static void test_paths(void)
     sched_machine_prompt_add(sm, 11, 1, 64, 4, NULL);
     sched_machine_prompt_add(sm, 12, 1, 64, 0, NULL);
     sched_machine_reserve_add(sm, 13, 3, 48, NULL);
-    CHECK(!sched_machine_reserve_next(sm, 16, &slot)); /* 10 and 4 are for those before it */
+    /* 10 and 4 blocks are kept for the earlier prompts. */
+    CHECK(!sched_machine_reserve_next(sm, 16, &slot));
     CHECK(sched_machine_prompt_after(sm, 1, SCHED_NO_SLOT, &slot) && slot == 11);
     CHECK(!sched_machine_prompt_after(sm, 1, 11, &slot));
     sched_machine_load(sm, &load);
     CHECK(load.prompts_waiting == 3 && load.decodes_running == 2);
-    uint32_t a = next(1, 12, 2, 65); /* 4 of 12 would do, but 10 are for slot 10 */
+    /* 4 of 12 blocks are enough for this prompt, but 10 are kept for slot 10. */
+    uint32_t a = next(1, 12, 2, 65);
     check_item(0, 1, 0, 1);
     check_item(1, 12, 0, 64);
     next(1, 12, 0, 0);
@@ -278,8 +283,8 @@ static void test_paths(void)
     sched_machine_close(sm);
 }
 
-/* Keys share the machine, not each path by itself: who had a long prompt on one is behind on the
- * other. */
+/* A key's share counts over all paths of the machine: after a long prompt on one path the key waits
+ * on the other. */
 static void test_keys_over_paths(void)
 {
     struct sched_rank rank = {.key = 1};

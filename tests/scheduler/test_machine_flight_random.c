@@ -55,8 +55,7 @@ static bool victim_leaves(void)
     return found;
 }
 
-/* Sometimes only some decodes get the blocks that they need. A decode without them is in no
- * batch. */
+/* Gives only some decodes the blocks that they need. A decode without its blocks is in no batch. */
 static void decodes_grow(void)
 {
     sched_slot slot;
@@ -74,7 +73,7 @@ static void decodes_grow(void)
         m.requests[slot].room += tokens;
         sched_machine_grown(m.sm, slot, tokens);
     }
-    for (int i = 0; i < SLOTS; i++) /* their turns are not counted */
+    for (int i = 0; i < SLOTS; i++) /* Decodes without room are left out of the check of turns. */
         if (m.requests[i].kind == DECODING && m.requests[i].room == 0)
             m.requests[i].last_turn = m.paths[m.requests[i].path].batches;
 }
@@ -202,7 +201,8 @@ static void reservations_give(void)
     }
 }
 
-/* What its caller does with a request next. `arrive`: new ones may come. */
+/* Takes the request's next step, as the scheduler's caller would. arrive: new requests may
+ * arrive. */
 static void advance(sched_slot slot, bool arrive)
 {
     struct request *request = &m.requests[slot];
@@ -235,7 +235,7 @@ static void cancel(sched_slot slot)
     sched_machine_stop(m.sm, slot);
 }
 
-/* A cache has more, or less, of some prompts that wait. */
+/* The prefix cache has more or less of some prompts that wait. */
 static void prompts_change(uint32_t path)
 {
     for (sched_slot slot = SCHED_NO_SLOT; sched_machine_prompt_after(m.sm, path, slot, &slot);) {
@@ -327,6 +327,6 @@ int main(void)
            " prompts stopped, %" PRIu64 " begun in what was left\n",
            victims, victims_awaited, m.chunks_behind, stopped, m.cut_in);
     CHECK(victims > 100 && victims_awaited > 100 && m.chunks_behind > 1000 && stopped > 10 &&
-          m.cut_in > 100); /* all of it happened */
+          m.cut_in > 100); /* Each of these cases happened. */
     return 0;
 }

@@ -15,7 +15,7 @@
 #define MACHINES 4
 #define REQUESTS 24
 #define RUNS     3000
-#define STEPS    20000 /* of one run, at most */
+#define STEPS    20000 /* Most steps of a run. */
 #define FLIGHT   3
 #define PATHS    2
 
@@ -61,24 +61,25 @@ static void test_who(void)
     hand_awaits(0, 4, 5);
     hand_awaits(1, 4, 9);
     hand_awaits(2, 4, 7);
-    CHECK(!sched_machine_deadlock_victim(sm, 3, 3, &slot)); /* nobody waits */
+    CHECK(!sched_machine_deadlock_victim(sm, 3, 3, &slot)); /* No prompt waits. */
     hand_prompt(10, 0, 6, 8);
-    CHECK(!sched_machine_deadlock_victim(sm, 6, 3, &slot)); /* it can start */
-    CHECK(
-        !sched_machine_deadlock_victim(sm, 5, 4, &slot)); /* somebody else will give blocks back */
+    CHECK(!sched_machine_deadlock_victim(sm, 6, 3, &slot)); /* The prompt can start. */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 4, &slot)); /* Another request will free blocks. */
     CHECK(sched_machine_deadlock_victim(sm, 5, 3, &slot) && slot == 1);
     sched_machine_remove(sm, 1);
-    CHECK(!sched_machine_deadlock_victim(sm, 5, 3, &slot)); /* until its blocks are here */
-    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* those that are left came first */
-    hand_prompt(11, 0, 1, 6);                               /* and waits behind slot 10 */
+    /* The prompt gets the blocks of slot 1. */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 3, &slot));
+    /* The remaining reservations are older than the prompt. */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot));
+    hand_prompt(11, 0, 1, 6); /* This prompt waits behind slot 10. */
     CHECK(sched_machine_deadlock_victim(sm, 5, 2, &slot) && slot == 2);
     sched_machine_decode_add(sm, 2, &(struct sched_decode){.tokens_left = 1, .room = 1});
-    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* its KV has come */
+    CHECK(!sched_machine_deadlock_victim(sm, 5, 2, &slot)); /* The reservation's KV has arrived. */
     CHECK(!sched_machine_deadlock_victim(sm, 5, 1, &slot));
     sched_machine_close(sm);
 }
 
-/* The prompt whose turn is next is the first one of all paths. */
+/* The prompt whose turn is next is the first prompt over all paths. */
 static void test_paths(void)
 {
     sched_slot slot;
@@ -94,8 +95,8 @@ static void test_paths(void)
 
 /* ---- machines that wait for each other ---- */
 
-/* What a request is about to hear, or waits for. A slot is a request's number, for its reservation;
- * REQUESTS more for its prompt. */
+/* The state of a request. Slot n is the reservation of request n; slot REQUESTS + n is its
+ * prompt. */
 enum state { ASKING, RESERVING, RESERVED, PROMPT, COMPUTED, YIELDED, DONE };
 
 struct request {
@@ -107,9 +108,9 @@ struct request {
     uint32_t in_flight;
     uint64_t number;
     int32_t priority;
-    bool holds;  /* blocks at its token machine */
-    bool prompt; /* is known to its prompt machine */
-    bool starts; /* and has blocks there */
+    bool holds;  /* The request holds blocks at its token machine. */
+    bool prompt; /* The prompt machine has the prompt. */
+    bool starts; /* The prompt has started and holds blocks. */
     uint32_t yields;
 };
 
@@ -117,7 +118,7 @@ struct machine {
     struct sched_machine *sched;
     uint32_t blocks, blocks_free, holders;
     uint32_t paths;
-    struct sched_batch flying[PATHS][FLIGHT]; /* the oldest first */
+    struct sched_batch flying[PATHS][FLIGHT]; /* Oldest batch first. */
     uint32_t flying_count[PATHS];
 };
 
@@ -163,7 +164,7 @@ static void yield(struct machine *m)
     struct request *r = &requests[slot];
     CHECK(&machines[r->token_machine] == m && r->holds);
     CHECK(r->state == RESERVED || r->state == PROMPT || r->state == COMPUTED);
-    CHECK(r->number > 0); /* nobody came before that one */
+    CHECK(r->number > 0); /* No request is older than request 0. */
     sched_machine_remove(m->sched, slot);
     r->state = YIELDED;
     r->yields++;
@@ -214,7 +215,7 @@ static void machine_batch_end(struct machine *m, uint32_t path)
     }
 }
 
-/* A word about the request arrives. */
+/* Delivers the message that the request waits for. */
 static void request_step(struct request *r)
 {
     const struct sched_rank rank = rank_of(r);
@@ -231,12 +232,14 @@ static void request_step(struct request *r)
         r->prompt = true;
         r->state = PROMPT;
         break;
-    case COMPUTED: /* its KV is there; its answer is short */
+    case COMPUTED: /* The KV is on the token machine, and the answer is short. */
         prompt_leave(r);
         reservation_leave(r);
         r->state = DONE;
         break;
-    case YIELDED: /* the prompt machine hears it, gives up and says so, then all begins again */
+    /* The prompt machine is told, gives up the prompt and confirms. Then the request starts
+     * again. */
+    case YIELDED:
         if (r->in_flight > 0) {
             sched_machine_stop(machines[r->prompt_machine].sched, slot + REQUESTS);
             break;
@@ -280,7 +283,8 @@ static void run_open(void)
     }
 }
 
-/* True: all requests have ended. They arrive in another order than their numbers'. */
+/* Returns whether all requests of the run end. They arrive in an order different from their
+ * numbers'. */
 static bool run_ends(uint64_t run, bool with_yields)
 {
     uint32_t left = REQUESTS;

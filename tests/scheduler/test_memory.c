@@ -33,8 +33,9 @@ enum prompt { NO_PROMPT, PROMPT_WAITING, PROMPT_RUNNING };
 struct request {
     enum state state;
     struct sched_memory_request given;
-    uint32_t blocks; /* That the request has, or gets first. */
-    uint32_t taken; /* Blocks that were taken for it: all of them except those of a prefix cache. */
+    uint32_t blocks; /* Blocks that the request has, or gets first. */
+    /* Blocks that were taken for the request. Blocks of a prefix cache are not counted. */
+    uint32_t taken;
     uint32_t generated;
     bool in_batch;
     bool stopped; /* Cancelled while in a batch. */
@@ -58,8 +59,8 @@ static struct sched_memory *memory;
 static struct request requests[REQUESTS];
 static struct prompt_elsewhere prompts[REQUESTS];
 static bool mixed;
-static uint32_t kv_rare; /* How much more often other events happen than KV arrives. */
-static uint32_t locals;  /* Of 4 requests, how many have their prompts here. */
+static uint32_t kv_rare; /* How much rarer the arrival of KV is than other events. */
+static uint32_t locals;  /* Of 4 requests, how many have their prompts on this machine. */
 static uint64_t orders, granted_count, preempted_count, given_up_count, share_count, victim_waits;
 static struct sched_batch flying[FLIGHT_MAX];
 static uint32_t flying_count;
@@ -187,7 +188,7 @@ static bool any_short(void)
     return any;
 }
 
-/* The least urgent answer, and among equals the youngest. */
+/* Returns the least urgent answer; of equal ones, the youngest. */
 static struct request *victim(void)
 {
     struct request *found = NULL;
@@ -203,7 +204,7 @@ static struct request *victim(void)
     return found;
 }
 
-/* NULL = no reservation has to be given up. */
+/* Returns the reservation to give up, or NULL. */
 static struct request *deadlock_victim(void)
 {
     const struct prompt_elsewhere *next = first_prompt();
@@ -264,14 +265,16 @@ static void reserve_new(struct request *r)
     reserve(r);
 }
 
-/* Of an answer that was preempted or given up, with its tokens as a part of the prompt. */
+/* Reserves again for an answer that was preempted or given up. Its tokens are now part of the
+ * prompt. */
 static void reserve_again(struct request *r)
 {
     r->given.prompt_tokens += r->generated;
     r->given.answer_tokens -= r->generated;
     r->given.rank.resumed = true;
     if (r->given.answer_tokens < 2)
-        *r = (struct request){0}; /* One more token: it needs only a prompt machine. */
+        /* One token is left, so the request needs only a prompt machine. */
+        *r = (struct request){0};
     else
         reserve(r);
 }
@@ -433,7 +436,7 @@ static void batch_end(void)
     }
 }
 
-/* Returns a request in that state, if there is one. */
+/* Returns a random request in that state, or any request if there is none. */
 static struct request *request_draw(enum state state)
 {
     uint32_t first = draw(REQUESTS);
@@ -544,7 +547,8 @@ static void run(uint64_t number)
     sched_machine_close(sched);
 }
 
-/* The share of a mixed machine: the blocks of one context, at most half of all. */
+/* The share that a mixed machine keeps for prompts is the blocks of one context, at most half of
+ * all blocks. */
 static void test_share(void)
 {
     CHECK(sched_memory_prompt_share(100, 16, 160) == 10);

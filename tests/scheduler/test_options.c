@@ -67,7 +67,7 @@ static void test_cluster_policies(void)
     CHECK(o.ttft_us_max == 17000);
 }
 
-/* The options of any machine that a config allows are options with which a scheduler opens. */
+/* Options made from any valid config are accepted by the scheduler. */
 static void opens(uint32_t stages, uint32_t paths, uint32_t best)
 {
     const struct sched_machine_facts facts = {stages, paths, best};

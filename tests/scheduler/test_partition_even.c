@@ -18,7 +18,7 @@ struct model {
     double first;
     double last;
     double speeds[LAYERS_MAX];
-    const double *speed; /* NULL: equal */
+    const double *speed; /* NULL = equal speeds. */
     uint32_t layer_count;
     uint32_t stage_count;
 };
@@ -51,7 +51,7 @@ static void weigh(const struct model *m, struct split *split)
     }
 }
 
-/* < 0: a is less; 0: equal but for rounding. */
+/* Returns < 0 if a is less, 0 if both are equal up to rounding. */
 static int compare(double a, double b)
 {
     return fabs(a - b) <= 1e-9 * fmax(a, b) ? 0 : a < b ? -1 : 1;
@@ -124,7 +124,7 @@ static void want(const double *speeds, uint32_t stages, double last, const uint3
     double layers[30];
     uint32_t got[30];
     for (int i = 0; i < 30; i++)
-        layers[i] = 0.1; /* no sum of these is exact */
+        layers[i] = 0.1; /* No sum of these numbers is exact. */
     CHECK(partition_even(layers, 30, 0, last, speeds, stages, got, NULL) == ST_OK);
     for (uint32_t s = 0; s < stages; s++)
         CHECKF(got[s] == ends[s], "stage %u ends at %u, want %u", s, got[s], ends[s]);
@@ -135,7 +135,8 @@ static void by_eye(void)
     want(NULL, 1, 0, (const uint32_t[]){30});
     want(NULL, 4, 0, (const uint32_t[]){8, 16, 23, 30});
     want(NULL, 5, 0, (const uint32_t[]){6, 12, 18, 24, 30});
-    want(NULL, 2, 0.6, (const uint32_t[]){18, 30}); /* the vocabulary is worth six layers */
+    /* The vocabulary costs as much as six layers. */
+    want(NULL, 2, 0.6, (const uint32_t[]){18, 30});
     want((const double[]){1, 2}, 2, 0, (const uint32_t[]){10, 30});
     /* The vocabulary alone is the bottleneck: the last stage has one layer, the others are even. */
     want(NULL, 3, 100, (const uint32_t[]){15, 29, 30});

@@ -21,7 +21,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_at(seed, draws++) % below);
 }
 
-/* "7-1": seven paths, in turn. */
+/* "7-1" gives seven paths in turn. */
 static void test_seven_one(void)
 {
     static const uint32_t equal[] = {5, 5, 5, 5, 5, 5, 5};
@@ -38,7 +38,7 @@ static void test_seven_one(void)
     CHECK(sched_paths_next(&paths) == 0 && sched_paths_next(&paths) == 0);
 }
 
-/* Equal stages go together; a fast replica's turns do not come in a row. */
+/* Equal stages are paired in order. The turns of a fast replica are spread. */
 static void test_by_hand(void)
 {
     static const uint32_t equal[] = {1, 1, 1, 1};
@@ -112,7 +112,7 @@ static void check_stage(const struct sched_paths_stage *stage, uint32_t index)
         CHECK(turns[i] * sum == (uint64_t)paths.cycle_count * stage->speeds[i]);
 }
 
-/* Small numbers, so that shares are exact; speeds in some unit. */
+/* Small numbers make the shares exact; the unit of speed does not matter. */
 static bool test_random(void)
 {
     uint32_t speeds[STAGES][REPLICAS];

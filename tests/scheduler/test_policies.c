@@ -14,8 +14,8 @@
 static struct sched_cluster *sc;
 static struct sched_actions actions;
 static int64_t now_us;
-static uint32_t moves;     /* to another home */
-static uint32_t routed_to; /* of the last route */
+static uint32_t moves;     /* Moves to another home pool. */
+static uint32_t routed_to; /* Machine of the last route. */
 static uint32_t prefix_tokens;
 
 static void tell(struct sched_event event)
@@ -112,31 +112,37 @@ static void test_repurpose_others(void)
     sched_cluster_close(sc);
 }
 
-/* A machine does 10,000 prompt tokens or 1,000 output tokens a second. */
+/* A machine computes 10,000 prompt tokens or 1,000 output tokens per second. */
 static void test_repurpose(void)
 {
     cluster_open(&adaptive, 3, 10000);
-    serve(60, 2000, 200); /* 2.0 and 2.0 machines' time: three each are right */
+    serve(60, 2000, 200); /* Work of 2.0 and 2.0 machines: three machines each are right. */
     CHECK(homes(POOL_PROMPT) == 3 && moves == 0);
-    serve(6, 3200, 100); /* 3.2 and 1.0, but not for long enough */
+    serve(6, 3200, 100); /* Work of 3.2 and 1.0 machines, but not for long enough. */
     CHECK(homes(POOL_PROMPT) == 3);
     serve(60, 2000, 200);
     CHECK(moves == 0);
-    serve(200, 3200, 100); /* 4 : 2 (0.8, 0.5); 5 : 1 would be 0.64, 1.0 */
+    /* Work of 3.2 and 1.0 machines: 4 : 2 (loads 0.8 and 0.5) is better than 5 : 1 (0.64 and
+     * 1.0). */
+    serve(200, 3200, 100);
     CHECKF(homes(POOL_PROMPT) == 4 && moves == 1, "%u", homes(POOL_PROMPT));
-    serve(300, 3200, 10); /* 3.2 and 0.1: 5 : 1 */
+    serve(300, 3200, 10); /* Work of 3.2 and 0.1 machines: 5 : 1. */
     CHECKF(homes(POOL_PROMPT) == 5 && moves == 2, "%u", homes(POOL_PROMPT));
-    serve(100, 100, 400); /* 0.1 and 4.0: one in 20 s at most, and not before it has shown */
+    /* Work of 0.1 and 4.0 machines. At most one machine moves in 20 s, and only after the demand
+     * has lasted. */
+    serve(100, 100, 400);
     CHECKF(homes(POOL_TOKEN) >= 4 && homes(POOL_TOKEN) <= 5, "%u", homes(POOL_TOKEN));
     serve(100, 100, 400);
-    CHECKF(homes(POOL_TOKEN) == 5, "%u", homes(POOL_TOKEN)); /* never the last one */
+    /* The last prompt machine does not move. */
+    CHECKF(homes(POOL_TOKEN) == 5, "%u", homes(POOL_TOKEN));
     uint32_t before = moves;
-    serve(200, 100, 20); /* the same split is wrong, but nobody waits: 0.1 and 0.2 machines */
+    /* Work of 0.1 and 0.2 machines: the split is wrong, but no request waits. */
+    serve(200, 100, 20);
     CHECK(moves == before);
     sched_cluster_close(sc);
 }
 
-/* Two pools at the border between two sizes, with noise: homes do not swing. */
+/* The demand lies at the border between two splits, with noise: home pools do not swing. */
 static void test_no_swing(uint64_t seed)
 {
     cluster_open(&adaptive, 3, 10000);
@@ -166,31 +172,35 @@ static const struct sched_cluster_options prefix_options = {.request_count = REQ
                                                             .prefix_step_tokens = 100,
                                                             .prefix_saves = true};
 
-/* Prompts that nobody decodes: what a queue is longer by, against what is held. */
+/* Prompts without an answer. The prefix that a machine holds is weighed against its longer
+ * queue. */
 static void test_prefix(void)
 {
     static const uint64_t a[] = {11, 12, 13, 14};
-    static const uint64_t b[] = {11, 12, 23, 24}; /* begins as `a` does */
+    static const uint64_t b[] = {11, 12, 23, 24}; /* Begins with the same blocks as `a`. */
     static const uint64_t c[] = {31, 32};
     cluster_open(&prefix_options, 3, 0);
     arrive(0, 450, a, 4);
     CHECK(routed_to == 0 && prefix_tokens == 0);
-    arrive(1, 450, b, 4); /* machine 0 has 200 tokens of it, and 450 pending: the others are idle */
+    /* Machine 0 has 200 tokens of the prompt, and 450 pending. The other machines are idle. */
+    arrive(1, 450, b, 4);
     CHECK(routed_to == 1 && prefix_tokens == 0);
     arrive(2, 300, NULL, 0);
     CHECK(routed_to == 2);
-    arrive(3, 450, b, 4); /* 50 to compute behind 450, or 450 behind 300 */
+    arrive(3, 450, b, 4); /* Either 50 tokens are computed after 450, or 450 after 300. */
     CHECK(routed_to == 1 && prefix_tokens == 400);
     struct sched_machine_view view;
     sched_cluster_view(sc, 1, &view);
     CHECK(view.prompt_tokens_pending == 450 + 50);
     tell((struct sched_event){.kind = SCHED_CACHED, .machine = 2, .prefix = {c, 2}});
-    arrive(4, 200, c, 2); /* all of the prompt: its last token is computed all the same */
+    /* The machine has the whole prompt, but the last token must be computed. */
+    arrive(4, 200, c, 2);
     CHECK(routed_to == 2 && prefix_tokens == 199);
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2, .prefix = {c + 1, 1}});
     arrive(5, 300, c, 2);
     CHECK(routed_to == 2 && prefix_tokens == 100);
-    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2}); /* all of them */
+    /* All prefixes of the machine are gone. */
+    tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 2});
     tell((struct sched_event){.kind = SCHED_EVICTED, .machine = 0});
     tell((struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 1});
     arrive(6, 300, c, 2);
@@ -205,7 +215,8 @@ static const struct sched_action *refused(uint32_t id, uint32_t prompt)
     return &actions.items[0];
 }
 
-/* 1,000 tokens a second and half a second: 500 tokens may be before the end of a prompt. */
+/* At 1,000 tokens per second and a deadline of half a second, a prompt may have up to 500 tokens
+ * with those before it. */
 static void test_deadline(void)
 {
     const struct sched_cluster_options options = {.request_count = REQUESTS,
@@ -215,27 +226,28 @@ static void test_deadline(void)
     cluster_open(&options, 1, 1000);
     arrive(0, 300, NULL, 0);
     arrive(1, 200, NULL, 0);
-    const struct sched_action *action = refused(2, 100); /* after 600 ms */
+    /* The prompt would be computed after 600 ms. */
+    const struct sched_action *action = refused(2, 100);
     CHECKF(action->why == SCHED_REFUSED_LATE && action->retry_after_ms >= 100 &&
                action->retry_after_ms <= 102,
            "%u", action->retry_after_ms);
-    action = refused(3, 501); /* never in time */
+    action = refused(3, 501); /* Too long even for an idle machine. */
     CHECK(action->why == SCHED_REFUSED_TOO_LONG && action->retry_after_ms == 0);
     tell((struct sched_event){.kind = SCHED_ARRIVED,
                               .request = 4,
                               .prompt_tokens = 400,
-                              .resumed = true}); /* it was promised an answer */
+                              .resumed = true}); /* A resumed request is not refused. */
     CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
     tell((struct sched_event){.kind = SCHED_COMPUTED, .request = 0});
     tell((struct sched_event){.kind = SCHED_COMPUTED, .request = 4});
-    arrive(5, 300, NULL, 0); /* 200 are before it */
+    arrive(5, 300, NULL, 0); /* 200 tokens are before the prompt. */
     tell((struct sched_event){.kind = SCHED_MACHINE_RATES, .machine = 0});
-    arrive(6, 10000, NULL, 0); /* nobody knows */
+    arrive(6, 10000, NULL, 0); /* The machine's rate is unknown. */
     sched_cluster_close(sc);
 }
 
-/* One machine, one request at a time; a user with 60 requests, a user of weight 3 that arrives
- * later, a user with a single request, and an urgent request. */
+/* One machine serves one request at a time. A user has 60 requests, a user of weight 3 arrives
+ * later, a third user has one request, and one request is urgent. */
 static void test_keys(void)
 {
     const struct sched_cluster_options options = {.request_count = 128,
@@ -256,7 +268,7 @@ static void test_keys(void)
     event.key = 1;
     event.priority = -1;
     tell(event);
-    uint32_t running = 0; /* the first one, at its arrival */
+    uint32_t running = 0; /* The first request runs since its arrival. */
     for (int turn = 0; turn < 41; turn++) {
         tell((struct sched_event){.kind = SCHED_ENDED, .request = running});
         CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
@@ -290,7 +302,7 @@ static void test_one_token_uses_whole_memory(void)
             .kind = SCHED_ARRIVED, .prompt_tokens = prompt, .resumed = resumed});
         CHECK(actions.count == 1);
         const struct sched_action *action = &actions.items[0];
-        if (prompt >= 304) { /* the answer's token has no place */
+        if (prompt >= 304) { /* There is no room for the answer's token. */
             CHECK(action->kind == SCHED_REFUSE && action->why == SCHED_REFUSED_LARGE);
             continue;
         }

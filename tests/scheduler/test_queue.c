@@ -98,7 +98,8 @@ static void run(bool plain)
         if (!model.places[slot].waits && draw(3) > 0)
             add(&model, slot, now_us, plain);
         else if (model.places[slot].waits && draw(3) == 0)
-            leave(&model, slot, draw(2) == 0); /* out of turn: those before it cannot be served */
+            /* Out of turn, as if earlier requests could not be served. */
+            leave(&model, slot, draw(2) == 0);
         else if (queue.count > 0 && draw(2) == 0)
             leave(&model, queue.first, true);
         else
@@ -122,7 +123,7 @@ struct user {
     uint32_t weight;
     int32_t priority;
     uint32_t cost_max;
-    uint64_t served; /* tokens */
+    uint64_t served; /* Tokens served. */
     uint64_t turns;
 };
 
@@ -151,8 +152,8 @@ static uint32_t serve(struct user *users)
     return slot;
 }
 
-/* All wait all the time, one with a hundred requests and one with three, with costs of other sizes:
- * tokens go by weight, never further apart than a request or two. */
+/* All users have waiting requests all the time, one user a hundred and one three, of different
+ * sizes. Tokens are shared by weight; users differ by at most two requests. */
 static void test_shares(void)
 {
     struct user users[] = {{.key = 1, .weight = 1, .cost_max = 300},
@@ -170,7 +171,7 @@ static void test_shares(void)
         double shares[3];
         for (int u = 0; u < 3; u++)
             shares[u] = (double)users[u].served / users[u].weight;
-        for (int u = 0; u < 3; u++) /* a request of each, in tokens of weight 1 */
+        for (int u = 0; u < 3; u++) /* One request of each user, in tokens of weight 1. */
             CHECKF(shares[u] - shares[0] < 2 * (300 + 1000 / 2) &&
                        shares[0] - shares[u] < 2 * (300 + 1000 / 2),
                    "turn %d: %g, %g, %g", turn, shares[0], shares[1], shares[2]);
@@ -178,7 +179,7 @@ static void test_shares(void)
     sched_fair_close(fair);
 }
 
-/* One request beside five hundred of another user, and a user who was away. */
+/* One user has one request beside five hundred of another user; a third user was idle. */
 static void test_newcomer(void)
 {
     struct user users[] = {{.key = 1, .weight = 1, .cost_max = 100},
@@ -192,7 +193,7 @@ static void test_newcomer(void)
     for (int i = 0; i < 2 && users[1].turns == 0; i++)
         serve(users);
     CHECK(users[1].turns == 1);
-    for (uint32_t slot = 501; slot < 801; slot++) /* it gathered no credit while it was away */
+    for (uint32_t slot = 501; slot < 801; slot++) /* A user gathers no credit while idle. */
         ask(users, 1, slot, 0);
     uint64_t before[2] = {users[0].served, users[1].served};
     for (int i = 0; i < 200; i++)
@@ -202,7 +203,7 @@ static void test_newcomer(void)
     sched_fair_close(fair);
 }
 
-/* Urgent requests keep coming, more than can be served; the others get through all the same, each
+/* Urgent requests arrive faster than they can be served. The others are served all the same, each
  * after its ageing, and their users by weight. */
 static void test_ageing(void)
 {
@@ -219,12 +220,13 @@ static void test_ageing(void)
     for (int64_t now_us = 0; now_us < 100000; now_us += 10) {
         sched_queue_age(fair, &queue, ageing_us, now_us);
         uint32_t slot = serve(users);
-        /* Two classes to rise, then behind those of its new class: 60 requests at most. */
+        /* The request rises by two classes, then waits for the requests of its new class: 60 at
+         * most. */
         CHECKF(now_us - asked_us[slot] <= 2 * ageing_us + 60 * 3 * 10, "%lld us",
                (long long)(now_us - asked_us[slot]));
         ask(users, owner[slot], slot, now_us);
         asked_us[slot] = now_us;
-        if (now_us == 0) { /* without ageing the first class alone is served */
+        if (now_us == 0) { /* Without ageing only the first class is served. */
             CHECK(owner[slot] == 0);
             ask(users, 0, free_slot, now_us);
             asked_us[free_slot++] = now_us;
@@ -234,7 +236,7 @@ static void test_ageing(void)
     sched_fair_close(fair);
 }
 
-/* More keys than are remembered: those that are forgotten lose no more than their place. */
+/* There are more keys than the queue remembers. A forgotten key only loses its place. */
 static void test_many_keys(void)
 {
     open(MANY);

@@ -1,5 +1,5 @@
-/* Goal: the times of batches give the machine's speed. Method: batches of a machine with a known
- * line (fixed + per_row × rows), and the resulting rates. */
+/* Goal: the durations of batches give the machine's speed. Method: batches whose durations follow a
+ * known line (fixed + per_row × rows), and the rates that result. */
 #include "scheduler/rates.h"
 #include "tests/check.h"
 
@@ -16,16 +16,16 @@ int main(void)
     struct sched_rates rates = {0};
     CHECK(sched_rates_prompt_tokens_per_s(&rates) == 0);
     CHECK(sched_rates_output_tokens_per_s(&rates, 256, 50000) == 0);
-    sched_rates_prompts(&rates, 0, 1000); /* nothing was computed: says nothing */
+    sched_rates_prompts(&rates, 0, 1000); /* A batch without tokens changes nothing. */
     CHECK(sched_rates_prompt_tokens_per_s(&rates) == 0);
     for (int i = 0; i < 20; i++)
         sched_rates_prompts(&rates, 2048, 1024000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 2000));
-    for (int i = 0; i < 100; i++) /* it has become slow */
+    for (int i = 0; i < 100; i++) /* The machine has become slow. */
         sched_rates_prompts(&rates, 2048, 4096000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 500));
 
-    struct sched_rates long_known = {0}; /* ten hours at one speed, then a minute at another */
+    struct sched_rates long_known = {0}; /* Ten hours at one speed, then a minute at another. */
     sched_rates_prompts(&long_known, 72000000, 36000000000);
     sched_rates_decodes(&long_known, 3600000, 14400000, 36000000000);
     sched_rates_pushes(&long_known, 36000000, 36000000000);
@@ -36,7 +36,8 @@ int main(void)
         sched_rates_pushes(&long_known, 250, 1000000);
     }
     CHECK(sched_rates_prompt_tokens_per_s(&long_known) < 600);
-    CHECK(sched_rates_output_tokens_per_s(&long_known, 4, 50000) < 220); /* now 200, then 400 */
+    /* The rate is 200 now; it was 400. */
+    CHECK(sched_rates_output_tokens_per_s(&long_known, 4, 50000) < 220);
     CHECK(sched_rates_push_tokens_per_s(&long_known) < 350);
 
     for (uint32_t i = 0; i < 1000; i++)
@@ -44,10 +45,12 @@ int main(void)
     /* 8 ms + 0.5 ms × rows: 84 rows take 50 ms. */
     CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 256, 50000), 84 / 0.05));
     CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 16, 50000), 16 / 0.016));
-    CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 256, 1000), 1 / 0.0085)); /* never so fast */
+    /* No batch is as short as 1 ms, so the rate is that of one row. */
+    CHECK(NEAR(sched_rates_output_tokens_per_s(&rates, 256, 1000), 1 / 0.0085));
 
     struct sched_rates same = {0};
-    for (int i = 0; i < 100; i++) /* no line: as if larger batches were no better */
+    /* Batches of one size give no line: the rate is the one of that size. */
+    for (int i = 0; i < 100; i++)
         decodes(&same, 4, 8000, 500);
     CHECK(NEAR(sched_rates_output_tokens_per_s(&same, 256, 50000), 4 / 0.01));
 
@@ -57,7 +60,7 @@ int main(void)
     for (int i = 0; i < 20; i++)
         sched_rates_pushes(&rates, 100, 2000);
     CHECK(NEAR(sched_rates_push_tokens_per_s(&rates), 50000));
-    sched_rates_pushes(&same, 1000, 0); /* all of it while computing */
+    sched_rates_pushes(&same, 1000, 0); /* All KV was pushed while the machine computed. */
     CHECK(sched_rates_push_tokens_per_s(&same) == 1000000000);
     return 0;
 }

@@ -1,6 +1,6 @@
-/* Goal: the table of legal transitions is that of the design. Method: walks through the states that
- * gateway and machines see, with their time stamps; every pair of states is checked for illegal
- * transitions. */
+/* Goal: the table of legal transitions is that of docs/ARCHITECTURE.md. Method: walks through the
+ * states that gateway and machines see, with their time stamps; every pair of states is checked for
+ * illegal transitions. */
 #include "scheduler/request.h"
 #include "tests/check.h"
 
@@ -18,7 +18,8 @@ static void walk(const enum request_state *states, int count)
         CHECK(life.state == states[i] && life.at_us[states[i]] == 101 + i);
     }
     CHECK(request_state_ended(life.state));
-    CHECK(life.at_us[REQUEST_QUEUED] == 100); /* the arrival's stamp survives, resumed or not */
+    /* The time of arrival is kept, also for a resumed request. */
+    CHECK(life.at_us[REQUEST_QUEUED] == 100);
 }
 
 #define WALK(...)                                                                                  \

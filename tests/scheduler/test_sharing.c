@@ -15,9 +15,10 @@
 
 #include <string.h>
 
-#define GATEWAYS   3
-#define MACHINES   4
-#define REQUESTS   16 /* of each gateway; its slot s is request g × REQUESTS + s of the machines */
+#define GATEWAYS 3
+#define MACHINES 4
+/* Requests of each gateway. Slot s of gateway g is request g × REQUESTS + s of the machines. */
+#define REQUESTS   16
 #define STEPS      300
 #define MESSAGE_US 200
 #define OTHERS_US  10000
@@ -27,13 +28,13 @@
 
 struct gateway {
     struct sched_cluster *cluster;
-    enum pool pools[MACHINES]; /* where it has them */
+    enum pool pools[MACHINES]; /* Pool of each machine in this gateway's view. */
     struct sched_others told[MACHINES];
 };
 
 static struct gateway gateways[GATEWAYS];
 static struct machine machines[MACHINES];
-static bool says_mixed[MACHINES][GATEWAYS]; /* as the machine has heard */
+static bool says_mixed[MACHINES][GATEWAYS]; /* What the machine was told. */
 static struct request requests[GATEWAYS * REQUESTS];
 static uint64_t seed, draws, ended, lost, expired, moves, shared_moves, yielded, arrived;
 static int64_t now_us;
@@ -129,7 +130,9 @@ static void tell(uint32_t g, struct sched_event event)
             CHECKF(large || action->kind == SCHED_MOVED || action->kind == SCHED_ROUTE ||
                        action->kind == SCHED_LOST,
                    "seed %llu: action %d", (unsigned long long)seed, action->kind);
-            if (large) /* a prompt alone, and all machines are mixed ones, here or elsewhere */
+            /* A prompt without an answer, and all machines are mixed, for this gateway or for
+             * another one. */
+            if (large)
                 requests[id].state = GONE;
             if (action->kind == SCHED_ROUTE)
                 on_route(id, action);
@@ -237,7 +240,8 @@ static void on_kv(const struct event *event)
 {
     struct request *r = &requests[event->request];
     sim_machine_prompt_free(&machines[event->machine].sim, event->request, event->generation);
-    if (r->wanted <= 1 && r->generation == event->generation) /* the first token was the last */
+    /* The first token was the last one. */
+    if (r->wanted <= 1 && r->generation == event->generation)
         sim_machine_cancel(&machines[r->token_machine].sim, event->request, event->generation);
     if (!is_current(event->request, event->generation))
         return;
@@ -278,7 +282,7 @@ static void to_machine(const struct event *event)
     kick(event->machine);
 }
 
-/* What the machine has of others than g. */
+/* Returns the work that machine i has from gateways other than g. */
 static struct sched_others others_of(uint32_t i, uint32_t g)
 {
     struct sched_others others = {0};
@@ -375,7 +379,7 @@ static void something_happens(void)
 {
     uint32_t id = draw(GATEWAYS * REQUESTS);
     struct request *r = &requests[id];
-    if (draw(30) == 0) { /* an operator, and every gateway hears of it */
+    if (draw(30) == 0) { /* An operator changes a home pool, and every gateway is told. */
         uint32_t machine = draw(MACHINES);
         enum pool home = (enum pool)draw(POOL_COUNT);
         for (uint32_t g = 0; g < GATEWAYS; g++)
@@ -455,7 +459,8 @@ static void run(void)
     for (int i = 0; i < SETTLE_MAX; i++) {
         while (sim_events_count() > 0 && i++ < SETTLE_MAX)
             step();
-        now_us += OTHERS_US; /* nobody speaks any more but of what others have */
+        /* From now on only the machines' reports about other gateways are sent. */
+        now_us += OTHERS_US;
         others_tell();
         bool wait = false;
         for (uint32_t g = 0; g < GATEWAYS; g++) {

@@ -1,11 +1,8 @@
-/* Goal: under all conditions the two levels of the scheduler together forget no request, route no
- * request to a machine that is gone, drains or has no link, keep their queues bounded, count right
- * and starve no request. Method: each seed is a small cluster in virtual time: the real
- * cluster-level scheduler, a real machine-level scheduler per machine (sim_machine.h; half of them
- * with several batches in flight, which end at random times), and messages that take time. Requests
- * arrive; machines die, return, are slow, drain, change their home pool; links are cut; clients
- * disconnect; the options change. Every rule is checked after every event. Then everything
- * recovers, and all remaining requests must end.
+/* Goal: the two levels of the scheduler together forget no request, route none to a machine that is
+ * gone, drains or has no link, keep queues bounded, count right and starve no request. Method: each
+ * seed is a small cluster in virtual time: the real schedulers of both levels (sim_machine.h) and
+ * messages that take time. Machines die, return, drain and change pools; links are cut; clients
+ * disconnect; options change. Rules are checked after every event. At last all requests must end.
  * `test_sched_simulation [SEED [COUNT]]`: COUNT seeds from SEED on. A failure names its seed. */
 #include "common/random.h"
 #include "scheduler/cluster/cluster.h"
@@ -19,11 +16,11 @@
 
 #define MACHINES   SIM_MACHINES
 #define REQUESTS   SIM_REQUESTS
-#define STEPS      350 /* that happen to the cluster while it is not well */
+#define STEPS      350 /* Steps while machines fail and change. */
 #define MESSAGE_US 200
-#define WAITS_MAX  20000 /* events that a request waits though somebody could take it */
+#define WAITS_MAX  20000 /* Most events that a request waits while a machine could take it. */
 #define SETTLE_MAX 200000
-#define YIELDS_MAX 100 /* of one request */
+#define YIELDS_MAX 100 /* Most times that one request's reservation is given up. */
 #define SEEDS      (TEST_SANITIZED ? 400 : 1500)
 
 static struct sched_cluster *cluster;
@@ -34,7 +31,7 @@ static uint64_t events_done;
 static uint64_t seed;
 static uint64_t draws;
 static int64_t now_us;
-static bool busy_telling; /* inside tell(): what follows is queued */
+static bool busy_telling; /* True inside tell(): further events are queued. */
 
 static uint64_t arrived_count, ended_count, refused_count, expired_count, cancelled_count;
 static uint64_t routed_count, lost_count, moved_count, handed_count, preempted_count, yielded_count;
@@ -53,8 +50,6 @@ static uint32_t draw(uint32_t below)
 {
     return (uint32_t)(random_at(seed, draws++) % below);
 }
-
-/* ---- time ---- */
 
 static void later(int64_t delay_us, struct event event)
 {
@@ -104,13 +99,13 @@ static void arrive(uint32_t id)
                               .prefix = sim_prefix_of(id, r->prompt)});
 }
 
-/* The generation is lost; the next one goes on from what was given. */
+/* Resumes a lost request: the next generation continues after the client's tokens. */
 static void resume(uint32_t id, uint32_t held)
 {
     struct request *r = &requests[id];
     cancel_at_machines(r);
     r->generation++;
-    if (r->given == r->wanted) { /* all had been given */
+    if (r->given == r->wanted) { /* The client has all tokens. */
         r->state = GONE;
         ended_count++;
         return;
@@ -205,7 +200,7 @@ static void do_action(const struct sched_action *action)
     case SCHED_LOST:
         EXPECT(requests[action->request].state == ROUTED, "lost, and not routed");
         lost_count++;
-        requests[action->request].state = GONE; /* the caller resumes it */
+        requests[action->request].state = GONE; /* The caller resumes the request. */
         break;
     }
 }
@@ -241,18 +236,18 @@ static void tell(struct sched_event event)
 
 /* ---- what machines say ---- */
 
-static double kicked_slow; /* the machine that is kicked */
+static double batch_slowness; /* Slowness of the machine that computes a batch. */
 
 static int64_t batch_us(uint32_t rows)
 {
-    return (int64_t)((500 + draw(200) + 20 * rows) * kicked_slow);
+    return (int64_t)((500 + draw(200) + 20 * rows) * batch_slowness);
 }
 
 static void kick(uint32_t i)
 {
     struct machine *m = &machines[i];
     struct sim_started started;
-    kicked_slow = m->slow;
+    batch_slowness = m->slow;
     while (m->up && sim_machine_start(&m->sim, now_us, batch_us, &started))
         later(started.end_us - now_us,
               (struct event){.kind = BATCH_END, .machine = i, .value = started.batch});
@@ -288,10 +283,10 @@ static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generat
 {
     struct request *r = &requests[request];
     if (r->generation != generation || r->state != ROUTED)
-        return; /* cancelled, and the word is on its way */
+        return; /* The request was cancelled, and the message is on its way. */
     r->given++;
     if (r->given == r->wanted) {
-        sim_machine_cancel(&machines[machine].sim, request, generation); /* its blocks are free */
+        sim_machine_cancel(&machines[machine].sim, request, generation);
         say(MESSAGE_END, machine, request, generation, MESSAGE_US);
     }
 }
@@ -309,7 +304,7 @@ static void machine_yielded(uint32_t machine, uint32_t request, uint32_t generat
 static const struct sim_calls calls = {machine_reserved, machine_prompt_done, machine_decoded,
                                        machine_preempted, machine_yielded};
 
-/* All tokens are there. */
+/* The client has all tokens of the answer. */
 static void finish(uint32_t id)
 {
     requests[id].state = GONE;
@@ -328,14 +323,14 @@ static void on_first(uint32_t id)
         finish(id);
 }
 
-/* The KV has arrived, if its link still stands: else the prompt machine says that it failed. */
+/* The KV has arrived if the link is still up. Otherwise the prompt machine reports a failure. */
 static void on_kv(const struct event *event)
 {
     struct request *r = &requests[event->request];
     struct machine *p = &machines[event->machine];
     sim_machine_prompt_free(&p->sim, event->request, event->generation);
     uint32_t t = r->token_machine;
-    if (r->wanted <= 1 && r->generation == event->generation) /* the first token was the last */
+    if (r->wanted <= 1 && r->generation == event->generation) /* The only token. */
         sim_machine_cancel(&machines[t].sim, event->request, event->generation);
     if (r->generation != event->generation || r->state != ROUTED)
         return;
@@ -469,7 +464,7 @@ static void machine_down(uint32_t i)
 {
     struct machine *m = &machines[i];
     m->up = false;
-    m->life++; /* nothing of it arrives any more */
+    m->life++; /* Messages of the machine's earlier life are dropped. */
     sim_machine_close(&m->sim);
     for (uint32_t k = 0; k < MACHINES; k++)
         m->link[k] = machines[k].link[i] = false;
@@ -519,7 +514,7 @@ static void drain_set(uint32_t i, bool drain)
                               .machine = i});
 }
 
-/* An answer of a machine that drains goes on elsewhere, if it can do so at once. */
+/* Moves an answer from a draining machine to another one, if that can be done at once. */
 static void hand_over(uint32_t i, uint32_t id)
 {
     struct request *r = &requests[id];
@@ -698,7 +693,7 @@ static void step(void)
     struct event event = sim_events_next();
     now_us = event.at_us;
     if (!machines[event.machine].up || event.life != machines[event.machine].life)
-        return; /* the machine is dead, or another one */
+        return; /* The machine is down, or was restarted. */
     if (event.kind == MESSAGE_RESERVED || event.kind == MESSAGE_FIRST ||
         event.kind == MESSAGE_END || event.kind == MESSAGE_PREEMPTED ||
         event.kind == MESSAGE_YIELDED)
@@ -756,7 +751,7 @@ static void run(void)
         EXPECT(i < SETTLE_MAX, "it does not settle");
         step();
     }
-    for (uint32_t id = 0; id < REQUESTS; id++) /* all that somebody can hold has ended */
+    for (uint32_t id = 0; id < REQUESTS; id++)
         EXPECT(requests[id].state == GONE || !servable(&requests[id]), "request %u is forgotten",
                id);
     for (uint32_t i = 0; i < MACHINES; i++) {
@@ -769,7 +764,7 @@ static void run(void)
     sched_cluster_close(cluster);
 }
 
-/* These stood still before reservations were given up: prompts of two machines whose roles had
+/* Seeds that stood still before reservations were given up: prompts of two machines whose pools had
  * changed waited for each other. */
 static const uint64_t known[] = {UINT64_C(2636800663122704474), UINT64_C(1360783479973413716)};
 

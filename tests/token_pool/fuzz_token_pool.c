@@ -1,15 +1,15 @@
-/* Goal: whatever prompt machines, gateways and the clock do, no block that a prompt machine may still
- * write into belongs to another request, no block has two owners, no write by message is taken into
- * another request's block, and in the end every block is back.
+/* Goal: for any behaviour of prompt machines, gateways and the clock, no block that a prompt
+ * machine may still write into belongs to another request, no block has two owners, no write by
+ * message is accepted into another request's block, and in the end every block is free.
  *
  * Method: an input is a list of events, two bytes each, for a real token pool with its scheduler,
- * block pool and prefix cache; time is a number. Three prompt machines are modelled: what each knows,
- * over which connections each of its processes may still write, whether a process is stopped, and
- * which messages wait for it. p0 is one process, p1 and p2 have two. They keep the promises that the
- * real ones make: a process writes for a request from PREFILL on, until its flush or the end of its
+ * block pool and prefix cache; time is a number. Three prompt machines are modelled: what each
+ * knows, over which connections each of its processes may still write, whether a process is
+ * stopped, and which messages wait for it. p0 is one process, p1 and p2 have two. They behave as
+ * real ones do: a process writes for a request from PREFILL on, until its flush or the end of its
  * connection, and a machine handles the CANCELs that it gets when it connects before any PREFILL.
- * PREFILL may arrive as late as the input wants. After each event everything that a process may write
- * is compared with the pool. */
+ * The input decides when PREFILL arrives. After each event, all blocks that a process may write are
+ * compared with the pool. */
 #include "tests/check.h"
 #include "tests/fuzz.h"
 #include "token_pool/token_state.h"
@@ -22,22 +22,24 @@
 #define FIRST_SLOT   16
 #define SLOTS        16
 #define MACHINES     3
-#define PROCESSES    2 /* Of a machine, at most: its head, and a stage process. */
+#define PROCESSES    2 /* Most processes of a machine: its head and a stage process. */
 #define JOBS         24
-#define LINKS        12 /* Of one process: those that it, or the pool, has not given up. */
-#define EVENTS_MAX   600
-#define ASKED_MAX    (4 * TOKEN_UNTOLD_MAX)
+/* Links of one process that the process or the pool still considers open. */
+#define LINKS      12
+#define EVENTS_MAX 600
+#define ASKED_MAX  (4 * TOKEN_UNTOLD_MAX)
 
 /* A request as the gateway and its prompt machine see it. */
 struct job {
     struct message_request name; /* id 0 = unused. */
     uint32_t machine;            /* MACHINES = the token machine itself. */
     uint32_t prompt_tokens;
-    bool prefilled;          /* The gateway has sent PREFILL. */
-    bool known;              /* The machine has it: it has not ended there. */
-    bool withdrawn;          /* The machine has told the pool that it will not write for it. */
-    bool stopping;           /* It was cancelled, and its writes have not ended. */
-    bool writing[PROCESSES]; /* The process may write, over `over`. */
+    bool prefilled; /* The gateway has sent PREFILL. */
+    bool known;     /* The machine has the request, which has not ended there. */
+    /* The machine has told the pool that it will not write for the request. */
+    bool withdrawn;
+    bool stopping;           /* The request was cancelled, and its writes have not ended. */
+    bool writing[PROCESSES]; /* The process may write, over link `over`. */
     uint64_t over[PROCESSES];
     uint32_t block_count;
     kv_block_id blocks[CONTEXT / BLOCK_TOKENS];
@@ -45,8 +47,10 @@ struct job {
 
 struct link_end {
     uint64_t number; /* 0 = unused. */
-    bool open;       /* In the eyes of the process. */
-    bool up;         /* In the eyes of the pool; if both are over, the pool is told. */
+    bool open;       /* The process considers the link open. */
+    /* The pool considers the link up. If both are false, the pool is told that writes have
+     * ended. */
+    bool up;
 };
 
 struct process {
@@ -56,7 +60,7 @@ struct process {
 
 enum letter_kind { LETTER_PREFILL, LETTER_CANCEL };
 
-struct letter { /* From the gateway to a machine. */
+struct letter { /* A message from the gateway to a machine. */
     enum letter_kind kind;
     uint32_t job;
     struct message_request name;
@@ -67,7 +71,7 @@ struct machine {
     uint32_t process_count;
     uint32_t letter_count;
     struct letter letters[4 * JOBS];
-    uint32_t asked_count; /* CANCEL of the token machine. */
+    uint32_t asked_count; /* CANCELs of the token machine. */
     struct message_request asked[ASKED_MAX];
 };
 
@@ -107,7 +111,7 @@ static void letter_add(uint32_t machine, enum letter_kind kind, const struct job
         (struct letter){.kind = kind, .job = (uint32_t)(job - jobs), .name = job->name};
 }
 
-/* The gateway gives the request up, or learns that it is over. */
+/* The gateway cancels the request, or learns that the request has ended. */
 static void gateway_forgets(struct job *job)
 {
     if (job->machine < MACHINES && job->prefilled)
@@ -213,7 +217,7 @@ static void check_all(void)
     }
 }
 
-/* A write by message. Any process may try any request and any blocks. */
+/* Tries a write by message. Any process may try any request and any blocks. */
 static void try_write(uint8_t a, uint8_t b)
 {
     const struct job *job = &jobs[a % JOBS];
@@ -245,7 +249,7 @@ static struct link_end *open_link(struct process *process)
     return NULL;
 }
 
-/* True if every process of the machine believes to be connected, so that its target is up. */
+/* True if every process of the machine considers itself connected, so that its target is up. */
 static bool target_up(uint32_t machine)
 {
     for (uint32_t i = 0; i < machines[machine].process_count; i++)
@@ -262,7 +266,7 @@ static void aborted(struct job *job)
         token_pool_kv_aborted(pool, &job->name, now_us);
 }
 
-/* A process has flushed what it wrote. When all have, the head says so. */
+/* A process has flushed its writes. When all processes have, the head reports it. */
 static void job_flushed(struct job *job, uint32_t process, bool ready)
 {
     if (!job->known || !job->writing[process])
@@ -288,8 +292,8 @@ static void job_flushed(struct job *job, uint32_t process, bool ready)
     }
 }
 
-/* The machine learns that its target is down: it has none of its requests any more. Processes that
- * have not learned it may write on. */
+/* The machine learns that its target is down, and drops all requests for the target. Processes that
+ * have not learned this may write on. */
 static void target_down(uint32_t machine)
 {
     for (uint32_t i = 0; i < JOBS; i++)
@@ -297,7 +301,7 @@ static void target_down(uint32_t machine)
             jobs[i].known = jobs[i].stopping = false;
 }
 
-/* The process ends its link, and with it its writes. */
+/* The process ends its link, and thereby its writes. */
 static void link_close(uint32_t machine, uint32_t process, struct link_end *link)
 {
     const struct token_link id = link_at(machine, process, link->number);
@@ -327,7 +331,7 @@ static void letter_take(uint32_t machine)
     if (letter.kind == LETTER_PREFILL && target_up(machine) && !job->withdrawn) {
         job->known = true;
         for (uint32_t i = 0; i < m->process_count; i++) {
-            /* A head with a stage process writes nothing itself. */
+            /* The head of a machine with a stage process writes nothing itself. */
             job->writing[i] = m->process_count == 1 || i > 0;
             job->over[i] = open_link(&m->processes[i])->number;
         }
@@ -360,7 +364,7 @@ static void connect_process(uint32_t machine, uint32_t process)
     struct process *p = &m->processes[process];
     if (process >= m->process_count || p->stopped || open_link(p) != NULL)
         return;
-    /* A head tells its processes to connect when it is connected itself. */
+    /* A head tells its processes to connect once it is connected itself. */
     if (m->processes[0].stopped || (process > 0 && open_link(&m->processes[0]) == NULL))
         return;
     for (uint32_t i = 0; i < LINKS; i++) {
@@ -370,13 +374,14 @@ static void connect_process(uint32_t machine, uint32_t process)
         token_pool_writer_up(pool, link_at(machine, process, next_link),
                              process_names[machine][process],
                              process == 0 ? (struct transport_peer *)&head_marks[machine] : NULL);
-        while (process == 0 && m->asked_count > 0) /* They arrive before it knows the layers. */
+        /* They arrive before the head knows the layers. */
+        while (process == 0 && m->asked_count > 0)
             asked_take(machine);
         return;
     }
 }
 
-/* The token machine gives a silent connection up. */
+/* The token machine gives up a silent connection. */
 static void silence(uint32_t machine, uint32_t process)
 {
     struct link_end *link = open_link(&machines[machine].processes[process]);
@@ -386,7 +391,7 @@ static void silence(uint32_t machine, uint32_t process)
     token_pool_writer_down(pool, link_at(machine, process, link->number), true, "silent", now_us);
 }
 
-/* The process closes its connection, because it reads that the other side has, or for another
+/* The process closes its connection: it reads that the other side has closed, or has another
  * reason. */
 static void process_closes(uint32_t machine, uint32_t process)
 {
@@ -423,12 +428,13 @@ static void reserve(uint8_t a, uint8_t b)
                         .machine = b % (MACHINES + 1),
                         .prompt_tokens = 1 + a % (CONTEXT - 20u)};
     uint32_t prompt[CONTEXT];
-    for (uint32_t i = 0; i < CONTEXT; i++) /* Few different ones, so that prefixes are found. */
+    for (uint32_t i = 0; i < CONTEXT; i++) /* Few different tokens, so that prefixes are found. */
         prompt[i] = i < 8 ? 1 : b / 64;
     struct message_reserve message = {
         .request = job->name,
         .prompt_tokens = job->prompt_tokens,
         .prompt_count = job->prompt_tokens,
+        .prefix_cache = true,
         .prompt = prompt,
         .sampling = {.top_p = 1, .logprobs = -1, .output_tokens_max = 1 + b % 19u},
     };
@@ -576,7 +582,7 @@ static void open_all(void)
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);
 }
 
-/* Everything goes on, everything is cancelled, and time passes: no block stays behind. */
+/* All processes continue, all requests are cancelled, and time passes: every block must be free. */
 static void finish(void)
 {
     for (uint32_t i = 0; i < MACHINES; i++)
@@ -618,7 +624,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* The first input is a life without faults; then a stop in a write; then random events. */
+/* The first input is a run without faults, then come a stop during a write, and random events. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     static const uint8_t whole[] = {8, 0, 0, 0, 2, 0, 5, 0, 13, 0, 15, 1, 15, 1, 15, 8};

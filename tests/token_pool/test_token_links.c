@@ -1,7 +1,7 @@
 /* Goal: the blocks of a request that has ended stay in quarantine for as long as a process of its
- * prompt machine may write, which can be long after its connection has ended. And a machine with
- * stages sends RESERVED when its stage processes know of the request. Method: the pool alone with a
- * real scheduler and block pool; the test sets the time. Random orders are fuzz_token_pool's. */
+ * prompt machine may write, which can be long after its connection has ended; and a machine with
+ * stages sends RESERVED when its stage processes know the request. Method: the pool alone with a
+ * real scheduler and block pool; the test sets the time. fuzz_token_pool tests random orders. */
 #include "tests/token_pool/token_bed.h"
 
 static void on_preempted(const struct message_preempted *preempted)
@@ -14,8 +14,8 @@ static void on_token(const struct message_token *token)
     CHECKF(false, "token %u", token->id);
 }
 
-/* A connection ends while its writes have not ended: the writer may be stopped in a write for hours.
- * Nothing that its machine says over other connections frees the blocks. */
+/* A connection ends before its writes have ended: the writer may be stopped during a write for
+ * hours. No message of its machine over another connection frees the blocks. */
 static void check_lingering(void)
 {
     struct bed bed = bed_open(&whole_answers);
@@ -26,12 +26,12 @@ static void check_lingering(void)
         uint64_t number = 10 + 2 * (uint64_t)order;
         token_pool_writer_up(bed.pool, link_at(0, number), "p0", NULL);
         reserve(&bed, 1);
-        if (order == 1) /* cancelled before the writer falls silent */
+        if (order == 1) /* Cancelled before the writer becomes silent. */
             token_pool_cancel(bed.pool, &name, true, bed.now_us);
         token_pool_writer_down(bed.pool, link_at(0, number), true, "silent", bed.now_us);
         CHECK(last.kind == (order == 1 ? MESSAGE_RESERVED : MESSAGE_FAILED));
         CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-        if (order >= 2) { /* the machine has connected again, and is asked */
+        if (order >= 2) { /* The machine has connected again, and is asked to cancel. */
             token_pool_writer_up(bed.pool, link_at(0, number + 1), "p0", bed.gateways[1]);
             token_pool_leases_check(bed.pool, bed.now_us + 61000000);
             CHECK(last.kind == MESSAGE_CANCEL && last.cancel.request.id == 1);
@@ -45,10 +45,11 @@ static void check_lingering(void)
         CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
         bed.now_us += hours_us;
         token_pool_writes_ended(bed.pool, link_at(0, number), bed.now_us);
-        token_pool_leases_check(bed.pool, bed.now_us + 900000); /* what is in the network */
+        /* Writes may still be in the network. */
+        token_pool_leases_check(bed.pool, bed.now_us + 900000);
         CHECK(held(&bed) == 3);
         token_pool_leases_check(bed.pool, bed.now_us + 1100000);
-        if (order >= 2) { /* the new connection began after the quarantine */
+        if (order >= 2) { /* The new connection began after the quarantine. */
             CHECK(held(&bed) == 0);
             token_pool_writer_down(bed.pool, link_at(0, number + 1), false, "gone", bed.now_us);
         }
@@ -67,7 +68,8 @@ static void check_lingering(void)
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
     token_pool_writer_down(bed.pool, link_at(0, 31), false, "gone", bed.now_us);
-    /* A request is reserved while an old connection lingers: KV_ABORTED does not free its blocks. */
+    /* A request is reserved while an old connection lingers: KV_ABORTED does not free its
+     * blocks. */
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     token_pool_writer_down(bed.pool, link_at(0, 1), true, "silent", bed.now_us);
     token_pool_writer_up(bed.pool, link_at(0, 2), "p0", NULL);
@@ -77,15 +79,15 @@ static void check_lingering(void)
     token_pool_writes_ended(bed.pool, link_at(0, 1), bed.now_us);
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
-    reserve(&bed, 1); /* KV_READY is trusted: the KV came over the new connection */
+    reserve(&bed, 1); /* KV_READY is trusted, because the KV came over the new connection. */
     token_pool_kv_ready(bed.pool, &ready, bed.now_us);
     CHECK(kv_pool_count(bed.kv, KV_LIVE) == 3);
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
-    token_pool_writes_ended(bed.pool, link_at(3, 3), bed.now_us); /* nobody's */
+    token_pool_writes_ended(bed.pool, link_at(3, 3), bed.now_us); /* A link that no writer has. */
     bed_close(&bed);
 }
 
-/* A machine with stages sends RESERVED when its processes know of the request. */
+/* A machine with stages sends RESERVED when its stage processes know the request. */
 static struct token_await awaits[8];
 static bool await_ends[8];
 static uint32_t await_count;
@@ -113,15 +115,16 @@ static void check_stages(void)
         token_pool_grant(bed.pool, bed.now_us);
         CHECK(await_count == 1 && !await_ends[0] && awaits[0].block_count == 2);
         CHECK(awaits[0].request.id == 1 && strcmp(awaits[0].writer, "p0") == 0);
-        CHECK(sent_count == sent && held(&bed) == 3); /* the prompt machine does not know yet */
-        if (end == 0) { /* it ends before the processes have answered */
+        /* The prompt machine does not know the request yet. */
+        CHECK(sent_count == sent && held(&bed) == 3);
+        if (end == 0) { /* The request ends before the processes have answered. */
             token_pool_cancel(bed.pool, &name, false, bed.now_us);
             CHECK(await_count == 2 && await_ends[1]);
             token_pool_awaited(bed.pool, awaits[0].owner);
             CHECK(sent_count == sent && held(&bed) == 0);
             continue;
         }
-        token_pool_awaited(bed.pool, awaits[0].owner + 65536); /* an earlier use of the slot */
+        token_pool_awaited(bed.pool, awaits[0].owner + 65536); /* An earlier use of the slot. */
         CHECK(sent_count == sent);
         token_pool_awaited(bed.pool, awaits[0].owner);
         CHECK(sent_count == sent + 1 && last.kind == MESSAGE_RESERVED && await_count == 1);
@@ -143,9 +146,29 @@ static void check_stages(void)
     bed_close(&bed);
 }
 
+/* The head has two open links, of which it is about to end the later one: it is asked over both. */
+static void check_asked(void)
+{
+    struct bed bed = bed_open(&whole_answers);
+    const struct message_request name = {.id = 1, .generation = 1};
+    token_pool_writer_up(bed.pool, link_at(0, 1), "p0", bed.gateways[0]);
+    reserve(&bed, 1);
+    token_pool_cancel(bed.pool, &name, true, bed.now_us);
+    token_pool_writer_up(bed.pool, link_at(0, 2), "p0", bed.gateways[1]);
+    uint32_t sent = sent_count;
+    token_pool_leases_check(bed.pool, bed.now_us + 61000000);
+    CHECKF(sent_count == sent + 2 && last.kind == MESSAGE_CANCEL, "asked %u times",
+           sent_count - sent);
+    token_pool_writer_down(bed.pool, link_at(0, 2), false, "gone", bed.now_us);
+    token_pool_kv_aborted(bed.pool, &name, bed.now_us);
+    CHECK(held(&bed) == 0);
+    bed_close(&bed);
+}
+
 int main(void)
 {
     check_lingering();
+    check_asked();
     check_stages();
     return 0;
 }

@@ -1,11 +1,11 @@
 /* Goal: the token pool reserves, decodes, gives up and frees as its header says, in any order of
  * events. Method: the pool alone with a real scheduler and block pool; the test sets the time.
- * First the cases of a quarantine by hand; then random events compared with a model: each request
- * has one of six plain states, from which the held blocks follow. Once with whole answers reserved,
- * once with answers that grow: then every preempted request must be the one that the rules name,
- * none is preempted too often, and in the end, without new requests, all of them finish. With one
- * batch in flight and with several; events can happen while batches are in flight. After each event
- * the pool's state of each request is the model's. */
+ * First, cases of a quarantine by hand; then random events compared with a model, in which each
+ * request has one of six simple states that determine its blocks. One run reserves whole answers.
+ * In another one answers grow: every preempted request must be the one that the rules name, no
+ * request is preempted too often, and in the end, without new requests, all of them finish. With
+ * one batch in flight and with several; events can happen while batches are in flight. After each
+ * event the pool's state of each request is the model's. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#define REQUESTS 40 /* known at a time */
+#define REQUESTS 40 /* Most requests at a time. */
 #define STEPS    300000
 #define FLIGHT   4
 
@@ -33,20 +33,20 @@ static void check_quarantine(void)
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
 
-    reserve(&bed, 1); /* no writer knows the blocks: free at once */
+    reserve(&bed, 1); /* No writer knows the blocks, so they are free at once. */
     token_pool_cancel(bed.pool, &name, false, bed.now_us);
     CHECK(held(&bed) == 0 && token_pool_count(bed.pool) == 0);
 
-    reserve(&bed, 1); /* a writer does: free when it has stopped */
+    reserve(&bed, 1); /* A writer knows the blocks: they are free when it has stopped writing. */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_kv_aborted(bed.pool, &(struct message_request){.id = 1, .generation = 2},
                           bed.now_us);
-    CHECK(held(&bed) == 3); /* another generation's */
+    CHECK(held(&bed) == 3); /* The message names another generation. */
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
     CHECK(held(&bed) == 0);
 
-    reserve(&bed, 1); /* only the machine that writes it may say so */
+    reserve(&bed, 1); /* Only the machine that writes the blocks may end the quarantine. */
     CHECK(token_pool_written_by(bed.pool, &name, "p0") &&
           token_pool_written_by(bed.pool, &name, "p0/3"));
     CHECK(!token_pool_written_by(bed.pool, &name, "p01") &&
@@ -55,14 +55,14 @@ static void check_quarantine(void)
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     CHECK(!token_pool_written_by(bed.pool, &name, "p1"));
     token_pool_kv_aborted(bed.pool, &name, bed.now_us);
-    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* not in the pool any more */
+    CHECK(token_pool_written_by(bed.pool, &name, "p1")); /* The request is no longer in the pool. */
 
-    reserve(&bed, 1); /* … or when all has landed */
+    reserve(&bed, 1); /* The quarantine also ends when all KV has arrived. */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     token_pool_kv_ready(bed.pool, &ready, bed.now_us);
     CHECK(held(&bed) == 0);
 
-    reserve(&bed, 1); /* … or a moment after its death */
+    reserve(&bed, 1); /* The quarantine also ends a moment after the writer's death. */
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
     token_pool_writer_down(bed.pool, link_at(0, 1), false, "gone", bed.now_us);
     token_pool_leases_check(bed.pool, bed.now_us + 900000);
@@ -70,7 +70,7 @@ static void check_quarantine(void)
     token_pool_leases_check(bed.pool, bed.now_us + 1100000);
     CHECK(held(&bed) == 0);
 
-    reserve(&bed, 1); /* its death alone fails those that wait for it */
+    reserve(&bed, 1); /* The writer's death fails the requests that wait for it. */
     token_pool_writer_up(bed.pool, link_at(0, 2), "p0", NULL);
     token_pool_writer_down(bed.pool, link_at(0, 2), false, "gone", bed.now_us);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_UNREACHABLE &&
@@ -78,7 +78,8 @@ static void check_quarantine(void)
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1100000) == INT64_MAX && held(&bed) == 0);
 
-    reserve(&bed, 1); /* a process of it is gone, another one may write on: until it is, too */
+    /* One process of the writer is gone, and another one may still write until it is gone, too. */
+    reserve(&bed, 1);
     token_pool_writer_up(bed.pool, link_at(0, 3), "p0/0", NULL);
     token_pool_writer_up(bed.pool, link_at(0, 4), "p0/1", NULL);
     token_pool_writer_up(bed.pool, link_at(0, 5), "p01", NULL);
@@ -91,14 +92,16 @@ static void check_quarantine(void)
     CHECK(held(&bed) == 3);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 6100000) == INT64_MAX && held(&bed) == 0);
 
-    reserve(&bed, 1); /* it is connected to two of our processes; one connection is made anew */
+    /* The writer is connected to two processes of this machine. One connection is replaced. */
+    reserve(&bed, 1);
     token_pool_writer_up(bed.pool, link_at(1, 1), "p0", NULL);
     token_pool_writer_up(bed.pool, link_at(2, 1), "p0", NULL);
     token_pool_cancel(bed.pool, &name, true, bed.now_us);
-    /* Before the loss of the old one is noticed. */
+    /* The loss of the old connection has not been noticed yet. */
     token_pool_writer_up(bed.pool, link_at(1, 2), "p0", NULL);
     token_pool_writer_down(bed.pool, link_at(1, 1), false, "gone", bed.now_us);
-    token_pool_leases_check(bed.pool, bed.now_us + 1000000000); /* the other one may still write */
+    /* The other process may still write. */
+    token_pool_leases_check(bed.pool, bed.now_us + 1000000000);
     CHECK(held(&bed) == 3);
     token_pool_writer_down(bed.pool, link_at(2, 1), false, "gone", bed.now_us + 1000000000);
     CHECK(token_pool_leases_check(bed.pool, bed.now_us + 1001100000) == INT64_MAX &&
@@ -107,7 +110,7 @@ static void check_quarantine(void)
     bed_close(&bed);
 }
 
-/* Which writes of KV are wanted: into blocks of a request that awaits its KV. */
+/* Checks which writes of KV are wanted: those into blocks of a request that awaits its KV. */
 static void check_awaits(void)
 {
     struct bed bed = bed_open(&whole_answers);
@@ -116,7 +119,7 @@ static void check_awaits(void)
     struct message_request again = {.id = 1, .generation = 2};
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
     reserve(&bed, 1);
-    const uint32_t first = reserved_blocks[0]; /* two blocks in a row */
+    const uint32_t first = reserved_blocks[0]; /* Two consecutive blocks. */
     CHECK(reserved_blocks[1] == first + 1);
     CHECK(token_pool_awaits(bed.pool, &name, "p0", first, 2));
     CHECK(token_pool_awaits(bed.pool, &name, "p0/1", first, 2));
@@ -128,19 +131,19 @@ static void check_awaits(void)
     CHECK(token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 2));
     CHECK(!token_pool_awaits(bed.pool, &next, "p0", first, 1));
     CHECK(!token_pool_awaits(bed.pool, &name, "p0", reserved_blocks[0], 1));
-    token_pool_cancel(bed.pool, &next, true, bed.now_us); /* quarantined */
+    token_pool_cancel(bed.pool, &next, true, bed.now_us); /* The blocks are now in quarantine. */
     CHECK(!token_pool_awaits(bed.pool, &next, "p0", reserved_blocks[0], 1));
     token_pool_kv_aborted(bed.pool, &next, bed.now_us);
     struct message_kv_ready ready = {.request = name, .prompt_tokens = 20, .first_token = 5};
-    token_pool_kv_ready(bed.pool, &ready, bed.now_us); /* it decodes now */
+    token_pool_kv_ready(bed.pool, &ready, bed.now_us); /* The request decodes now. */
     CHECK(!token_pool_awaits(bed.pool, &name, "p0", first, 1));
     token_pool_gateway_gone(bed.pool, bed.gateways[0], bed.now_us);
     CHECK(held(&bed) == 0);
     bed_close(&bed);
 }
 
-/* Prompts that are computed here: our own prompt pool knows of them, or not yet, and if its gateway
- * is gone, never. */
+/* Prompts that are computed on this machine: its own prompt pool has the prompt, does not have it
+ * yet, or never gets it because the gateway is gone. */
 static void check_local(void)
 {
     struct bed bed = bed_open(&whole_answers);
@@ -159,7 +162,8 @@ static void check_local(void)
                 token_pool_cancel(bed.pool, &name, true, bed.now_us);
             CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == (writing != 0 ? 3 : 0));
             CHECK(held(&bed) == (writing != 0 ? 3 : 0));
-            token_pool_leases_check(bed.pool, bed.now_us + 2000000000); /* no lease ends that */
+            /* No lease ends this state. */
+            token_pool_leases_check(bed.pool, bed.now_us + 2000000000);
             CHECK(held(&bed) == (writing != 0 ? 3 : 0));
             token_pool_kv_aborted(bed.pool, &name, bed.now_us);
             CHECK(held(&bed) == 0 && token_pool_count(bed.pool) == 0);
@@ -174,17 +178,20 @@ static void check_lease(void)
     struct message_request name = {.id = 1, .generation = 1};
     struct transport_peer *writer = (struct transport_peer *)&marks[3];
     token_pool_writer_up(bed.pool, link_at(0, 7), "p0", writer);
-    reserve(&bed, 1); /* a long queue at a machine that lives: renewed, but not for ever */
+    /* A long queue at a running machine: the lease is renewed, but not without limit. */
+    reserve(&bed, 1);
     for (int64_t second = 1; second < 599; second++)
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
     CHECK(held(&bed) == 3 && last.kind == MESSAGE_RESERVED);
     token_pool_leases_check(bed.pool, bed.now_us + 661000000);
     CHECK(last.kind == MESSAGE_FAILED && last.failed.status == ST_TIMED_OUT);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
-    token_pool_leases_check(bed.pool, bed.now_us + 722000000); /* it is asked to stop */
+    /* The prompt machine is asked to stop. */
+    token_pool_leases_check(bed.pool, bed.now_us + 722000000);
     CHECK(last.kind == MESSAGE_CANCEL && last.cancel.request.id == 1 &&
           last.cancel.request.generation == 1);
-    for (int64_t second = 723; second < 90000; second++) /* it may still write, after hours */
+    /* The prompt machine may still write after hours. */
+    for (int64_t second = 723; second < 90000; second++)
         token_pool_leases_check(bed.pool, bed.now_us + second * 1000000);
     CHECK(kv_pool_count(bed.kv, KV_QUARANTINED) == 3);
     token_pool_writer_down(bed.pool, link_at(0, 7), false, "gone", bed.now_us + 90000000000);
@@ -194,7 +201,7 @@ static void check_lease(void)
     CHECK(held(&bed) == 0);
     token_pool_writer_up(bed.pool, link_at(0, 1), "p0", NULL);
 
-    reserve(&bed, 1); /* a decode has none */
+    reserve(&bed, 1); /* A decode has no lease. */
     token_pool_kv_ready(
         bed.pool,
         &(struct message_kv_ready){.request = name, .prompt_tokens = 20, .first_token = 5},
@@ -209,23 +216,24 @@ static void check_lease(void)
     bed_close(&bed);
 }
 
-/* The model: where each request stands, and so how many blocks it holds. */
+/* The model: the state of each request, which determines how many blocks it holds. */
 enum plain { PLAIN_NONE, PLAIN_WAITING, PLAIN_RESERVED, PLAIN_QUARANTINED, PLAIN_DECODING };
 
 struct plain_request {
     enum plain state;
     struct message_request name;
     struct message_reserve reserve;
-    uint32_t blocks; /* that it holds, or will hold first */
+    uint32_t blocks; /* Blocks that the request holds, or gets first. */
     uint32_t blocks_whole;
     uint32_t gateway;
     uint32_t generated;
-    uint32_t told; /* tokens that the gateway knows: of a prompt machine the first */
+    uint32_t told; /* Tokens that the gateway has. A prompt machine sends the first one. */
     bool in_flight;
-    bool given_up; /* while in flight: it holds its blocks until its batch is done */
+    /* Given up while in flight: the request holds its blocks until its batch is done. */
+    bool given_up;
     uint32_t preemptions;
-    bool again;     /* preempted: it comes back */
-    uint64_t order; /* of its RESERVE */
+    bool again;     /* Preempted: the request is reserved again. */
+    uint64_t order; /* Order of the request's RESERVE. */
     int64_t born_us;
 };
 
@@ -237,10 +245,10 @@ static uint32_t calm; /* Requests end early this many times more rarely. */
 static uint64_t preempted_count;
 static uint64_t pinned_count;
 static uint64_t given_up_count;
-static uint32_t full_count;    /* messages that were sent because no more tokens fitted */
-static uint32_t row_count;     /* decode steps */
-static uint64_t awaited_count; /* looks at answers that wait for a victim in flight */
-/* Batches in flight, the oldest first, and whose their rows are. */
+static uint32_t full_count;    /* Messages that were sent because no more tokens fit. */
+static uint32_t row_count;     /* Number of decode steps. */
+static uint64_t awaited_count; /* Number of checks of answers that wait for a victim in flight. */
+/* Batches in flight, oldest first, and the requests of their rows. */
 static struct plain_batch {
     struct sched_batch batch;
     struct plain_request *rows[16];
@@ -261,7 +269,7 @@ static bool plain_pinned(const struct plain_request *request)
     return request->preemptions >= plain_rules->preemptions_max;
 }
 
-/* Its RESERVE, the first one or, after it was preempted, the next one. */
+/* Sends RESERVE for the request: the first one, or another one after a preemption. */
 static void plain_send(struct bed *bed, struct plain_request *request)
 {
     const struct message_reserve *reserve = &request->reserve;
@@ -291,7 +299,7 @@ static void plain_reserve(struct bed *bed, struct plain_request *request)
     plain_send(bed, request);
 }
 
-/* It comes again, with what was generated as a part of its prompt. */
+/* Reserves again. The generated tokens are now a part of the prompt. */
 static void plain_again(struct bed *bed, struct plain_request *request)
 {
     struct message_reserve *reserve = &request->reserve;
@@ -302,13 +310,15 @@ static void plain_again(struct bed *bed, struct plain_request *request)
     reserve->rank.waited_ms = (uint32_t)((bed->now_us - request->born_us) / 1000);
     reserve->rank.preemptions = ++request->preemptions;
     if (reserve->sampling.output_tokens_max < 2 || reserve->prompt_tokens + 1 >= 512) {
-        *request = (struct plain_request){0}; /* one more token: a prompt machine's */
+        /* One token is left, so a prompt machine generates it. */
+        *request = (struct plain_request){0};
         return;
     }
     plain_send(bed, request);
 }
 
-/* The least urgent one, of equals the youngest; and only when there is no block. */
+/* Checks a preemption: the victim is the least urgent answer, of equal ones the youngest, and no
+ * block is free. */
 static void on_preempted(const struct message_preempted *preempted)
 {
     struct plain_request *victim = plain;
@@ -318,7 +328,8 @@ static void on_preempted(const struct message_preempted *preempted)
     CHECK(victim->state == PLAIN_DECODING && victim->name.id == preempted->request.id);
     CHECK(victim->name.generation == preempted->request.generation);
     CHECK(!plain_pinned(victim) && preempted->generated == victim->generated);
-    CHECK(!victim->in_flight && victim->told == victim->generated); /* it was told before */
+    /* Its tokens were sent before. */
+    CHECK(!victim->in_flight && victim->told == victim->generated);
     CHECK(kv_pool_available(plain_bed->kv) == 0);
     for (uint32_t i = 0; i < REQUESTS; i++) {
         const struct plain_request *other = &plain[i];
@@ -355,7 +366,7 @@ static struct token_request *pool_request(struct bed *bed, const struct plain_re
     return token_request_of(bed->pool, slot);
 }
 
-/* Of the answers that may be preempted the one that goes first is in flight. */
+/* Returns whether the answer that must be preempted next is in flight. */
 static bool plain_victim_flies(void)
 {
     const struct plain_request *victim = NULL;
@@ -373,8 +384,8 @@ static bool plain_victim_flies(void)
     return victim != NULL && victim->in_flight;
 }
 
-/* Afterwards every answer that runs has room for its next token, and no more than it asked for; or
- * it waits for a victim. */
+/* Lets answers grow. Afterwards every running answer has room for its next token, and not more than
+ * it asked for; or it waits for a victim. */
 static void plain_grow(struct bed *bed)
 {
     token_pool_grow(bed->pool);
@@ -405,7 +416,7 @@ static uint32_t plain_growth_reserve(void)
     return growing > share ? growing : share;
 }
 
-/* The most urgent first, then first come, first served. */
+/* Returns whether `a` comes before `b`: the more urgent one, then the earlier one. */
 static bool plain_before(const struct plain_request *a, const struct plain_request *b)
 {
     int32_t urgent = a->reserve.rank.priority - b->reserve.rank.priority;
@@ -433,7 +444,7 @@ static void plain_grant(struct bed *bed)
     CHECK(sent_count == before + granted);
 }
 
-/* It goes at once, or when its batch is done. */
+/* The request leaves at once, or when its batch is done. */
 static void plain_end(struct plain_request *request)
 {
     given_up_count += request->in_flight && !request->given_up;
@@ -445,7 +456,7 @@ static void plain_end(struct plain_request *request)
 static void plain_cancel(struct bed *bed, struct plain_request *request)
 {
     bool writer = draw(2) == 0;
-    request->again = false; /* its client has gone */
+    request->again = false; /* The client is gone. */
     token_pool_cancel(bed->pool, &request->name, writer, bed->now_us);
     if (request->state == PLAIN_RESERVED && writer)
         request->state = PLAIN_QUARANTINED;
@@ -471,7 +482,7 @@ static void plain_kv(struct bed *bed, struct plain_request *request)
     }
 }
 
-/* One step of every decode that the scheduler picks begins. */
+/* Begins a step of every decode that the scheduler picks. */
 static void plain_batch_begin(struct bed *bed)
 {
     struct plain_batch *flight = &flying[flying_count];
@@ -497,7 +508,7 @@ static void plain_batch_begin(struct bed *bed)
     }
 }
 
-/* Its row is done. */
+/* Handles the end of the request's row. */
 static void plain_row_end(struct bed *bed, struct plain_request *request, bool stops)
 {
     uint32_t left = 512 - request->reserve.prompt_tokens;
@@ -511,13 +522,13 @@ static void plain_row_end(struct bed *bed, struct plain_request *request, bool s
     request->generated++;
     CHECK(request->generated <= (most < left ? most : left));
     if (request->generated == (most < left ? most : left)) {
-        /* The machine would have said FINISH_LENGTH; here the gateway gives it up. */
+        /* A machine would report FINISH_LENGTH; here the gateway cancels the request. */
         token_pool_cancel(bed->pool, &request->name, false, bed->now_us);
         request->state = PLAIN_NONE;
     }
 }
 
-/* The oldest batch is done. The gateways hear of it, or when more are. */
+/* Ends the oldest batch. Gateways get the tokens now, or after a further batch. */
 static void plain_batch_end(struct bed *bed)
 {
     static struct plain_batch done;
@@ -645,7 +656,7 @@ static void check_random(const struct rules *rules)
         random_step(&bed, step, true);
         full += held(&bed) > BLOCKS * 3 / 4;
     }
-    uint32_t left = 0; /* events until all are through: a step is one in three */
+    uint32_t left = 0; /* Events until all requests end; one in three is a step. */
     for (; !plain_idle(); left++) {
         CHECKF(left < 200 * REQUESTS * 100, "%u events, and not all are through", left);
         random_step(&bed, left, false);
@@ -660,7 +671,8 @@ static void check_random(const struct rules *rules)
     CHECK(full > STEPS / 100 && row_count > 1000 && token_count > 100);
     CHECK(full_count == 0 || rules->flight > 1);
     CHECK(full_count > 0 ||
-          rules->flight < 3); /* with two at a time one run in a hundred has none */
+          /* With two batches in flight, one run in a hundred has no such case. */
+          rules->flight < 3);
     CHECK((preempted_count > 50) == (rules->preemptions_max > 0));
     bed_close(&bed);
 }

@@ -1,9 +1,10 @@
-/* Goal: full blocks of prompt and answer stay when a request ends, are found by the next one, are
- * never given to a writer while others read them, and hold the KV of their tokens. Method: the pool
- * alone with a real scheduler, block pool and prefix cache. The test plays gateway, prompt machine
- * and engine, writes a pattern of all tokens so far into the blocks that each of them may write,
- * and checks the blocks that it reads. First by hand, then random conversations with every kind of
- * end; once with whole answers reserved, once with answers that grow and are preempted. */
+/* Goal: full blocks of prompt and answer stay in the cache when a request ends, the next request
+ * finds them, no writer gets them while other requests read them, and they hold the KV of their
+ * tokens. Method: the pool alone with a real scheduler, block pool and prefix cache. The test plays
+ * gateway, prompt machine and engine, writes a pattern of all tokens so far into the blocks that
+ * each of them may write, and checks the blocks that it reads. First cases by hand, then random
+ * conversations with every kind of end; once with whole answers reserved, once with answers that
+ * grow and are preempted. */
 #include "tests/check.h"
 
 #include "common/random.h"
@@ -14,7 +15,7 @@
 #define BLOCKS       48
 #define BLOCK_TOKENS 16
 #define CONTEXT      256
-#define TALKS        12 /* conversations, one request of each at a time */
+#define TALKS        12 /* Number of conversations; each has one request at a time. */
 #define STEPS        100000
 
 static uint64_t seed;
@@ -33,14 +34,15 @@ struct talk {
     struct message_request name;
     bool told;
     bool local;
-    bool writes;                  /* what this machine's prompt pool says of a local one */
-    uint32_t tokens[CONTEXT + 1]; /* prompt, then the answer */
+    /* Whether this machine's prompt pool writes for a local prompt. */
+    bool writes;
+    uint32_t tokens[CONTEXT + 1]; /* The prompt, then the answer. */
     uint32_t prompt_count;
     uint32_t output_max;
-    uint32_t count; /* of all tokens */
+    uint32_t count; /* Number of all tokens. */
     uint32_t held;
     uint32_t told_count;
-    kv_block_id blocks[CONTEXT / BLOCK_TOKENS]; /* those that a writer knows */
+    kv_block_id blocks[CONTEXT / BLOCK_TOKENS]; /* Blocks that a writer knows. */
 };
 
 static struct kv_pool *kv;
@@ -48,14 +50,14 @@ static struct kv_prefix *prefix;
 static struct sched_machine *sched;
 static struct token_pool *pool;
 static struct talk talks[TALKS];
-static uint64_t content[BLOCKS]; /* a key of all tokens up to the last one written */
+static uint64_t content[BLOCKS]; /* Key of all tokens up to the last one written into the block. */
 static int64_t now_us = 1000;
 static char gateway_mark;
 static bool random_ends;
 static uint32_t calm = 1; /* Requests end early this many times more rarely. */
 static uint64_t preempted;
 static uint64_t found_blocks;
-static uint64_t found_most; /* of one prompt */
+static uint64_t found_most; /* Most cached tokens that one prompt found. */
 
 static struct talk *talk_of(uint64_t id)
 {
@@ -64,7 +66,8 @@ static struct talk *talk_of(uint64_t id)
     return talk;
 }
 
-/* Blocks of talks with different salts are not shared, so a key has the salt, too. */
+/* Returns the key of the first `count` tokens. Conversations with different salts share no blocks,
+ * so the key includes the salt. */
 static uint64_t key_of(const struct talk *talk, uint32_t count)
 {
     uint64_t key = 1 + talk->salt;
@@ -77,7 +80,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
 {
     (void)self;
     CHECK((char *)peer == &gateway_mark);
-    if (message->kind == MESSAGE_PREEMPTED) { /* it goes on later, with all its tokens */
+    if (message->kind == MESSAGE_PREEMPTED) { /* The answer continues later, with all its tokens. */
         struct talk *victim = talk_of(message->preempted.request.id);
         CHECK(victim->stage == STAGE_DECODING);
         CHECK(message->preempted.generated == victim->count - victim->prompt_count);
@@ -121,17 +124,19 @@ static void reserve(struct talk *talk)
         .prompt_tokens = talk->count,
         .prefix_salt = talk->salt,
         .sampling = {.top_p = 1,
-                     .seed = (uint64_t)(talk - talks), /* so that a row says whose it is */
+                     .seed = (uint64_t)(talk - talks), /* Identifies the conversation of a row. */
                      .logprobs = -1,
                      .output_tokens_max = talk->output_max},
         .prompt_count = talk->told ? talk->count : 0,
+        .prefix_cache = true,
         .prompt = talk->tokens,
     };
     snprintf(message.prompt_machine, sizeof(message.prompt_machine), talk->local ? "t0" : "p0");
     token_pool_reserve(pool, (struct transport_peer *)&gateway_mark, &message, now_us);
 }
 
-/* The prompt machine, here or elsewhere, writes all blocks that it knows, and says so. */
+/* The prompt machine, this one or another one, writes all blocks that it knows, and reports
+ * them. */
 static void deliver(struct talk *talk)
 {
     struct token_blocks local = {0};
@@ -154,7 +159,7 @@ static void deliver(struct talk *talk)
     talk->stage = STAGE_DECODING;
 }
 
-/* One decode step: reads all blocks so far, writes the position of its token. */
+/* Runs one decode step: reads all blocks so far, and writes the position of the token. */
 static struct talk *row_run(sched_slot slot)
 {
     struct token_decode row;
@@ -172,7 +177,7 @@ static struct talk *row_run(sched_slot slot)
     return talk;
 }
 
-/* A step of every decode; `cancelled` is given up while it runs. */
+/* Runs a step of every decode. `cancelled` is cancelled while the step runs. */
 static void step(struct talk *cancelled)
 {
     static struct sched_batch batch;
@@ -266,7 +271,7 @@ static void close_all(void)
     kv_pool_close(kv);
 }
 
-/* A request of `count` tokens, the first `same` of which are those of `from`. */
+/* Begins a request of `count` tokens, the first `same` of which are those of `from`. */
 static struct talk *begin(uint32_t index, const struct talk *from, uint32_t same, uint32_t count)
 {
     struct talk *talk = &talks[index];
@@ -288,7 +293,8 @@ static void check_turns(void)
     deliver(first);
     CHECK(kv_pool_count(kv, KV_CACHED) == 0 && kv_pool_count(kv, KV_LIVE) == 15);
 
-    /* Its prompt is found while it runs; nobody else is told of those blocks. */
+    /* Another request finds the prompt's blocks while the first one runs. Its writer is told only
+     * of its other blocks. */
     struct talk *beside = begin(1, first, 40, 40);
     CHECK(beside->held == 2 && beside->told_count == 1);
     CHECK(kv_pool_count(kv, KV_LIVE) == 15 && kv_pool_count(kv, KV_RESERVED) == 13);
@@ -297,7 +303,8 @@ static void check_turns(void)
     token_pool_kv_aborted(pool, &beside->name, now_us);
     beside->stage = STAGE_NONE;
 
-    /* 40 of the prompt and 24 of the answer: the last one is known, its K and V are not. */
+    /* 40 tokens of the prompt and 24 of the answer: the last token is known, but its K and V are
+     * not computed. */
     while (first->count < 65)
         step(NULL);
     token_pool_cancel(pool, &first->name, false, now_us);
@@ -309,7 +316,7 @@ static void check_turns(void)
     if (second->stage == STAGE_QUARANTINED)
         give_up(second);
 
-    /* A prompt of whole blocks that is computed here has one to compute. */
+    /* If a prompt of whole blocks is computed here, one block must be computed. */
     second = begin(2, first, 64, 64);
     CHECK(second->held == 4 && second->told_count == 0);
     token_pool_cancel(pool, &second->name, false, now_us);
@@ -321,7 +328,7 @@ static void check_turns(void)
     token_pool_cancel(pool, &second->name, false, now_us);
     second->stage = STAGE_NONE;
 
-    /* One whose tokens are not told finds nothing, and leaves nothing. */
+    /* A request whose tokens are unknown finds nothing in the cache, and leaves nothing. */
     talks[3].local = false;
     talks[3] = (struct talk){.count = 64, .output_max = 20};
     memcpy(talks[3].tokens, first->tokens, 64 * sizeof(uint32_t));
@@ -336,13 +343,14 @@ static void check_turns(void)
     close_all();
 }
 
-/* The next request of a conversation: most go on from where it is, some begin anew. */
+/* Begins the next request of a conversation. Most continue it, some begin a new one. */
 static void talk_on(struct talk *talk)
 {
     uint32_t more = 1 + draw(30);
     if (talk->count + more > CONTEXT - 10 || draw(8) == 0)
         talk->count = draw(2) * draw(talk->count / 2 + 1);
-    for (uint32_t i = 0; i < more; i++) /* few tokens: conversations meet by chance */
+    /* Few different tokens, so that conversations are sometimes equal by chance. */
+    for (uint32_t i = 0; i < more; i++)
         talk->tokens[talk->count++] = draw(8) == 0 ? draw(3) : 1;
     talk->salt = (uint64_t)(talk - talks) % 2 * 77;
     talk->told = draw(8) != 0;

@@ -25,7 +25,7 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
     struct error error;
     (void)self;
     CHECK(peer == gateway);
-    if (message->kind == MESSAGE_PREEMPTED) { /* what its gateway reads */
+    if (message->kind == MESSAGE_PREEMPTED) { /* The gateway gets this message. */
         preempted_count++;
         CHECK(message_encode(message, &buffer) == ST_OK);
         CHECKF(message_decode(buffer.data, buffer.bytes, &last, &error) == ST_OK, "%s", error.text);
@@ -42,7 +42,7 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
 static bool on_local_writes(void *self, const struct message_request *request)
 {
     (void)self, (void)request;
-    return false; /* its PREFILL has not come */
+    return false; /* Its PREFILL has not arrived. */
 }
 
 static void bed_open(void)
@@ -52,7 +52,7 @@ static void bed_open(void)
                                                   .prompt_batch_tokens = 64,
                                                   .mixed_prompt_tokens = 64,
                                                   .batch_sequences_max = 16};
-    gateway = (struct transport_peer *)&mark; /* a name only */
+    gateway = (struct transport_peer *)&mark; /* Used only as a name. */
     CHECK(kv_pool_open(BLOCKS, &kv) == ST_OK && sched_machine_open(&machine, &sched) == ST_OK);
     const struct token_pool_options options = {.name = "m0",
                                                .sched = sched,
@@ -81,13 +81,13 @@ static void bed_close(void)
     kv_pool_close(kv);
 }
 
-/* The count-th request of that gateway. */
+/* Returns the name of the gateway's count-th request. */
 static struct message_request name_of(uint64_t tag, uint64_t count)
 {
     return (struct message_request){.id = tag << 32 | count, .generation = 1};
 }
 
-/* Of 4 prompt blocks and one for the answer. */
+/* Reserves 4 blocks for the prompt and one for the answer. */
 static void reserve(struct message_request name, const char *prompt_machine)
 {
     struct message_reserve message = {
@@ -113,7 +113,7 @@ static bool yields(uint32_t prompt_holders)
     return preempted_count > before;
 }
 
-/* Two wait for their KV, and hold 10 of 12 blocks. */
+/* Two requests wait for their KV, and hold 10 of 12 blocks. */
 static void test_given_up(bool written)
 {
     struct message_request young = name_of(1, 20);
@@ -123,14 +123,14 @@ static void test_given_up(bool written)
     reserve(name_of(2, 10), "m1");
     CHECK(kv_pool_available(kv) == 2 && !yields(0));
     prompt_waits(0, 4, name_of(3, 15));
-    CHECK(!yields(1)); /* another prompt will give its blocks back */
+    CHECK(!yields(1)); /* Another prompt will free its blocks. */
     CHECK(yields(0));
     CHECK(last.preempted.request.id == young.id && last.preempted.request.generation == 1);
     CHECK(last.preempted.generated == 0 && strstr(last.preempted.text, "m0") != NULL);
     CHECK(kv_pool_count(kv, KV_QUARANTINED) == 5 && kv_pool_available(kv) == 2);
     token_pool_stats(pool, &stats);
     CHECK(stats.preemptions == 1 && stats.transfers_awaited == 1);
-    CHECK(!yields(0)); /* it waits for these */
+    CHECK(!yields(0)); /* The prompt waits for these blocks. */
     token_pool_cancel(pool, &young, true, 1000);
     CHECK(kv_pool_count(kv, KV_QUARANTINED) == 5);
     if (written)
@@ -141,7 +141,7 @@ static void test_given_up(bool written)
     else
         token_pool_kv_aborted(pool, &young, 1000);
     CHECK(kv_pool_available(kv) == 7 && token_pool_count(pool) == 1);
-    CHECK(!yields(0)); /* it fits */
+    CHECK(!yields(0)); /* The prompt fits. */
     prompt_waits(1, 9, name_of(1, 9));
     sched_machine_remove(sched, 0);
     CHECK(yields(0) && last.preempted.request.id == name_of(2, 10).id);
@@ -149,7 +149,8 @@ static void test_given_up(bool written)
     bed_close();
 }
 
-/* What is decoded where it is computed, and answers that run, end by themselves. */
+/* Requests that are decoded on the machine that computes them, and running answers, end by
+ * themselves. */
 static void test_kept(void)
 {
     struct message_request other = name_of(1, 20);

@@ -1,5 +1,5 @@
-/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test that
- * includes it defines on_preempted and on_token. */
+/* token_bed: a token pool with a real scheduler and block pool, whose calls are recorded. A test
+ * that includes it defines on_preempted and on_token. */
 #ifndef TESTS_TOKEN_POOL_TOKEN_BED_H
 #define TESTS_TOKEN_POOL_TOKEN_BED_H
 
@@ -13,10 +13,10 @@
 static void on_preempted(const struct message_preempted *preempted);
 static void on_token(const struct message_token *token);
 
-/* What the pool said. */
+/* The last message of the pool. */
 static struct message last;
 static uint32_t reserved_block_count;
-static uint32_t reserved_blocks[2]; /* The first two. */
+static uint32_t reserved_blocks[2]; /* The first two blocks of the last RESERVED. */
 static uint32_t sent_count;
 static uint32_t token_messages;
 
@@ -37,7 +37,8 @@ static void on_send(void *self, struct transport_peer *peer, const struct messag
         reserved_blocks[i] = message->reserved.blocks[i];
 }
 
-static const struct transport_peer *gone_gateways[2]; /* nothing may be sent to these */
+/* Gateways to which nothing may be sent any more. */
+static const struct transport_peer *gone_gateways[2];
 
 static void on_send_tokens(void *self, struct transport_peer *peer,
                            const struct message_buffer *tokens)
@@ -53,7 +54,8 @@ static void on_send_tokens(void *self, struct transport_peer *peer,
         on_token(&token);
 }
 
-static bool local_writing; /* what this machine's prompt pool says */
+/* The answer of this machine's prompt pool: it writes for the request. */
+static bool local_writing;
 
 static bool on_local_writes(void *self, const struct message_request *request)
 {
@@ -62,10 +64,10 @@ static bool on_local_writes(void *self, const struct message_request *request)
 }
 
 struct rules {
-    uint32_t preemptions_max; /* 0: whole answers are booked */
+    uint32_t preemptions_max; /* 0 = whole answers are reserved. */
     uint32_t growth_tokens;
     uint32_t reserve_percent;
-    uint32_t flight; /* batches */
+    uint32_t flight; /* In batches. */
 };
 
 static const struct rules whole_answers = {.growth_tokens = 20, .reserve_percent = 10, .flight = 1};
@@ -78,9 +80,10 @@ struct bed {
     int64_t now_us;
 };
 
-static char marks[4]; /* gateways, two of each: names only, the pool hands them back */
+/* Stand for gateways, two connections for each. The pool only returns the pointers. */
+static char marks[4];
 
-/* Another connection of a gateway that was gone. */
+/* Connects a gateway again after its end, with another connection. */
 static inline void gateway_again(struct bed *bed, uint32_t gateway)
 {
     gone_gateways[gateway] = bed->gateways[gateway];
@@ -156,7 +159,7 @@ static struct token_link link_at(uint32_t process, uint64_t number)
 static void reserve(struct bed *bed, uint64_t id)
 {
     const struct message_reserve message =
-        reserve_of(id, 20, 20); /* 3 blocks, 2 of them the prompt's */
+        reserve_of(id, 20, 20); /* 3 blocks, 2 of them for the prompt. */
     token_pool_reserve(bed->pool, bed->gateways[0], &message, bed->now_us);
     token_pool_grant(bed->pool, bed->now_us);
     CHECK(last.kind == MESSAGE_RESERVED && last.reserved.request.id == id &&

@@ -1,13 +1,13 @@
 /* bench_write: measures KV writes between two processes: GB/s of a stream of writes of one size,
  * with a flush after each MiB or write and up to 32 MiB in flight; the processor time of both
- * processes for a GB of this stream; and the time from the begin of one write until its flush is
+ * processes for a GB of this stream; and the time from the start of one write until its flush is
  * reported.
  *
  * usage: bench_write [WAY [BYTES...]]
  *
  * WAY is a value of transport/ucx_transports ("" = as machines choose, "none" = data connections),
- * or "raw": one plain TCP connection without the transport, as a bound for the others; then no time
- * until a flush is measured. In the environment:
+ * or "raw": one plain TCP connection without the transport, as a limit for the others; the time
+ * until a flush is then not measured. In the environment:
  *
  *   CLEAVE_KV_WRITE=put|am  chooses the path.
  *   DEVICES=w, r or wr      The regions belong to fake devices, whose copies are a thread's memcpy,
@@ -115,7 +115,7 @@ static void child(const char *tls, int out)
         net_turn(&side, 1, 1000);
 }
 
-/* Processor time of this process and of the other one. */
+/* Returns the processor time of this process and of the other one. */
 static double processor_s(pid_t other)
 {
     struct timespec own;
@@ -235,7 +235,8 @@ static void transport_run(const char *tls, int in, pid_t other, const size_t *si
     printf("%s\n", transport_peer_path(side.peer));
     if (options.device == NULL)
         memset(transport_region(side.t), 1, REGION);
-    (void)stream_measure(&side, other, 1 << 20, 200); /* touches the other side's pages */
+    /* Touches the pages of the other side's region. */
+    (void)stream_measure(&side, other, 1 << 20, 200);
     for (size_t i = 0; i < count; i++) {
         struct stream_figures stream = stream_measure(&side, other, sizes[i], 700);
         double us = one_us(&side, sizes[i]);

@@ -47,7 +47,7 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
                                                     .memory = FABRIC_MEMORY_CUDA};
         memcpy(handshake.identity.kv_dtype, "i16", 4);
     }
-    if (index == 3) { /* a device's that nobody else writes has no key */
+    if (index == 3) { /* The memory of a device that only its owner writes has no key. */
         handshake.region = (struct transport_region_info){4096, 1, 4096};
         handshake.address = (struct fabric_address){.worker = "worker address",
                                                     .worker_bytes = 14,

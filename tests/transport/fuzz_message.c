@@ -14,8 +14,8 @@ static uint64_t sum(const uint32_t *numbers, uint32_t count)
     return total;
 }
 
-/* Reads a job as stage_jobs.c does: by what its elements say, not by the counts of the arrays that
- * they point into. */
+/* Reads a job as stage_jobs.c does: by the counts in the elements, not by the sizes of the
+ * arrays. */
 static void read_job(const struct stage_job *job)
 {
     const uint32_t *blocks = job->blocks;
@@ -106,7 +106,8 @@ static void read_again(union any_message *message, uint32_t kind, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    uint8_t *copy = malloc(size > 0 ? size : 1); /* aligned, and exact for the sanitizer */
+    /* Aligned, and of exact size, so that the sanitizer finds reads beyond it. */
+    uint8_t *copy = malloc(size > 0 ? size : 1);
     CHECK(copy != NULL);
     if (size > 0)
         memcpy(copy, data, size);

@@ -58,6 +58,7 @@ struct loop {
     char address[LIMIT_ADDRESS_BYTES]; /* Empty = not listening. */
     struct loop *next;                 /* Next in the list of all transports of the process. */
     struct loop_peer *peers;
+    uint64_t connections; /* Number of the latest connection. */
     struct loop_event *events, **events_tail;
     uint64_t event_count; /* Number of events ever added. */
     void *region;
@@ -113,6 +114,7 @@ static struct loop_peer *peer_add(struct loop *loop, const char *address, void *
     assert(peer != NULL);
     peer->owner = loop;
     peer->base.user = user;
+    peer->base.number = ++loop->connections;
     memcpy(peer->base.address, address, strnlen(address, LIMIT_ADDRESS_BYTES - 1));
     memcpy(peer->base.path, "loopback", sizeof("loopback"));
     peer->writes_tail = &peer->writes;
@@ -426,7 +428,8 @@ static void loop_flush(void *impl, struct transport_peer *base, uint64_t cookie)
     eventfd_write(peer->owner->fd, 1); /* loop_progress performs the writes. */
 }
 
-/* A write lands before its flush is reported, and none after the end. */
+/* A write lands before its flush is reported, and no write lands after the end of the
+ * connection. */
 static bool loop_writes_await(void *impl, struct transport_peer *peer)
 {
     (void)impl, (void)peer;

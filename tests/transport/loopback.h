@@ -1,11 +1,11 @@
-/* transport_loopback: how tests control transports that are opened with &transport_loopback. All of
- * them live in one process and belong to one thread. They find each other by the exact string given
- * to transport_listen (port 0 is not special). Events are delivered in the order of the calls, in
- * the receiving transport's own transport_progress; an event that a callback causes is delivered by
- * the next call. Writes are copied at the last legal moment, just before their flush is reported,
- * so that a source that changes too early is noticed. There is no time: no heartbeats, no
- * deadlines. The tests of kvcache/, prompt_pool/, machine/ and server/ use it. It opens no socket and
- * checks no keys: the tests of transport_ucx do. */
+/* transport_loopback: lets tests control transports that are opened with &transport_loopback. All
+ * of them are in one process and belong to one thread. They find each other by the exact string
+ * given to transport_listen (port 0 is not special). Events are delivered in the order of the
+ * calls, in the receiving transport's own transport_progress; an event that a callback causes is
+ * delivered by the next call. Writes are copied at the last legal moment, just before their flush
+ * is reported, so that a source that changes too early is noticed. There is no time: no heartbeats,
+ * no deadlines. The tests of kvcache/, prompt_pool/, machine/ and server/ use it. It opens no
+ * socket and checks no keys: the tests of transport_ucx do. */
 #ifndef TESTS_TRANSPORT_LOOPBACK_H
 #define TESTS_TRANSPORT_LOOPBACK_H
 

@@ -148,6 +148,7 @@ struct job_arrays {
     uint32_t blocks[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t targets[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t score_ids[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
+    uint32_t masks[EXAMPLE_ROWS];
 };
 
 /* Returns the arrays that every job uses. Tests change them. */
@@ -183,6 +184,14 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         sample->masked_count = draw(draws, 17);
         for (uint32_t i = 0; i < 16; i++)
             sample->masked[i] = (uint32_t)draw64(draws);
+        sample->presence_penalty = (float)draw(draws, 401) / 100 - 2;
+        sample->frequency_penalty = (float)draw(draws, 401) / 100 - 2;
+        sample->repetition_penalty = (float)draw(draws, 201) / 100;
+        sample->table = a->sequences[index].table;
+        sample->word_count = draw(draws, LIMIT_CONTEXT_WORDS + 1);
+        sample->rule_count = draw(draws, LIMIT_RULE_WORDS + 1);
+        sample->prompt_count = (uint32_t)draw64(draws);
+        sample->has_mask = draw(draws, 2);
     }
     if (draw(draws, 3) == 0) {
         uint32_t count = 1 + draw(draws, rows);
@@ -226,6 +235,8 @@ static inline struct stage_job draw_job(struct draws *draws)
         .blocks = a->blocks,
         .targets = a->targets,
         .score_ids = a->score_ids,
+        .mask_words = draw(draws, EXAMPLE_ROWS),
+        .masks = a->masks,
     };
     for (uint32_t left = 1 + draw(draws, EXAMPLE_SEQUENCES); left > 0; left--)
         draw_sequence(draws, &job);
@@ -234,6 +245,7 @@ static inline struct stage_job draw_job(struct draws *draws)
     draw_bytes(draws, a->blocks, sizeof(a->blocks));
     draw_bytes(draws, a->targets, sizeof(a->targets));
     draw_bytes(draws, a->score_ids, sizeof(a->score_ids));
+    draw_bytes(draws, a->masks, sizeof(a->masks));
     return job;
 }
 
@@ -261,8 +273,8 @@ static inline void draw_counts(struct draws *draws, const struct message_layout 
 static inline void draw_arrays(struct draws *draws, const struct message_layout *layout,
                                uint8_t *fields)
 {
-    static uint64_t room[2][LIMIT_CONTEXT_TOKENS / 2];
-    CHECK(layout->array_count <= 2);
+    static uint64_t room[4][LIMIT_CONTEXT_TOKENS / 2 + LIMIT_RULE_WORDS];
+    CHECK(layout->array_count <= 4);
     for (uint32_t i = 0; i < layout->array_count; i++) {
         const struct message_array *array = &layout->arrays[i];
         const uint32_t count = number_at(fields + array->count);
@@ -275,6 +287,16 @@ static inline void draw_arrays(struct draws *draws, const struct message_layout 
     }
 }
 
+/* Returns the words of token rules that need no prompt, or no words. */
+static inline const uint32_t *example_rules(struct draws *draws, uint32_t *count_out)
+{
+    static uint32_t words[] = {1, 2, 4, 17, 0, 5, 0x7fffffff, 1, 7, 1, 8};
+    const float bias = (float)draw(draws, 201) - 100;
+    memcpy(&words[4], &bias, sizeof(bias));
+    *count_out = draw(draws, 2) * (sizeof(words) / sizeof(words[0]));
+    return words;
+}
+
 /* Satisfies the relations between fields that are not in the tables. */
 static inline void draw_relations(struct draws *draws, uint32_t kind, union any_message *message)
 {
@@ -285,7 +307,15 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
         if (draw(draws, 100) != 0)
             reserve->prompt_tokens = 1 + reserve->prompt_tokens % 40;
         reserve->prompt_count = draw(draws, 2) * reserve->prompt_tokens;
+        reserve->answer_count %= reserve->prompt_tokens;
+        reserve->sampling.answer_tokens %= reserve->prompt_tokens;
+        if (reserve->prompt_count == 0) { /* Penalties need the prompt. */
+            reserve->sampling.presence_penalty = reserve->sampling.frequency_penalty = 0;
+            reserve->sampling.repetition_penalty = (float)draw(draws, 2);
+        }
     } else if (kind == MESSAGE_PREFILL) {
+        prefill->sampling.answer_tokens %= prefill->prompt_count;
+        prefill->answer_count %= prefill->prompt_count;
         if (prefill->sampling.output_tokens_max == 0 && !prefill->score_prompt)
             prefill->sampling.output_tokens_max = 1;
     }
@@ -311,6 +341,10 @@ static inline void message_example(struct draws *draws, uint32_t kind, union any
     draw_counts(draws, layout, fields);
     draw_relations(draws, kind, out);
     draw_arrays(draws, layout, fields);
+    if (kind == MESSAGE_RESERVE)
+        out->control.reserve.rules = example_rules(draws, &out->control.reserve.rule_count);
+    if (kind == MESSAGE_PREFILL)
+        out->control.prefill.rules = example_rules(draws, &out->control.prefill.rule_count);
 }
 
 #endif

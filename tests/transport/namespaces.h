@@ -41,8 +41,8 @@ static inline bool namespaces_enter(int kinds)
 }
 
 /* Mounts a file system at `path` for this process and its children. Requires a mount namespace of
- * this process's own (CLONE_NEWNS), and that "/", `path` or the folder above `path` is a mount point:
- * in a chroot "/" is none. */
+ * this process's own (CLONE_NEWNS), and that "/", `path` or the folder above `path` is a mount
+ * point: in a chroot "/" is none. */
 static inline bool namespaces_mount(const char *type, const char *path, unsigned long flags,
                                     const char *data)
 {

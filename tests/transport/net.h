@@ -86,7 +86,8 @@ static inline struct transport_options net_options(const char *name, uint64_t re
         .region_bytes = region_bytes,
         .block_count = (uint32_t)(region_bytes / 12288),
         .layer_stride_bytes = 4096,
-        .link_ms = 60000, /* However slow the computer is, the path is that of the test. */
+        /* Long enough for any computer, so that the path is the one that the test wants. */
+        .link_ms = 60000,
     };
     snprintf(options.identity.name, sizeof(options.identity.name), "%s", name);
     return options;

@@ -23,7 +23,7 @@ static void note(const char *format, ...)
 struct side {
     const char *name;
     struct transport *t;
-    struct transport_peer *peer; /* the last that came up */
+    struct transport_peer *peer; /* The last peer that came up. */
     int disconnect_on_message;
 };
 
@@ -109,7 +109,7 @@ int main(void)
     CHECK(strcmp(error.text, "listen on t0:1: address already in use") == 0);
     CHECK(transport_listen(s[2].t, "t1:1", bound, &error) == ST_OK);
 
-    /* Refused, mismatched, good. */
+    /* A refused connection, a mismatch, and a good connection. */
     CHECK(transport_connect(s[0].t, "nobody:1", NULL, &peer, &error) == ST_OK);
     run(s, 3);
     expect("p0 down unreachable (nobody:1: connection refused); ");
@@ -127,7 +127,7 @@ int main(void)
     CHECK(transport_peer_user(s[1].peer) == NULL);
     CHECK(transport_peer_region(peer)->bytes == 65536);
 
-    /* Messages in order, delivered by the receiver's progress only. */
+    /* Messages arrive in order, and only during the receiver's progress. */
     CHECK(transport_send(s[0].t, peer, "a", 1) == ST_OK);
     CHECK(transport_send(s[0].t, peer, "b", 1) == ST_OK);
     CHECK(transport_send(s[0].t, peer, "", 0) == ST_OK);
@@ -139,7 +139,7 @@ int main(void)
     CHECK(!readable(&s[1]));
     CHECK(transport_send(s[0].t, peer, "", LIMIT_MESSAGE_BYTES + 1) == ST_TOO_LARGE);
 
-    /* Writes are there when their flush is reported, not before; bounds. */
+    /* Writes have landed when their flush is reported, not before; and the bounds of a write. */
     uint8_t *source = transport_region(s[0].t);
     uint8_t *target = transport_region(s[1].t);
     memcpy(source, "hello", 5);
@@ -159,7 +159,8 @@ int main(void)
     CHECK(memcmp(target + 65531, "hello", 5) == 0);
     CHECK(transport_loopback_landed_bytes(s[1].t) == 5);
 
-    /* A dropped peer: what was sent arrives, unreported flushes fail, then both are down. */
+    /* A dropped peer: data sent before arrives, unreported flushes fail, then both sides are
+     * down. */
     transport_loopback_hold(s[0].t, peer, true);
     CHECK(transport_write(s[0].t, peer, source, 5, 0) == ST_OK);
     transport_flush(s[0].t, peer, 2);
@@ -186,8 +187,8 @@ int main(void)
     expect("p0 flushed 3 timed out; p0 down timed out (t0: silent for too long); "
            "t0 down timed out (p0: silent for too long); ");
 
-    /* Disconnecting within a callback drops the rest of that peer's events; the other side hears.
-     */
+    /* Disconnecting within a callback drops that peer's other events; the other side is
+     * informed. */
     CHECK(transport_connect(s[0].t, "t0:1", NULL, &peer, &error) == ST_OK);
     run(s, 3);
     s[1].disconnect_on_message = 1;
@@ -197,7 +198,7 @@ int main(void)
     run(s, 3);
     expect("t0 got h; p0 down unreachable (t0: connection closed by the peer); ");
 
-    /* Closing with everything under way. */
+    /* Closing while writes, flushes and messages are in flight. */
     CHECK(transport_connect(s[0].t, "t0:1", NULL, &peer, &error) == ST_OK);
     run(s, 3);
     transport_send(s[0].t, peer, "j", 1);

@@ -1,6 +1,6 @@
-/* Goal: messages of every kind are decoded to the encoded values, and no bytes pass a decoder with a
- * field out of its range. Method: random messages of every kind, made from the tables and often at
- * the ends of the ranges, are encoded, decoded and compared. Each is cut at many lengths and
+/* Goal: messages of every kind are decoded to the encoded values, and no bytes pass a decoder with
+ * a field out of its range. Method: random messages of every kind, made from the tables and often
+ * at the ends of the ranges, are encoded, decoded and compared. Each is cut at many lengths and
  * overwritten at random places: the decoder must refuse it, or return a message that encodes again.
  * Then every rule of every table has a message that breaks only this rule, which must be refused
  * with a text that names message and field. */
@@ -40,7 +40,7 @@ static void check_same(union any_message *a, union any_message *b, uint32_t kind
                           array_bytes(&layout->arrays[i], from)));
 }
 
-/* Cuts a message, with the length in the header as it was and as it is now. */
+/* Cuts a message, with the old and with the new length in the header. */
 static void check_cuts(const struct message_buffer *whole, uint32_t kind)
 {
     size_t step = whole->bytes > 600 ? 1 + whole->bytes / 300 : 1;
@@ -61,7 +61,8 @@ static void check_cuts(const struct message_buffer *whole, uint32_t kind)
     }
 }
 
-/* Overwrites a message. What is decoded in spite of a change is the same after another trip. */
+/* Overwrites a message. If the decoder accepts the change, encoding and decoding it again gives the
+ * same message. */
 static void check_changes(const struct message_buffer *whole, uint32_t kind)
 {
     struct message_buffer again = {0};
@@ -196,7 +197,7 @@ static uint32_t check_refusals(uint32_t kind)
     union any_message message;
     const uint8_t *fields = any_fields(&message, kind);
     bool full;
-    do { /* until all arrays have elements */
+    do { /* Until all arrays have elements. */
         message_example(&draws, kind, &message);
         full = true;
         for (uint32_t i = 0; i < layout->array_count; i++)
@@ -297,7 +298,7 @@ static void test_tokens(void)
         check_changes(&buffer, MESSAGE_TOKENS);
     }
 
-    /* A full buffer refuses the next token and is still a message. */
+    /* A full buffer refuses the next token and still contains a valid message. */
     message_tokens_begin(&buffer);
     struct message_token token = draw_token();
     token.top_count = LIMIT_LOGPROBS;
@@ -360,7 +361,7 @@ static void refuse_bytes(const void *bytes, size_t count, uint32_t kind, const c
     CHECKF(strcmp(error.text, text) == 0, "%s", error.text);
 }
 
-/* The texts of errors, unknown kinds, and bytes behind the end. */
+/* The texts of errors, unknown kinds, and bytes after the end. */
 static void test_frames(void)
 {
     uint64_t frame[64] = {0};
@@ -397,7 +398,7 @@ static void test_frames(void)
     CHECK(message_encode(&(struct message){.kind = MESSAGE_KIND_COUNT}, &buffer) == ST_INVALID);
     CHECK(stage_message_encode(&(struct stage_message){.kind = STAGE_KIND_END}, &buffer) ==
           ST_INVALID);
-    /* Longer than any message may be: more results than any batch has. */
+    /* Longer than any message may be: more results than a batch has. */
     static struct sampled results[30000];
     struct stage_message done = {.kind = STAGE_DONE,
                                  .done = {.result_count = 30000, .results = results}};

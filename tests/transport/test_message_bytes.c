@@ -1,13 +1,15 @@
 /* Goal: the bytes of messages on the wire change only together with TRANSPORT_PROTOCOL_VERSION.
  * Method: one message of each kind, with another value in every field, is encoded and compared with
  * its line in tests/data/message_bytes.txt: the kind's name, then the bytes in hex, where "zN"
- * stands for N zero bytes. `test_message_bytes print` prints the file. STATS, LOADS and LOAD are left
- * out: a new counter changes them, and raises the version by itself (common/counters.h). */
+ * stands for N zero bytes. `test_message_bytes print` prints the file. STATS, LOADS and LOAD are
+ * left out: a new counter changes them, and raises the version by itself (common/counters.h). */
 #include "tests/check.h"
 #include "transport/stage_message.h"
 
 #include <string.h>
 
+/* A bias of 1 for token 7, and an allowed token. */
+static const uint32_t rules[] = {1, 1, 0, 7, 0x3f800000, 9};
 static const uint32_t numbers[] = {0x0b0b0001, 0x0b0b0002, 0x0b0b0003, 0x0b0b0004, 0x0b0b0005};
 static const uint64_t hashes[] = {0x1122334455667788, 0x99aabbccddeeff00};
 static const struct message_stage stages[] = {
@@ -34,6 +36,10 @@ static const struct sampling sampling = {
     .logprobs = 17,
     .output_tokens_max = 0x1234,
     .output_tokens_min = 0x234,
+    .presence_penalty = -1.5f,
+    .frequency_penalty = 0.25f,
+    .repetition_penalty = 1.25f,
+    .answer_tokens = 2,
     .end_count = 3,
     .ends = {0xe1e2e3e4, 0xe5e6e7e8, 0xe9eaebec, 0xedeeeff0 /* Not one of the three: not sent. */},
 };
@@ -49,7 +55,14 @@ static const struct message messages[] = {
                  .rank = rank,
                  .sampling = sampling,
                  .prompt_count = 5,
-                 .prompt = numbers}},
+                 .rule_count = 6,
+                 .prefix_cache = true,
+                 .prompt = numbers,
+                 .rules = rules,
+                 .answer_count = 2,
+                 .answer = numbers + 3,
+                 .constraint_bytes = 7,
+                 .constraint = "regex:a"}},
     {.kind = MESSAGE_RESERVED,
      .reserved =
          {.request = request, .path = 13, .held_count = 257, .block_count = 3, .blocks = numbers}},
@@ -66,7 +79,12 @@ static const struct message messages[] = {
                  .block_count = 2,
                  .blocks = numbers,
                  .prompt_count = 4,
-                 .prompt = numbers + 1}},
+                 .rule_count = 6,
+                 .prompt = numbers + 1,
+                 .rules = rules,
+                 .answer_count = 3,
+                 .constraint_bytes = 12,
+                 .constraint = "json_object:"}},
     {.kind = MESSAGE_PREFILLED,
      .prefilled = {.request = request,
                    .queue_us = 0x11111111,
@@ -165,6 +183,7 @@ static const struct stage_message stage_messages[] = {
                                                     .layerwise = 1,
                                                     .last = 1}},
              .samples = (const struct stage_sample[]){{.seed = 0x6666666666666666,
+                                                       .has_mask = true,
                                                        .temperature = 0.5f,
                                                        .top_p = 0.25f,
                                                        .min_p = 0.125f,
@@ -173,7 +192,14 @@ static const struct stage_message stage_messages[] = {
                                                        .row = 2,
                                                        .position = 0x88888888,
                                                        .masked_count = 2,
-                                                       .masked = {0x99, 0xaa, 0xbb}}},
+                                                       .masked = {0x99, 0xaa, 0xbb},
+                                                       .presence_penalty = -1.5f,
+                                                       .frequency_penalty = 0.25f,
+                                                       .repetition_penalty = 1.25f,
+                                                       .table = 2,
+                                                       .word_count = 0x1000,
+                                                       .rule_count = 0x100,
+                                                       .prompt_count = 0x22222222}},
              .sequences = (const struct stage_sequence[]){{.table = 1,
                                                            .row_count = 1,
                                                            .first_position = 0xaa,
@@ -189,7 +215,9 @@ static const struct stage_message stage_messages[] = {
              .tokens = numbers,
              .blocks = numbers,
              .targets = numbers + 1,
-             .score_ids = numbers + 2}},
+             .score_ids = numbers + 2,
+             .mask_words = 2,
+             .masks = numbers + 1}},
     {.kind = STAGE_ACTIVATIONS, .activations = {.serial = 0x1111111111111111, .slot = 22}},
     {.kind = STAGE_DONE,
      .done = {.serial = 0x2222222222222222,
@@ -224,6 +252,7 @@ static const struct stage_message stage_messages[] = {
                .block_count = 3,
                .blocks = numbers}},
     {.kind = STAGE_AWAITED, .awaited = {.cookie = 0x1111111111111111}},
+    {.kind = STAGE_CONTEXT, .context = {.table = 3, .known = 4, .count = 5, .words = numbers}},
 };
 
 static char *text_of(const char *name, const struct message_buffer *bytes)

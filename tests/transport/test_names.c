@@ -1,6 +1,6 @@
-/* Goal: a name server that does not answer blocks nobody: look-ups run elsewhere, the last good
- * answer is kept, their number is limited, and closing waits for none. Method: a look-up function
- * that waits until the test opens its gate. */
+/* Goal: a name server that does not answer blocks no caller: look-ups run on other threads, the
+ * last good answer is kept, the number of look-ups is limited, and closing waits for none. Method:
+ * a look-up function that waits until the test opens its gate. */
 #include "tests/check.h"
 #include "transport/names.h"
 
@@ -80,7 +80,7 @@ static struct address host(const char *name)
     return address;
 }
 
-/* An answer counts as fresh for a second. */
+/* Waits until an answer is no longer fresh, which takes a second. */
 static void fresh_end(void)
 {
     usleep(1100000);
@@ -102,19 +102,21 @@ static void check_last_good(struct names *names)
     struct error error;
     const struct address a = host("a");
     CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
-    CHECK(names_find(names, &a, true, &found, &error) == ST_IN_PROGRESS); /* there is none */
+    /* There is no answer yet. */
+    CHECK(names_find(names, &a, true, &found, &error) == ST_IN_PROGRESS);
     count_await(&begun, 1);
     gate_set(true, false, 7);
     fd_await(names);
     CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
-    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && begun == 1); /* still fresh */
+    /* The answer is still fresh. */
+    CHECK(names_find(names, &a, false, &found, &error) == ST_OK && begun == 1);
 
     gate_set(false, false, 8);
     fresh_end();
     CHECK(names_find(names, &a, false, &found, &error) == ST_IN_PROGRESS);
     CHECK(names_find(names, &a, true, &found, &error) == ST_OK && number_of(&found) == 7);
     count_await(&begun, 2);
-    CHECK(begun == 2); /* one look-up for all who ask */
+    CHECK(begun == 2); /* One look-up for all callers. */
     gate_set(true, true, 9);
     fd_await(names);
     CHECK(names_find(names, &a, false, &found, &error) == ST_OK && number_of(&found) == 7);
@@ -127,7 +129,8 @@ static void check_last_good(struct names *names)
     CHECK(begun == 3 && ended == 3);
 }
 
-/* Silent look-ups: at most 32 threads; closing waits for none, and they end by themselves. */
+/* Look-ups without an answer use at most 32 threads. Closing waits for none of them, and they end
+ * by themselves. */
 static void check_limits(struct names *names)
 {
     struct address_found found;

@@ -1,6 +1,6 @@
-/* Goal: no JOB passes the decoder whose sums or indices a reader could not rely on. Method: every
- * check of a JOB has a message that breaks only this check, which must be refused with a text that
- * names it. test_message.c has the tests of all kinds. */
+/* Goal: the decoder refuses every JOB whose sums or indices a reader could not rely on. Method:
+ * every check of a JOB has a message that breaks only this check, which must be refused with a text
+ * that names it. test_message.c has the tests of all kinds. */
 #include "tests/transport/message_example.h"
 
 #include <stddef.h>

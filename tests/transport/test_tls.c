@@ -133,7 +133,7 @@ static void test_keys(void)
         uint8_t channels[2][TLS_CHANNEL_BYTES], first[SECRET_HASH_BYTES];
         struct secret_keys want;
         ends_open(ends, keys[0], keys[1], 0, 0);
-        for (int k = 0; k < 2; k++) /* The sessions keep them. */
+        for (int k = 0; k < 2; k++) /* The sessions keep the keys. */
             tls_keys_close(keys[k]);
         enum status status = shake_hands(ends);
         CHECKF((status == ST_OK) == cases[i].good, "case %zu: %d", i, status);
@@ -150,7 +150,7 @@ static void test_keys(void)
     }
 }
 
-/* Both directions by turns. Returns the number of changes of the first end. */
+/* Sends in both directions by turns. Returns the number of key changes of the first end. */
 static uint32_t send_under_limit(uint64_t bytes_max, uint64_t records_max, size_t bytes, int count)
 {
     static uint8_t data[PIPE_BYTES / 2];
@@ -172,7 +172,8 @@ static uint32_t send_under_limit(uint64_t bytes_max, uint64_t records_max, size_
 static void test_rekey(void)
 {
     CHECK(send_under_limit(0, 0, 100000, 10) == 0);
-    /* Seven records of 16 KiB, the last one shorter: a change before the third write and so on. */
+    /* Each write takes seven records of 16 KiB, the last one shorter; the key changes before the
+     * third write, and so on. */
     uint32_t updates = send_under_limit(199999, 0, 100000, 9);
     CHECKF(updates == 4, "%u changes of the key by bytes", updates);
     updates = send_under_limit(0, 49, 100, 201); /* Each write is one record. */

@@ -1,7 +1,8 @@
 /* Goal: with a cluster key, a connection is set up only between peers that hold it, before any
  * other data of the peer is read; proofs cannot be replayed, reflected or used with another name;
- * on a connection that is up, another key needs a proof, too; unknown peers cost little and block no peer. Method: transports of this process over 127.0.0.1;
- * raw sockets that know the protocol play the attackers. */
+ * on a connection that is up, another key needs a proof, too; unknown peers cost little and block
+ * no peer. Method: transports of this process over 127.0.0.1; raw sockets that know the protocol
+ * play the attackers. */
 #include "tests/transport/net.h"
 #include "transport/auth.h"
 #include "transport/handshake.h"
@@ -69,7 +70,7 @@ static void test_same_key(void)
     net_pair_close(sides);
 }
 
-/* More connections at once than hand-shakes are computed in one iteration of the event loop. */
+/* More connections arrive at once than one iteration of the event loop computes hand-shakes for. */
 static void test_many(void)
 {
     enum { MANY = 40 };
@@ -108,7 +109,7 @@ static void test_other_keys(void)
 /* ---- raw sockets ---- */
 
 static struct tls_keys *raw_keys;
-static struct stream raw; /* The attacker's end of its connection. */
+static struct stream raw; /* The attacker's end of the connection. */
 
 static int dial(void)
 {
@@ -120,7 +121,7 @@ static int dial(void)
     return fd;
 }
 
-/* Connects with TLS under this key, while `side` runs. Returns the status of the hand-shake. */
+/* Connects with TLS under this key while `side` runs. Returns the status of the hand-shake. */
 static enum status raw_open(struct net_side *side, const struct secret_keys *key)
 {
     struct error error = {{0}};
@@ -145,7 +146,7 @@ static void put_frame(uint32_t kind, const void *data, size_t bytes)
     CHECK(stream_send(&raw, kind, data, bytes, &error) == ST_OK);
 }
 
-/* The next frame from `side`, which is run meanwhile. 0: it closed. */
+/* Reads the next frame from `side`, which runs meanwhile. 0 = `side` has closed the connection. */
 static uint32_t get_frame(struct net_side *side, uint8_t *data, size_t capacity)
 {
     struct stream_frame frame;
@@ -163,7 +164,7 @@ static uint32_t get_frame(struct net_side *side, uint8_t *data, size_t capacity)
     return frame.kind;
 }
 
-/* Says AUTH as `name`, takes the reply. */
+/* Sends AUTH as `name`, and reads the reply. */
 static void begin_as(struct net_side *side, const char *name, struct auth_exchange *exchange)
 {
     uint8_t frame[AUTH_BYTES_MAX], reply[AUTH_BYTES_MAX], proof[SECRET_HASH_BYTES];
@@ -199,42 +200,43 @@ static void test_cheats(void)
     int downs = 0;
     net_open(&side, options_of("t0", &key_a));
     CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
-    /* Its own proof, sent back. */
+    /* The proof that `side` made itself, sent back. */
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_ACCEPTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     CHECK(get_frame(&side, hello, 264) == REFUSE);
     CHECK(strstr((char *)hello + 8, "the cluster keys differ") != NULL);
     expect_end(&side, ++downs, "the cluster keys differ");
-    /* The right proof of an earlier connection. */
+    /* A proof that was right for an earlier connection. */
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     begin_as(&side, "p0", &second);
     CHECK(memcmp(second.accepting.nonce, first.accepting.nonce, AUTH_NONCE_BYTES) != 0);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     expect_end(&side, ++downs, "the cluster keys differ");
-    /* The right proof for another channel with the same nonces: a relay between two sessions. */
+    /* A proof that is right for another channel with the same nonces, as from a relay between two
+     * sessions. */
     begin_as(&side, "p0", &second);
     CHECK(memcmp(second.channel, first.channel, TLS_CHANNEL_BYTES) != 0);
     memcpy(second.channel, first.channel, TLS_CHANNEL_BYTES);
     auth_proof(&key_a.keys[0], &second, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     expect_end(&side, ++downs, "the cluster keys differ");
-    /* Proved as p0, says hello as p1. */
+    /* The key is proved as p0, but the hello names p1. */
     struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
                                  .identity = net_options("p1", 0).identity};
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(HELLO, hello, handshake_encode(&greeting, hello, sizeof(hello)));
-    expect_end(&side, ++downs, "its name is not the one that it proved");
-    /* Proved as p0, and a data connection that belongs to no connection. */
+    expect_end(&side, ++downs, "it proved the cluster key with another name");
+    /* The key is proved as p0, but the data connection belongs to no connection. */
     begin_as(&side, "p0", &first);
     auth_proof(&key_a.keys[0], &first, AUTH_BY_CONNECTING, proof);
     put_frame(AUTH_PROOF, proof, sizeof(proof));
     put_frame(DATA, "01234567", 8);
     CHECK(get_frame(&side, hello, 264) == REFUSE);
     expect_end(&side, ++downs, "a data connection that belongs to no connection");
-    /* A hello, and a message, in place of the proof; a frame that is too large. */
+    /* A hello and a message instead of the proof; a frame that is too large. */
     begin_as(&side, "p0", &first);
     put_frame(HELLO, hello, 120);
     expect_end(&side, ++downs, "it has no cluster key, and here is one");
@@ -245,7 +247,7 @@ static void test_cheats(void)
     put_frame(AUTH, hello, 8192);
     expect_end(&side, ++downs,
                "it has not proved the cluster key (cluster/key_file): a frame of 8192");
-    /* Under its own name: its own words, passed back to it. */
+    /* The peer uses the name of `side`, and sends its own words back. */
     struct transport_identity own = options_of("t0", NULL).identity;
     auth_side_init(&first.connecting, &own);
     CHECK(raw_open(&side, &key_a) == ST_OK);
@@ -254,7 +256,7 @@ static void test_cheats(void)
     /* Another key. */
     CHECK(raw_open(&side, &key_b) == ST_MISMATCH);
     expect_end(&side, ++downs, "the cluster keys differ (cluster/key_file): TLS");
-    /* No TLS: frames that would be right inside it, and noise. */
+    /* No TLS: frames that would be right inside TLS, and noise. */
     stream_init(&raw, dial());
     put_frame(AUTH, frame, auth_encode(&first.connecting, frame));
     expect_end(&side, ++downs, "not a peer of this kind (first frame: 7)");
@@ -275,8 +277,8 @@ static void test_cheats(void)
     tls_keys_close(raw_keys);
 }
 
-/* A peer that sends no proof of a key is disconnected after connect_ms. More such peers than there
- * are places do not keep a peer with a key out. */
+/* A peer that sends no proof of a key is disconnected after connect_ms. More of such peers than
+ * there are places do not keep out a peer with a key. */
 static void test_strangers(void)
 {
     struct net_side sides[2];
@@ -305,7 +307,7 @@ static void test_strangers(void)
     net_pair_close(sides);
 }
 
-/* Comes up as the machine p0 under key_a; its connection is then `side`'s, whose keys are a and b. */
+/* Connects as the machine p0 under key_a. `side` accepts the keys a and b on this connection. */
 static void up_as_p0(struct net_side *side, struct auth_exchange *exchange)
 {
     static uint8_t hello[HANDSHAKE_BYTES_MAX];
@@ -341,7 +343,7 @@ static void test_false_renewals(void)
     net_open(&side, options);
     CHECK(transport_listen(side.t, "127.0.0.1:0", address, &error) == ST_OK);
     memcpy(wire.id, key_b.keys[0].id, sizeof(wire.id));
-    /* The proof of the greeting, of the other key, of the other side, of another connection. */
+    /* Proofs of the greeting, of the other key, of the other side, and of another connection. */
     for (int i = 0; i < 4; i++) {
         up_as_p0(&side, &first);
         auth_proof(&(i == 1 ? &key_a : &key_b)->keys[0], i == 3 ? &second : &first,
@@ -360,7 +362,7 @@ static void test_false_renewals(void)
     NET_WAIT(&side, 1, side.downs == 5);
     CHECKF(strstr(side.text, "a KEY frame of 12 bytes") != NULL, "%s", side.text);
     stream_done(&raw);
-    /* An unknown id is not an error. The right proof is answered with the other side's. */
+    /* An unknown id is not an error. The right proof is answered with the other side's proof. */
     up_as_p0(&side, &first);
     wire.id[0] ^= 1;
     put_frame(KEY, &wire, sizeof(wire));
@@ -370,23 +372,26 @@ static void test_false_renewals(void)
     CHECK(get_frame(&side, (uint8_t *)&got, sizeof(got)) == KEY_REPLY);
     auth_proof(&key_b.keys[0], &first, AUTH_RENEWED_BY_ACCEPTING, wire.proof);
     CHECK(memcmp(&got, &wire, sizeof(wire)) == 0);
-    /* Key b alone: this connection has proved it. The next one has proved key a only, and ends. */
+    /* Only key b is left. This connection has proved key b and stays; the next connection has
+     * proved only key a and ends. */
     CHECK(transport_keys_set(side.t, &key_b, &error) == ST_OK);
     struct stream renewed = raw;
     CHECK(raw_open(&side, &key_a) == ST_MISMATCH);
     NET_WAIT(&side, 1, side.downs == 6);
     CHECK(side.ups == 6);
     stream_done(&raw);
-    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK); /* b is not the first: KEY(a) */
+    /* b is not the first key: `side` sends KEY(a). */
+    CHECK(transport_keys_set(side.t, &both, &error) == ST_OK);
     raw = renewed;
     CHECK(get_frame(&side, (uint8_t *)&got, sizeof(got)) == KEY);
     CHECK(memcmp(got.id, key_a.keys[0].id, sizeof(got.id)) == 0);
     CHECK(transport_keys_set(side.t, &key_a, &error) == ST_OK);
-    NET_WAIT(&side, 1, side.downs == 7); /* It was asked for key a, and proves nothing. */
+    /* `side` asked the peer for key a, and the peer proves nothing. */
+    NET_WAIT(&side, 1, side.downs == 7);
     CHECKF(strstr(side.text, "it does not prove a key that is still in use") != NULL, "%s",
            side.text);
     stream_done(&raw);
-    /* Key a is gone between its proof and the hello. */
+    /* Key a is removed between its proof and the hello. */
     struct handshake greeting = {.version = TRANSPORT_PROTOCOL_VERSION,
                                  .identity = net_options("p0", 0).identity};
     static uint8_t hello[HANDSHAKE_BYTES_MAX];

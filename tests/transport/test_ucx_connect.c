@@ -69,11 +69,12 @@ static void test_mismatch(void)
     other.identity.block_bytes = 24576;
     expect_mismatch(other, good, "block_bytes", "24576", "12288");
     other = net_options("p0", REGION);
-    other.identity.block_bytes = 24576; /* follows from it: the cause is named */
+    /* Depends on another value, which the error names as the cause. */
+    other.identity.block_bytes = 24576;
     memcpy(other.identity.kv_dtype, "f32", 4);
     expect_mismatch(other, good, "kv/dtype", "f32", "i16");
 
-    /* A gateway needs the metadata's hash only, and no UCX. */
+    /* A gateway needs only the metadata's hash, and no UCX. */
     struct net_side sides[2];
     other = net_options("gateway", 0);
     other.identity = (struct transport_identity){
@@ -101,7 +102,8 @@ static int raw_connect(void)
     return fd;
 }
 
-/* Sends bytes as a stranger; the listener must drop it with this status and a text with `want`. */
+/* Sends bytes as a stranger. The listener must drop the connection with this status and a text that
+ * contains `want`. */
 static void stranger(struct net_side *side, const void *data, size_t bytes, enum status why,
                      const char *want)
 {
@@ -114,7 +116,7 @@ static void stranger(struct net_side *side, const void *data, size_t bytes, enum
     CHECK(strncmp(side->text, "127.0.0.1:", 10) == 0 || strncmp(side->text, "p9: ", 4) == 0);
     char rest[1024];
     while (recv(fd, rest, sizeof(rest), 0) > 0)
-        ; /* ends: the listener has closed it */
+        ; /* Ends when the listener has closed the connection. */
     close(fd);
 }
 
@@ -148,11 +150,13 @@ static void test_strangers(void)
         uint8_t noise[256];
         for (size_t k = 0; k < sizeof(noise); k++)
             noise[k] = (uint8_t)random_at(seed + (uint64_t)i, k);
-        noise[3] = (uint8_t)(1 + noise[3] % 255); /* a length over the limit: dropped at once */
+        /* The length is over the limit, so the connection is dropped at once. */
+        noise[3] = (uint8_t)(1 + noise[3] % 255);
         stranger(side, noise, sizeof(noise), ST_INVALID, "");
     }
 
-    /* The greeting of the next version from "p9", whose later fields are unknown. */
+    /* The greeting of the next protocol version from "p9". This version does not know its later
+     * fields. */
     struct raw_hello hello = {.bytes = sizeof(hello) - 8,
                               .kind = 1,
                               .magic = 0x76616c63,
@@ -170,7 +174,7 @@ static void test_strangers(void)
     memset(hello.name, 'x', sizeof(hello.name));
     stranger(side, &hello, sizeof(hello), ST_INVALID, "name has no end");
 
-    /* One that says nothing, one that leaves, and half a frame. */
+    /* A stranger that sends nothing, one that disconnects, and one that sends half a frame. */
     int64_t begin_ms = net_now_ms();
     stranger(side, "", 0, ST_TIMED_OUT, "no hand-shake within 300 ms");
     stranger(side, huge, 5, ST_TIMED_OUT, "no hand-shake within 300 ms");
@@ -180,7 +184,7 @@ static void test_strangers(void)
     NET_WAIT(side, 1, side->downs == downs + 1);
     CHECK(side->why == ST_UNREACHABLE);
 
-    pair_connect(sides); /* and friends are still welcome */
+    pair_connect(sides); /* Peers can still connect. */
     net_pair_close(sides);
 }
 
@@ -192,7 +196,7 @@ static void expect_down(struct net_side *side, const char *to, enum status why, 
     struct error error;
     int downs = side->downs, user;
     CHECK(transport_connect(side->t, to, &user, &peer, &error) == ST_OK);
-    CHECK(side->downs == downs); /* only from progress */
+    CHECK(side->downs == downs); /* peer_down is called only from progress. */
     CHECK(transport_peer_user(peer) == &user);
     NET_WAIT(side, 1, side->downs == downs + 1);
     CHECKF(side->why == why && strstr(side->text, want) != NULL, "%s: %s", status_name(side->why),
@@ -225,7 +229,7 @@ static void test_addresses(void)
     expect_down(&sides[0], "127.0.0.1:1", ST_UNREACHABLE, "cannot connect: Connection refused");
     expect_down(&sides[0], "no.such.host.invalid:80", ST_UNREACHABLE, "no.such.host.invalid: ");
 
-    /* A port that is open, and silent. */
+    /* A port that accepts connections but never answers. */
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(at);
@@ -235,7 +239,7 @@ static void test_addresses(void)
     expect_down(&sides[0], bound, ST_TIMED_OUT, "no hand-shake within 300 ms");
     close(fd);
 
-    /* A name, with more than one address perhaps. */
+    /* A name, perhaps with several addresses. */
     snprintf(bound, sizeof(bound), "localhost%s", strrchr(address, ':'));
     CHECK(transport_connect(sides[0].t, bound, NULL, &peer, &error) == ST_OK);
     NET_WAIT(sides, 2, sides[0].ups == 1 && sides[1].ups == 1);
@@ -274,7 +278,7 @@ static size_t message_bytes(uint64_t number)
     }
 }
 
-/* Checks place and content; answers every seventh. */
+/* Checks the place and content of a message, and answers every seventh one. */
 static void check_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                           size_t bytes)
 {
@@ -310,7 +314,8 @@ static void test_messages(void)
         enum status status;
         while ((status = transport_send(sides[0].t, sides[0].peer,
                                         big + (LIMIT_MESSAGE_BYTES - bytes), bytes)) != ST_OK) {
-            CHECK(status == ST_NO_RESOURCE); /* the queue is full: nothing of it was sent */
+            /* The queue is full, and no part of this message was sent. */
+            CHECK(status == ST_NO_RESOURCE);
             net_turn(sides, 2, 10);
         }
         if (random_at(seed, number) % 100 == 0)
@@ -319,7 +324,7 @@ static void test_messages(void)
     CHECK(transport_send(sides[0].t, sides[0].peer, big, LIMIT_MESSAGE_BYTES + 1) == ST_TOO_LARGE);
     NET_WAIT(sides, 2, sides[1].messages == 10000 && sides[0].messages == 10000 / 7 + 1);
 
-    /* One who does not read: the queue ends at its limit, and all of it arrives later. */
+    /* A peer does not read: the queue is limited, and all queued messages arrive later. */
     uint64_t queued = 0;
     sides[1].on_message = NULL;
     while (transport_send(sides[0].t, sides[0].peer, big, 1 << 20) == ST_OK)
@@ -349,7 +354,8 @@ static void test_life(void)
     pair_open(sides, net_options("p0", REGION), net_options("t0", REGION));
     CHECK(transport_listen(sides[0].t, "127.0.0.1:0", first_address, &error) == ST_OK);
 
-    /* Both connect at once, one of them twice: three connections, each a peer on both sides. */
+    /* Both sides connect at once, one of them twice: three connections, each with a peer on both
+     * sides. */
     CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
     CHECK(transport_connect(sides[1].t, first_address, NULL, &second, &error) == ST_OK);
     CHECK(transport_connect(sides[1].t, first_address, NULL, &second, &error) == ST_OK);
@@ -371,7 +377,8 @@ static void test_life(void)
     CHECK(((uint8_t *)transport_region(sides[0].t))[8000] == 0);
     CHECK(((uint8_t *)transport_region(sides[1].t))[9999] == 5);
 
-    /* One ends within its callback: the other side hears, the other connections stay. */
+    /* One side disconnects within its callback. The other side is informed, and the other
+     * connections stay. */
     sides[1].on_message = disconnect_now;
     CHECK(transport_send(sides[0].t, peer, "x", 1) == ST_OK);
     CHECK(transport_send(sides[0].t, peer, "y", 1) == ST_OK);
@@ -379,7 +386,7 @@ static void test_life(void)
     CHECK(sides[1].messages == 1 && sides[1].downs == 0 && sides[0].why == ST_UNREACHABLE);
     CHECKF(strncmp(sides[0].text, "t0: connection ", 15) == 0, "%s", sides[0].text);
 
-    /* Ended before it was up; closed while connecting. */
+    /* A connection ends before it is up; a transport is closed while it connects. */
     CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
     transport_disconnect(sides[0].t, peer);
     CHECK(transport_connect(sides[0].t, address, NULL, &peer, &error) == ST_OK);
@@ -387,7 +394,8 @@ static void test_life(void)
     transport_close(NULL);
 }
 
-/* The first write to a peer whose memory is gone, of which we have not heard yet. */
+/* This side writes to a peer for the first time. The peer's memory is gone, which this side does
+ * not know yet. */
 static void test_gone_before_written(void)
 {
     struct net_side sides[2];

@@ -13,12 +13,12 @@
 #define SILENCE_MS 20000
 
 static uint64_t seed;
-/* So long that this process is never silent to itself, however busy the computer is. */
+/* So long that this process never counts as silent, even on a busy computer. */
 static uint32_t silence_ms = SILENCE_MS;
 
 struct rig {
     struct net_side sides[2];
-    struct fake_memory *devices[2]; /* NULL: the host's memory */
+    struct fake_memory *devices[2]; /* NULL = the region is in the host's memory. */
     char address[LIMIT_ADDRESS_BYTES];
 };
 
@@ -61,7 +61,8 @@ static void write_all(struct rig *rig, uint64_t cookie)
     transport_flush(side->t, side->peer, cookie);
 }
 
-/* The whole region, in both directions of the connection, and what is told of it. */
+/* Checks transfers of the whole region in both directions, and what the transport reports about
+ * them. */
 static void test_told(const char *tls, bool first, bool second)
 {
     struct rig rig;
@@ -96,8 +97,8 @@ static void test_told(const char *tls, bool first, bool second)
     rig_close(&rig);
 }
 
-/* The sender's device, or the receiver's, does not copy: both sides hear of it in about silence_ms,
- * and when it copies again, so does the connection. */
+/* The device of the sender or of the receiver stops copying. Both sides report it after about
+ * silence_ms. When the device copies again, the connection works again. */
 static void test_stuck(const char *tls, int whose)
 {
     struct rig rig;
@@ -126,7 +127,7 @@ static void test_stuck(const char *tls, int whose)
     rig_close(&rig);
 }
 
-/* The device is gone, before or during a transfer. */
+/* The device fails before or during a transfer. */
 static void test_failed(const char *tls, int whose, bool during)
 {
     struct rig rig;
@@ -145,16 +146,16 @@ static void test_failed(const char *tls, int whose, bool during)
     CHECKF(strstr(rig.sides[whose].text, "fake: an illegal memory access") != NULL, "%s",
            rig.sides[whose].text);
     CHECK(rig.sides[0].failed_flushes == 1);
-    net_pair_connect(rig.sides, rig.address); /* messages still go; KV does not */
+    net_pair_connect(rig.sides, rig.address); /* Messages still arrive; KV does not. */
     write_all(&rig, 1);
     NET_WAIT(rig.sides, 2, rig.sides[0].downs == 2 && rig.sides[1].downs == 2);
     for (int i = 0; i < 50 && TEST_SANITIZED;
-         i++) /* there UCX 1.13 aborts if closed while it greets */
+         i++) /* UCX 1.13 aborts if it is closed during its own greeting. */
         net_turn(rig.sides, 2, 1);
     rig_close(&rig);
 }
 
-/* No copy lands after the connection is down: then the blocks are others'. */
+/* No copy lands after the connection is down, because the blocks then belong to other requests. */
 static void test_nothing_late(void)
 {
     struct rig rig;
@@ -206,7 +207,8 @@ static void test_no_room(void)
     transport_memory(t, &memory);
     printf("pointers said to be CUDA's: %s: %s\n", transport_memory_way_name(memory.way),
            memory.why);
-    CHECK(memory.way == TRANSPORT_WAY_STAGED && strstr(memory.why, "knows no CUDA") != NULL);
+    CHECK(memory.way == TRANSPORT_WAY_STAGED &&
+          strstr(memory.why, "does not support CUDA") != NULL);
     transport_close(t);
     fake_memory_close(device);
 }

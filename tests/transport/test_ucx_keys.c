@@ -38,7 +38,7 @@ static void side_keys(struct net_side *side, const char *which)
     CHECK(transport_keys_set(side->t, &keys, &error) == ST_OK);
 }
 
-/* A message each way, and KV over the data connections, which are up then. */
+/* Sends a message in each direction, and KV over the data connections, which are up afterwards. */
 static void exchange_between(struct net_side *sides, int from, int to)
 {
     struct net_side *a = &sides[from], *b = &sides[to];
@@ -60,7 +60,7 @@ static void exchange(struct net_side *sides)
     exchange_between(sides, 0, 1);
 }
 
-/* Another connection between the sides comes up; it is ended at once. Its data connections, which
+/* Another connection between the sides comes up, and is ended at once. Its data connections, which
  * may not be up yet, end with it. */
 static void connect_again(struct net_side *sides, const char *address)
 {
@@ -75,12 +75,12 @@ static void connect_again(struct net_side *sides, const char *address)
     sides[1].peer = kept[1];
 }
 
-/* `first`: which side reads its keys first in each step. The other one does so after data was
- * exchanged. */
+/* first: the side that reads its keys first in each step. The other side reads its keys after data
+ * has been exchanged. */
 static void test_rotation(int first)
 {
     static const char *const steps[] = {"ab", "ba", "b"};
-    struct net_side sides[3]; /* The third one has the old key only. */
+    struct net_side sides[3]; /* The third side has only the old key. */
     char address[LIMIT_ADDRESS_BYTES], stranger_address[LIMIT_ADDRESS_BYTES];
     struct transport_peer *peer;
     struct error error;
@@ -101,8 +101,8 @@ static void test_rotation(int first)
         exchange(sides);
         connect_again(sides, address);
     }
-    /* One side has "b", the other one "ba". A connection that has only proved key a ends when
-     * CONNECT_MS are over; this shows that the others would have ended, too. */
+    /* One side has "b", the other one "ba". A connection that has only proved key a ends after
+     * CONNECT_MS. Other connections without a proof of b would have ended by then, too. */
     side_keys(&sides[first], "ba");
     struct transport_peer *kept = sides[first].peer;
     CHECK(transport_listen(sides[2].t, "127.0.0.1:0", stranger_address, &error) == ST_OK);

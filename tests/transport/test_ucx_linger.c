@@ -1,11 +1,12 @@
-/* Goal: after the end of a connection, the receiver of KV is told when no write of the peer can land
- * any more, and not earlier: also if the peer is stopped in a write for longer than every timeout.
+/* Goal: after the end of a connection, the receiver of KV is told when no write of the peer can
+ * land any more, and not earlier. This holds even if the peer is stopped in a write for longer than
+ * every timeout.
  *
  * Method: this process receives; a forked process writes. The writer stops itself (SIGSTOP) just
  * before a write, as if it were stopped in it, and this process waits until it has given the writer
- * up for silence. Over shared memory the write still lands when the writer runs again, which the
- * test demands, since nothing else would show that the danger is real. Over data connections it must
- * not land at all. `test_ucx_linger am` and `none` have these as paths. */
+ * up for silence. Over shared memory the write still lands when the writer runs again. The test
+ * requires this, because otherwise it would not show the danger. Over data connections the write
+ * must not land at all. `test_ucx_linger am` and `none` choose these paths. */
 #include "tests/transport/net.h"
 
 #include <signal.h>
@@ -37,7 +38,7 @@ static bool by_put(void)
 
 struct writer {
     pid_t pid;
-    int commands; /* The test writes one letter each. */
+    int commands; /* The test writes one letter per command. */
 };
 
 static void write_now(struct net_side *side, uint8_t value)
@@ -52,23 +53,23 @@ static void obey(struct net_side *side, char command)
 {
     if (command == 'w') {
         write_now(side, 1);
-    } else if (command == 's') { /* stopped in a write */
+    } else if (command == 's') { /* Stopped in a write. */
         raise(SIGSTOP);
         write_now(side, LATE);
-    } else if (command == 'e') { /* the end: it does not connect again */
+    } else if (command == 'e') { /* Disconnect, and do not connect again. */
         transport_disconnect(side->t, side->peer);
         side->peer = NULL;
         side->downs = -1;
     }
 }
 
-/* Connects again whenever its connection has ended, as machines do. */
+/* Connects again whenever the connection has ended, as machines do. */
 static void writer_run(const char *address, int commands)
 {
     struct net_side side;
     struct transport_peer *peer;
     struct error error;
-    int connects = 0; /* One more than connections that have ended. */
+    int connects = 0; /* Is one more than the number of connections that have ended. */
     net_open(&side, options_of("p0"));
     for (;;) {
         struct pollfd polls[2] = {{.fd = transport_fd(side.t), .events = POLLIN},
@@ -89,8 +90,8 @@ static void writer_run(const char *address, int commands)
     }
 }
 
-/* Forks a writer, which waits for the receiver's address. To be called before this process opens its
- * transport: a child would inherit UCX's descriptors. */
+/* Forks a writer, which waits for the receiver's address. Call it before this process opens its
+ * transport, because a child would inherit UCX's descriptors. */
 static struct writer writer_fork(void)
 {
     char address[LIMIT_ADDRESS_BYTES];
@@ -129,9 +130,11 @@ static void command(const struct writer *writer, char letter)
 /* ---- the receiver ---- */
 
 static struct net_side receiver;
-static uint64_t number_up, number_down, number_ended; /* Connections of the latest events. */
+/* Numbers of the connections of the latest events. */
+static uint64_t number_up, number_down, number_ended;
 static int ends;
-static bool awaited; /* What transport_writes_await said of the latest connection that ended. */
+/* The result of transport_writes_await for the latest connection that ended. */
+static bool awaited;
 
 static void on_up(void *self, struct transport_peer *peer)
 {
@@ -194,7 +197,7 @@ static void writer_begins(const struct writer *writer)
     NET_WAIT(&receiver, 1, all_are(1));
 }
 
-/* The memory belongs to another request now. */
+/* The memory belongs to another request from now on. */
 static void given_away(void)
 {
     memset(received(), 5, REGION);
@@ -206,7 +209,7 @@ static void test_continued(const struct writer *writer)
     int before = ends;
     int ups = receiver.ups;
     stopped_in_write(writer);
-    pass_ms(2000); /* five times the silence */
+    pass_ms(2000); /* Five times the silence. */
     CHECK(ends == before && all_are(1));
     if (strcmp(way, "none") == 0)
         given_away();
@@ -214,10 +217,11 @@ static void test_continued(const struct writer *writer)
     if (strcmp(way, "none") != 0) {
         NET_WAIT(&receiver, 1, ends > before);
         CHECK(number_ended == number_down);
-        CHECK(all_are(by_put() ? LATE : 1)); /* all of it landed before, or none of it lands */
+        /* Either the whole write has landed, or nothing of it. */
+        CHECK(all_are(by_put() ? LATE : 1));
         given_away();
     }
-    NET_WAIT(&receiver, 1, receiver.ups > ups); /* it has connected again */
+    NET_WAIT(&receiver, 1, receiver.ups > ups); /* The writer has connected again. */
     CHECK(all_are(5) && ends == before + (strcmp(way, "none") != 0));
 }
 
@@ -234,7 +238,7 @@ static void test_killed(const struct writer *writer)
     CHECK(all_are(1));
 }
 
-/* Our side ends the connection of a writer that runs. */
+/* The receiver ends the connection of a running writer. */
 static void test_disconnected(const struct writer *writer)
 {
     writer_begins(writer);
@@ -248,7 +252,7 @@ static void test_disconnected(const struct writer *writer)
         NET_WAIT(&receiver, 1, ends > before && number_ended == number);
 }
 
-/* The writer ends it. Its kernel tells us so: there is nothing to await. */
+/* The writer ends the connection. Its kernel reports the end, so there is nothing to wait for. */
 static void test_closed(const struct writer *writer)
 {
     writer_begins(writer);

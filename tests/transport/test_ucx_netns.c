@@ -50,8 +50,8 @@ static void reader_message(struct net_side *side, struct transport_peer *peer, c
     CHECK(transport_send(side->t, peer, "same", 4) == ST_OK);
 }
 
-/* One side, in its namespace. Writes a character to `out` after each step: r ready, s same,
- * d down. */
+/* Runs one side in its namespace. Writes a character to `out` after each step: r = ready, s = same
+ * bytes, d = down. */
 static int side_main(bool writer, int out)
 {
     struct net_side side;
@@ -87,7 +87,7 @@ static int side_main(bool writer, int out)
         CHECK(transport_send(side.t, peer, "compare", 7) == ST_OK);
         NET_WAIT(&side, 1, side.messages == 1);
         CHECK(write(out, "s", 1) == 1);
-        for (uint64_t i = 0; i < WRITES; i++) { /* a transfer that the dark link swallows */
+        for (uint64_t i = 0; i < WRITES; i++) { /* Writes that are lost because the link is down. */
             uint64_t at = place(i, &length);
             CHECK(transport_write(side.t, peer, region + at, length, at) == ST_OK);
         }
@@ -100,7 +100,7 @@ static int side_main(bool writer, int out)
     return 0;
 }
 
-/* Waits for this namespace's end of the link, eth9, and gives it its address. */
+/* Waits for eth9, this namespace's end of the link, and sets its address. */
 static bool link_wait(const char *address)
 {
     char text[128];
@@ -111,15 +111,15 @@ static bool link_wait(const char *address)
             return false;
     if (command(text, 0) != 0)
         return false;
-    /* UCX takes only devices that run, and a device does not run at once after "up". */
+    /* UCX uses only devices that run. A device does not run immediately after "up". */
     for (int tries = 0; command("ip -o link show eth9 | grep -q 'LOWER_UP.*UP'", 0) != 0; tries++)
         if (tries == NET_LONG_MS / 50 || usleep(50000) != 0)
             return false;
     return true;
 }
 
-/* Starts a side: the writer here, the reader in a namespace of its own, where it waits for its end of
- * the link before it starts. The reader writes "n" to `out` when its namespace is there. */
+/* Starts a side: the writer in this namespace, or the reader in a new one, where it waits for its
+ * end of the link. The reader writes "n" to `out` when its namespace exists. */
 static pid_t side_start(bool writer, int *out)
 {
     int fds[2];

@@ -1,7 +1,7 @@
-/* Goal: two devices of one host copy into each other's memory, without UCX and without the host's
- * memory, when they can and may; otherwise the same bytes take another way, with a note. A device
- * that is stuck or gone, and a side that ends or is killed, have the usual effects; opened memory
- * is closed again; after a side has closed a connection, no data of it lands.
+/* Goal: two devices of one host copy into each other's memory, without UCX and without host memory,
+ * when the hardware and the options allow it. Otherwise the same bytes take another path, with a
+ * note. A device that is stuck or gone, and a side that ends or is killed, have the usual effects;
+ * opened memory is closed again; after a side has closed a connection, no data of it lands.
  *
  * Method: two transports in one process, or in two, over fake devices (tests/device), which open
  * each other's memory; and links of a fabric with manipulated addresses. */
@@ -26,7 +26,7 @@ struct rig {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* So long that this process is never silent to itself, however busy the computer is. */
+/* So long that this process never counts as silent, even on a busy computer. */
 static uint32_t silence_ms = 20000;
 
 static struct transport_options side_options(const char *name, struct fake_memory *device)
@@ -65,7 +65,7 @@ static void rig_close(struct rig *rig)
 {
     net_pair_close(rig->sides);
     for (int i = 0; i < 2; i++)
-        fake_memory_close(rig->devices[i]); /* with nothing of the other's still open */
+        fake_memory_close(rig->devices[i]); /* No memory of the other device is still open. */
 }
 
 static uint8_t *bytes_of(struct rig *rig, int side)
@@ -93,7 +93,8 @@ static struct transport_memory told(struct rig *rig, int side)
     return memory;
 }
 
-/* Both directions of a connection, where the bytes are, and what is told of it. */
+/* Checks both directions of a connection, the place of the bytes, and what the transport
+ * reports. */
 static void test_told(void)
 {
     struct rig rig;
@@ -129,7 +130,8 @@ static void test_told(void)
     rig_close(&rig);
 }
 
-/* Blocks that lie scattered: as few copies as there can be, each flush behind its own. */
+/* Scattered blocks are copied in as few batches as possible, and each flush is reported after its
+ * batch. */
 static void test_batches(void)
 {
     const uint32_t blocks = REGION / BLOCK; /* 1024 */
@@ -140,7 +142,7 @@ static void test_batches(void)
     struct net_side *side = &rig.sides[0];
     const uint8_t *region = transport_region(side->t);
     for (uint32_t i = 0; i < blocks; i++) {
-        uint64_t block = (uint64_t)i * 389 % blocks; /* each once */
+        uint64_t block = (uint64_t)i * 389 % blocks; /* Each block once. */
         CHECK(transport_write(side->t, side->peer, region + block * BLOCK, BLOCK,
                               (blocks - 1 - block) * BLOCK) == ST_OK);
         if (i + 1 == 100 || i + 1 == blocks)
@@ -159,7 +161,7 @@ static void test_batches(void)
     uint64_t copies = told(&rig, 0).copied[DEVICE_TO_PEER].copies;
     CHECKF(copies == 1 + (blocks - 100 + DEVICE_RUNS_MAX - 1) / DEVICE_RUNS_MAX, "%d copies",
            (int)copies);
-    transport_flush(side->t, side->peer, 3); /* of nothing */
+    transport_flush(side->t, side->peer, 3); /* A flush without writes. */
     NET_WAIT(rig.sides, 2, side->flushes == 3);
     rig_close(&rig);
 }
@@ -206,7 +208,7 @@ static void test_falls_back(void)
     }
 }
 
-/* An address as no honest peer would say it: no link by our device, and one by UCX. */
+/* Addresses that no honest peer sends: the device does not open them, and the link uses UCX. */
 static void test_tampered(void)
 {
     const struct fake_memory_options fake = {.seed = seed};
@@ -229,9 +231,9 @@ static void test_tampered(void)
         memcpy(handle, honest.handle, honest.handle_bytes);
         address.handle = handle;
         if (how == 1)
-            address.host[3] ^= 1; /* another computer, or this one before it was started again */
+            address.host[3] ^= 1; /* Another computer, or this one before its last start. */
         else if (how == 2)
-            address.region_bytes *= 2; /* more than the memory that the handle names has */
+            address.region_bytes *= 2; /* More than the memory that the handle names. */
         else if (how == 3)
             address.region_bytes = 4096;
         else if (how == 4)
@@ -241,19 +243,19 @@ static void test_tampered(void)
         else if (how == 6)
             address.handle_bytes = sizeof(handle);
         else if (how == 7)
-            handle[16]++; /* another descriptor */
+            handle[16]++; /* Another descriptor. */
         CHECK(fabric_link_open(fabrics[0], &address, 1, false, &link, &error) == ST_OK);
         bool straight = strcmp(fabric_link_path(link), "fake ipc") == 0;
         CHECKF(straight == (how == 0), "tampered with in way %d: %s", how, fabric_link_path(link));
         CHECK(straight || strncmp(fabric_link_path(link), "ucx am over ", 12) == 0);
         fabric_link_close(link, -1);
-        for (int i = 0; i < 20; i++) { /* UCX does not like to be closed while it greets */
+        for (int i = 0; i < 20; i++) { /* UCX must not be closed during its greeting. */
             (void)fabric_progress(fabrics[0]);
             (void)fabric_progress(fabrics[1]);
             usleep(500);
         }
     }
-    for (int n = 0; n < 2000; n++) { /* and bytes flipped anywhere */
+    for (int n = 0; n < 2000; n++) { /* Flips random bytes. */
         struct fabric_address address = honest;
         uint8_t handle[DEVICE_HANDLE_BYTES_MAX];
         void *memory = NULL;
@@ -274,12 +276,12 @@ static void test_tampered(void)
     }
 }
 
-/* The writer's device does not copy, or is gone: an error in bounded time. */
+/* The writer's device stops copying or fails: the connection fails in bounded time. */
 static void test_device_ends(bool stuck)
 {
     struct rig rig;
     if (stuck)
-        silence_ms = 3000; /* also of the connection, which must not be over first */
+        silence_ms = 3000; /* Applies to the connection as well, which must not end before. */
     rig_open(&rig, stuck ? 0 : 30000);
     silence_ms = 20000;
     net_pair_connect(rig.sides, rig.address);
@@ -361,7 +363,7 @@ static _Noreturn void writer(const char *address)
     NET_WAIT(&side, 1, side.peer != NULL || side.downs > 0);
     CHECKF(side.peer != NULL, "%s", side.text);
     CHECKF(strcmp(transport_peer_path(peer), "fake ipc") == 0, "%s", transport_peer_path(peer));
-    for (uint64_t cookie = 1; side.peer != NULL; cookie++) { /* until it is killed */
+    for (uint64_t cookie = 1; side.peer != NULL; cookie++) { /* Until this process is killed. */
         CHECK(transport_write(side.t, peer, transport_region(side.t), REGION, 0) == ST_OK);
         transport_flush(side.t, peer, cookie);
         NET_WAIT(&side, 1, side.peer == NULL || side.flushed_cookie + 4 > cookie);
@@ -373,8 +375,8 @@ static _Noreturn void writer(const char *address)
     _exit(0);
 }
 
-/* Killed in the middle: the other side hears of it, and a moment later nothing lands; its memory is
- * its own. `how` 1: the written side ends, and the writer's device has nothing left open. */
+/* A process is killed during copies. The other side is informed, and a moment later nothing lands
+ * any more. how 1: the written side is killed, and the writer's device has no memory left open. */
 static void test_processes(int how)
 {
     const struct fake_memory_options fake = {.delay_us = 0, .seed = seed};
@@ -384,8 +386,8 @@ static void test_processes(int how)
     int ends[2], status;
     CHECK(pipe(ends) == 0);
     fflush(stdout);
-    /* Before there are threads, of the device or of UCX: under GCC 12's AddressSanitizer, memory is
-     * locked for ever in a child that was made while one of them took some. */
+    /* Forks before the device or UCX has threads: under GCC 12's AddressSanitizer, a child that is
+     * forked while another thread allocates memory can wait for the allocator's lock for ever. */
     pid_t pid = fork();
     if (pid == 0) {
         CHECK(read(ends[0], bound, sizeof(bound)) == sizeof(bound));
@@ -406,7 +408,7 @@ static void test_processes(int how)
     if (how == 0) {
         kill(pid, SIGKILL);
         NET_WAIT(&side, 1, side.downs == 1);
-        usleep(50000); /* of the second for which blocks are kept */
+        usleep(50000); /* A part of the second for which blocks are kept in quarantine. */
         memset(bytes, 0xee, REGION);
         usleep(50000);
         for (uint64_t i = 0; i < REGION; i++)

@@ -1,8 +1,8 @@
 /* Goal: a link over a network is up only when UCX has carried a message and flushed it. Where UCX
  * carries nothing, KV travels over data connections, and the note says why.
  *
- * Method: UCX over TCP between two transports of this process. This file's ucp_am_send_nbx stands
- * before UCX's own: it sends probes, drops them, or fails. */
+ * Method: UCX over TCP between two transports of this process. This file's ucp_am_send_nbx replaces
+ * UCX's: it sends probes, drops them, or fails. */
 #include "tests/transport/net.h"
 #include "transport/fabric_internal.h"
 
@@ -29,7 +29,7 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, s
     return send(ep, id, header, header_bytes, data, bytes, param);
 }
 
-/* KV arrives, also from the side that has accepted the connection. */
+/* KV arrives in both directions, so also from the side that accepted the connection. */
 static void write_both_ways(struct net_side *sides)
 {
     for (int i = 0; i < 2; i++) {
@@ -65,7 +65,7 @@ static void run(const char *tls, uint32_t link_ms, const char *path, const char 
     net_pair_close(sides);
 }
 
-/* The connecting side never gets its link ready: the accepting side gives it up. */
+/* The connecting side never reports its link as ready. The accepting side gives up. */
 static void test_never_ready(void)
 {
     struct net_side sides[2];
@@ -92,7 +92,7 @@ int main(void)
     CHECK(probe_count == 1);
     run(NULL, NET_LONG_MS, "ucx put over sysv", "");
     run("none", NET_LONG_MS, "messages over tcp", "");
-    CHECK(probe_count == 1); /* Nothing is to be proved. */
+    CHECK(probe_count == 1); /* No link must be proved. */
     probes = PROBES_DROPPED;
     run("tcp", 50, "messages over tcp",
         "ucx am over tcp carried nothing within 50 ms (sent, but not received)");

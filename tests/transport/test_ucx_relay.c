@@ -2,9 +2,9 @@
  * change nothing: neither KV nor messages appear in the bytes that it sees, a changed byte ends the
  * connection without reaching the region, and after a cut the machines connect again.
  *
- * Method: two transports of this process, joined by a relay that records all bytes. KV goes over data
- * connections, through the same relay. As a control, the same run without a key: there the relay
- * does find KV and messages. */
+ * Method: two transports of this process, joined by a relay that records all bytes. KV goes over
+ * data connections, through the same relay. As a control, the same run without a key: there the
+ * relay does find KV and messages. */
 #include "tests/transport/net.h"
 
 #include <arpa/inet.h>
@@ -89,7 +89,7 @@ static void relay_close(void)
     close(relay.listener);
 }
 
-/* Passes on what is there in one direction. All bytes stay recorded. */
+/* Forwards the bytes that wait in one direction. All bytes are recorded. */
 static void way_turn(struct pair *pair, int which)
 {
     struct way *way = &pair->ways[which];
@@ -132,7 +132,7 @@ static void relay_turn(void)
         net_turn(sides, 2, 1);                                                                     \
     }
 
-/* Whether the relay saw these bytes, in any connection and direction. */
+/* Returns whether the relay saw these bytes, in any connection and direction. */
 static bool seen(const void *bytes, size_t count)
 {
     for (int i = 0; i < relay.count; i++)

@@ -1,12 +1,12 @@
 /* Goal: a transport with default settings opens no port on which UCX, which has no access control
  * over TCP, would let strangers read and write the memory of the process.
  *
- * Method: another process opens the default fabric and gives away its UCX address. This process is a
- * stock UCX client with TCP: it must not reach that address. As a control, it does reach a fabric
+ * Method: another process opens the default fabric and gives away its UCX address. This process is
+ * a stock UCX client with TCP: it must not reach that address. As a control, it does reach a fabric
  * that was given TCP by name. The listening sockets of both kinds are counted in /proc.
  *
- * Also: no other user may attach shared memory that UCX makes at any time, although UCX asks for
- * segments that its group may attach. */
+ * Also: no other user can attach shared memory of UCX at any time, although UCX requests segments
+ * that its group may attach. */
 #include "tests/check.h"
 #include "transport/fabric.h"
 #include "transport/transport.h"
@@ -23,7 +23,7 @@
 #define REGION       ((uint64_t)1 << 20)
 #define ADDRESS_MOST 4096
 
-struct gift { /* What the victim tells. */
+struct gift { /* What the other process reports. */
     size_t bytes;
     uint8_t address[ADDRESS_MOST];
 };

@@ -1,5 +1,5 @@
-/* Goal: UCX is given a bounded number of bytes of a link's writes, so that a peer that does not read
- * can have no more than these land late, and everything arrives when the peer reads again.
+/* Goal: UCX is given a bounded number of bytes of a link's writes, so that a peer that does not
+ * read can have no more than these land late, and everything arrives when the peer reads again.
  *
  * Method: two fabrics in this process. The reader makes no progress while the writer writes 32 MiB
  * with a window of 1 MiB; then both do. Over TCP (messages) the window fills up. Over shared memory
@@ -72,7 +72,7 @@ static void run(const char *tls, bool put)
     }
     CHECK(cookie == 1 && memcmp(words, fabric_region(fabrics[1]), REGION) == 0);
     fabric_link_close(link, -1);
-    for (int i = 0; i < 100; i++) { /* UCX does not like to be closed while it works. */
+    for (int i = 0; i < 100; i++) { /* UCX must not be closed while it works. */
         (void)fabric_progress(fabrics[0]);
         (void)fabric_progress(fabrics[1]);
     }

@@ -29,7 +29,7 @@
 
 static uint64_t seed;
 static const char *tls;
-static struct fake_memory *device; /* of this process's region, or NULL */
+static struct fake_memory *device; /* Device memory of this process's region; NULL = host memory. */
 
 static void device_open(char whose)
 {
@@ -51,7 +51,7 @@ static struct transport_options options_of(const char *name)
     return options;
 }
 
-/* The bytes of our region. */
+/* Returns the bytes of this side's region. */
 static uint8_t *region_of(struct net_side *side)
 {
     void *region = transport_region(side->t);
@@ -62,14 +62,14 @@ struct run {
     uint64_t source, target, bytes;
 };
 
-/* "The first `runs` runs of this round have been flushed": are they there? */
+/* Asks: have the first `runs` runs of this round arrived? */
 struct question {
     uint64_t round;
     uint32_t runs;
-    uint32_t last; /* answer even if all is well */
+    uint32_t last; /* An answer is wanted even if all bytes are right. */
 };
 
-/* The runs of a round: sizes from 1 byte to 1 MiB; targets do not overlap within a round. */
+/* Makes the runs of a round: sizes from 1 byte to 1 MiB, without overlapping targets. */
 static uint32_t round_runs(uint64_t round, struct run *runs)
 {
     uint64_t key = random_mix(seed + round), draws = 0, at = 0;
@@ -137,7 +137,7 @@ static _Noreturn void reader(int out)
     int ups = 0;
     for (;;) {
         net_turn(&side, 1, 1000);
-        if (side.ups != ups) { /* a new writer begins with a clean region */
+        if (side.ups != ups) { /* A new writer needs an empty region. */
             ups = side.ups;
             memset(model, 0, REGION);
             memset(region_of(&side), 0, REGION);
@@ -154,7 +154,7 @@ static pid_t reader_start(char address[LIMIT_ADDRESS_BYTES])
     fflush(stdout);
     pid_t pid = fork();
     CHECK(pid >= 0);
-    if (pid == 0) { /* a new process: nothing of our UCX may be in it */
+    if (pid == 0) { /* A new process, without UCX state of this one. */
         char seed_text[32];
         snprintf(seed_text, sizeof(seed_text), "%" PRIu64, seed);
         setenv("CLEAVE_SEED", seed_text, 1);
@@ -178,7 +178,7 @@ static void reader_kill(pid_t pid)
 /* ---- the writing side ---- */
 
 static uint64_t answer;
-static uint64_t cookie; /* of the last flush on this connection */
+static uint64_t cookie; /* Cookie of the last flush on this connection. */
 
 static void writer_message(struct net_side *side, struct transport_peer *peer, const uint8_t *data,
                            size_t bytes)
@@ -189,9 +189,9 @@ static void writer_message(struct net_side *side, struct transport_peer *peer, c
     memcpy(&answer, data, sizeof(answer));
 }
 
-/* What each flush of the round covers, to be asked when it is reported. */
+/* The runs that each flush of the round covers. The question is sent when the flush is reported. */
 static struct question questions[RUNS_MAX + 1];
-static uint64_t first_cookie; /* of questions[0] */
+static uint64_t first_cookie; /* Cookie of questions[0]. */
 static bool asking;
 
 static void flush_now(struct net_side *side, uint64_t round, uint32_t runs, bool last)
@@ -251,7 +251,7 @@ static void verify(struct net_side *side, uint64_t rounds)
     }
 }
 
-/* Begins a transfer that takes longer than the time to `hit` in its middle. */
+/* Starts a transfer that takes long enough to be hit (killed or stopped) in its middle. */
 static int64_t hit_in_transfer(struct net_side *side, pid_t pid, int hit)
 {
     for (uint64_t round = 0; round < 12; round++) {
@@ -281,7 +281,7 @@ static void writer_open(struct net_side *side)
         region[i] = source_byte(i);
 }
 
-/* As in a container without System V segments and with a /dev/shm that is too small. */
+/* Like a container without System V segments and with a /dev/shm that is too small. */
 static void without_shared_memory(void)
 {
     if (!namespaces_enter(CLONE_NEWIPC | CLONE_NEWNS) ||
@@ -291,9 +291,9 @@ static void without_shared_memory(void)
         test_skip("cannot set shmmni of an IPC namespace");
 }
 
-/* LeakSanitizer asks this. Where a segment cannot be made, UCX 1.13's worker leaks the interface
- * that it then does without; its libraries keep no frame pointers, so that its allocator is all
- * there is to name. */
+/* LeakSanitizer calls this. Where a segment cannot be made, UCX 1.13's worker leaks an interface
+ * that it then does not use. UCX's libraries have no frame pointers, so the suppression can only
+ * name the allocator. */
 const char *__lsan_default_suppressions(void);
 
 const char *__lsan_default_suppressions(void)
@@ -318,7 +318,7 @@ int main(int argc, char **argv)
     printf("path: %s\n", transport_peer_path(side.peer));
     verify(&side, 25);
 
-    /* The same peer, connected to again and again, each time left with a transfer under way. */
+    /* Connects to the same peer many times, and each time disconnects during a transfer. */
     const char *reconnects = getenv("RECONNECTS");
     for (int i = 0; i < (reconnects != NULL ? atoi(reconnects) : 12); i++) {
         transport_disconnect(side.t, side.peer);
@@ -332,7 +332,7 @@ int main(int argc, char **argv)
             transport_progress(side.t);
     }
 
-    /* Killed in mid-transfer, and again. */
+    /* The peer is killed during a transfer, repeatedly. */
     CHECK(side.downs == 0);
     for (int i = 1; i <= 3; i++) {
         int64_t killed_ms = hit_in_transfer(&side, pid, SIGKILL);
@@ -347,7 +347,7 @@ int main(int argc, char **argv)
         verify(&side, 2);
     }
 
-    /* Stopped in mid-transfer: silence. */
+    /* The peer is stopped during a transfer: it becomes silent. */
     side.failed_flushes = 0;
     int64_t stopped_ms = hit_in_transfer(&side, pid, SIGSTOP);
     NET_WAIT(&side, 1, side.downs == 4);
@@ -360,7 +360,7 @@ int main(int argc, char **argv)
     writer_connect(&side, address);
     verify(&side, 3);
 
-    /* Closed with everything under way: the other side has survived it all. */
+    /* The transport is closed during transfers. The other side survives. */
     write_round(&side, 1);
     transport_close(side.t);
     writer_open(&side);
@@ -368,7 +368,7 @@ int main(int argc, char **argv)
     verify(&side, 1);
     transport_close(side.t);
     if (device != NULL)
-        fake_memory_close(device); /* with all its memory back */
+        fake_memory_close(device); /* All its memory has been freed. */
     CHECK(waitpid(pid, NULL, WNOHANG) == 0);
     reader_kill(pid);
     return 0;

@@ -185,7 +185,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
     for (uint64_t i = 0; i < REGION_BYTES / 8; i++)
         end->host[i] = pattern(i);
     if (!copy(end, HOST_TO_DEVICE))
-        return error_set(error, ST_IO, "the device does not copy");
+        return error_set(error, ST_IO, "the device cannot copy");
     out->layer_us = 1e12;
     int64_t end_us = clock_now_us(&clock_system) + ROUNDS_US;
     for (int i = 0; i < ROUNDS && end->failed == ST_OK; i++) {
@@ -203,7 +203,7 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
     if (end->failed != ST_OK)
         return error_set(error, end->failed, "%s", end->text);
     if (end->answer != 'y')
-        return error_set(error, ST_IO, "other bytes arrived by %s", out->path);
+        return error_set(error, ST_IO, "wrong bytes arrived by %s", out->path);
     out->bandwidth_bytes_per_s = (double)REGION_BYTES / region_us * 1e6;
     out->layer_bytes = LAYER_BYTES;
     return ST_OK;
@@ -231,7 +231,7 @@ static enum status pair_check(const void *context, void *result, struct error *e
     if (status != ST_OK)
         return status;
     if (read(ends[0], address, sizeof(address)) != sizeof(address))
-        return error_set(error, ST_IO, "the other process did not come up");
+        return error_set(error, ST_IO, "the other process did not connect");
     status = transport_connect(end.t, address, NULL, &peer, error);
     while (status == ST_OK && end.peer == NULL && end.failed == ST_OK)
         end_progress(&end);

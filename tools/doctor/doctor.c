@@ -55,7 +55,7 @@ static void judge(struct doctor_report *report)
         snprintf(report->why_not, sizeof(report->why_not), "nothing computes: %s",
                  host->compute_why);
     else if (report->paths.count == 0)
-        snprintf(report->why_not, sizeof(report->why_not), "KV does not travel: %s",
+        snprintf(report->why_not, sizeof(report->why_not), "KV could not be sent: %s",
                  report->paths_why);
     report->can_serve = report->why_not[0] == 0;
 }

@@ -63,7 +63,7 @@ static void ucx_write(const struct doctor_report *report, FILE *out)
     for (uint32_t i = 0; i < ucx->resource_count; i++)
         fprintf(out, " %s", ucx->resources[i]);
     fprintf(out, "\n            memory of: %s%s\n", ucx->memory_types,
-            ucx->cuda ? "" : "; knows no CUDA memory: KV of a GPU is staged to other computers");
+            ucx->cuda ? "" : "; without CUDA memory: KV of a GPU is staged to other computers");
 }
 
 static void paths_write(const struct doctor_report *report, FILE *out)

@@ -203,7 +203,7 @@ static enum status read_host(const struct reader *r, const char *path, json_t *e
         return fault(r, place, name, "a text of 1 to 31 bytes");
     for (uint32_t i = 0; i < c->host_count; i++)
         if (strcmp(c->host_names[i], json_string_value(name)) == 0)
-            return fault(r, place, name, "a name that no other hosts have");
+            return fault(r, place, name, "a name that no other kind of host has");
     strcpy(c->host_names[c->host_count], json_string_value(name));
     snprintf(place, sizeof(place), "%s.count", path);
     json_t *count = json_object_get(entry, "count");

@@ -33,7 +33,7 @@ struct options {
 /* clang-format off */
 static const struct option_entry entries[] = {
     /* name, value, type, field, lowest, highest, choices, default, help */
-    {"profile", "FILE", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "profile that cleave profile has written; required"},
+    {"profile", "FILE", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "profile, written by cleave profile; required"},
     {"cluster", "FILE", OPTION_TEXT, FIELD(cluster), 0, 0, {NULL}, NULL, "hosts and their devices, see docs/partitioning.md (default: the hosts of the profile)"},
     {"phase", "PHASE", OPTION_TEXT, FIELD(phase), 0, 0, {"prompt", "token"}, NULL, "plan only this phase"},
     {"stages", "N", OPTION_WHOLE, FIELD(stages), 1, LIMIT_LAYERS, {NULL}, NULL, "use exactly N stages (default: the best number)"},

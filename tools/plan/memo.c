@@ -14,7 +14,8 @@
 #define HEAD      "cleave-plan 2 %016" PRIx64 "\n"
 #define LINE_MOST 128
 
-static bool is_for(const struct plan_memo_entry *entry, const struct plan_mix *mix, double rate)
+static bool entry_matches(const struct plan_memo_entry *entry, const struct plan_mix *mix,
+                          double rate)
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
            entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
@@ -32,7 +33,7 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
                                     (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
         struct plan_memo_entry *entry = &memo->entries[at & (memo->room - 1)];
-        if (entry->rate_per_s == 0 || is_for(entry, mix, rate_per_s))
+        if (entry->rate_per_s == 0 || entry_matches(entry, mix, rate_per_s))
             return entry;
     }
 }
@@ -101,8 +102,8 @@ static enum status lines_read(struct plan_memo *memo, FILE *file, const char *pa
         if (strchr(line, '\n') == NULL && feof(file))
             return ST_OK; /* This line was being written when the plan was stopped. */
         if (!line_read(line, &entry))
-            return error_set(error, ST_INVALID, "%s:%" PRIu64 ": no line of a plan's state", path,
-                             number);
+            return error_set(error, ST_INVALID, "%s:%" PRIu64 ": not a line of a plan's state",
+                             path, number);
         if (entry_put(memo, &entry, &new) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
         memo->read = memo->count;
@@ -124,7 +125,7 @@ static enum status journal_read(struct plan_memo *memo, const char *path, uint64
         return ST_OK;
     }
     if (strncmp(line, "cleave-plan ", 12) != 0)
-        return error_set(error, ST_INVALID, "%s:1: no state of a plan", path);
+        return error_set(error, ST_INVALID, "%s:1: not the state of a plan", path);
     if (strcmp(line, head) != 0)
         return error_set(error, ST_MISMATCH,
                          "%s: the state of another plan (other requests, hardware, times or "

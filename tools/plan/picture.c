@@ -124,7 +124,7 @@ static void plots_write(const struct figure *f)
     fprintf(f->plot,
             "set key %s\nset xlabel 'prompt machines'\nset ylabel '%s'\nset xrange [0:*]\n",
             rate ? "top right" : "bottom right",
-            rate ? "token machines: as many, or more" : "requests/s within the SLO");
+            rate ? "token machines: as many or more" : "requests/s within the SLO");
     lines_write(f, "split", "1:2", rate ? "steps" : "linespoints pt 7 ps 0.4", "1/0 notitle");
     fprintf(f->plot, "set ylabel 'share of requests'\nset yrange [0:1]\n"
                      "set logscale x\nset xrange [*:*]\n");

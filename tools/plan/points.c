@@ -81,7 +81,7 @@ static enum status cell_check(const struct plan_inputs *inputs, const struct pla
     const uint32_t kinds[] = {cell->prompt_kind, cell->token_kind};
     for (int i = 0; i < 2; i++)
         if (kind_amount(inputs, kinds[i], measure) <= 0)
-            return error_set(error, ST_INVALID, "hardware %s does not say its %s",
+            return error_set(error, ST_INVALID, "hardware %s: %s is missing",
                              inputs->kinds[kinds[i]].hardware.name, plan_measure_name(measure));
     return ST_OK;
 }

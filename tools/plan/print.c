@@ -44,7 +44,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
     char text[96];
     char times[SLO_MEASURES][48];
     if (cell->point_count == 0) {
-        fprintf(out, "%-18s %s %g is less than its machines take\n", cell->name,
+        fprintf(out, "%-18s %s %g is less than its machines need\n", cell->name,
                 plan_measure_name(cell->fixed), cell->amount);
         return;
     }
@@ -110,7 +110,7 @@ void plan_print(const struct plan_search *search, FILE *out)
         }
         cell_print(search, cell, out);
     }
-    fprintf(out, "\nSLO: how near the nearest of its nine limits is.\n");
+    fprintf(out, "\nSLO: the largest of nine ratios of a time to its limit.\n");
     for (uint32_t c = 0; c < search->cell_count; c++)
         if (search->cells[c].cut)
             fprintf(out, "%s, %s: has room for more machines than --machines-most %u.\n",

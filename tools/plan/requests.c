@@ -72,8 +72,8 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
     double all_s = arrivals[requests->count - 1].at_s - first_s;
     if (all_s <= 0) {
         plan_requests_done(requests);
-        return error_set(error, ST_INVALID, "%s: all requests come at the same time: no rate",
-                         name);
+        return error_set(error, ST_INVALID,
+                         "%s: all requests arrive at the same time, so there is no rate", name);
     }
     double rate_per_s = (double)(requests->count - 1) / all_s;
     for (uint64_t i = 0; i < requests->count; i++)

@@ -16,8 +16,7 @@ enum status plan_splits_devices(const struct plan_inputs *inputs, struct plan_ki
 {
     if (inputs->cores > 0)
         return error_set(error, ST_USAGE,
-                         "--cores: %s: machines of several devices do not share cores here",
-                         kind->path);
+                         "--cores: %s: machines of several devices cannot share cores", kind->path);
     return partition_cluster_of_machine(kind->path, kind->hardware.name, inputs->profile,
                                         &kind->cluster, error);
 }

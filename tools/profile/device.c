@@ -162,7 +162,7 @@ static enum status name_device(const struct measuring *m, const struct profile *
         if (!taken)
             return ST_OK;
     }
-    return error_set(error, ST_INVALID, "device \"%s\": the profile has one already", d->name);
+    return error_set(error, ST_INVALID, "device \"%s\": the profile already has one", d->name);
 }
 
 static enum status describe_device(const struct measuring *m, struct profile_device *d)

@@ -333,7 +333,7 @@ static enum status measure_to(const char *address, const struct profile_link_opt
         snprintf(out->from, sizeof(out->from), "%s", options->host);
         snprintf(out->to, sizeof(out->to), "%s", transport_peer_identity(side.peer)->name);
         status = region_bytes < REGION_BYTES_QUICK
-                     ? error_set(error, ST_MISMATCH, "%s is no `cleave profile`", address)
+                     ? error_set(error, ST_MISMATCH, "%s is not a `cleave profile`", address)
                      : measure_all(&side, region_bytes, seconds, out);
         if (status != ST_OK && error->text[0] == 0)
             error_set(error, status, "writes over %s: %s %s", out->path, status_name(status),
@@ -349,7 +349,7 @@ static enum status measure_child(const struct child *child, const char *tls,
 {
     struct greeting greeting;
     if (read(child->out, &greeting, sizeof(greeting)) != sizeof(greeting))
-        return error_set(error, ST_UNREACHABLE, "the other process has died");
+        return error_set(error, ST_UNREACHABLE, "the other process has ended");
     if (!greeting.good)
         return error_set(error, ST_IO, "%s", greeting.text);
     enum status status =

@@ -204,7 +204,7 @@ static void exchange_judge(struct exchange *exchange, CURLcode code)
     curl_easy_getinfo(exchange->easy, CURLINFO_RESPONSE_CODE, &http_status);
     result->http_status = (int)http_status;
     if (code == CURLE_OPERATION_TIMEDOUT)
-        result_fail(result, REPLAY_TIMED_OUT, "no end of the stream in time");
+        result_fail(result, REPLAY_TIMED_OUT, "the stream did not end in time");
     else if (http_status == 0)
         result_fail(result, REPLAY_NO_CONNECTION, curl_easy_strerror(code));
     else if (http_status != 200)

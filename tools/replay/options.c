@@ -27,7 +27,7 @@ static const struct option_entry entries[] = {
      "key sent as a bearer token (default: the environment's OPENAI_API_KEY); other users may see it in the list of "
      "processes for a moment: prefer --api-key-file"},
     {"api-key-file", "FILE", OPTION_TEXT, FIELD(api_key_file), 0, 0, {NULL}, NULL,
-     "file that has the key, which only its owner may read"},
+     "file with the key; only its owner may read it"},
     {"start", "S", OPTION_REAL, FIELD(start_s), 0, 1e9, {NULL}, NULL,
      "skip the first S seconds of the trace"},
     {"duration", "S", OPTION_REAL, FIELD(duration_s), 0, 1e9, {NULL}, NULL,

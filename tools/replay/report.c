@@ -203,7 +203,7 @@ static void totals_write(const struct replay_report *report, double wall_s, FILE
     fprintf(out, "\n");
     failures_write(report, out);
     if (totals->wrong_counts > 0)
-        fprintf(out, "  %" PRIu64 " done with other token counts than asked for\n",
+        fprintf(out, "  %" PRIu64 " done with other token counts than requested\n",
                 totals->wrong_counts);
     if (totals->without_usage > 0)
         fprintf(out, "  %" PRIu64 " without usage: their token counts are unchecked\n",

@@ -38,7 +38,7 @@ static const char *const quantile_names[QUANTILES] = {"P50", "P90", "P99"};
 
 static_assert((int)REPLAY_TIME_TTFT == SLO_TTFT && (int)REPLAY_TIME_TBT == SLO_TBT &&
                   (int)REPLAY_TIME_E2E == SLO_E2E,
-              "slo_limits is by enum replay_time too");
+              "slo_limits has the same index, enum replay_time");
 
 static double quantile_of(const struct replay_percentiles *p, int q)
 {
@@ -257,9 +257,9 @@ void replay_times_print_errors(struct replay_times *times, FILE *out)
 {
     fprintf(out, "\ncompared with %s: ", times->path);
     if (times->summary)
-        fprintf(out, "its percentiles are of all its requests, joined with none\n");
+        fprintf(out, "its percentiles are those of all its requests; no request was joined\n");
     else
-        fprintf(out, "%llu requests joined, %llu of ours not in it\n",
+        fprintf(out, "%llu requests joined, %llu of this run are not in the file\n",
                 (unsigned long long)times->joined, (unsigned long long)times->alone);
     fprintf(out, "%-10s %12s %12s %10s\n", "ms", "measured", "predicted", "error");
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
@@ -296,7 +296,8 @@ json_t *replay_times_json_errors(struct replay_times *times)
 void replay_times_print_slowdowns(struct replay_times *times, FILE *out)
 {
     int met = 0, of = 0;
-    fprintf(out, "\nslowdown against %s: %llu requests joined, %llu of ours not in it\n",
+    fprintf(out,
+            "\nslowdown against %s: %llu requests joined, %llu of this run are not in the file\n",
             times->path, (unsigned long long)times->joined, (unsigned long long)times->alone);
     fprintf(out, "%-10s %10s %10s\n", "", "measured", "at most");
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {

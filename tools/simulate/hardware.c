@@ -122,7 +122,7 @@ static enum status object_read(const char *path, json_t *object, struct hardware
         return error_set(error, ST_INVALID, "%s: want \"table\", \"device\" or \"devices\"", path);
     if (out->has_devices && (out->memory_bytes > 0 || out->threads > 0))
         return error_set(error, ST_INVALID,
-                         "%s: \"%s\" beside \"devices\": each of them has its own", path,
+                         "%s: \"%s\" beside \"devices\": each device has its own", path,
                          out->memory_bytes > 0 ? "memory_bytes" : "threads");
     if (!out->has_devices && (out->has_links || out->workspace_bytes > 0))
         return error_set(error, ST_INVALID, "%s: \"%s\" without \"devices\"", path,

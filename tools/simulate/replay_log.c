@@ -66,7 +66,8 @@ static enum status version_open(struct log_reader *r, uint32_t number, struct er
     enum status status = sched_cluster_open(options, &version->sc);
     if (status != ST_OK)
         version->number = 0;
-    return status == ST_OK ? status : error_set(error, status, "options that no scheduler takes");
+    return status == ST_OK ? status
+                           : error_set(error, status, "options that every scheduler refuses");
 }
 
 /* Checks what the scheduler itself does not check, because it trusts its gateway. */
@@ -112,7 +113,7 @@ static enum status arrive(struct log_reader *r, struct version *version, struct 
     if (!version->known[event->request])
         return ST_OK;
     if (r->totals.differing == 0)
-        return error_set(error, ST_INVALID, "request %u arrives, and has not ended",
+        return error_set(error, ST_INVALID, "request %u arrives again before it has ended",
                          event->request);
     struct sched_event ended = {
         .kind = SCHED_ENDED, .now_us = event->now_us, .request = event->request};
@@ -172,7 +173,7 @@ static enum status line_apply(struct log_reader *r, struct version *version, str
     } else {
         status = sched_cluster_configure(version->sc, &line->options, line->now_us, &r->actions);
         if (status != ST_OK)
-            error_set(error, status, "options that its scheduler does not take");
+            error_set(error, status, "options that its scheduler refuses");
     }
     if (status != ST_OK)
         return status;
@@ -202,6 +203,7 @@ static enum status line_take(struct log_reader *r, struct error *error)
         r->whole = false;
         return ST_OK;
     case EVENT_LINE_MACHINE:
+    case EVENT_LINE_REQUEST:
         return ST_OK;
     default:
         break;

@@ -96,8 +96,8 @@ static enum status stages_read(const struct profile *profile, const struct confi
         if (stages.stages[i].ranks > 1)
             return error_set(
                 error, ST_UNSUPPORTED,
-                "machine %s: stage %u has tensor_parallel %u: what ranks take together "
-                "is not known here",
+                "machine %s: stage %u has tensor_parallel %u: the simulation has no times "
+                "of ranks",
                 machine->name, stages.stages[i].entry, stages.stages[i].ranks);
     enum status status =
         stages.count > 0 ? layers_split(profile, machine, stages.count, ends, error) : ST_OK;

@@ -232,8 +232,8 @@ void run_failure(struct run *r, uint32_t i)
 enum status run_cluster_open(struct run *r)
 {
     const struct sim_hosts *hosts = r->options.hosts;
-    /* Unlike in a gateway, requests have no prefixes: the simulator has no prefix caches, and refuses
-     * the policy "prefix". A simulated cluster has one gateway, which leads. */
+    /* Unlike in a gateway, requests have no prefixes: the simulator has no prefix caches, and
+     * refuses the policy "prefix". A simulated cluster has one gateway, which leads. */
     const struct sched_cluster_facts facts = {.machine_count = hosts->count, .leads = true};
     r->sched_options = sched_cluster_options_make(r->options.config, &facts);
     if (sched_cluster_open(&r->sched_options, &r->sc) != ST_OK)

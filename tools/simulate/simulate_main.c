@@ -35,14 +35,14 @@ static int replay_file(const char *path)
         fclose(file);
     if (status != ST_OK)
         return options_fail(&simulate_options_table, status, &error);
-    printf("%llu lines, %llu starts of a gateway, %.1f s\n", (unsigned long long)totals.lines,
+    printf("%llu lines, %llu starts of the gateway, %.1f s\n", (unsigned long long)totals.lines,
            (unsigned long long)totals.starts, (double)(totals.last_us - totals.first_us) / 1e6);
     printf("%llu events: %llu actions (%llu routes, %llu refusals, %llu moves, %llu lost)\n",
            (unsigned long long)totals.events, (unsigned long long)totals.actions,
            (unsigned long long)totals.routes, (unsigned long long)totals.refusals,
            (unsigned long long)totals.moves, (unsigned long long)totals.lost);
     if (totals.left_out > 0)
-        printf("%llu events left out: what came before them is not in the log\n",
+        printf("%llu events left out: the log lacks the events before them\n",
                (unsigned long long)totals.left_out);
     printf("%llu decided differently\n", (unsigned long long)totals.differing);
     return totals.differing > 0 ? 1 : 0;
@@ -59,7 +59,7 @@ static void case_show(void *self, const struct reference_result *result)
            (unsigned long long)result->totals.displaced, result->wall_s * 1e3,
            result->same ? "same" : "DIFFERS");
     if (result->missing > 0)
-        printf("  %llu requests are in one of the two only\n", (unsigned long long)result->missing);
+        printf("  %llu requests are only in one of the two\n", (unsigned long long)result->missing);
     if (result->totals.unended > 0)
         printf(
             "  %u requests end in neither of them: they wait for KV memory that is never freed\n",
@@ -68,7 +68,7 @@ static void case_show(void *self, const struct reference_result *result)
         printf("  the paper's SLO is %s here, and %s there\n", result->slo_met ? "met" : "missed",
                result->slo_met_there ? "met" : "missed");
     if (result->left_out != NULL)
-        printf("  argument %s means nothing here, and was left out\n", result->left_out);
+        printf("  argument %s has no meaning here and was ignored\n", result->left_out);
     fflush(stdout);
 }
 

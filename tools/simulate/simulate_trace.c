@@ -44,8 +44,8 @@ static enum status config_read(struct simulation *s)
     if (s->compat && (options->events != NULL || options->cores > 0 || options->failure_s > 0 ||
                       options->context > 0))
         return error_set(&s->error, ST_USAGE,
-                         "--policy splitwise-compat: --events, --cores, --mtbf and --context are "
-                         "the gateway's policies' only");
+                         "--policy splitwise-compat: --events, --cores, --mtbf and --context work "
+                         "only with the gateway's policies");
     if (strcmp(policy, "prefix") == 0)
         return error_set(&s->error, ST_UNSUPPORTED,
                          "%s: scheduler/policy \"prefix\": prefix caches are not simulated; say "
@@ -79,7 +79,7 @@ static enum status hosts_read(struct simulation *s)
     for (uint32_t i = 0; i < s->hosts->count; i++)
         if (options->cores > 0 && s->hosts->hosts[i].cost.stage_count > 1)
             return error_set(&s->error, ST_USAGE,
-                             "--cores: machine %s has stages, which do not share cores here",
+                             "--cores: machine %s has stages, which cannot share cores",
                              s->hosts->hosts[i].name);
     for (uint32_t i = 0; i < s->hosts->count; i++)
         most = s->hosts->hosts[i].kv_tokens > most ? s->hosts->hosts[i].kv_tokens : most;

@@ -247,7 +247,8 @@ static enum status check(const struct trace_synthetic *s, struct error *error)
     if (s->rate_per_s == 0)
         return error_set(error, ST_INVALID, "want rate=REQUESTS_A_SECOND");
     if (s->seconds == 0 && s->request_count == 0)
-        return error_set(error, ST_INVALID, "want seconds=N or requests=N, or it never ends");
+        return error_set(error, ST_INVALID,
+                         "want seconds=N or requests=N, otherwise the workload never ends");
     if (rows == laws || (rows && (s->prompt.law != LAW_NONE || s->output.law != LAW_NONE)))
         return error_set(error, ST_INVALID, "want prompt= and output=, or lengths=FILE");
     if (s->arrivals == ARRIVALS_GAMMA && s->cv == 0)
@@ -256,7 +257,7 @@ static enum status check(const struct trace_synthetic *s, struct error *error)
         return error_set(error, ST_INVALID, "want on=SECONDS");
     if ((s->cv > 0 && s->arrivals != ARRIVALS_GAMMA) ||
         ((s->on_s > 0 || s->off_s > 0) && s->arrivals != ARRIVALS_ON_OFF))
-        return error_set(error, ST_INVALID, "cv is of gamma only, on and off of onoff");
+        return error_set(error, ST_INVALID, "only gamma has cv, only onoff has on and off");
     return ST_OK;
 }
 

@@ -1,5 +1,5 @@
-/* blaslt: D = alpha · op(A) · op(B) + beta · C, column-major, sums in fp32. Operands are widened to
- * fp32 with the sum's index innermost, then multiplied in tiles of dot products. */
+/* blaslt: D = alpha · op(A) · op(B) + beta · C, column-major, with sums in fp32. Operands are
+ * converted to fp32 with the summed index innermost, then multiplied in tiles of dot products. */
 #include "cublasLt.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
@@ -16,8 +16,8 @@ struct emulated_matmul {
     cublasComputeType_t compute;
     cudaDataType_t scale;
     int32_t transposed[2];
-    const float *scales[2]; /* of A and B, device memory; NULL: 1 */
-    int32_t modes[2];       /* what they are for */
+    const float *scales[2]; /* Scales of A and B in device memory; NULL = 1. */
+    int32_t modes[2];       /* The scale mode of each operand. */
 };
 
 struct emulated_layout {
@@ -36,11 +36,11 @@ using namespace emulated;
 
 namespace
 {
-constexpr size_t WORKSPACE_BYTES = 1 << 20; /* what the made-up algorithms want, if it is there */
+constexpr size_t WORKSPACE_BYTES = 1 << 20; /* Most workspace that the emulated algorithms use. */
 constexpr uint64_t ALGORITHM = 0x656d756c61746564u;
-/* Of small products there are several to choose from; the one that is told first does not run. */
+/* For small products the heuristic returns several algorithms, and the first one does not run. */
 constexpr int ALGORITHMS = 3;
-constexpr uint64_t SMALL = 1 << 22; /* multiplications */
+constexpr uint64_t SMALL = 1 << 22; /* Multiplications of a small product. */
 
 size_t element_bytes(cudaDataType type)
 {
@@ -87,7 +87,7 @@ struct problem {
     uint64_t m, n, k;
 };
 
-/* How many scales operand 0 (A) or 1 (B) has. */
+/* Returns the number of scales of operand 0 (A) or 1 (B). */
 size_t scale_count(const struct problem &p, int operand)
 {
     const uint64_t outer = operand == 0 ? p.m : p.n, blocks = (p.k + 127) / 128;
@@ -103,7 +103,7 @@ size_t scale_count(const struct problem &p, int operand)
     }
 }
 
-/* Of element (i, column k) of op(A) or op(B)ᵀ. */
+/* Returns the scale of element (i, column k) of op(A) or op(B)ᵀ. */
 float scale_at(const struct problem &p, int operand, uint64_t i, uint64_t k)
 {
     const uint64_t outer = operand == 0 ? p.m : p.n, blocks = (p.k + 127) / 128;
@@ -126,11 +126,11 @@ bool check_unscaled(const struct problem &p)
            p.desc.scales[1] == nullptr;
 }
 
-/* 8-bit floats: 8.9 and later, A transposed and B not, 16 bytes everywhere, one matrix at a time.
- * Scales other than one for all: 9.0 alone (neither 8.9 nor the 10s and 12s have them), vectors
- * with vectors, blocks with blocks; blocks of 128 are whole, and a matrix with a scale for each 128
- * elements of a row has a multiple of 4 rows. Whether the library wants whole blocks is not
- * documented: here it does. */
+/* Checks a product of 8-bit floats. It needs compute capability 8.9 or later, A transposed and B
+ * not, alignment to 16 bytes, and one matrix at a time. Only 9.0 has other scales than one for all
+ * (8.9, 10.x and 12.x have not): vectors with vectors, blocks with blocks. Blocks of 128 must be
+ * whole, and a matrix with a scale for each 128 elements of a row has a multiple of 4 rows. The
+ * library's documentation does not say whether blocks must be whole; the emulator requires it. */
 bool check_f8(const struct problem &p, bool tn)
 {
     const int capability = options().major * 10 + options().minor;
@@ -153,7 +153,7 @@ bool check_f8(const struct problem &p, bool tn)
     return blocks && p.k % 128 == 0 && (a != group || p.m % 4 == 0) && (b != group || p.n % 4 == 0);
 }
 
-/* What the library says to these shapes and types. */
+/* Returns the library's status for these shapes and types. */
 cublasStatus_t check(struct problem &p)
 {
     bool ta = p.desc.transposed[0] != CUBLAS_OP_N, tb = p.desc.transposed[1] != CUBLAS_OP_N;
@@ -178,7 +178,7 @@ cublasStatus_t check(struct problem &p)
                                                                       : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-/* op(X) as fp32 [outer][k]: outer is X's index that is not summed over. */
+/* Returns op(X) as fp32 [outer][k], where outer is the index of X that is not summed over. */
 std::vector<float> widen(const char *data, const struct emulated_layout &l, bool k_is_row)
 {
     std::vector<float> out(l.rows * l.cols);
@@ -407,9 +407,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         results[i] = {};
         results[i].workspaceSize =
             preference->workspace_bytes < WORKSPACE_BYTES ? 0 : WORKSPACE_BYTES;
-        results[i].algo.data[0] = ALGORITHM; /* recognised by cublasLtMatmul */
+        results[i].algo.data[0] = ALGORITHM; /* cublasLtMatmul recognises this. */
         results[i].algo.data[1] = results[i].workspaceSize;
-        results[i].algo.data[2] = several > 1 && i == 0; /* does not run */
+        results[i].algo.data[2] = several > 1 && i == 0; /* This algorithm does not run. */
         *found = i + 1;
     }
     return CUBLAS_STATUS_SUCCESS;
@@ -468,7 +468,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         return CUBLAS_STATUS_NOT_SUPPORTED;
     auto run = [p, workspace, workspace_bytes] {
         if (workspace_bytes > 0)
-            memset(workspace, 0xff, workspace_bytes); /* nobody else may have anything there */
+            memset(workspace, 0xff, workspace_bytes); /* No other work may use this memory. */
         for (int32_t batch = 0; batch < p.a.batch_count; batch++)
             multiply(p, batch);
     };

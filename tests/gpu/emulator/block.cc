@@ -1,7 +1,7 @@
-/* block: runs the blocks of a kernel one after the other, a block's threads as fibers of the
- * calling CPU thread. A fiber runs until it waits (a barrier, a function of its warp) or ends; then
- * another one of its warp runs, or of the next warp. When none can run and not all have ended, some
- * wait for others that never come: the message names them. */
+/* block: runs the blocks of a kernel one after another, and a block's threads as fibers of the
+ * calling CPU thread. A fiber runs until it waits (at a barrier or in a function of its warp) or
+ * ends. Then another fiber of its warp runs, or one of the next warp. If no fiber can run and not
+ * all have ended, the emulator stops and names the fibers that wait. */
 #include "emulator.h"
 #include "fiber.h"
 
@@ -27,9 +27,9 @@ struct copy {
     unsigned bytes, source_bytes;
 };
 
-/* What a fiber that waits, waits for. */
+/* What a waiting fiber waits for. */
 struct waiting {
-    warp_function function; /* NULL: the block's barrier */
+    warp_function function; /* NULL = the block's barrier. */
     uint32_t mask;
     const char *name, *file;
     int line;
@@ -39,18 +39,19 @@ struct fiber : thread {
     void *stack_pointer;
     struct waiting waiting;
     bool waits, ended;
-    std::vector<struct copy> copies; /* in order; groups: how many of them each commit closed */
+    /* Copies in order; groups: number of copies that each commit closed. */
+    std::vector<struct copy> copies;
     std::vector<size_t> groups;
 };
 
 struct warp {
     uint32_t runnable;
-    uint32_t waiting; /* in a function of the warp */
+    uint32_t waiting; /* Mask of lanes that wait in a function of the warp. */
     const void *in[32];
     void *out[32];
 };
 
-/* The one of a CPU thread. */
+/* The state of a CPU thread that runs blocks. */
 struct runner {
     struct block block;
     const struct launch *launch;
@@ -58,7 +59,7 @@ struct runner {
     struct warp warps[THREADS_MAX / 32];
     unsigned threads, warp_count, ended, at_barrier;
     int votes, votes_done;
-    unsigned current; /* the fiber that runs */
+    unsigned current; /* The fiber that runs. */
     bool running;
     void *main_stack_pointer;
     char *stacks, *shared_area, *fault_stack;
@@ -67,7 +68,7 @@ struct runner {
 };
 
 thread_local std::unique_ptr<struct runner> runner_of_thread;
-/* The same, found without a call. */
+/* Points to the thread's runner without a call. */
 __thread struct runner *runner_now __attribute__((tls_model("initial-exec")));
 
 char *map(size_t bytes)
@@ -95,7 +96,7 @@ struct runner &runner_get()
         struct runner &r = *runner_of_thread;
         runner_now = &r;
         r.stacks = map(THREADS_MAX * STACK_BYTES);
-        for (unsigned i = 0; i < THREADS_MAX; i++) /* an overflow hits the page, not a neighbour */
+        for (unsigned i = 0; i < THREADS_MAX; i++) /* An overflow hits the page, not a neighbour. */
             mprotect(r.stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE);
         r.shared_area = map(SHARED_MAX + 2 * PAGE_BYTES);
         mprotect(r.shared_area, PAGE_BYTES, PROT_NONE);
@@ -123,7 +124,8 @@ unsigned pick_lane(struct runner &r, uint32_t lanes)
     return ((unsigned)__builtin_ctz(turned) + turn) & 31;
 }
 
-/* The fiber to run after the current one: of its warp if there is one, THREADS_MAX if none can. */
+/* Returns the fiber to run after the current one, from the current warp if possible. THREADS_MAX =
+ * none can run. */
 unsigned pick(struct runner &r)
 {
     unsigned first = r.current / 32;
@@ -182,8 +184,8 @@ std::string waiting_name(const struct fiber &f)
                  other->ended ? " has ended" : "");
 }
 
-/* Runs another fiber, or goes back to run_block() when all have ended. Returns when it is this
- * one's turn again. */
+/* Runs another fiber, or returns to run_block() when all have ended. Returns when this fiber's turn
+ * has come. */
 void yield(struct runner &r)
 {
     struct fiber &from = r.fibers[r.current];
@@ -200,7 +202,7 @@ void yield(struct runner &r)
         fiber_switch(&from.stack_pointer, r.fibers[next].stack_pointer);
 }
 
-/* For what the fiber's `waiting` says. */
+/* Lets the fiber wait for what its `waiting` says. */
 void wait(struct runner &r)
 {
     unsigned number = r.current;
@@ -231,8 +233,9 @@ struct poison_search {
     const void *function;
 };
 
-/* The thread-local memory, on this CPU thread, of the object that has the kernel: its __shared__
- * variables and nothing else (the emulator's own are in another object). */
+/* Finds the thread-local memory, on this CPU thread, of the object that has the kernel, and poisons
+ * it. It contains only the kernel's __shared__ variables; the emulator's own are in another
+ * object. */
 int poison_static(struct dl_phdr_info *info, size_t, void *data)
 {
     auto address = (uintptr_t) static_cast<struct poison_search *>(data)->function;
@@ -258,7 +261,8 @@ void poison(struct runner &r)
     memset(r.block.shared, 0xff, r.block.shared_bytes);
 }
 
-/* Not all at the same distance: their hot lines would be in the same few sets of the caches. */
+/* Stacks begin at different distances. At equal distances their hot lines would share a few sets of
+ * the caches. */
 char *stack_end(struct runner &r, unsigned i)
 {
     return r.stacks + (i + 1) * STACK_BYTES - (i * 832) % (24 << 10);
@@ -300,8 +304,8 @@ void run_block(struct runner &r, uint3 index)
     self = nullptr;
 }
 
-/* The running lane, and one that waits with a mask that has the running one, are in the same call.
- */
+/* Checks that the running lane and a waiting lane whose mask contains the running one are in the
+ * same call. */
 void check_same(struct runner &r, const struct waiting &mine, unsigned number)
 {
     const struct fiber &f = r.fibers[number];
@@ -358,14 +362,16 @@ void warp_call(uint32_t mask, warp_function function, const void *in, void *out,
                      file, line);
     warp.in[lane] = in;
     warp.out[lane] = out;
-    struct waiting &mine = r.fibers[number].waiting; /* field by field: a copy would stall */
+    /* Filled field by field: copying a struct would stall. */
+    struct waiting &mine = r.fibers[number].waiting;
     mine.function = function;
     mine.mask = mask;
     mine.name = name;
     mine.file = file;
     mine.line = line;
     uint32_t others = mask & ~(1u << lane);
-    if (warp.waiting != 0) /* one is enough: those that wait have been compared */
+    /* One is enough, because the waiting lanes have been compared with each other. */
+    if (warp.waiting != 0)
         check_same(r, mine, first + (unsigned)__builtin_ctz(warp.waiting));
     if ((others & ~warp.waiting) != 0) {
         warp.waiting |= 1u << lane;

@@ -1,4 +1,4 @@
-/* device: the made-up devices, their properties, and errors as the runtime keeps them. */
+/* device: the emulated devices, their properties, and the runtime's error state. */
 #include "memory.h"
 
 #include <atomic>
@@ -171,7 +171,7 @@ cudaError_t cudaPeekAtLastError(void)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = options().driver ? CUDART_VERSION : 0; /* 0 is what it says without a driver */
+    *version = options().driver ? CUDART_VERSION : 0; /* Without a driver the runtime returns 0. */
     return cudaSuccess;
 }
 

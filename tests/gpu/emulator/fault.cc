@@ -1,4 +1,4 @@
-/* fault: a memory fault in a kernel, or of the host on device memory, is told with where it was. */
+/* fault: reports a memory fault in a kernel, or by the host on device memory, with its place. */
 #include "emulator.h"
 
 #include <csignal>
@@ -11,7 +11,7 @@ namespace emulated
 {
 namespace
 {
-struct sigaction before[3]; /* of SIGSEGV, SIGBUS and SIGILL */
+struct sigaction before[3]; /* Earlier handlers of SIGSEGV, SIGBUS and SIGILL. */
 
 void handle(int signal, siginfo_t *info, void *context)
 {
@@ -37,7 +37,9 @@ void handle(int signal, siginfo_t *info, void *context)
     else if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN)
         old.sa_handler(signal);
     else
-        sigaction(signal, &old, nullptr); /* and again, to end as it would have */
+        /* The faulting instruction runs again, so that the process ends as it would have without
+         * this handler. */
+        sigaction(signal, &old, nullptr);
 }
 } // namespace
 

@@ -1,4 +1,5 @@
-/* fiber: a switch saves what a called function must keep (System V ABI) and changes the stack. */
+/* fiber: a switch saves the registers that a called function must preserve (System V ABI) and
+ * changes the stack. */
 #include "fiber.h"
 
 #include <cstdint>
@@ -30,7 +31,7 @@ namespace emulated
 {
 void *fiber_prepare(char *stack_end, void (*entry)())
 {
-    /* Six registers, the entry, and a return address that nobody uses: 16-byte aligned there. */
+    /* Six registers, the entry, and an unused return address; 16-byte aligned. */
     uint64_t *at = reinterpret_cast<uint64_t *>(stack_end) - 8;
     memset(at, 0, 8 * sizeof(*at));
     at[6] = reinterpret_cast<uint64_t>(entry);
@@ -44,7 +45,7 @@ namespace emulated
 {
 namespace
 {
-/* At the upper end of its stack; the main one's is on its own. */
+/* Lies at the upper end of the fiber's stack; for the main fiber on its own stack. */
 struct place {
     ucontext_t context;
 };
@@ -64,7 +65,7 @@ void *fiber_prepare(char *stack_end, void (*entry)())
 
 extern "C" void fiber_switch(void **from, void *to)
 {
-    struct place here; /* lives as long as this call, which is as long as the fiber is away */
+    struct place here; /* Valid during this call, which lasts until the fiber switches back. */
     *from = &here;
     swapcontext(&here.context, &static_cast<struct place *>(to)->context);
 }

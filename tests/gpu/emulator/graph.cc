@@ -1,4 +1,5 @@
-/* graph: a capture is the list of work that streams would have queued; a launch queues it again. */
+/* graph: a capture is a list of the work that streams would have queued. A launch queues the
+ * list. */
 #include "stream.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@ using namespace emulated;
 
 namespace
 {
-/* Streams that capture are used by one thread: no lock is needed for the graph itself. */
+/* One thread uses the streams that capture, so the graph itself needs no lock. */
 cudaError_t end(struct emulated_graph *graph)
 {
     bool invalid = graph->invalid;

@@ -1,12 +1,13 @@
-/* memory: a device's memory is one file without a name, mapped far away: never reused, so that a
- * freed pointer faults; guard pages around each allocation, whose end is at a page's end; all bytes
- * 0xff (a NaN in every float format) until written. The host cannot touch it: its pages carry a
- * protection key whose rights only a CPU thread that runs a kernel or a copy has.
+/* memory: a device's memory is one unnamed file, mapped far from other memory. Addresses are never
+ * reused, so a freed pointer faults. Each allocation ends at a page's end and has guard pages
+ * around it. All bytes are 0xff (a NaN in every float format) until written. The host cannot access
+ * device memory: its pages have a protection key, and only CPU threads that run a kernel or a copy
+ * have its rights.
  *
- * A CPU without such keys opens the pages for all threads while anything runs. Each opening and
- * closing is a system call for each allocation, which would be most of the time of a test. So after
- * CLOSINGS_ALL closings only one in CLOSINGS_EVERY is done: the host's wrong accesses are then found
- * early in a test, and later sometimes. */
+ * On a CPU without such keys, the pages are open for all threads while a kernel or copy runs.
+ * Opening and closing takes a system call for each allocation, which would be most of a test's
+ * time. So after CLOSINGS_ALL closings only one in CLOSINGS_EVERY is done: wrong accesses by the
+ * host are found early in a test, and later only sometimes. */
 #include "memory.h"
 
 #include <atomic>
@@ -25,7 +26,8 @@ constexpr char FILE_NAME[] = "emulated-device";
 constexpr size_t PAGE_BYTES = 4096, ALIGN_BYTES = 256, SPACE_BYTES = (size_t)1 << 38;
 
 std::mutex mutex;
-std::map<uintptr_t, struct allocation> allocations; /* by area; freed device memory stays known */
+/* Allocations by start of their area. Freed device memory stays in the map. */
+std::map<uintptr_t, struct allocation> allocations;
 size_t used_bytes[DEVICES_MAX];
 uint64_t numbers;
 char *space;
@@ -33,11 +35,11 @@ size_t space_used;
 int space_file = -1;
 int key = -1;
 
-/* Where there is no key: */
+/* For CPUs without protection keys. */
 constexpr unsigned CLOSINGS_ALL = 32, CLOSINGS_EVERY = 256;
-std::mutex rights;    /* taken before `mutex` */
-int open_count;       /* accesses that run; guarded by `rights` */
-unsigned close_count; /* guarded by `rights` */
+std::mutex rights;    /* Locked before `mutex`. */
+int open_count;       /* Accesses that run; guarded by `rights`. */
+unsigned close_count; /* Guarded by `rights`. */
 std::atomic<bool> pages_closed = true;
 thread_local int access_depth;
 
@@ -94,7 +96,7 @@ void space_open()
     fault_install();
 }
 
-/* Lets kernels and copies in; the host stays out. With the mutex held. */
+/* Makes the pages accessible to kernels and copies; the host has no access. Requires the mutex. */
 void pages_open(char *area, size_t bytes)
 {
     int closed = pages_closed ? PROT_NONE : PROT_READ | PROT_WRITE;
@@ -104,7 +106,8 @@ void pages_open(char *area, size_t bytes)
         stop("the emulated device's memory cannot be protected");
 }
 
-/* The allocation whose area begins last at or before the pointer. With the mutex held. */
+/* Returns the allocation with the last area that begins at or before the pointer. Requires the
+ * mutex. */
 struct allocation *find_before(const void *pointer)
 {
     auto next = allocations.upper_bound((uintptr_t)pointer);
@@ -113,7 +116,7 @@ struct allocation *find_before(const void *pointer)
 
 void add(struct allocation &a);
 
-/* The bytes of the area that the program did not ask for still have their poison. */
+/* Checks that the bytes of the area outside the requested range still have their poison. */
 void check_margins(const struct allocation &a)
 {
     class access access;
@@ -210,7 +213,7 @@ bool memory_describe(const void *pointer, char *text, size_t size)
     bool in_space = at >= space && at < space + SPACE_BYTES && space != nullptr;
     if (a == nullptr)
         return false;
-    /* Of the host's memory, what comes right behind may be somebody else's. */
+    /* For host memory, other data may follow directly. */
     const size_t guard_bytes = of_device(*a) ? PAGE_BYTES : 0;
     if (!in_space && at >= a->area + a->area_bytes + guard_bytes)
         return false;
@@ -347,7 +350,8 @@ cudaError_t ipc_import(const struct ipc_memory &from, void **pointer)
 {
     char path[64], target[64] = "";
     if (from.process == getpid())
-        return cudaErrorInvalidValue; /* as on a device: only other processes may */
+        /* As on a device, only other processes may open the handle. */
+        return cudaErrorInvalidValue;
     if (!options().ipc)
         return cudaErrorPeerAccessUnsupported;
     snprintf(path, sizeof(path), "/proc/%lld/fd/%lld", (long long)from.process,

@@ -7,7 +7,7 @@ using namespace emulated;
 
 namespace
 {
-/* What a pointer may be in a copy: device memory, or memory of the host, pinned or not. */
+/* What a pointer in a copy points to: device memory, or host memory, pinned or not. */
 enum class side { device, pinned, pageable, wrong };
 
 enum side side_of(const void *pointer, size_t bytes)
@@ -40,8 +40,8 @@ void copy_rows(char *to, const char *from, const struct shape &s)
         memmove(to + row * s.to_pitch, from + row * s.from_pitch, s.width);
 }
 
-/* From pageable memory the bytes are taken at once; to it the copy is done at return: as CUDA
- * does. */
+/* As in CUDA, pageable memory is read before the call returns, and a copy to pageable memory is
+ * complete when the call returns. */
 cudaError_t copy_enqueue(void *to, const void *from, const struct shape &s,
                          enum cudaMemcpyKind kind, cudaStream_t stream)
 {

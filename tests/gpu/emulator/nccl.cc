@@ -1,8 +1,7 @@
-/* nccl: the ranks of a communicator share a piece of memory with a slot for each rank, a mailbox
- * for each pair and a barrier. A collective goes through the slots in chunks; sums are taken in
- * the order of ranks. Ranks that call different functions, or with different counts, get an
- * error. A rank whose process has died, or that gave up (ncclCommAbort), ends the others'
- * waiting with an error. */
+/* nccl: the ranks of a communicator share memory with a slot for each rank, a mailbox for each
+ * pair, and a barrier. A collective passes through the slots in chunks; sums are computed in the
+ * order of ranks. Ranks that call different functions, or with different counts, get an error. If a
+ * rank's process dies or calls ncclCommAbort, the other ranks stop waiting with an error. */
 #include "nccl.h"
 
 #include "cuda_bf16.h"
@@ -85,7 +84,7 @@ size_t type_bytes(ncclDataType_t type)
                                                          : 4;
 }
 
-/* Also one that nobody has waited for yet. */
+/* Returns whether the process has ended, even if no parent has waited for it. */
 bool ended(int32_t process)
 {
     int file = (int)syscall(SYS_pidfd_open, process, 0);
@@ -97,7 +96,7 @@ bool ended(int32_t process)
     return gone;
 }
 
-/* False, and so for good: a rank has given up, or ended. */
+/* False if a rank has aborted or ended. The result then stays false. */
 bool all_live(struct emulated_communicator *comm, bool look)
 {
     for (int rank = 0; look && rank < comm->ranks; rank++) {
@@ -110,7 +109,8 @@ bool all_live(struct emulated_communicator *comm, bool look)
     return comm->error == ncclSuccess;
 }
 
-/* Between two looks at the memory: gives up the core, later sleeps; false when it is in vain. */
+/* Waits between two checks of the shared memory: yields the core first, sleeps later. Returns false
+ * if waiting is in vain. */
 bool pause_for(struct emulated_communicator *comm, unsigned turn)
 {
     if (turn < 100) {
@@ -141,7 +141,7 @@ bool barrier(struct emulated_communicator *comm)
     return true;
 }
 
-/* All ranks are in the same call. */
+/* Returns whether all ranks are in the same call. */
 bool agree(struct emulated_communicator *comm, const struct call &call)
 {
     struct shared *s = comm->shared;
@@ -192,7 +192,7 @@ void sum_slots(struct emulated_communicator *comm, ncclDataType_t type, ncclRedO
     }
 }
 
-/* Each chunk of what this rank gives goes into its slot; `take` reads the slots. */
+/* Each chunk of this rank's data goes into its slot; `take` reads the slots. */
 template <class T>
 void through_slots(struct emulated_communicator *comm, const char *from, size_t bytes, T take)
 {
@@ -238,7 +238,8 @@ bool step(struct emulated_communicator *comm, struct transfer &t)
     return true;
 }
 
-/* All at once, as the parts of a group are: two ranks may both send first. Per pair in order. */
+/* Runs all transfers of a group at once, because two ranks may both send first. Transfers of a pair
+ * keep their order. */
 void exchange(struct emulated_communicator *comm, std::vector<struct transfer> transfers)
 {
     for (unsigned turn = 0;;) {
@@ -336,13 +337,13 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int ranks, struct ncclUniqueId i
     if (memory == MAP_FAILED)
         return ncclSystemError;
     auto *made = new emulated_communicator();
-    made->shared = static_cast<struct shared *>(memory); /* zeros are its beginning */
+    made->shared = static_cast<struct shared *>(memory); /* The initial state is all zeros. */
     made->rank = rank;
     made->ranks = ranks;
     snprintf(made->name, sizeof(made->name), "%.60s", id.internal);
     made->shared->process[rank] = getpid();
     bool met = barrier(made);
-    shm_unlink(id.internal); /* all have it; or nobody will */
+    shm_unlink(id.internal); /* Every rank has opened the memory, or will never open it. */
     if (!met) {
         munmap(made->shared, sizeof(struct shared));
         delete made;
@@ -363,7 +364,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         return ncclSuccess;
     if (comm->error == ncclSuccess)
         synchronize_all();
-    comm->shared->process[comm->rank] = 0; /* gone in peace */
+    comm->shared->process[comm->rank] = 0; /* This rank has left without an error. */
     munmap(comm->shared, sizeof(struct shared));
     delete comm;
     return ncclSuccess;

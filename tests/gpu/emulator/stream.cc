@@ -1,8 +1,8 @@
-/* stream: work runs when somebody waits for it: in the thread that waits, one piece after the
- * other, and of other streams only what an event or the legacy stream orders before it. So a wait
- * that a program forgot shows as old bytes, every time. A query runs one piece and is "not ready"
- * until the last. Host functions are run by a thread of the emulator: a program may wait for one by
- * other means than CUDA's. */
+/* stream: queued work runs when a thread waits for it, in the waiting thread, one item after
+ * another. Work of other streams runs only if an event or the legacy stream orders it before. So a
+ * program that forgets a wait reads old bytes, every time. A query runs one item and returns "not
+ * ready" until the last one is done. A thread of the emulator runs host functions, because a
+ * program may wait for them without a call of CUDA. */
 #include "stream.h"
 
 #include <algorithm>
@@ -17,12 +17,13 @@ namespace emulated
 {
 namespace
 {
-struct state { /* never destroyed: the thread below outlives main() */
+struct state { /* Never destroyed: the thread below outlives main(). */
     std::mutex mutex, device;
     std::condition_variable changed;
     std::vector<struct emulated_stream *> streams;
     std::map<int, struct emulated_stream *> legacy;
-    std::deque<std::shared_ptr<struct marker>> host_functions; /* to be driven */
+    /* Host functions that the thread must reach. */
+    std::deque<std::shared_ptr<struct marker>> host_functions;
     std::map<const void *, int> shared_bytes_max;
     uint64_t numbers, launches;
     bool driver_runs;
@@ -59,8 +60,8 @@ void execute(const struct work &work)
 
 void run_until(lock_type &lock, struct emulated_stream *stream, uint64_t number);
 
-/* Does the work of other streams that the stream's first work waits for. Returns false if there was
- * such work; then any state may have changed, because the lock was released. */
+/* Does the work of other streams that the stream's first item waits for. Returns false if there was
+ * such work; the lock was then released, so any state may have changed. */
 bool first_is_free(lock_type &lock, struct emulated_stream *stream)
 {
     struct state &s = state();
@@ -110,7 +111,8 @@ void run_until(lock_type &lock, struct emulated_stream *stream, uint64_t number)
     }
 }
 
-/* Waits a little, so that what the program forgot to wait for is not done by chance. */
+/* Waits a little before it runs host functions, so that work whose wait the program forgot is not
+ * done by chance. */
 void drive_host_functions()
 {
     struct state &s = state();
@@ -172,7 +174,7 @@ struct emulated_stream *resolve(lock_type &, cudaStream_t stream)
     return legacy;
 }
 
-/* A wait is an error in a capture, and spoils it. */
+/* A wait during a capture is an error and makes the capture invalid. */
 cudaError_t refuse_capture(struct emulated_stream *stream)
 {
     if (stream->graph == nullptr)
@@ -214,7 +216,8 @@ cudaError_t synchronize(cudaStream_t stream)
         return error;
     if (resolved->blocking && state().legacy.count(resolved->device) != 0 &&
         resolved == state().legacy[resolved->device]) {
-        uint64_t number = state().numbers; /* and all that blocks with it */
+        /* The legacy stream waits for all blocking streams of the device. */
+        uint64_t number = state().numbers;
         std::vector<struct emulated_stream *> streams = state().streams;
         for (struct emulated_stream *other : streams) {
             if (other->blocking && other->device == resolved->device)
@@ -359,10 +362,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     lock_type lock(state().mutex);
     struct emulated_stream *resolved = resolve(lock, stream);
     if (!event->last)
-        return ready(); /* never recorded: nothing to wait for */
+        return ready(); /* The event was never recorded, so there is nothing to wait for. */
     struct emulated_graph *graph = event->last->graph;
     if (graph != nullptr && resolved->graph == nullptr) {
-        resolved->graph = graph; /* joins the capture */
+        resolved->graph = graph; /* The stream joins the capture. */
         graph->streams.push_back(resolved);
     }
     if (resolved->graph != nullptr)

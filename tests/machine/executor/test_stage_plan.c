@@ -1,8 +1,8 @@
-/* Goal: head and stages make the same plan from config and model: every layer has one stage,
- * every path has one stage process (or its ranks) in each stage, and a config that does not fit
- * is refused with the machine's name and the value. Method: every even split of models of
- * several depths; configs with named layers, replicas and speeds, worked out by hand; configs
- * that ask for more than the model or the limits allow. */
+/* Goal: head and stages make the same plan from config and model: every layer has one stage, every
+ * path has one stage process (or its ranks) in each stage, and a config that does not fit is
+ * refused with the machine's name and the value. Method: every even split of models of several
+ * depths; configs with named layers, replicas and speeds, with plans computed by hand; configs that
+ * need more than the model or the limits allow. */
 #include "machine/executor/stage_plan.h"
 #include "tests/check.h"
 
@@ -19,7 +19,7 @@ static struct model_hyper hyper_of(uint32_t layers, uint32_t vocab)
                                 .vocab = vocab};
 }
 
-/* The plan of machine "a0", which is in that pool. */
+/* Makes the plan of machine "a0" in this pool. */
 static enum status plan(const char *pool, const char *stages, uint32_t layers, uint32_t vocab,
                         struct stage_plan *out, struct error *error)
 {
@@ -40,9 +40,9 @@ static enum status plan(const char *pool, const char *stages, uint32_t layers, u
     return stage_plan_make(&config, entry, &hyper, 1, out, error);
 }
 
-/* Who sends activations to whom on a path: each rank of a later stage gets them from exactly one
- * process, a process that sends them to no other process reports DONE, and exactly one process
- * samples. */
+/* Checks which process sends activations to which on a path: each rank of a later stage receives
+ * them from exactly one process. A process that sends them to no other process reports DONE.
+ * Exactly one process samples. */
 static void check_gives(const struct stage_plan *p, uint32_t path)
 {
     const uint64_t processes = stage_plan_processes(p, path);
@@ -66,7 +66,7 @@ static void check_gives(const struct stage_plan *p, uint32_t path)
     CHECK(samplers == 1);
 }
 
-/* What everybody relies on. */
+/* Checks the properties that every process relies on. */
 static void check_whole(const struct stage_plan *p, uint32_t layers)
 {
     uint32_t end = 0;
@@ -116,7 +116,7 @@ static void test_even(void)
         for (uint32_t count = 2; count <= layers && count <= LIMIT_STAGES; count++) {
             uint32_t least = layers, most = 0;
             snprintf(number, sizeof(number), "%u", count);
-            /* The vocabulary is free on a prompt machine. */
+            /* A prompt machine does not count the vocabulary. */
             CHECK(plan("prompt", number, layers, 49152, &p, &error) == ST_OK);
             check_whole(&p, layers);
             CHECK(p.process_count == count && p.stage_count == count && p.paths.path_count == 1);
@@ -129,7 +129,7 @@ static void test_even(void)
             CHECK(plan("token", number, layers, 49152, &p, &error) == ST_OK);
             check_whole(&p, layers);
         }
-    /* 28.3 million weights in the vocabulary, 3.5 in a layer: as 8 of them. */
+    /* The vocabulary has 28.3 million weights and a layer 3.5 million: it counts as 8 layers. */
     CHECK(plan("token", "2", 30, 49152, &p, &error) == ST_OK);
     CHECK(p.processes[0].last_layer == 19);
     CHECK(plan("mixed", "2", 30, 49152, &p, &error) == ST_OK);
@@ -138,7 +138,8 @@ static void test_even(void)
     CHECK(p.processes[0].last_layer == 15);
     CHECK(plan("token", "1", 30, 49152, &p, &error) == ST_OK);
     CHECK(p.process_count == 0);
-    CHECK(plan("token", "[{}]", 30, 49152, &p, &error) == ST_OK); /* a process of its own */
+    /* The stage is a separate process. */
+    CHECK(plan("token", "[{}]", 30, 49152, &p, &error) == ST_OK);
     CHECK(p.process_count == 1 && p.batches_in_flight == 1);
     check_whole(&p, 30);
 }
@@ -155,7 +156,7 @@ static void test_named(void)
     check_whole(&p, 30);
     CHECK(p.stage_count == 3 && p.processes[1].config.threads == 3 &&
           p.processes[2].first_layer == 22);
-    /* Of three requests the first replica takes two. */
+    /* The first replica gets two of three requests. */
     CHECK(plan("token",
                "[{\"layers\": \"0-9\", \"speed\": 100}, {\"layers\": \"0-9\", \"speed\": 50}, "
                "{\"layers\": \"10-29\"}]",
@@ -169,7 +170,7 @@ static void test_named(void)
     for (int i = 0; i < 300; i++)
         taken[(p.processes[1].paths >> sched_paths_next(&paths)) & 1]++;
     CHECK(taken[0] == 200 && taken[1] == 100);
-    /* Two and four: each of the four goes with one of the two. */
+    /* Two replicas, then four: each of the four is paired with one of the two. */
     CHECK(plan("mixed",
                "[{\"layers\": \"0-4\"}, {\"layers\": \"0-4\"}, {\"layers\": \"5-9\"}, {\"layers\": "
                "\"5-9\"}, "
@@ -206,7 +207,7 @@ static void test_refused(void)
            ST_TOO_LARGE, "more than 16 paths");
 }
 
-/* 16 paths through 5 stages would be 80 batches. */
+/* 16 paths through 5 stages would need 80 batches. */
 static void test_many(void)
 {
     struct stage_plan p;
@@ -221,7 +222,7 @@ static void test_many(void)
     CHECK(p.paths.path_count == 16 && p.batches_in_flight == 4);
 }
 
-/* Every number of stages by every number of ranks, equal and mixed. */
+/* Every number of stages with every number of ranks, equal and mixed. */
 static void test_ranks(void)
 {
     struct stage_plan p;
@@ -243,11 +244,13 @@ static void test_ranks(void)
         CHECK(p.process_count == ranks && p.stage_count == count && p.paths.path_count == 1);
         CHECK(p.batches_in_flight == (count > 1 ? count + 1 : 1));
     }
-    /* Layers by what ranks do together: 15 + 3.75 against 11.25 + what the vocabulary is worth. */
+    /* Layers are divided by the speed of a stage's ranks together: 15 + 3.75 against 11.25 + the
+     * share of the vocabulary. */
     CHECK(plan("prompt", "[{\"tensor_parallel\": 3}, {}]", 28, 49152, &p, &error) == ST_OK);
     check_whole(&p, 28);
     CHECK(p.processes[0].last_layer == 21);
-    /* Replicas of different degrees: 3 ranks and 1, before 2 that both give to. */
+    /* Replicas with different tensor parallelism: 3 ranks and 1 rank, before 2 ranks to which both
+     * send. */
     CHECK(plan("token",
                "[{\"layers\": \"0-9\", \"tensor_parallel\": 3}, {\"layers\": \"0-9\"}, "
                "{\"layers\": \"10-29\", \"tensor_parallel\": 2}]",

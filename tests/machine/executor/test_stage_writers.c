@@ -1,6 +1,6 @@
-/* Goal: a stage process takes a write of KV only into blocks of the request that it names, only while
- * that request awaits KV, and only from the machine that computes its prompt; and activations only
- * from the stage before, only behind the KV.
+/* Goal: a stage process accepts a write of KV only into blocks of the request that the write names,
+ * only while that request awaits KV, and only from the machine that computes its prompt. It accepts
+ * activations only from the stage before, and only into the memory behind the KV.
  *
  * Method: the functions of stage_writers.c with a stage that has no transport; every block, several
  * writers, before AWAIT, after it, after its end, and after the head is gone. */
@@ -40,7 +40,7 @@ static void await(uint64_t id, uint32_t table, const char *writer, bool ends,
     CHECKF(stage_await_take(&stage, &message, &error) == ST_OK, "%s", error.text);
 }
 
-/* Which blocks of a layer this writer may write for the request, as bits. */
+/* Returns as bits which blocks of a layer this writer may write for the request. */
 static uint32_t writable(const char *name, uint64_t id, uint32_t generation, uint32_t layer)
 {
     const struct transport_peer peer = peer_of(name, &writer_user);
@@ -71,7 +71,7 @@ int main(void)
         CHECK(writable("p0", 7, 2, layer) == (1 << 2 | 1 << 3 | 1 << 4));
         CHECK(writable("p0/11", 7, 2, layer) == (1 << 2 | 1 << 3 | 1 << 4));
         CHECK(writable("p1", 8, 2, layer) == (1 << 5 | 1 << 9));
-        /* Another machine, request or generation; no request. */
+        /* Another machine, another request, another generation; no request. */
         CHECK(writable("p1", 7, 2, layer) == 0 && writable("p", 7, 2, layer) == 0);
         CHECK(writable("p00", 7, 2, layer) == 0 && writable("p0", 8, 2, layer) == 0);
         CHECK(writable("p0", 7, 1, layer) == 0 && writable("p0", 0, 0, layer) == 0);
@@ -93,7 +93,7 @@ int main(void)
     CHECK(!stage_write_wanted(&stage, &previous, &request, 2 * BLOCK, BLOCK));
     await(7, 100, "p0", true, first, 3);
     CHECK(writable("p0", 7, 2, 1) == 0 && writable("p1", 8, 2, 1) != 0);
-    await(9, 100, "p1", false, first, 3); /* the next user of slot and blocks */
+    await(9, 100, "p1", false, first, 3); /* The next request in this slot with these blocks. */
     CHECK(writable("p0", 7, 2, 1) == 0 && writable("p1", 9, 2, 1) != 0);
     const struct stage_await beyond = {.request = 1, .block_count = 1, .blocks = bad};
     CHECK(stage_await_take(&stage, &beyond, &error) == ST_INVALID);

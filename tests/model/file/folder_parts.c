@@ -37,7 +37,7 @@ static const char tokenizer[] =
 
 static const char tokenizer_config[] =
     "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"</s>\", \"add_bos_token\": true,\n"
-    " \"chat_template\": \"[INST] {{ message.content }} [/INST]\"}\n";
+    " \"chat_template\": \"[INST] {{ messages[0].content }} [/INST]\"}\n";
 
 static const struct {
     const char *name;

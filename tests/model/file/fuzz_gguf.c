@@ -5,7 +5,7 @@
 #include "model/file/gguf.h"
 #include "tests/fuzz.h"
 #include "tests/model/file/fuzz_text.h"
-#include "tests/model/file/gguf_writer.h"
+#include "tests/model/file/gguf_vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,42 +80,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-static char *byte_spelling(unsigned byte)
-{
-    unsigned character = byte <= 0x20   ? 0x100 + byte
-                         : byte == 0xad ? 0x143
-                         : byte < 0x7f  ? byte
-                         : byte <= 0xa0 ? 0x100 + 33 + byte - 0x7f
-                                        : byte;
-    char *text = calloc(1, 3);
-    if (text == NULL)
-        abort();
-    text[0] = (char)(character < 0x80 ? character : 0xc0 | character >> 6);
-    text[1] = (char)(character < 0x80 ? 0 : 0x80 | (character & 0x3f));
-    return text;
-}
-
 /* A small model's file: real keys, a vocabulary of all bytes and a few merges, two tensors. */
 static uint8_t *make_seed(unsigned index, size_t *bytes_out)
 {
-    static const char *const pres[] = {"smollm", "llama-bpe", "qwen2", "gpt-2"};
+    static const char *const pres[] = {"smollm", "llama-bpe", "qwen2", "gpt-2", NULL};
     static const char *const chats[] = {
         "{{'<|im_start|>system\\nBe helpful.<|im_end|>\\n' + message['role']}}",
         "<|start_header_id|>",
         "{{ ' [INST] ' }}{{ '[/INST]' }}{{ ' ' + message.content|trim + eos_token}}",
-        "[INST] <<SYS>>"};
-    static const char *const merges[] = {"a b", "ab c", "\xc4\xa0 ab"};
-    static const char *const extra[] = {"ab", "abc", "\xc4\xa0\x61\x62", "<|endoftext|>",
-                                        "<|im_start|>"};
+        "[INST] <<SYS>>", "<start_of_turn>"};
     static const float floats[] = {1.0f, 2.0f};
     static const uint64_t dims[] = {32, 8};
     uint8_t weights[32 * 8 * 4] = {0};
-    char *tokens[261];
-    int32_t types[261];
-    for (unsigned i = 0; i < 261; i++) {
-        tokens[i] = i < 256 ? byte_spelling(i) : strdup(extra[i - 256]);
-        types[i] = i < 259 ? 1 : 3 + (int32_t)(i % 2);
-    }
     struct gguf_writer *w = gguf_writer_open(2 + index % 2, index == 2 ? 64 : 0);
     gguf_writer_string(w, "general.architecture", "llama");
     gguf_writer_u32(w, "llama.block_count", 1);
@@ -127,26 +103,18 @@ static uint8_t *make_seed(unsigned index, size_t *bytes_out)
     gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf_writer_f64(w, "llama.rope.freq_base", 10000.0);
     gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", index % 2 != 0);
-    gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
-    gguf_writer_string(w, "tokenizer.ggml.pre", pres[index]);
-    gguf_writer_string_array(w, "tokenizer.ggml.merges", merges, 3);
-    gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 259);
-    gguf_writer_i32(w, "tokenizer.ggml.eos_token_id", 260);
     gguf_writer_string(w, "tokenizer.chat_template", chats[index]);
     gguf_writer_f32_array(w, "a.floats", floats, 2);
-    gguf_writer_string_array(w, "tokenizer.ggml.tokens", (const char *const *)tokens, 261);
-    gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, 261);
+    gguf_vocabulary_write(w, pres[index]);
     gguf_writer_tensor(w, "token_embd.weight", COMPUTE_F32, 2, dims, weights, sizeof(weights));
     gguf_writer_tensor(w, "output.weight", COMPUTE_Q4_1, 2, dims, weights, 8 * 20);
-    for (unsigned i = 0; i < 261; i++)
-        free(tokens[i]);
     return gguf_writer_finish(w, bytes_out);
 }
 
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     size_t bytes;
-    if (index >= 4)
+    if (index >= 5)
         return 0;
     uint8_t *image = make_seed(index, &bytes);
     if (bytes > capacity)

@@ -36,15 +36,18 @@ static void use_tokenizer(const struct tokenizer *t)
 
 static void use_chat(const struct chat_template *c)
 {
-    static const struct chat_message messages[] = {
-        {"system", "s", 1}, {"user", " u ", 3}, {"assistant", "a", 1}, {"user", "v", 1}};
+    json_t *messages =
+        json_pack("[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}]", "role", "system", "content", "s", "role",
+                  "user", "content", " u ", "role", "assistant", "content", "a");
+    const struct chat_request request = {.messages = messages, .add_generation_prompt = true};
     struct error error = {""};
     struct chat_text chat = {0};
-    if (chat_render(c, messages, 4, &chat, &error) == ST_OK && chat.bytes > 0)
+    if (chat_render(c, &request, &chat, &error) == ST_OK && chat.bytes > 0)
         sink += (unsigned char)chat.text[chat.bytes - 1];
     else if (error.text[0] == 0)
         abort();
     chat_text_done(&chat);
+    json_decref(messages);
 }
 
 void fuzz_text_use(struct model_file *file)
@@ -58,7 +61,7 @@ void fuzz_text_use(struct model_file *file)
     else if (error.text[0] == 0)
         abort();
     tokenizer_close(t);
-    if (chat_template_open(file, &c, &error) == ST_OK)
+    if (chat_template_open(file, NULL, &c, &error) == ST_OK)
         use_chat(c);
     chat_template_close(c);
     error.text[0] = 0;

@@ -440,7 +440,7 @@ static const struct bad table[] = {
      false},
     {"a template that is a number",
      "tokenizer_config.json",
-     "\"[INST] {{ message.content }} [/INST]\"",
+     "\"[INST] {{ messages[0].content }} [/INST]\"",
      "1",
      ST_INVALID,
      {"chat_template"},
@@ -548,7 +548,7 @@ static void check_tokenizer(void)
     CHECKF(model_file_open_parts("small", p.parts, p.count, &file, &error) == ST_OK, "%s",
            error.text);
     CHECKF(tokenizer_open(file, &t, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_template_open(file, &chat, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_template_open(file, NULL, &chat, &error) == ST_OK, "%s", error.text);
     model_file_close(file);
     folder_parts_done(&p); /* nothing of it is needed any more */
     expect_ids(t, "ab", (const uint32_t[]){1, 3, 6}, 3);
@@ -558,9 +558,11 @@ static void check_tokenizer(void)
     expect_ids(t, "\xc3\xa9", (const uint32_t[]){1, 3, 0}, 3);
     CHECK(tokenizer_bos(t) == 1 && tokenizer_eos(t) == 2 && tokenizer_vocab(t) == 8);
     CHECK(tokenizer_ends(t, ends) == 2 && ends[0] == 2 && ends[1] == 1);
-    const struct chat_message message = {"user", "a", 1};
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
+    const struct chat_request request = {.messages = messages};
     struct chat_text text;
-    CHECKF(chat_render(chat, &message, 1, &text, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_render(chat, &request, &text, &error) == ST_OK, "%s", error.text);
+    json_decref(messages);
     CHECKF(strcmp(text.text, "[INST] a [/INST]") == 0, "%s", text.text);
     chat_text_done(&text);
     chat_template_close(chat);

@@ -105,12 +105,14 @@ static void check_tokenizer(struct model_file *gguf, struct model_file *folder)
 
 static char *render(struct model_file *file)
 {
-    static const struct chat_message messages[] = {{"user", "What is gravity?", 16}};
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "What is gravity?");
+    const struct chat_request request = {.messages = messages, .add_generation_prompt = true};
     struct chat_template *chat;
     struct error error = {""};
     struct chat_text text;
-    CHECKF(chat_template_open(file, &chat, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_render(chat, messages, 1, &text, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_template_open(file, NULL, &chat, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_render(chat, &request, &text, &error) == ST_OK, "%s", error.text);
+    json_decref(messages);
     chat_template_close(chat);
     free(text.contents);
     return text.text;

@@ -386,8 +386,8 @@ static void test_files(void)
     free(image);
 }
 
-/* Names cannot be chosen so that the index needs many steps: where they are depends on a secret that
- * is drawn anew each time. */
+/* Names cannot be chosen so that the index needs many steps: where they are depends on a secret
+ * that is drawn anew each time. */
 static void test_index_is_keyed(void)
 {
     struct gguf *files[2];
@@ -405,7 +405,8 @@ static void test_index_is_keyed(void)
     free(image);
 }
 
-/* The file becomes shorter while it is mapped: the process ends with an error that names the file. */
+/* The file becomes shorter while it is mapped: the process ends with an error that names the
+ * file. */
 static void test_shortened_file(void)
 {
     char path[] = "/tmp/cleave-short-XXXXXX", said[512];

@@ -1,4 +1,4 @@
-/* Goal: messages become the prompt that the model's own template makes of them. Method:
+/* Goal: messages become the prompt that the model's own template makes of them, whatever their form. Method:
  * conversations that Jinja rendered beforehand (chat_renderings.inc), for templates in the form of
  * each family; the reference's prompts of the default model, down to token ids; wrong messages. */
 #include "model/text/chat.h"
@@ -12,6 +12,26 @@
 #include "tests/model/text/chat_renderings.inc"
 
 #define MESSAGES_MAX 16
+
+struct chat_message {
+    const char *role;
+    const char *content;
+    size_t content_bytes;
+};
+
+/* Renders the messages with the beginning of an answer. */
+static enum status render(const struct chat_template *c, const struct chat_message *messages,
+                          size_t count, struct chat_text *out, struct error *error)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s%}", "role", messages[i].role, "content",
+                                              messages[i].content, messages[i].content_bytes));
+    const struct chat_request request = {.messages = list, .add_generation_prompt = true};
+    enum status status = chat_render(c, &request, out, error);
+    json_decref(list);
+    return status;
+}
 
 static struct chat_template *open_template(const char *architecture, const char *template,
                                            bool with_marker)
@@ -33,7 +53,7 @@ static struct chat_template *open_template(const char *architecture, const char 
         gguf_writer_string(w, "tokenizer.chat_template", template);
     uint8_t *file = gguf_writer_finish(w, &bytes);
     CHECKF(model_file_open_memory(file, bytes, "c.gguf", &g, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_template_open(g, NULL, &c, &error) == ST_OK, "%s", error.text);
     model_file_close(g); /* it must have copied what it needs */
     free(file);
     return c;
@@ -105,8 +125,10 @@ static void check_rendering(const struct chat_template *c, const char *name,
     char *copy = strdup(conversation);
     CHECK(copy != NULL);
     size_t count = read_messages(copy, messages);
-    CHECKF(chat_render(c, messages, count, &got, &error) == ST_OK, "%s", error.text);
-    CHECKF(got.bytes == strlen(expected) && strcmp(got.text, expected) == 0,
+    CHECKF(render(c, messages, count, &got, &error) == ST_OK, "%s", error.text);
+    size_t bos = strncmp(got.text, "<s>", 3) == 0 ? 3 : 0; /* The expected texts have no BOS. */
+    CHECK(bos == 0 || got.begins_with_bos);
+    CHECKF(got.bytes == strlen(expected) + bos && strcmp(got.text + bos, expected) == 0,
            "%s:\n  got  %s\n  want %s", name, got.text, expected);
     check_contents(&got, messages, count);
     chat_text_done(&got);
@@ -123,7 +145,7 @@ static void test_renderings(unsigned first, unsigned last)
             c = open_template(templates[i].architecture, templates[i].template, false);
         } else {
             struct model_file *g = open_default();
-            CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
+            CHECKF(chat_template_open(g, NULL, &c, &error) == ST_OK, "%s", error.text);
             model_file_close(g);
         }
         for (size_t k = 0; k < sizeof(conversations) / sizeof(conversations[0]); k++) {
@@ -147,7 +169,7 @@ static void test_reference(void)
     struct error error = {""};
     unsigned chats = 0;
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_template_open(g, NULL, &c, &error) == ST_OK, "%s", error.text);
     json_t *greedy = json_load_file(test_data_path("model/greedy.json"), 0, NULL);
     CHECK(greedy != NULL);
     json_t *cases = json_object_get(greedy, "cases");
@@ -166,7 +188,7 @@ static void test_reference(void)
             continue;
         message.content = user + strlen("<|im_start|>user\n");
         message.content_bytes = (size_t)(strstr(message.content, "<|im_end|>") - message.content);
-        CHECKF(chat_render(c, &message, 1, &text, &error) == ST_OK, "%s", error.text);
+        CHECKF(render(c, &message, 1, &text, &error) == ST_OK, "%s", error.text);
         CHECKF(strcmp(text.text, prompt) == 0, "got %s, want %s", text.text, prompt);
         for (int as_text = 0; as_text < 2; as_text++) {
             options.plain = as_text ? text.contents : NULL;
@@ -213,8 +235,8 @@ static void test_control_tokens_in_contents(void)
     uint32_t *ids = NULL;
     size_t capacity = 0, count = 0, used = 0;
     CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_template_open(g, &c, &error) == ST_OK, "%s", error.text);
-    CHECKF(chat_render(c, messages, 4, &text, &error) == ST_OK, "%s", error.text);
+    CHECKF(chat_template_open(g, NULL, &c, &error) == ST_OK, "%s", error.text);
+    CHECKF(render(c, messages, 4, &text, &error) == ST_OK, "%s", error.text);
     CHECK(text.content_count == 3);
     struct tokenizer_encode_options options = {.parse_special = true};
     CHECK(tokenizer_encode(t, text.text, text.bytes, &options, &ids, &capacity, &count, &error) ==
@@ -248,51 +270,151 @@ static void expect_refused(const struct chat_template *c, const char *conversati
     char *copy = strdup(conversation);
     CHECK(copy != NULL);
     size_t count = read_messages(copy, messages);
-    CHECK(chat_render(c, messages, count, &text, &error) == status && text.text == NULL);
+    CHECK(render(c, messages, count, &text, &error) == status && text.text == NULL);
     CHECKF(strstr(error.text, expected) != NULL, "\"%s\" lacks \"%s\"", error.text, expected);
     free(copy);
 }
 
 static void test_wrong_messages(void)
 {
-    struct chat_template *c = open_template("llama", "<|im_start|>", false);
-    expect_refused(c, "", ST_INVALID, "messages: want at least one");
-    expect_refused(c, "user\x1fhi\x1ero\xc3\xb6le\x1fx\x1e", ST_INVALID,
-                   "messages[1]: role 'ro??le': want system, developer, user or assistant");
-    check_rendering(c, "developer",
-                    "developer\x1f"
-                    "be brief\x1e"
-                    "user\x1fhi\x1e",
-                    "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
-                    "<|im_start|>assistant\n");
+    struct chat_template *c = open_template("llama", "{{ raise_exception('want a user') }}", false);
+    expect_refused(c, "user\x1fhi\x1e", ST_INVALID, "chat template, line 1: want a user");
     chat_template_close(c);
-
-    c = open_template("llama", "{{ '[INST] <<SYS>>' }}", false);
-    expect_refused(c, "system\x1fx\x1e", ST_INVALID, "messages[0]: want a message of role user");
-    expect_refused(c, "assistant\x1fx\x1e", ST_INVALID,
-                   "messages[0]: role 'assistant': want 'user'");
-    expect_refused(c, "system\x1fx\x1euser\x1fx\x1euser\x1fx\x1e", ST_INVALID,
-                   "messages[2]: role 'user': want 'assistant'");
-    expect_refused(c,
-                   "user\x1fx\x1e"
-                   "assistant\x1fx\x1esystem\x1fx\x1e",
-                   ST_INVALID, "messages[2]: role 'system': want 'user'");
+    c = open_template("llama", "a\n{{ messages[1].content.x.y }}", false);
+    expect_refused(c, "user\x1fhi\x1e", ST_INVALID, "chat template, line 2: ");
+    chat_template_close(c);
+    c = open_template("llama",
+                      "{% for i in range(99999) %}{% for i in range(99999) %}{% endfor %}"
+                      "{% endfor %}",
+                      false);
+    expect_refused(c, "user\x1fhi\x1e", ST_TOO_LARGE, "chat template, line 1: more than");
     chat_template_close(c);
 }
 
 static void test_without_template(void)
 {
     struct chat_template *c = open_template("llama", NULL, true);
-    check_rendering(c, "chatml", "user\x1fhi\x1e",
-                    "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+    check_rendering(c, "chatml",
+                    "developer\x1f"
+                    "be brief\x1e"
+                    "user\x1fhi\x1e",
+                    "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
+                    "<|im_start|>assistant\n");
     chat_template_close(c);
-    static const char *const unknown[] = {NULL, "", "{{ '<|user|>' }}", "[INST] [SYSTEM_PROMPT]"};
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
-        c = open_template("llama", unknown[i], false);
-        expect_refused(c, "user\x1fhi\x1e", ST_UNSUPPORTED, "no chat template of a known family");
-        chat_template_close(c);
-    }
+    c = open_template("llama", NULL, false);
+    expect_refused(c, "user\x1fhi\x1e", ST_UNSUPPORTED, "the model has no chat template");
+    chat_template_close(c);
+    c = open_template("llama", "{% if x %}", false);
+    expect_refused(c, "user\x1fhi\x1e", ST_UNSUPPORTED,
+                   "the model's template cannot be used: chat template, line 1: want ");
+    chat_template_close(c);
     chat_template_close(NULL);
+}
+
+static void check_request(const struct chat_template *c, const char *request_text,
+                          const char *expected)
+{
+    json_t *given = json_loads(request_text, 0, NULL);
+    CHECKF(given != NULL, "%s", request_text);
+    const struct chat_request request = {
+        .messages = json_object_get(given, "messages"),
+        .tools = json_object_get(given, "tools"),
+        .documents = json_object_get(given, "documents"),
+        .variables = json_object_get(given, "chat_template_kwargs"),
+        .template_text = json_object_get(given, "chat_template"),
+        .add_generation_prompt = json_is_true(json_object_get(given, "add_generation_prompt")),
+        .continue_final_message = json_is_true(json_object_get(given, "continue_final_message"))};
+    char *before = json_dumps(given, JSON_SORT_KEYS);
+    struct chat_text text = {0};
+    struct error error = {""};
+    CHECKF(chat_render(c, &request, &text, &error) == (expected != NULL ? ST_OK : ST_INVALID), "%s",
+           error.text);
+    CHECKF(expected == NULL || strcmp(text.text, expected) == 0, "%s: \"%s\"", request_text,
+           text.text);
+    for (size_t i = 0; i < text.content_count; i++)
+        CHECK(text.contents[i].begin < text.contents[i].end && text.contents[i].end <= text.bytes);
+    char *after = json_dumps(given, JSON_SORT_KEYS);
+    CHECK(strcmp(before, after) == 0);
+    free(before);
+    free(after);
+    chat_text_done(&text);
+    json_decref(given);
+}
+
+/* Variables, both forms of contents, calls of tools, a template of the request, and prompts that
+ * continue the last message. */
+static void test_requests(void)
+{
+    struct chat_template *c = open_template(
+        "llama",
+        "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for t in m.tool_calls %}"
+        "[{{ t.function.name }} {{ t.function.arguments.a }}]{% endfor %}{{ eos_token }}{% endfor "
+        "%}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}{{ tools }}{{ k }}"
+        "{% for d in documents or [] %}{{ d.text }}{% endfor %}",
+        false);
+    check_request(c, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}",
+                  "<user>a</s>None");
+    check_request(
+        c,
+        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": "
+        "\"a\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"add_generation_prompt\": true}",
+        "<user>ab</s><assistant>None");
+    check_request(
+        c,
+        "{\"messages\": [{\"role\": \"assistant\", \"content\": null}], \"documents\": "
+        "[{\"text\": \"D\"}], \"chat_template_kwargs\": {\"k\": \"K\", \"messages\": []}}",
+        "<assistant></s>NoneKD");
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"assistant\", \"content\": \"\", \"tool_calls\": "
+                  "[{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 5}\"}}]}], "
+                  "\"tools\": []}",
+                  "<assistant>[f 5]</s>[]");
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a b \"}], "
+                  "\"continue_final_message\": true}",
+                  "<assistant>a b ");
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", "
+                  "\"text\": \"a\"}]}], \"continue_final_message\": true}",
+                  "<assistant>a");
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \" x \"}], \"chat_template\": "
+                  "\"{{ messages[0].content | trim }}!\", \"continue_final_message\": true}",
+                  "x");
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"chat_template\": "
+                  "\"none\", \"continue_final_message\": true}",
+                  NULL);
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"chat_template\": "
+                  "\"{{\"}",
+                  NULL);
+    check_request(c,
+                  "{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"chat_template\": "
+                  "\"{% for p in messages[0].content %}{{ p.text }}{% endfor %}\"}",
+                  "x");
+    chat_template_close(c);
+}
+
+/* A role that no template knows cannot form a control token; a usual one can. */
+static void test_roles(void)
+{
+    struct chat_template *c = open_template(
+        "llama", "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}", false);
+    static const struct {
+        const char *role;
+        size_t ranges;
+    } cases[] = {{"user", 1}, {"assistant", 1}, {"im_start", 2}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct chat_message message = {cases[i].role, "user", 4};
+        struct chat_text text = {0};
+        struct error error = {""};
+        CHECKF(render(c, &message, 1, &text, &error) == ST_OK, "%s", error.text);
+        CHECKF(text.content_count == cases[i].ranges, "%s: %zu", cases[i].role, text.content_count);
+        chat_text_done(&text);
+    }
+    chat_template_close(c);
 }
 
 /* Templates that stop in the middle of anything must not be read beyond their end (ASan). */
@@ -312,6 +434,8 @@ int main(void)
 {
     test_wrong_messages();
     test_without_template();
+    test_requests();
+    test_roles();
     test_cut_templates();
     test_renderings(1, sizeof(templates) / sizeof(templates[0]));
     test_renderings(0, 1); /* the default model's: skips where the file is not there */

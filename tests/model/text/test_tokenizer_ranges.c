@@ -52,8 +52,8 @@ static struct tokenizer *open_vocabulary(void)
     return t;
 }
 
-/* Whether a token with this text at text[at] is recognised: a user-defined one everywhere, a control
- * token if it touches none of the ranges. */
+/* Whether a token with this text at text[at] is recognised: a user-defined one everywhere, a
+ * control token if it touches none of the ranges. */
 static bool is_found(const char *text, size_t at, const char *token, bool always,
                      const struct tokenizer_range *plain, size_t plain_count)
 {
@@ -110,9 +110,9 @@ static void test_plain_ranges(uint64_t seed)
     tokenizer_close(t);
 }
 
-/* The tables hash a text in words of 8 bytes: (h ^ word) * odd, then h ^= h >> 32. To change the top
- * bit of a word, and bits 63 and 31 of the next one, changes the hash of no text. So 11 pairs of
- * words make 2048 texts with one hash. */
+/* The tables hash a text in words of 8 bytes: (h ^ word) * odd, then h ^= h >> 32. To change the
+ * top bit of a word, and bits 63 and 31 of the next one, changes the hash of no text. So 11 pairs
+ * of words make 2048 texts with one hash. */
 static void test_equal_hashes(void)
 {
     enum { PAIRS = 11, CHOSEN = 1 << PAIRS, BYTES = 16 * PAIRS };

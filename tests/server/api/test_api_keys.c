@@ -173,6 +173,17 @@ static void check_texts(void)
     api_keys_text_end(keys, t);
     CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.retry_after_s == 2);
     CHECK(counts->requests == requests + 1 && counts->in_flight == 1);
+    /* One text is read, one answer is in flight, and 60 tokens of 60 are used. */
+    struct api_key_left left;
+    CHECK(api_keys_left(keys, t, SECOND_US, &left) && left.answers_max == 3);
+    CHECK(left.answers_left == 1 && left.tokens_max == 60 && left.tokens_left == 0);
+    CHECK(left.tokens_full_us == 60 * SECOND_US);
+    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left) && left.tokens_left == 30);
+    CHECK(left.tokens_full_us == 30 * SECOND_US && !api_keys_left(keys, API_KEY_NONE, 0, &left));
+    api_keys_share_set(keys, 2, 0);
+    CHECK(api_keys_left(keys, t, 31 * SECOND_US, &left));
+    CHECK(left.answers_max == 2 && left.answers_left == 0 && left.tokens_max == 30);
+    api_keys_share_set(keys, 1, 0);
     /* The key keeps its place while a text is read. */
     api_keys_end(keys, t);
     apply(keys, "{\"keys\": [{\"name\": \"u\", \"key\": \"" SECRET_B "\"}]}");

@@ -57,6 +57,44 @@ static const struct bad bads[] = {
     {API_COMPLETION, "{\"prompt\": [1, 18446744073709551616]}", "", "a number of the body"},
     {API_COMPLETION, "{\"prompt\": 1e999}", "prompt", "too large"},
     {API_COMPLETION, "18446744073709551616", "", "too large"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"presence_penalty\": -2.1}", "presence_penalty", "-2.1"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"presence_penalty\": \"x\"}", "presence_penalty",
+     "\"x\""},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"frequency_penalty\": 3}", "frequency_penalty",
+     "at most 2"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"repetition_penalty\": 0}", "repetition_penalty",
+     "above 0"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"repetition_penalty\": 101}", "repetition_penalty",
+     "not 101"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": [1]}", "logit_bias", "not a list"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"x\": 1}}", "logit_bias",
+     "a token id as the name"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"-1\": 1}}", "logit_bias",
+     "a token id as the name"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"4294967296\": 1}}", "logit_bias",
+     "a token id as the name"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"logit_bias\": {\"1\": 100.5}}", "logit_bias[\"1\"]",
+     "100.5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"allowed_token_ids\": 5}", "allowed_token_ids", "not 5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"allowed_token_ids\": [1, -5]}", "allowed_token_ids[1]",
+     "-5"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"bad_words\": \"x\"}", "bad_words", "a list"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"bad_words\": [\"x\", \"\"]}", "bad_words[1]",
+     "1 to 256 bytes"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"bad_words\": [\"a\\u0000b\"]}", "bad_words[0]",
+     "none of them 0"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"n\": 3, \"best_of\": 2}", "best_of", "from 3 to 16"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"best_of\": 17}", "best_of", "to 16"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"best_of\": 2, \"stream\": true}", "best_of",
+     "not with stream"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"best_of\": 2}",
+     "best_of", "not supported by this endpoint"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"prompt_logprobs\": 21}", "prompt_logprobs",
+     "from 0 to 20"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"prompt_logprobs\": 1, \"stream\": true}",
+     "prompt_logprobs", "not available with stream"},
+    {API_COMPLETION, "{\"prompt\": \"a\", \"include_stop_str_in_output\": 1}",
+     "include_stop_str_in_output", "true or false"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": 5}", "stop", "not 5"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": \"\"}", "stop", "0 bytes"},
     {API_COMPLETION, "{\"prompt\": \"a\", \"stop\": [\"a\", 1]}", "stop[1]", "not 1"},
@@ -84,6 +122,19 @@ static const struct bad bads[] = {
      "logprobs", "not 5"},
     {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 5}",
      "top_logprobs", "needs logprobs"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"r\\u00f6b\", \"content\": \"a\"}]}", "messages",
+     "messages[0]: role 'r??b': want system, developer, user or assistant"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template\": 5}",
+     "chat_template", "not 5"},
+    {API_CHAT,
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": []}",
+     "chat_template_kwargs", "an object"},
+    {API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"documents\": [1]}",
+     "documents[0]", "an object"},
+    {API_CHAT,
+     "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"add_generation_prompt\": true, "
+     "\"continue_final_message\": true}",
+     "continue_final_message", "both true"},
 };
 
 static void check_bad(void)
@@ -142,13 +193,30 @@ static void check_chat(void)
                 "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
                 "\"text\": \"a\\u0000\"}, {\"type\": \"text\", \"text\": \"b\"}]}], \"logprobs\": "
                 "true, \"top_logprobs\": 3, \"max_completion_tokens\": 5, \"max_tokens\": 9}"));
-    CHECK(request.message_count == 1 && request.messages[0].content_bytes == 3);
-    CHECK(memcmp(request.messages[0].content, "a\0b", 3) == 0);
+    const json_t *content = json_object_get(json_array_get(request.chat.messages, 0), "content");
+    CHECK(json_array_size(request.chat.messages) == 1 && json_array_size(content) == 2);
+    CHECK(json_string_length(json_object_get(json_array_get(content, 0), "text")) == 2);
+    CHECK(request.chat.add_generation_prompt && !request.chat.continue_final_message);
     CHECK(request.sampling.logprobs == 3 && request.max_tokens == 5);
     api_request_done(&request);
     CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
                           "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": []}]}"));
-    CHECK(request.message_count == 2 && request.messages[1].content_bytes == 0);
+    CHECK(json_array_size(request.chat.messages) == 2);
+    api_request_done(&request);
+    CHECK(request.chat.messages == NULL);
+    CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                          "\"chat_template\": \"x\", \"chat_template_kwargs\": {\"k\": 1}, "
+                          "\"continue_final_message\": true, \"documents\": [{\"text\": \"d\"}]}"));
+    CHECK(strcmp(json_string_value(request.chat.template_text), "x") == 0);
+    CHECK(json_integer_value(json_object_get(request.chat.variables, "k")) == 1);
+    CHECK(!request.chat.add_generation_prompt && request.chat.continue_final_message);
+    CHECK(json_array_size(request.chat.documents) == 1 && request.chat.tools == NULL);
+    api_request_done(&request);
+    CHECK(parse(API_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                          "\"chat_template\": \"\", \"chat_template_kwargs\": {}, "
+                          "\"add_generation_prompt\": false, \"documents\": []}"));
+    CHECK(request.chat.template_text == NULL && request.chat.documents == NULL);
+    CHECK(!request.chat.add_generation_prompt && !request.chat.continue_final_message);
     api_request_done(&request);
 }
 

@@ -222,6 +222,12 @@ static uint32_t blocks_for(uint32_t tokens)
     return (tokens + FAKE_BLOCK_TOKENS - 1) / FAKE_BLOCK_TOKENS;
 }
 
+static void check_constraint(const struct fake_machine *m, const char *constraint, uint32_t bytes)
+{
+    const char *want = m->cluster->constraint != NULL ? m->cluster->constraint : "";
+    CHECK(bytes == strlen(want) && (bytes == 0 || memcmp(constraint, want, bytes) == 0));
+}
+
 static void hear_reserve(struct fake_machine *m, const struct message_reserve *reserve)
 {
     m->reserves++;
@@ -233,6 +239,9 @@ static void hear_reserve(struct fake_machine *m, const struct message_reserve *r
     r->sampling = reserve->sampling;
     r->prompt_tokens = reserve->prompt_tokens;
     r->rank = reserve->rank;
+    check_constraint(m, reserve->constraint, reserve->constraint_bytes);
+    r->answer_count = reserve->answer_count;
+    memcpy(r->tokens, reserve->answer, reserve->answer_count * sizeof(uint32_t));
     snprintf(r->partner, sizeof(r->partner), "%s", reserve->prompt_machine);
 }
 
@@ -247,6 +256,8 @@ static void hear_prefill(struct fake_machine *m, const struct message_prefill *p
     r->score_prompt = prefill->score_prompt;
     r->kv_path = prefill->kv_path;
     r->rank = prefill->rank;
+    check_constraint(m, prefill->constraint, prefill->constraint_bytes);
+    r->answer_count = prefill->answer_count;
     r->block_count = prefill->block_count;
     memcpy(r->tokens, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
     r->count = prefill->prompt_count;
@@ -589,6 +600,8 @@ enum status fake_submit(struct fake_cluster *c, struct fake_client *client, uint
         .prompt_count = prompt_count,
         .sampling = {.top_p = 1, .seed = key, .logprobs = -1, .output_tokens_max = output_max},
         .score_prompt = score,
+        .constraint = c->constraint,
+        .constraint_bytes = c->constraint != NULL ? (uint32_t)strlen(c->constraint) : 0,
         .client = {.token = client_token, .ended = client_ended, .self = client},
     };
     return gateway_submit(c->gateway, &submit, &client->request);

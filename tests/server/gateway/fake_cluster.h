@@ -43,6 +43,7 @@ struct fake_request {
     uint32_t prompt_tokens;   /* From RESERVE. */
     struct message_rank rank; /* From RESERVE or PREFILL. */
     uint32_t block_count;
+    uint32_t answer_count; /* From RESERVE or PREFILL. */
     char partner[LIMIT_NAME_BYTES];
     uint32_t tokens[FAKE_TOKENS];
     uint32_t count;
@@ -88,9 +89,10 @@ struct fake_cluster {
     struct clock clock;
     struct metrics *metrics;
     struct gateway *gateway;
-    uint32_t kv_blocks; /* KV blocks of each machine. */
-    uint64_t model;     /* Model of new requests; 0 = FAKE_MODEL. */
-    bool links_at_once; /* A machine answers each PEER with LINK up. */
+    uint32_t kv_blocks;     /* KV blocks of each machine. */
+    uint64_t model;         /* Model of new requests; 0 = FAKE_MODEL. */
+    bool links_at_once;     /* A machine answers each PEER with LINK up. */
+    const char *constraint; /* Of new requests; every message must bring it. NULL = none. */
     struct fake_machine machines[FAKE_MACHINES];
 };
 

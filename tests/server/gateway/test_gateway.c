@@ -391,8 +391,49 @@ static void test_operated(void)
     fake_cluster_close(c);
 }
 
+/* Each generation of a constrained request brings the constraint and the delivered tokens. A machine
+ * that cannot follow the constraint ends the request with an error. */
+static void test_constrained(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 2, 0, 64, 8);
+    struct fake_machine *p = fake_machine(c, "p0");
+    struct fake_client client = {0};
+    c->constraint = "regex:[a-z]*";
+    fake_start_all(c);
+    fake_submit(c, &client, 200, 20, 9, false);
+    fake_settle(c);
+    struct fake_machine *t = fake_machine(c, fake_any(fake_machine(c, "t0")) != NULL ? "t0" : "t1");
+    struct fake_machine *other =
+        fake_machine(c, t->index == fake_machine(c, "t0")->index ? "t1" : "t0");
+    uint64_t id = fake_any(t)->id;
+    CHECK(fake_token_side(t, id)->answer_count == 0);
+    advance_on(c, t, id, FAKE_PROMPT);
+    CHECK(fake_prompt_side(p, id)->answer_count == 0);
+    fake_sample(p, fake_prompt_side(p, id));
+    fake_flush(c);
+    fake_hand_over(p, fake_prompt_side(p, id));
+    fake_flush(c);
+    fake_decode(t, fake_token_side(t, id));
+    fake_flush(c);
+    CHECK(client.answered == 2);
+    fake_kill(t);
+    fake_settle(c);
+    struct fake_request *r = fake_token_side(other, id);
+    CHECK(r != NULL && r->answer_count == 2);
+    CHECK(memcmp(r->tokens, client.tokens + 20, 2 * sizeof(uint32_t)) == 0);
+    advance_on(c, other, id, FAKE_PROMPT);
+    CHECK(fake_prompt_side(p, id)->answer_count == 2);
+    fake_say_token(p, id, 1, 0, 0, FINISH_CONSTRAINT);
+    fake_flush(c);
+    CHECK(client.ended && client.end == GATEWAY_FAILED && client.answered == 2);
+    CHECK(strstr(client.text, "constraint") != NULL);
+    CHECK(fake_known(other) == 0 && fake_known(p) == 0);
+    fake_cluster_close(c);
+}
+
 int main(void)
 {
+    test_constrained();
     test_operated();
     test_flow();
     test_repeated();

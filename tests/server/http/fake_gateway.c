@@ -29,9 +29,12 @@ atomic_uint fake_submits_left = UINT32_MAX;
 atomic_ullong fake_seed, fake_salt;
 atomic_uint fake_end_count, fake_model_ends = 1;
 atomic_size_t fake_metrics_bytes = 6, fake_control_bytes;
-atomic_bool fake_ready = true, fake_hold_fails, fake_encode_holds;
+atomic_bool fake_ready = true, fake_hold_fails, fake_prompts_shared, fake_encode_holds;
 atomic_uint fake_encode_held;
 atomic_uint fake_http_codes[600];
+struct sampling fake_sampling;
+char fake_name[GATEWAY_NAME_BYTES];
+uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 
 struct gateway *fake_gateway(void)
 {
@@ -63,6 +66,13 @@ uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version)
     return 60000;
 }
 
+bool gateway_prompts_shared(const struct gateway *g, uint32_t version)
+{
+    (void)g;
+    (void)version;
+    return fake_prompts_shared;
+}
+
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out)
 {
@@ -70,6 +80,11 @@ enum status gateway_submit(struct gateway *g, const struct gateway_submit *submi
         return ST_NO_RESOURCE;
     fake_submits_left--;
     fake_seed = submit->sampling.seed;
+    fake_sampling = submit->sampling;
+    snprintf(fake_name, sizeof(fake_name), "%s", submit->name);
+    fake_rule_count = submit->rule_count;
+    if (submit->rule_count > 0)
+        memcpy(fake_rules, submit->rules, submit->rule_count * sizeof(fake_rules[0]));
     fake_salt = submit->prefix_salt;
     fake_end_count = submit->sampling.end_count;
     struct gateway_request *r = calloc(1, sizeof(*r));
@@ -168,6 +183,12 @@ static void step(struct gateway_request *r)
         send(r, 'a', last ? FINISH_LENGTH : FINISH_NONE);
         if (last)
             end(r, GATEWAY_DONE, "", 0);
+    } else if (script == 'l') { /* one token, the seed; the higher, the likelier */
+        uint32_t id = (uint32_t)r->submit.sampling.seed;
+        struct message_token token = {
+            .id = id, .finish = FINISH_LENGTH, .logprob = (float)id - 100};
+        r->submit.client.token(r->submit.client.self, &token);
+        end(r, GATEWAY_DONE, "", 0);
     } else if (script == 's') {
         send(r, 'a', FINISH_NONE);
     }
@@ -312,19 +333,21 @@ size_t detokenizer_finish(struct detokenizer *d, char out[3])
     return 0;
 }
 
-enum status chat_render(const struct chat_template *c, const struct chat_message *messages,
-                        size_t count, struct chat_text *out, struct error *error)
+enum status chat_render(const struct chat_template *c, const struct chat_request *request,
+                        struct chat_text *out, struct error *error)
 {
     (void)c;
-    const struct chat_message *last = &messages[count - 1];
-    if (strcmp(messages[0].role, "user") != 0 && strcmp(messages[0].role, "system") != 0)
-        return error_set(error, ST_INVALID, "messages[0].role is '%s'", messages[0].role);
-    char *text = malloc(last->content_bytes + 1);
+    (void)error;
+    const json_t *last = json_array_get(request->messages, json_array_size(request->messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    size_t bytes = json_string_length(content);
+    char *text = malloc(bytes + 1);
     struct tokenizer_range *contents = malloc(sizeof(*contents));
-    CHECK(text != NULL && contents != NULL);
-    memcpy(text, last->content, last->content_bytes);
-    *contents = (struct tokenizer_range){0, last->content_bytes};
-    *out = (struct chat_text){text, last->content_bytes, contents, 1};
+    CHECK(json_is_string(content) && text != NULL && contents != NULL);
+    memcpy(text, json_string_value(content), bytes);
+    *contents = (struct tokenizer_range){0, bytes};
+    *out =
+        (struct chat_text){.text = text, .bytes = bytes, .contents = contents, .content_count = 1};
     return ST_OK;
 }
 

@@ -9,6 +9,7 @@
  *
  *   'e'  answers with the rest of the prompt, one byte per turn, then the end token
  *   'a'  answers with output_tokens_max times 'a'
+ *   'l'  answers with one token, the seed, whose log-probability is the seed - 100
  *   's'  answers with one 'a' per turn until it is released
  *   'h'  never answers; fails before the first token while fake_hold_fails is set
  *   'f'  fails after two tokens
@@ -42,7 +43,12 @@ extern atomic_uint fake_encode_held;
 extern atomic_size_t fake_metrics_bytes; /* Size of the page /metrics. */
 extern atomic_uint fake_submits_left;    /* Submissions after these are refused. */
 extern atomic_bool fake_hold_fails;
-extern atomic_bool fake_ready;           /* The gateway's answer when asked whether it is ready. */
+extern atomic_bool fake_prompts_shared; /* The answer of gateway_prompts_shared. */
+extern atomic_bool fake_ready;          /* The gateway's answer when asked whether it is ready. */
+/* Of the request submitted last. Read them when its answer has arrived. */
+extern struct sampling fake_sampling;
+extern char fake_name[GATEWAY_NAME_BYTES];
+extern uint32_t fake_rules[LIMIT_RULE_WORDS], fake_rule_count;
 extern atomic_uint fake_http_codes[600]; /* Answers with each HTTP status. */
 
 /* Returns the one fake gateway of the process. */

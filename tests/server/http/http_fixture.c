@@ -78,6 +78,7 @@ static void *run_loop(void *self)
 void server_config_default(void)
 {
     memset(&config, 0, sizeof(config));
+    config.kv.block_tokens = 8;
     config.http.body_bytes_max = 100000;
     config.http.bodies_bytes_max = 1 << 20;
     snprintf(config.server.prefix_cache_scope, sizeof(config.server.prefix_cache_scope), "key");

@@ -29,6 +29,9 @@ static void check_small_endpoints(void)
     CHECK(post("/health", "{}") == 405);
     CHECK(post("/tokenize", "{\"prompt\": \"ab\", \"return_token_strs\": true}") == 200);
     expect("{\"count\":2,\"max_model_len\":60000,\"tokens\":[97,98],\"token_strs\":[\"a\",\"b\"]}");
+    CHECK(post("/tokenize", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], "
+                            "\"tools\": [{}]}") == 400);
+    expect("\"param\":\"tools\"");
     CHECK(post("/v1/detokenize", "{\"tokens\": [104, 105]}") == 200);
     expect("{\"prompt\":\"hi\"}");
     CHECK(post("/detokenize", "{\"tokens\": [97, 240, 159, 152, 98, 240, 159]}") == 200);
@@ -60,7 +63,7 @@ static void check_errors(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"f\"}") == 503);
     CHECK(post("/v1/chat/completions",
                "{\"messages\": [{\"role\": \"robot\", \"content\": \"e\"}]}") == 400);
-    expect("messages[0].role is 'robot'");
+    expect("messages[0]: role 'robot'");
     CHECK(ask("POST", "/v1/completions", "Content-Encoding: gzip\r\n", "{\"prompt\": \"a\"}") ==
           415);
     expect("Content-Encoding is 'gzip'");
@@ -91,9 +94,11 @@ static void check_whole_answers(void)
     CHECK(ask("POST", "/v1/completions", "x-request-id: my-id\r\n",
               "{\"prompt\": \"ehello \\u00e9!\", \"max_tokens\": 50}") == 200);
     expect("x-request-id: my-id");
+    expect("{\"id\":\"cmpl-my-id\",\"object\"");
+    CHECK(strcmp(fake_name, "my-id") == 0);
     expect("\"object\":\"text_completion\"");
     expect("\"choices\":[{\"index\":0,\"text\":\"hello \xc3\xa9!\",\"logprobs\":null,"
-           "\"finish_reason\":\"stop\"}]");
+           "\"finish_reason\":\"stop\",\"stop_reason\":null}]");
     expect("\"usage\":{\"prompt_tokens\":10,\"completion_tokens\":10,\"total_tokens\":20,"
            "\"prompt_tokens_details\":{\"cached_tokens\":0}}");
     CHECK(post("/v1/chat/completions",
@@ -107,9 +112,8 @@ static void check_whole_answers(void)
     expect("\"prompt_tokens\":4,\"completion_tokens\":8");
     CHECK(post("/v1/completions",
                "{\"prompt\": \"a\", \"max_tokens\": 3, \"return_token_ids\": true}") == 200);
-    expect(
-        "\"text\":\"aaa\",\"logprobs\":null,\"finish_reason\":\"length\",\"token_ids\":[97,97,97],"
-        "\"prompt_token_ids\":[97]");
+    expect("\"text\":\"aaa\",\"logprobs\":null,\"finish_reason\":\"length\","
+           "\"stop_reason\":null,\"token_ids\":[97,97,97],\"prompt_token_ids\":[97]");
 }
 
 static void check_stops(void)
@@ -118,7 +122,7 @@ static void check_stops(void)
     CHECK(post("/v1/completions", "{\"prompt\": \"ehello world\", \"stop\": [\"o w\", \"zz\"]}") ==
           200);
     expect("\"text\":\"hell\"");
-    expect("\"finish_reason\":\"stop\"");
+    expect("\"finish_reason\":\"stop\",\"stop_reason\":\"o w\"}");
     wait_for(&fake_stopped, before + 1, "released by a stop string");
     CHECK(post("/v1/completions",
                "{\"prompt\": \"ehello\", \"stop\": \"lox\", \"stream\": true}") == 200);
@@ -129,6 +133,107 @@ static void check_stops(void)
     CHECK(post("/v1/completions",
                "{\"prompt\": \"ehello world\", \"stop\": \"l\", \"min_tokens\": 4}") == 200);
     expect("\"text\":\"hello wor\"");
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehello world\", \"stop\": [\"zz\", \"lo\"], "
+                                  "\"include_stop_str_in_output\": true}") == 200);
+    expect("\"text\":\"hello\"");
+    expect("\"stop_reason\":\"lo\"}");
+    /* 256 ends the script 'e': as a stop token of the client, it is the reason. */
+    CHECK(post("/v1/completions", "{\"prompt\": \"ehi\", \"stop_token_ids\": [256]}") == 200);
+    expect("\"text\":\"hi\"");
+    expect("\"finish_reason\":\"stop\",\"stop_reason\":256}");
+}
+
+/* The rules of a request reach the gateway. */
+static void check_rules(void)
+{
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"a\", \"max_tokens\": 1, \"presence_penalty\": 1.5, "
+               "\"frequency_penalty\": -2, \"repetition_penalty\": 1.25, "
+               "\"logit_bias\": {\"98\": 100, \"5\": -1.5}, \"allowed_token_ids\": [99, 3, 99], "
+               "\"bad_words\": [\"xy\"]}") == 200);
+    CHECK(fake_sampling.presence_penalty == 1.5f && fake_sampling.frequency_penalty == -2.0f &&
+          fake_sampling.repetition_penalty == 1.25f);
+    struct token_rules rules;
+    struct error error;
+    uint32_t id;
+    CHECK(token_rules_read(fake_rules, fake_rule_count, &rules, &error) == ST_OK);
+    CHECK(rules.bias_count == 2 && token_rules_bias(&rules, 0, &id) == 100.0f && id == 98);
+    CHECK(token_rules_bias(&rules, 1, &id) == -1.5f && id == 5);
+    CHECK(rules.allowed_count == 2 && rules.allowed[0] == 3 && rules.allowed[1] == 99);
+    /* Bytes are tokens here: " xy" has more tokens than "xy", so only "xy" is forbidden. */
+    CHECK(rules.forbidden_words == 3 && rules.forbidden[0] == 2 && rules.forbidden[1] == 'x' &&
+          rules.forbidden[2] == 'y');
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"max_tokens\": 1}") == 200);
+    CHECK(fake_rule_count == 0 && fake_sampling.presence_penalty == 0);
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"logit_bias\": {\"258\": 1}}") == 400);
+    expect("logit_bias names token 258: the model's vocabulary has ids 0 to 257");
+    CHECK(post("/v1/completions", "{\"prompt\": \"a\", \"allowed_token_ids\": [999]}") == 400);
+    expect("\"param\":\"allowed_token_ids\"");
+}
+
+static void check_best_of(void)
+{
+    /* The script 'a' is equally likely each time: the first ones are returned. */
+    unsigned before = fake_submitted;
+    CHECK(post("/v1/completions",
+               "{\"prompt\": [\"a\", \"eb\"], \"n\": 1, \"best_of\": 3, \"max_tokens\": 2}") ==
+          200);
+    CHECK(fake_submitted == before + 6 && fake_sampling.logprobs == 0);
+    CHECK(count_of("\"index\":") == 2 && count_of("\"text\":\"aa\"") == 1);
+    expect("{\"index\":1,\"text\":\"b\",\"logprobs\":null");
+    expect("\"completion_tokens\":12"); /* all answers were generated */
+    /* The script 'l' is more likely with each request. */
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"l\", \"n\": 2, \"best_of\": 3, \"max_tokens\": 1, \"seed\": 65}") ==
+          200);
+    expect("\"choices\":[{\"index\":0,\"text\":\"C\"");
+    expect("{\"index\":1,\"text\":\"B\"");
+    expect_not("\"A\"");
+}
+
+/* Further choices of a prompt are submitted when the first one has a token. */
+static void check_shared_prompts(void)
+{
+    fake_prompts_shared = true;
+    for (int shared = 0; shared < 2; shared++) {
+        /* 'h' gives no token. Choices of a short prompt do not wait. */
+        unsigned before = fake_submitted;
+        int fd = dial();
+        put_request(fd, "POST", "/v1/completions", "",
+                    shared ? "{\"prompt\": \"h2345678901234567890\", \"n\": 3}"
+                           : "{\"prompt\": \"h\", \"n\": 3}");
+        wait_for(&fake_submitted, before + (shared ? 1 : 3), "submitted");
+        CHECK(fake_open == (shared ? 1 : 3));
+        close(fd);
+        wait_for(&fake_open, 0, "open");
+    }
+    unsigned before = fake_submitted;
+    CHECK(post("/v1/completions", "{\"prompt\": [\"e2345678901234567890\", \"a\"], \"n\": 3, "
+                                  "\"max_tokens\": 4, \"seed\": 5}") == 200);
+    CHECK(fake_submitted == before + 6);
+    CHECK(count_of("\"text\":\"2345678901234567890\"") == 3 && count_of("\"text\":\"aaaa\"") == 3);
+    /* The gateway has no place for a further choice. */
+    fake_submits_left = 1;
+    CHECK(post("/v1/completions", "{\"prompt\": \"a2345678901234567890\", \"n\": 2, "
+                                  "\"max_tokens\": 4}") == 429);
+    fake_submits_left = UINT32_MAX;
+    wait_for(&fake_open, 0, "open");
+    fake_prompts_shared = false;
+}
+
+static void check_prompt_logprobs(void)
+{
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ab\", \"prompt_logprobs\": 1, \"max_tokens\": 1}") == 200);
+    expect("\"text\":\"a\",\"logprobs\":null");
+    expect("\"prompt_logprobs\":[null,{\"98\":{\"logprob\":-0.25,\"rank\":null,"
+           "\"decoded_token\":\"b\"}}]");
+    CHECK(post("/v1/chat/completions",
+               "{\"messages\": [{\"role\": \"user\", \"content\": \"ab\"}], \"max_tokens\": 1, "
+               "\"prompt_logprobs\": 0}") == 200);
+    expect("],\"prompt_logprobs\":[null,{\"98\":");
+    CHECK(post("/v1/completions",
+               "{\"prompt\": \"ab\", \"prompt_logprobs\": 1, \"stream\": true}") == 400);
 }
 
 static void check_end_tokens(void)
@@ -265,6 +370,9 @@ static void check_keys(void)
     CHECK(ask("GET", "/health", "", "") == 200 && ask("GET", "/ping", "", "") == 200);
     CHECK(ask("GET", "/v1/models", "", "") == 401 && ask("GET", "/v1/models", SEER, "") == 200);
     CHECK(ask("GET", "/nothing", "", "") == 401 && ask("GET", "/nothing", USER, "") == 404);
+    CHECK(ask("GET", "/openapi.json", "", "") == 200);
+    expect("\"/v1/chat/completions\":{\"post\":{\"requestBody\"");
+    expect_not("/admin");
     CHECK(ask("GET", "/metrics", USER, "") == 403);
     expect("\"type\":\"permission_error\"");
     CHECK(ask("GET", "/metrics", SEER, "") == 200 && ask("GET", "/metrics", ROOT, "") == 200);
@@ -274,8 +382,8 @@ static void check_keys(void)
     CHECK(fake_priority == -1);
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"priority\": -2}") == 400);
     expect("priority is -2: key user may ask for -1 (lower is earlier) at best");
-    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 3}") == 429);
-    expect("key user is at its limit of 2 answers in flight");
+    CHECK(complete_as(USER, "{\"prompt\": \"ehi\", \"n\": 3}") == 400);
+    expect("the request wants 3 answers (prompts × n): key user may have 2 in flight");
     /* However answers end, their key has none in flight afterwards. */
     static const char *const bodies[] = {"{\"prompt\": \"x\"}", "{\"prompt\": \"r\"}",
                                          "{\"prompt\": \"f\", \"stream\": true}",
@@ -287,6 +395,11 @@ static void check_keys(void)
     int fd = dial();
     put_request(fd, "POST", "/v1/completions", USER, "{\"prompt\": \"h\", \"n\": 2}");
     wait_for(&fake_open, 2, "both answers are in flight");
+    CHECK(ask("GET", "/v1/models", USER, "") == 200);
+    expect("x-ratelimit-limit-requests: 2\r\nx-ratelimit-remaining-requests: 0\r\n");
+    expect_not("-tokens:");
+    CHECK(ask("GET", "/v1/models", SEER, "") == 200);
+    expect_not("x-ratelimit");
     CHECK(complete_as(USER, "{\"prompt\": \"ehi\"}") == 429);
     close(fd);
     wait_for(&fake_gone, gone + 2, "released");
@@ -413,6 +526,22 @@ static void check_control_tokens(void)
     }
 }
 
+/* A template of a request is refused unless the operator allows it. */
+static void check_templates(void)
+{
+    static const char body[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"ehi\"}], "
+                               "\"chat_template\": \"{{ x }}\"}";
+    CHECK(post("/v1/chat/completions", body) == 400);
+    expect("chat_template is not allowed by this server (server/chat_template_in_requests)");
+    expect("\"param\":\"chat_template\"");
+    CHECK(post("/tokenize", body) == 400);
+    expect("chat_template is not allowed");
+    server_pause();
+    config.server.chat_template_in_requests = true;
+    server_resume();
+    CHECK(post("/v1/chat/completions", body) == 200 && post("/tokenize", body) == 200);
+}
+
 int main(void)
 {
     server_config_default();
@@ -422,8 +551,13 @@ int main(void)
     check_small_endpoints();
     check_errors();
     check_control_tokens();
+    check_templates();
     check_whole_answers();
     check_stops();
+    check_rules();
+    check_best_of();
+    check_prompt_logprobs();
+    check_shared_prompts();
     check_end_tokens();
     check_logprobs();
     check_streams();
@@ -434,7 +568,7 @@ int main(void)
     config.http.ping_ms = 15000;
     server_resume();
     check_pings();
-    CHECK(fake_http_codes[429] == 1);
+    CHECK(fake_http_codes[429] == 2);
     keys_use(key_file);
     check_keys();
     server_stop();

@@ -1,6 +1,6 @@
 /* Goal: each request to /admin, accepted or refused, gives exactly one audit line, which says what
- * was done, by which party, from where, and with which result, and contains no secret. Method: every
- * endpoint under /admin as every kind of client, while the log goes into a pipe. */
+ * was done, by which party, from where, and with which result, and contains no secret. Method:
+ * every endpoint under /admin as every kind of client, while the log goes into a pipe. */
 #include "tests/check.h"
 #include "tests/server/http/http_fixture.h"
 

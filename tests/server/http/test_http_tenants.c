@@ -95,6 +95,27 @@ static void check_failed_submission_is_not_charged(void)
     CHECK(counts->prompt_tokens == 3);
 }
 
+/* The key paid for the prompt once per answer, and `usage` counted it once. */
+static void check_prompt_is_charged_once(void)
+{
+    keys_use("{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-alpha-0123456789\","
+             " \"tokens_per_minute\": 1000, \"requests_max\": 8}]}");
+    const struct api_key_counts *counts = counts_of("sk-alpha-0123456789");
+    uint64_t before = counts->prompt_tokens, generated = counts->generated_tokens;
+    CHECK(ask("POST", "/v1/completions", ALPHA, "{\"prompt\": [\"ehi\", \"ehello\"], \"n\": 4}") ==
+          200);
+    expect("\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":36");
+    CHECK(counts->prompt_tokens == before + 9);
+    CHECK(counts->generated_tokens == generated + 36);
+    /* More answers than the key may ever have: not a 429, after which clients try again for
+     * ever. */
+    uint64_t refused = counts->refused;
+    CHECK(ask("POST", "/v1/completions", ALPHA, "{\"prompt\": \"ehi\", \"n\": 9}") == 400);
+    expect("\"param\":\"n\"");
+    expect("the request wants 9 answers (prompts × n): key alpha may have 8 in flight");
+    CHECK(counts->refused == refused + 1 && counts->in_flight == 0);
+}
+
 /* F-14: a request whose key was removed while its body arrived was charged to the key that had
  * taken its index. */
 static void check_removed_key_is_not_charged_to_another(void)
@@ -247,6 +268,7 @@ int main(void)
     check_ids_tell_nothing_about_seeds();
     check_prefix_cache_without_keys();
     check_failed_submission_is_not_charged();
+    check_prompt_is_charged_once();
     check_removed_key_is_not_charged_to_another();
     check_revoked_key_ends_its_requests();
     check_prefix_cache_is_salted_by_key();

@@ -93,6 +93,8 @@ static void check_limits(void)
     keys_use("{\"keys\": [{\"name\": \"alpha\", \"key\": \"sk-alpha-0123456789\","
              " \"tokens_per_minute\": 1}]}");
     CHECK(ask("POST", "/v1/completions", ALPHA, "{\"prompt\": \"ehi\"}") == 200);
+    expect("x-ratelimit-limit-tokens: 1\r\nx-ratelimit-remaining-tokens: 0\r\n"
+           "x-ratelimit-reset-tokens: ");
     CHECK(ask("POST", "/tokenize", ALPHA, "{\"prompt\": \"ab\"}") == 429);
     expect("tokens a minute");
 }

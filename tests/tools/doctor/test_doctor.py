@@ -1,9 +1,10 @@
-"""Goal: `cleave doctor` reports what is there and what is not, as text and as JSON alike, and its exit status is its
-verdict: also on a computer without shared memory, with no network device except loopback, with one core, with a UCX that
-does not start, and with GPUs, of which one hangs.
+"""Goal: `cleave doctor` reports which features the computer has and which it lacks, in the same way as text and as
+JSON, and its exit status is its verdict. This also holds on a computer without shared memory, with no network device
+except loopback, with one core, with a UCX that does not start, and with GPUs, one of which hangs.
 
-Method: runs the binary (argument) as it is, inside namespaces that take things away (where root may make them), and with
-the fake device's library (argument) as the library for CUDA."""
+Method: runs the binary (argument) directly, in namespaces that remove features (if root may make namespaces), and with
+the fake device's library (argument) as the library for CUDA.
+"""
 
 import concurrent.futures
 import json
@@ -12,7 +13,7 @@ import subprocess
 import sys
 
 BINARY, PLUGIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-# Time limit of one check: enough for a computer of any speed, except where a check hangs on purpose.
+# Time limit of one check: long enough for a computer of any speed, except where a check hangs on purpose.
 ENOUGH_S, HANGS_S = 120, 3
 
 
@@ -28,7 +29,7 @@ MINUTE_US = 60e6
 
 
 def plausible(measured):
-    """Whether the numbers can be those of some computer, however busy."""
+    """Returns whether the numbers are plausible for any computer, however busy."""
     return 1e5 < measured["bandwidth_bytes_per_s"] < 1e13 and 0 < measured["layer_us"] < MINUTE_US
 
 
@@ -72,7 +73,7 @@ def with_gpus():
     assert "there are 2" in found["gpus"]["error"], found["gpus"]
     copies = found["gpus"]["copies"]
     assert [(copy["from"], copy["to"]) for copy in copies] == [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1")], copies
-    for copy in copies: # one process wrote the bytes, another compared them
+    for copy in copies: # One process wrote the bytes, another one compared them.
         assert copy["path"] == "fake ipc" and copy["error"] is None and copy["not_ipc_why"] is None, copy
         assert plausible(copy), copy
     text = doctor(CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1")
@@ -84,8 +85,8 @@ def with_gpus():
         assert "staged" in copy["path"] and copy["not_ipc_why"] == reason and copy["error"] is None, copy
     staged = doctor("--json", CLEAVE_CUDA_PLUGIN=PLUGIN, CLEAVE_FAKE_DEVICE="count=1,alone=1")["gpus"]
     assert staged["list"][0]["kv_transfer"] == "staged" and "staged" in staged["copies"][0]["path"], staged
-    # A device that hangs, or that crashes the process that opens it, is reported, and the other checks go on. UCX and the
-    # paths have the same time limit as the device: where a slow computer needs longer for them, more time shows the same.
+    # A device that hangs, or that crashes the process that opens it, is reported, and the other checks continue. UCX
+    # and the paths have the same time limit as the device, so on a slow computer the test tries a longer limit.
     timeout_s = HANGS_S
     while True:
         found = doctor("--json", status=None, timeout_s=timeout_s, CLEAVE_CUDA_PLUGIN=PLUGIN,
@@ -103,7 +104,7 @@ def with_gpus():
 
 
 def minimal():
-    """No System V segments, no /dev/shm, no network device but loopback, one core."""
+    """No System V segments, no /dev/shm, no network device except loopback, one core."""
     script = ("mount --make-rprivate / && mount -t tmpfs -o size=4k tmpfs /dev/shm && echo 0 > /proc/sys/kernel/shmmni "
               "&& ip link set lo up && exec taskset -c 0 \"$@\"")
     prefix = ["unshare", "--ipc", "--mount", "--net", "sh", "-c", script, "minimal"]
@@ -121,9 +122,9 @@ def minimal():
 
 def cannot_serve():
     found = doctor("--json", status=1, CLEAVE_KV_WRITE="nonsense")
-    assert not found["can_serve"] and "KV does not travel" in found["why_not"], found
+    assert not found["can_serve"] and "KV could not be sent" in found["why_not"], found
     last = doctor(status=1, CLEAVE_KV_WRITE="nonsense").splitlines()[-1]
-    assert last.startswith("can serve   no: KV does not travel"), last
+    assert last.startswith("can serve   no: KV could not be sent"), last
     # Without UCX, KV travels over TCP. Machines do not read UCX_TLS.
     found = doctor("--json", UCX_TLS="nonsense")
     assert found["can_serve"] and found["paths"]["list"], found
@@ -139,6 +140,6 @@ def command_line():
     assert "doctor" in subprocess.run([BINARY, "help"], capture_output=True, text=True, timeout=300).stdout
 
 
-with concurrent.futures.ThreadPoolExecutor(4) as pool:  # they mostly wait
+with concurrent.futures.ThreadPoolExecutor(4) as pool:  # The threads mostly wait.
     for checked in [pool.submit(check) for check in (with_gpus, as_it_is, minimal, cannot_serve, command_line)]:
         checked.result()

@@ -1,8 +1,8 @@
 /* bench_partition: measures the time to find a split of 96 layers over 64 devices. Times and bytes
- * of the layers are made up: like those of a large model, each slightly different (± 5 %), so that
- * there are no ties; kinds of devices differ in speed and memory, and slightly from layer to layer.
- * For each cluster: without a limit, and with latency limits between that of the smallest
- * bottleneck and the smallest possible one. Prints the median of a few runs. */
+ * of the layers are invented: like those of a large model, each slightly different (± 5 %), so that
+ * there are no ties. Kinds of devices differ in speed and memory, and slightly from layer to layer.
+ * Each cluster is solved without a limit, and with limits between the latency of the plan with the
+ * smallest bottleneck and the smallest possible latency. Prints the median of a few runs. */
 #include "common/random.h"
 #include "tools/partition/solver/partition.h"
 #include "tools/partition/solver/state.h"
@@ -49,7 +49,7 @@ static void make_model(void)
     static const double slowness[3] = {1, 1.7, 2.6};
     static const uint64_t memory_gib[3] = {80, 40, 24};
     for (uint64_t i = 0; i < LAYERS; i++) {
-        layer_bytes[i] = around(4ull << 30, 4, i); /* with its KV */
+        layer_bytes[i] = around(4ull << 30, 4, i); /* Including the layer's KV. */
         uint64_t base = around(20000000, 5, i);
         for (uint64_t k = 0; k < 3; k++)
             layer_ns[k][i] = around((uint64_t)((double)base * slowness[k]), k, i);

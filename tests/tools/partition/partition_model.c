@@ -12,7 +12,7 @@ struct stage {
     uint32_t end;
     uint32_t kind;
     uint32_t replicas;
-    bool new_host; /* the link before it is one between hosts */
+    bool new_host; /* The link before the stage connects two hosts. */
 };
 
 struct host {
@@ -113,7 +113,7 @@ int partition_model_compare(const struct partition_model_cost *a,
 
 static void extend(struct model *m, struct host *open);
 
-/* The stage runs on `hosts`, of which the first one stays open if it is the only one. */
+/* The stage runs on `hosts`. If `hosts` is one host, it stays open for the next stage. */
 static void add_stage(struct model *m, struct stage stage, struct host *open)
 {
     if (stage_bytes(m->problem, &stage) > m->problem->kinds[stage.kind].memory_bytes)
@@ -133,7 +133,7 @@ static void on_open_host(struct model *m, struct host *open, struct stage stage)
     open->left[stage.kind] = left;
 }
 
-/* On several hosts of a kind that nothing is on yet, and nothing else will be. */
+/* Puts the stage on several unused hosts of a kind; no other stage uses them. */
 static void on_many_hosts(struct model *m, uint32_t host_kind, struct stage stage)
 {
     uint32_t each = m->problem->hosts[host_kind].devices[stage.kind];
@@ -159,7 +159,7 @@ static void on_new_hosts(struct model *m, struct stage stage)
         while (h < m->host_count && (m->hosts[h].kind != t || m->hosts[h].entered))
             h++;
         if (h == m->host_count || m->hosts[h].left[stage.kind] == 0)
-            continue; /* hosts of a kind are all the same: the first will do */
+            continue; /* Unused hosts of a kind are equal, so the first one is enough. */
         m->hosts[h].entered = true;
         on_open_host(m, &m->hosts[h], stage);
         m->hosts[h].entered = false;
@@ -167,7 +167,7 @@ static void on_new_hosts(struct model *m, struct stage stage)
     }
 }
 
-/* The least number that the replicas of all stages divide is within the bound. */
+/* Returns whether the least common multiple of all replica counts is within the limit. */
 static bool paths_fit(const struct partition_problem *q, const struct stage *stages, uint32_t count)
 {
     for (uint32_t paths = 1; paths <= q->paths_max; paths++) {

@@ -1,7 +1,7 @@
 /* Goal: partition_solve finds the best plan of its cost model, or reports that there is none.
  * Method: thousands of random small problems (kinds of devices, kinds of hosts, replicas, memory,
- * links, numbers of stages, micro-batches, latency limits, many of which cannot be kept) compared
- * with partition_model, which tries every plan; the model also judges the plan itself. Then cases
+ * links, numbers of stages, micro-batches, latency limits, many of them impossible) are compared
+ * with partition_model, which tries every plan. The model also checks the plan itself. Then cases
  * that can be checked by eye, refused problems, and the memory used. */
 #include "common/limits.h"
 #include "common/random.h"
@@ -26,13 +26,13 @@ struct small {
 
 static struct {
     uint64_t plans;
-    uint32_t infeasible;   /* nothing fits */
-    uint32_t unattainable; /* no plan keeps the limit */
-    uint32_t limited;      /* the limit made the bottleneck worse */
+    uint32_t infeasible;   /* The layers fit no devices. */
+    uint32_t unattainable; /* No plan keeps the limit. */
+    uint32_t limited;      /* The limit made the bottleneck worse. */
     uint32_t replicated;
-    uint32_t many_hosts; /* a stage over several hosts */
-    uint32_t mixed;      /* several kinds of devices in one plan */
-    uint32_t links;      /* a link is the bottleneck */
+    uint32_t many_hosts; /* A stage runs on several hosts. */
+    uint32_t mixed;      /* A plan has several kinds of devices. */
+    uint32_t links;      /* A link is the bottleneck. */
 } seen;
 
 static uint64_t seed;
@@ -70,7 +70,7 @@ static void random_devices(struct small *s)
 static void random_costs(struct small *s)
 {
     struct partition_problem *q = &s->problem;
-    uint32_t times = draw(2) == 0 ? 4 : 100; /* few different ones: many ties */
+    uint32_t times = draw(2) == 0 ? 4 : 100; /* Few different times cause many ties. */
     for (uint32_t i = 0; i < q->layer_count; i++)
         s->layer_bytes[i] = 1 + draw(4);
     q->first_bytes = draw(4);
@@ -179,7 +179,7 @@ static void against_every_plan(void)
             continue;
         }
         CHECK(compare(run, &s.problem, partition, &goal, &free));
-        for (int i = 0; i < 2; i++) { /* the same memory again, under limits */
+        for (int i = 0; i < 2; i++) { /* The same memory is used again, with limits. */
             struct partition_model_cost limited;
             goal.limit_ns = free.latency_ns * (75 + draw(26)) / 100;
             if (!compare(run, &s.problem, partition, &goal, &limited))
@@ -201,7 +201,7 @@ static void against_every_plan(void)
 
 /* ---- by eye ---- */
 
-/* Twelve layers of 10 bytes; a boundary takes 1 ns inside a host, 3 ns between hosts. */
+/* Twelve layers of 10 bytes. A boundary takes 1 ns inside a host, and 3 ns between hosts. */
 static struct partition_problem twelve(const struct partition_kind *kinds, uint32_t kind_count,
                                        const struct partition_host *hosts, uint32_t host_count)
 {
@@ -221,8 +221,8 @@ static struct partition_problem twelve(const struct partition_kind *kinds, uint3
 static const uint64_t ten[12] = {10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10};
 static const uint64_t twenty[12] = {20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20, 20};
 
-/* "0-5 a2@0.0 | 6-11 b1@1.0": layers, kind and replicas, kind of host and host; "|" where the pipe
- * leaves a host, "/" where it stays. */
+/* Compares a plan with text such as "0-5 a2@0.0 | 6-11 b1@1.0": layers, kind and replicas, kind of
+ * host and host. "|": the next stage is on another host; "/": it is on the same host. */
 static void want(const struct partition_problem *problem, struct partition_goal goal,
                  const char *text, uint64_t latency_ns)
 {
@@ -253,30 +253,31 @@ static void copies_and_stages(void)
     const struct partition_host two_of_two[] = {{2, {2}}};
     const struct partition_host four[] = {{1, {4}}};
     struct partition_kind kind = {"a", ten, 0, 0, 0, 1000};
-    /* One device holds everything: copies of that, on both hosts, and no link. */
+    /* One device holds all layers: the plan has copies of it on both hosts, and no link. */
     struct partition_problem problem = twelve(&kind, 1, two_of_two, 1);
     want(&problem, free, "0-11 a4@0.0", 120);
     problem.replicas = false;
     want(&problem, free, "0-2 a1@0.0 / 3-5 a1@0.0 | 6-8 a1@0.1 / 9-11 a1@0.1", 126);
-    /* None does: then a stage on each host, of two replicas. */
+    /* No device holds all layers: each host gets a stage of two replicas. */
     kind.memory_bytes = 100;
     problem.replicas = true;
     want(&problem, free, "0-5 a2@0.0 | 6-11 a2@0.1", 124);
-    /* Six copies would make six paths; with three at most it is two stages of three. */
+    /* Six replicas would make six paths. With at most three paths, the plan has two stages of three
+     * replicas. */
     const struct partition_host six[] = {{1, {6}}};
     kind.memory_bytes = 1000;
     problem = twelve(&kind, 1, six, 1);
     want(&problem, free, "0-11 a6@0.0", 120);
     problem.paths_max = 3;
     want(&problem, free, "0-5 a3@0.0 / 6-11 a3@0.0", 121);
-    /* A prompt in five pieces stays with its replica, so what is pipelined is sooner done. */
+    /* A prompt in five pieces stays on one replica, so a pipeline finishes it sooner. */
     problem = twelve(&kind, 1, four, 1);
     want(&problem, free, "0-11 a4@0.0", 120);
     want(&problem, (struct partition_goal){5, PARTITION_NO_LIMIT},
          "0-2 a1@0.0 / 3-5 a1@0.0 / 6-8 a1@0.0 / 9-11 a1@0.0", 123 + 4 * 30);
 }
 
-/* The ends are one matrix: a device that has both holds it once, and one end alone takes more. */
+/* Both ends of the model share one matrix. A device with both ends stores it once. */
 static void tied_ends(void)
 {
     const struct partition_host two[] = {{1, {2}}};
@@ -291,20 +292,21 @@ static void tied_ends(void)
 static void unequal_devices(void)
 {
     const struct partition_goal free = {1, PARTITION_NO_LIMIT};
-    /* PipeDream's "7-1": the vocabulary fits only the large device, and seven others keep up. */
+    /* PipeDream's "7-1": the vocabulary fits only the large device, and seven other devices match
+     * its speed. */
     struct partition_kind kinds[2] = {{"a", ten, 0, 0, 6, 130}, {"b", ten, 0, 0, 6, 2000}};
     const struct partition_host eight[] = {{1, {7, 1}}};
     struct partition_problem problem = twelve(kinds, 2, eight, 1);
     problem.last_bytes = 995;
     want(&problem, free, "0-10 a7@0.0 / 11-11 b1@0.0", 110 + 16 + 1);
-    /* Layers by speed; a limit moves them to the fast device. */
+    /* The layers are divided by the devices' speed. A limit moves them to the fast device. */
     struct partition_kind speeds[2] = {{"a", ten, 0, 0, 0, 1000}, {"b", twenty, 0, 0, 0, 200}};
     const struct partition_host two[] = {{1, {1, 1}}};
     problem = twelve(speeds, 2, two, 1);
     problem.first_bytes = 500;
     want(&problem, free, "0-7 a1@0.0 / 8-11 b1@0.0", 161);
     want(&problem, (struct partition_goal){1, 150}, "0-9 a1@0.0 / 10-11 b1@0.0", 141);
-    /* A slow link is worse than one device for all of it. */
+    /* With a slow link, one device for all layers is better. */
     problem.inside.busy_ns = 121;
     want(&problem, free, "0-11 a1@0.0", 120);
 }
@@ -342,13 +344,14 @@ static void refusals(void)
     kinds[0].memory_bytes = 120;
     problem = good;
     problem.stage_count = 2;
-    problem.workspace_bytes = 45; /* the smaller one holds none */
+    problem.workspace_bytes = 45; /* The smaller device holds no layer. */
     kinds[0].memory_bytes = 165;
     refused(&problem, ST_INVALID, "12 layers do not fit into the devices' memory as 2 stages");
     problem = good;
     problem.back_inside_ns = 2;
     refused(&problem, ST_INVALID,
-            "a token's way back takes 2 ns inside a host, 1 between hosts: want no more inside");
+            "the way of a token back to the first stage takes 2 ns inside a host, 1 between hosts: "
+            "want no more inside");
     problem = good;
     problem.between.busy_ns = PARTITION_TIME_MAX + 1;
     refused(&problem, ST_TOO_LARGE,
@@ -378,8 +381,8 @@ static void limits(void)
     CHECK(partition_open(&problem, &partition, NULL) == ST_OK);
     struct partition_goal goal = {1, 123};
     CHECK(partition_solve(partition, &goal, &plan, &error) == ST_NOT_FOUND);
-    CHECK(strcmp(error.text,
-                 "no split keeps 0.000 ms: the one of the least latency takes 0.000 ms") == 0);
+    CHECK(strcmp(error.text, "no split takes at most 0.000 ms: the fastest one takes 0.000 ms") ==
+          0);
     goal.limit_ns = 124;
     CHECK(partition_solve(partition, &goal, &plan, &error) == ST_OK && plan.latency_ns == 124);
     goal.micro_batches = 0;
@@ -390,8 +393,8 @@ static void limits(void)
 
 /* ---- the size that the design names ---- */
 
-/* 96 layers over 64 devices, three kinds of them, each on a host of its own: it takes the most
- * states of all ways to have 64 devices of three kinds, and fits the memory that is allowed. */
+/* 96 layers over 64 devices of three kinds, each device on its own host. No other set of 64 devices
+ * of three kinds needs more states, and these fit into the allowed memory. */
 static void largest(void)
 {
     static uint64_t layer_ns[3][96];
@@ -413,7 +416,7 @@ static void largest(void)
     CHECK(partition->memory_bytes <= PARTITION_MEMORY_MAX);
     const struct partition_goal goal = {1, PARTITION_NO_LIMIT};
     CHECK(partition_solve(partition, &goal, &plan, NULL) == ST_OK);
-    /* Below three layers on the first kind, 22 × 2 + 21 + 21 fit. */
+    /* If the first kind has fewer than three layers, 22 × 2 + 21 + 21 fit. */
     CHECK(plan.bottleneck.ns >= 60000 && plan.bottleneck.ns <= 63000);
     partition_close(partition);
 }

@@ -1,8 +1,8 @@
 /* Goal: `cleave partition` gives the partitioner the values of the profile, accepts the clusters
  * that its page describes and no others, and shows the plan. Method: a small profile, where the
  * sums of profile/profile.h for a whole stage are compared with a plan of one stage; texts of
- * clusters, good ones and one for each mistake; pictures and JSON line by line; the example in
- * deploy/. */
+ * clusters, good ones and one for each mistake; pictures and JSON compared line by line; the
+ * example in deploy/. */
 #include "tests/check.h"
 #include "tests/profile/profile_example.h"
 #include "tools/partition/print.h"
@@ -73,7 +73,7 @@ static void clusters(void)
     CHECK(cluster.hosts[1].count == 1 && cluster.hosts[1].devices[1] == 1);
     CHECK(cluster.between.bandwidth_bytes_per_s == 5e8 && cluster.between.latency_us == 9);
     CHECK(cluster.inside.bandwidth_bytes_per_s == 1e10 && cluster.inside.latency_us == 2);
-    /* What the profile was measured on: two hosts, and the link between. */
+    /* The measured computers: two hosts, and the link between them. */
     struct error error;
     CHECK(partition_cluster_of_profile(profile, &cluster, &error) == ST_OK);
     CHECK(cluster.host_count == 2 && cluster.kind_count == 2 && cluster.hosts[1].devices[1] == 1);
@@ -90,7 +90,7 @@ static void faults(void)
             "c.json: hosts[0].name is missing: want a text of 1 to 31 bytes");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU
             "]}, {\"name\": \"x\", \"devices\": [" CPU "]}]}",
-            "c.json: hosts[1].name = \"x\": want a name that no other hosts have");
+            "c.json: hosts[1].name = \"x\": want a name that no other kind of host has");
     refused("{\"hosts\": [{\"name\": \"x\", \"count\": 0, \"devices\": [" CPU "]}]}",
             "c.json: hosts[0].count = 0: want a whole number from 1 to 64");
     refused("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU ", {\"profile\": \"tpu\"}]}]}",
@@ -123,7 +123,8 @@ static void missing_links(void)
             "c.json: links.inside is missing: the profile has no link inside host a");
     refused("{\"hosts\": [{\"name\": \"x\", \"count\": 2, \"devices\": [" CPU "]}]}",
             "c.json: links.between is missing: the profile has no link between two hosts");
-    parse("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU "]}]}"); /* needs neither */
+    /* A single device needs no links. */
+    parse("{\"hosts\": [{\"name\": \"x\", \"devices\": [" CPU "]}]}");
     open_profile(profile_example);
 }
 
@@ -145,7 +146,7 @@ static void sizes(void)
 
 static bool near(double a, double b)
 {
-    return fabs(a - b) <= 0.004 * 1.5; /* us: each of a few times is rounded to a nanosecond */
+    return fabs(a - b) <= 0.004 * 1.5; /* 1.5 us: each of a few times is rounded to a nanosecond. */
 }
 
 static void one_stage(void)
@@ -161,7 +162,8 @@ static void one_stage(void)
     CHECK(plan.latency_ns == plan.stages[0].time_ns);
     CHECK(plan.stages[0].bytes ==
           profile_stage_weight_bytes(profile, 0, 3) + 3ull * 3 * 16 * 132 + 50);
-    /* 25 tokens as 10 + 10 + 5, the mean of them; the last one alone is sampled. */
+    /* 25 tokens are computed as 10 + 10 + 5: the time is their mean. Only the last piece is
+     * sampled. */
     solve(&prompt_work);
     double sum = profile_stage_prompt_us(profile, device, 0, 3, 10, 0, 0) +
                  profile_stage_prompt_us(profile, device, 0, 3, 10, 10, 0) +
@@ -184,7 +186,7 @@ static void links(void)
     work.limit_ms = 0.5;
     partition_costs_of(profile, &cluster, &work, &costs);
     CHECK(costs.goal.limit_ns == 500000);
-    CHECK(costs.problem.inside.busy_ns == 213); /* 25 / 3 tokens of 256 bytes at 10 GB/s */
+    CHECK(costs.problem.inside.busy_ns == 213); /* 25 / 3 tokens of 256 bytes at 10 GB/s. */
     CHECK(costs.problem.inside.delay_ns == 2213 && costs.problem.back_inside_ns == 0);
     CHECK(costs.problem.between.busy_ns == 2133 && costs.problem.between.delay_ns == 22133);
     work.prompt = false;

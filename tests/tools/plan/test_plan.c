@@ -62,7 +62,7 @@ struct plan {
     struct plan_setup setup;
     struct plan_memo memo;
     struct plan_search search;
-    char *json; /* of its results */
+    char *json; /* The results as JSON. */
 };
 
 static const char *const usual[] = {
@@ -71,7 +71,7 @@ static const char *const usual[] = {
     "--step",          "1",          "--rate-most",     "12"};
 #define USUAL_COUNT (sizeof(usual) / sizeof(usual[0]))
 
-/* The usual arguments and these, up to NULL. */
+/* Sets up a plan with the usual arguments and `more`, which ends with NULL. */
 static enum status plan_setup_try(struct plan *p, const char *const *more, struct error *error)
 {
     char *argv[64] = {"plan"};
@@ -144,9 +144,9 @@ static bool met(const struct plan *p, const struct plan_mix *mix, double rate)
 
 #define RATES 12
 
-/* What the search found of a split lies where requests begin to be late; returns the rate up to
- * which it meets the SLO, or 0 where that is not one rate (it may fail at one and meet the next).
- */
+/* Checks that the search's result for a split is at the rate where requests begin to be late.
+ * Returns the highest rate that meets the SLO; 0 = there is no single such rate, because a rate may
+ * miss the SLO and a higher one meet it. */
 static uint32_t point_check(const struct plan *p, const struct plan_cell *cell,
                             const struct plan_point *point)
 {
@@ -170,7 +170,7 @@ static void budget(void)
     static const char *const more[] = {"--fixed", "cost=120", "--slo", "2.5/4/8,1.6/2/6,1.6/2/6",
                                        NULL};
     struct plan *p = plan_new(more, 2, NULL);
-    CHECK(p->search.cell_count == 6); /* two kinds alone, and four pairs */
+    CHECK(p->search.cell_count == 6); /* Two kinds alone, and four pairs of kinds. */
     uint32_t rates = 0;
     for (uint32_t c = 0; c < p->search.cell_count; c++) {
         const struct plan_cell *cell = &p->search.cells[c];
@@ -219,7 +219,7 @@ static void fixed_rate(void)
     plan_free(p);
 }
 
-/* The paper's clusters, and the README's rule for A100 beside h H100. */
+/* The paper's clusters, and the README's rule for A100 machines beside h H100 machines. */
 static void budgets_of_the_paper(void)
 {
     static const char *const more[] = {"--fixed",    "iso-power",  "--fixed",
@@ -234,7 +234,7 @@ static void budgets_of_the_paper(void)
     for (uint32_t c = 0; c < 12; c++)
         CHECK(fabs(p->setup.cells[c].amount - budgets[c / 6]) < 1e-9 &&
               p->setup.cells[c].fixed == (c < 6 ? PLAN_POWER : PLAN_COST));
-    p->setup.cell_count = 0; /* only the splits are of interest */
+    p->setup.cell_count = 0; /* Only the splits matter here. */
     for (uint32_t c = 0; c < 12; c++) {
         CHECK(strcmp(p->setup.cells[c].name, p->setup.cells[c % 6].name) == 0);
         CHECK(p->setup.cells[c].split == (c % 6 >= 2));
@@ -280,7 +280,7 @@ static void same_bytes(void)
         CHECK(p->memo.read < tried && p->memo.count == tried);
         CHECK(strcmp(p->json, first->json) == 0);
         plan_free(p);
-        p = plan_new(more, 2, part); /* and what it wrote is whole */
+        p = plan_new(more, 2, part); /* The files that the new plan wrote are complete. */
         CHECK(p->memo.read == tried && strcmp(p->json, first->json) == 0);
         plan_free(p);
     }
@@ -298,11 +298,11 @@ static void state_refused(void)
     fprintf(file, "cleave-plan 2 %016llx\n0 0 2 1 0 5 1\n0 0 x\n", 77ull);
     CHECK(fclose(file) == 0);
     CHECK(plan_memo_open(&memo, scratch_path("bad"), 77, &error) == ST_INVALID);
-    CHECKF(strstr(error.text, "bad:3: no line of a plan's state") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "bad:3: not a line of a plan's state") != NULL, "%s", error.text);
     CHECK(plan_memo_open(&memo, scratch_path("bad"), 78, &error) == ST_MISMATCH);
     CHECKF(strstr(error.text, "the state of another plan") != NULL, "%s", error.text);
     CHECK(plan_memo_open(&memo, lengths_path, 77, &error) == ST_INVALID);
-    CHECKF(strstr(error.text, "lengths.csv:1: no state of a plan") != NULL, "%s", error.text);
+    CHECKF(strstr(error.text, "lengths.csv:1: not the state of a plan") != NULL, "%s", error.text);
     plan_free(p);
 }
 
@@ -334,7 +334,7 @@ static void config(void)
 
 /* ---- times of a profile ---- */
 
-/* Two threads of a small profile: prompts of 50 to 1950 tokens take 0.2 to 9 ms. */
+/* A small profile with two threads: prompts of 50 to 1950 tokens take 0.2 to 9 ms. */
 static void profile(void)
 {
     static char profile_path[400];
@@ -371,7 +371,7 @@ static void profile(void)
         CHECKF(cell->found && met(p, &cell->best, cell->best_rate_per_s), "%s", cell->name);
         CHECK(cell->best_rate_per_s == 480 || !met(p, &cell->best, cell->best_rate_per_s + 40));
     }
-    /* An idle machine of the same kind: nobody is faster. */
+    /* An idle machine of the same kind is the fastest possible one. */
     const struct plan_mix one = {.prompts = 1};
     struct plan_outcome slow;
     CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
@@ -385,7 +385,8 @@ static void profile(void)
     CHECK(config->machine_count == 3 && config->machines[2].threads == 2 &&
           config->machines[2].kv_memory_bytes == 8000000);
     CHECK(strcmp(config->scheduler.policy, "jsq") == 0);
-    /* With memory for all of it, KV has what the weights leave; a long name is cut. */
+    /* With memory for the whole model, KV gets the memory that the weights leave. A long name is
+     * cut. */
     struct hardware *hardware = &p->setup.inputs.kinds[0].hardware;
     hardware->kv_memory_bytes = 0;
     hardware->memory_bytes = profile_stage_weight_bytes(p->setup.inputs.profile, 0, 3) + 7000000;
@@ -402,7 +403,7 @@ static void profile(void)
 
 /* ---- the report ---- */
 
-/* Whole, and escaped; without gnuplot it says so. */
+/* The report is complete, and its texts are escaped. Without gnuplot it says so. */
 static void report(void)
 {
     char svg_path[400];
@@ -472,7 +473,7 @@ static void report_of_one_token(void)
     CHECK(plan_main(10, argv) == 0);
 }
 
-/* A budget for more machines than are tried says so. */
+/* With a budget for more machines than are tried, the output says so. */
 static void budget_cut(void)
 {
     for (int most = 2; most <= 3; most++) {
@@ -487,7 +488,7 @@ static void budget_cut(void)
         CHECK(fclose(out) == 0);
         bool said = strstr(printed, "cost=120, h100: has room for more machines than "
                                     "--machines-most 2.\n") != NULL;
-        CHECKF(said == (most == 2), "%s", printed); /* 38.08 each */
+        CHECKF(said == (most == 2), "%s", printed); /* Each machine costs 38.08. */
         plan_free(p);
     }
 }
@@ -538,7 +539,7 @@ static void refusals(void)
 
 /* ---- machines of several devices ---- */
 
-/* As `profile`, with this file of a machine of several devices. */
+/* Like `profile`, with this hardware file of a machine with several devices. */
 static enum status devices_try(struct plan *p, const char *machine, const char *more,
                                struct error *error)
 {
@@ -575,8 +576,8 @@ static enum status devices_try(struct plan *p, const char *machine, const char *
     "{\"name\": \"pair\", \"devices\": [{\"profile\": \"cpu-2\", \"count\": 2, "                   \
     "\"memory\": " memory "}], \"workspace_bytes\": 1, \"kv_memory_bytes\": 4000000}"
 
-/* Its stages are in the plan and in the config; what was tried with another split does not count.
- */
+/* The machine's stages appear in the plan and in the config. Results for another split are not
+ * used. */
 static void devices(void)
 {
     struct plan *p = calloc(1, sizeof(*p));
@@ -586,12 +587,13 @@ static void devices(void)
     CHECK(p != NULL && other != NULL && config != NULL);
     CHECKF(devices_try(p, PAIR("3000000"), NULL, &error) == ST_OK, "%s", error.text);
     const struct machine_split *split = p->setup.inputs.kinds[0].prompt_split;
-    CHECK(split != NULL && split->plan.stage_count == 2); /* all of it does not fit one of them */
+    CHECK(split != NULL && split->plan.stage_count == 2); /* No single device holds all layers. */
     CHECKF(devices_try(other, PAIR("9000000"), NULL, &error) == ST_OK, "%s", error.text);
     CHECK(other->setup.inputs.kinds[0].prompt_split->plan.stage_count == 1);
     CHECK(other->setup.inputs_hash != p->setup.inputs_hash);
     plan_find(p, 2, NULL);
-    /* The layers are not the same for prompts and for tokens: machines that do both try either. */
+    /* Prompts and tokens have different layer splits. Machines that do both phases try both
+     * splits. */
     CHECK(p->search.cell_count == 3 && strcmp(p->search.cells[0].name, "pair (tokens)") == 0 &&
           strcmp(p->search.cells[1].name, "pair (prompts)") == 0);
     for (uint32_t c = 0; c < 2; c++)
@@ -625,7 +627,7 @@ static void devices(void)
            error.text);
     plan_setup_done(&other->setup);
     CHECK(devices_try(other, PAIR("9000000"), "--cores=4", &error) == ST_USAGE);
-    CHECKF(strstr(error.text, "pair.json: machines of several devices do not share") != NULL, "%s",
+    CHECKF(strstr(error.text, "pair.json: machines of several devices cannot share") != NULL, "%s",
            error.text);
     plan_setup_done(&other->setup);
     free(other);
@@ -635,7 +637,7 @@ static void devices(void)
 
 /* ---- requests ---- */
 
-/* Twice the rate: the same requests in half the time. */
+/* At twice the rate, the same requests arrive in half the time. */
 static void requests(void)
 {
     struct plan_requests r;
@@ -658,16 +660,18 @@ static void requests(void)
     }
     plan_requests_done(&r);
     CHECK(plan_requests_read(&r, lengths_path, 1, 50, &error) == ST_OK);
-    CHECK(r.count == 200 && plan_requests_count(&r, 2) == 100); /* one a second in the file */
+    /* The file has one request per second. */
+    CHECK(r.count == 200 && plan_requests_count(&r, 2) == 100);
     plan_requests_done(&r);
 }
 
-/* 200 requests last 20 s at 9.95 a second: what they are too few for is not tried, or refused. */
+/* 200 requests last 20 s at 9.95 per second. Rates that need more requests are not tried, or are
+ * refused. */
 static void short_trace(void)
 {
     static const struct {
         const char *arguments[3];
-        const char *error; /* NULL: none */
+        const char *error; /* NULL = no error. */
     } tries[] = {
         {{"--fixed=machines=100", "--step=1"}, NULL},
         {{"--fixed=rate=9"}, NULL},

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define DEVICE       "wait:200000+1" /* so slow that what has started costs nothing */
+#define DEVICE       "wait:200000+1" /* So slow that the processes' start-up does not matter. */
 #define TEST_LIMIT_S 300
 
 static struct model_file *model_open_small(void)
@@ -29,7 +29,7 @@ static struct model_file *model_open_small(void)
     return file;
 }
 
-/* 0: as many as were asked for. */
+/* missing 0 = all requested processes report. */
 static void check_start(const struct model_file *file, uint32_t count, uint32_t missing)
 {
     struct profile_beside beside;

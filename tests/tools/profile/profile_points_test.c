@@ -25,7 +25,8 @@ static double last_us(double rows)
     return 100 + 5 * rows;
 }
 
-/* factor 1: as the formula says. waited: of each part, this share. */
+/* Makes a sample whose times are `factor` times the formula's. waited: this share of each part was
+ * spent waiting for a core. */
 static struct profile_step_times sample(const struct profile_point *point, bool alike,
                                         double factor, double waited)
 {
@@ -46,7 +47,7 @@ static struct profile_step_times sample(const struct profile_point *point, bool 
     return times;
 }
 
-/* Five samples, two above the formula and two below, and then some that are far off. */
+/* Adds five samples, two above the formula's times and two below, and then some outliers. */
 static void samples_add(struct profile_point *point, bool alike)
 {
     static const double factors[] = {1.02, 0.97, 1, 1.1, 0.99};
@@ -97,7 +98,8 @@ static void check_device(bool alike)
         check_grid(&d->layers[i].token, i, alike, false);
     }
     check_grid(&d->last_layer_prompt, LAYERS - 1, alike, true);
-    for (uint32_t i = 0; i < plan.point_count; i++) /* some cells were guessed above */
+    /* Some cells have extrapolated values above these. */
+    for (uint32_t i = 0; i < plan.point_count; i++)
         CHECK(plan.points[i].rows < 1024 || plan.points[i].context < 4096);
     CHECK(near(profile_curve_us(&d->last, 16), last_us(16)));
     CHECK(near(profile_curve_us(&d->first, 96), 9.6) && near(d->batch_us, 7));
@@ -107,13 +109,13 @@ static void check_device(bool alike)
         CHECKF(near(d->checks[i].sum_us, d->checks[i].measured_us),
                "%g rows after %g: %g, and in parts %g", d->checks[i].rows, d->checks[i].context,
                d->checks[i].measured_us, d->checks[i].sum_us);
-    CHECK(near(d->layers[0].token.spread, 0.03)); /* from 0.99 to 1.02 */
+    CHECK(near(d->layers[0].token.spread, 0.03)); /* Samples from 0.99 to 1.02 times the formula. */
     profile_plan_done(&plan);
     profile_close(p);
 }
 
-/* All samples were disturbed: the three that were least are better than nothing. And what falls is
- * made level halfway. */
+/* All samples are disturbed: the three least disturbed ones are used. Times that decrease are
+ * replaced by their mean. */
 static void check_bad_samples(void)
 {
     struct profile *p = calloc(1, sizeof(*p));
@@ -145,7 +147,7 @@ static void check_bad_samples(void)
     profile_close(p);
 }
 
-/* Whatever the model's context and the memory, there is a plan that respects them. */
+/* For any context of the model and any memory, a plan exists and respects both. */
 static void check_plans(void)
 {
     static const uint32_t contexts[] = {1, 2, 17, 512, 4096, 131072},

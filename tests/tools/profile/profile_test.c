@@ -29,7 +29,7 @@ static const char *said(void)
     return content;
 }
 
-/* Exit status; what it wrote on both streams is in the file `text`. */
+/* Runs the binary and returns its exit status. Both output streams go into the file `text`. */
 static int run(const char *const *arguments)
 {
     const char *argv[24] = {cleave, "profile"};
@@ -95,7 +95,7 @@ static void check_model(const struct profile *p, const struct synthetic *s)
            "%" PRIu64, p->model.layer_weight_bytes[0]);
     CHECK(p->model.layer_weight_bytes[s->layers - 1] == p->model.layer_weight_bytes[0]);
     CHECK(p->model.embedding_bytes >= 4ull * s->hidden * s->vocab);
-    CHECK(p->model.vocabulary_bytes > p->model.embedding_bytes); /* the final norm */
+    CHECK(p->model.vocabulary_bytes > p->model.embedding_bytes); /* The final norm is added. */
 }
 
 static void check_grid(const struct profile_grid *g)
@@ -104,7 +104,7 @@ static void check_grid(const struct profile_grid *g)
     CHECK(g->us[g->row_count - 1][g->context_count - 1] > 0);
 }
 
-/* The times that were read give the sums that were written. */
+/* The times in the file add up to the sums in the file. */
 static void check_sums(const struct profile *p, const struct profile_device *d)
 {
     uint32_t prompts = 0;
@@ -132,7 +132,8 @@ static void check_device(const struct profile *p, const struct profile_device *d
     }
     check_grid(&d->last_layer_prompt);
     CHECK(d->first.row_count >= 2 && d->last.row_count >= 2);
-    CHECK(d->batch_us >= 0); /* whole microseconds, less what others took: it may be 0 */
+    /* Whole microseconds, less the time that others took, so the result may be 0. */
+    CHECK(d->batch_us >= 0);
     CHECK(d->last.us[0] > 0);
     check_sums(p, d);
 }
@@ -156,14 +157,14 @@ static void check_cpu(void)
         CHECK(l->bandwidth_bytes_per_s > 0 && l->latency_us > 0 && l->size_count > 2);
         CHECK(l->path[0] != 0 && l->latency_us == l->sizes_us[0]);
     }
-    /* What it shows, and that it says how far it is. */
+    /* Tables and progress are shown. */
     CHECKF(strstr(said(), "us of each layer, prompt") != NULL, "%s", said());
     CHECK(strstr(said(), "sum of parts") != NULL);
     CHECK(strstr(said(), "s left") != NULL);
     profile_close(p);
 }
 
-/* One layer's weights are of another type. */
+/* One layer's weights have another type. */
 static void check_layers_differ(void)
 {
     struct synthetic s = small_model();
@@ -179,7 +180,8 @@ static void check_layers_differ(void)
     profile_close(p);
 }
 
-/* A device that keeps no weights has those of the file; and an untied model's are two. */
+/* For a device that keeps no weights, the sizes in the file count. An untied model has two
+ * vocabularies. */
 static void check_wait(void)
 {
     struct synthetic s = small_model();
@@ -195,7 +197,8 @@ static void check_wait(void)
     profile_close(p);
 }
 
-/* A GPU: the same file, of its memory, and with a cache of f16; `cleave partition` takes it. */
+/* On a GPU, the profile has the GPU's memory and an f16 cache, and `cleave partition` accepts
+ * it. */
 static void check_gpu(const char *device)
 {
     struct synthetic s = small_model();
@@ -221,7 +224,8 @@ static void check_gpu(const char *device)
     fputs(said(), stdout);
 }
 
-/* The other end of a link, with the address that it says. Its standard output stays open. */
+/* Starts the other end of a link, and reads the address that it prints. Its standard output stays
+ * open. */
 static pid_t serve_start(const char *key, char address[128], FILE **out_stream)
 {
     int ends[2];
@@ -251,7 +255,7 @@ static void write_key(const char *path, const char *key)
 
 static void check_refused(const char *const *arguments, int wanted, const char *part);
 
-/* A profile gets a link to another computer, and this one's devices under another name. */
+/* --add adds a link to another computer, and this computer's devices under another name. */
 static void check_added(void)
 {
     const struct synthetic s = small_model();

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Goal: `cleave replay` sends open loop, exactly what the trace asks for, and reports correctly every way in
-which a server can answer; bench-streams keeps its streams open, and reports correctly too.
+"""Goal: `cleave replay` sends open loop, exactly what the trace asks for, and reports correctly every way in which a
+server can answer; bench-streams keeps its streams open, and reports correctly too.
 
-Method: HTTP servers inside this process (of the standard library, one thread per connection; one server for each
-test, and some tests at the same time, because they mostly wait). The first part of the URL's path selects a server's
-behaviour. Each case runs the binary against a server and reads the JSON that the binary wrote; what the server
+Method: HTTP servers inside this process (of the standard library, with one thread per connection). Each test has its
+own server; some tests run at the same time, because they mostly wait. The first part of the URL's path selects the
+server's behaviour. Each case runs the binary against a server and reads the JSON that the binary wrote; what the server
 received (bodies, arrival times) is compared with the trace. Times have wide upper bounds, because the computer may be
 busy; lower bounds are exact. Single gaps between tokens are not checked: a client that waits for a core sees several
 tokens at once.
 
 Usage: replay_end_to_end_test.py CLEAVE BENCH_STREAMS
+
 """
 import concurrent.futures
 import http.server
@@ -65,7 +66,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if mode == "uncounted":
                 return self.answer(404, {})
             return self.answer(200, {"count": self.count(mode, body)})
-        if not body.get("stream"):  # a question before the replay
+        if not body.get("stream"):  # A question that the client asks before the replay.
             if mode == "no-ids" and isinstance(body.get("prompt"), list):
                 return self.answer(400, {"error": {"message": "text, please"}})
             return self.answer(200, {"choices": [{}], "usage": {"prompt_tokens": self.count(mode, body)}})
@@ -77,7 +78,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def count(mode, body):
-        """A message costs ten tokens more than its words, a text one; in "split" every word is two."""
+        """A message costs ten tokens more than its words, and a text one more. With "split", every word is two tokens.
+        """
         if "messages" in body:
             return len(body["messages"][0]["content"].split()) + 10
         prompt = body["prompt"]
@@ -113,7 +115,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        if self.chat:  # who speaks: no token
+        if self.chat:  # The first event has only the role, and no token.
             self.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
         time.sleep(30 if mode == "slow" else 1.5 if mode == "late" else FIRST_S)
         asked = body["max_tokens"]
@@ -131,7 +133,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.event('{"choices": [')
                 break
             self.token("x")
-        if mode == "finish":  # says why it ended in an event of its own, which is no token
+        if mode == "finish":  # The finish reason comes in its own event, without a token.
             time.sleep(0.2)
             self.token("", "length")
         count = self.count(mode, body)
@@ -146,7 +148,7 @@ class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def handle_error(self, *arguments):  # clients that go away are part of the cases
+    def handle_error(self, *arguments):  # Some cases have clients that disconnect.
         pass
 
 
@@ -165,7 +167,7 @@ def write_trace(path, rows):
 
 
 class Case:
-    """Runs one replay; .code, .out, .err, .json and .seen tell what came of it."""
+    """Runs one replay. The results are .code, .out, .err, .json and .seen."""
 
     def __init__(self, server, mode, rows, *options, stop_after=None, trace_text=None):
         server.seen, server.paths = [], set()
@@ -225,12 +227,12 @@ def test_good(server):
     case.check(ids[0] == ids[1], "the same seed must send the same prompts")
     check_good(server, "byte-by-byte")
     check_good(server, "finish")
-    # the server adds a token to a text, so that the least prompt has two
+    # The server adds a token to a text, so the shortest prompt has two tokens.
     check_good(server, "good", "--prompt", "text", prompt_tokens=313)
 
 
 def test_open_loop(server):
-    """Answers take 1.5 s, requests come every 0.1 s (0.05 s twice as fast): they must not wait."""
+    """Answers take 1.5 s. Requests are due every 0.1 s (every 0.05 s at double rate), and must not wait for answers."""
     rows = [(i * 0.1, 5, 1) for i in range(10)]
     for scale in (1, 2):
         case = Case(server, "late", rows, "--rate-scale", str(scale))
@@ -255,7 +257,7 @@ def test_window(server):
 
 
 def test_failures(server):
-    wanted = {  # mode: (failure's name, how many of five, text in the report)
+    wanted = {  # mode: (name of the failure, how many of the five requests fail, text in the report)
         "full": ("http status", 2, "429 the queue is full"),
         "drop": ("no connection", 5, "no connection"),
         "cut": ("cut short", 4, "cut short"),
@@ -321,7 +323,7 @@ def test_refusals(server):
 
 
 def test_broken_trace(server):
-    """What was sent before the broken row still ends well and is reported; the exit status says that it broke."""
+    """Requests before the bad row still end well and are reported. The exit status shows the bad row."""
     case = Case(server, "good", ROWS + [(0.3, 1, 1)])
     case.check(case.code == 1 and ":7: TIMESTAMP" in case.err and case.summary["done"] == 5, "broken row")
 
@@ -336,7 +338,7 @@ def test_bad_rows(server):
 
 
 def test_formats(server):
-    """Requests with the same hash ids have the same tokens there, also when lengths are scaled."""
+    """Requests with the same hash ids have the same tokens in those blocks, also when lengths are scaled."""
     lines = [{"timestamp": at, "input_length": 1100, "output_length": output, "hash_ids": ids}
              for at, output, ids in ((3000, 2, [1, 2, 3]), (3050, 4, [1, 2, 4]), (3100, 6, [5, 2, 3]))]
     text = "".join(json.dumps(line) + "\n" for line in lines)
@@ -353,14 +355,15 @@ def test_formats(server):
 
 
 def test_prompts(server):
-    """Ids where the server takes them, else words that it counts; the report says which."""
+    """Prompts are ids if the server accepts ids, otherwise words that the server counts. The report says which."""
     case = check_good(server, "no-ids", prompt_tokens=313)
     case.check(all(isinstance(body["prompt"], str) for _, body in case.seen), "text")
     case.check("prompts are text: two token ids, 1000 and 30000: " in case.err and "HTTP 400" in case.err, "why text")
     case.check("text of one-token words, counted by the server (it adds 1 tokens to each)" in case.err, "told")
     case = check_good(server, "good", "--prompt", "ids")
     case.check("prompts    token ids\n" in case.err, "ids told")
-    check_good(server, "uncounted", "--prompt", "text", prompt_tokens=313)  # by usage of a question
+    # The usage of a test request gives the count.
+    check_good(server, "uncounted", "--prompt", "text", prompt_tokens=313)
     rows = [(at, context + 20, generated) for at, context, generated in ROWS]
     case = Case(server, "uncounted", rows, "--api", "chat")
     case.check(case.code == 0 and case.paths == {"v1/chat/completions"}, "chat")
@@ -371,7 +374,8 @@ def test_prompts(server):
 
 
 def test_compare(server):
-    """A run against its own rows: joined by id, no error but that of two runs; then its slowdowns, and its summary."""
+    """Compares a run with its own rows, joined by id, with another run's rows (which differ), with the slowdowns, and
+    with the summary."""
     with tempfile.TemporaryDirectory() as folder:
         rows, other = os.path.join(folder, "rows.csv"), os.path.join(folder, "other.json")
         case = check_good(server, "good", "--out", rows)
@@ -409,7 +413,8 @@ def test_streams(server):
     prompts = {tuple(body["prompt"]) for _, body in server.seen}
     assert len(prompts) == len(server.seen) >= told["requests"] + 3, (len(prompts), len(server.seen), told)
     assert all(len(body["prompt"]) == 20 and body["max_tokens"] == 5 for _, body in server.seen)
-    answer_s = FIRST_S + 4 * GAP_S  # none can be faster, so three streams end no more than this in a second
+    # No answer can be faster, so three streams end at most this many answers per second.
+    answer_s = FIRST_S + 4 * GAP_S
     assert 0 < told["requests_a_second"] == told["requests"] <= 3 * (1 / answer_s + 2), told
     assert FIRST_S * 1000 <= told["ttft_p50_ms"] <= told["ttft_p99_ms"], told
     assert told["tbt_p50_ms"] <= told["tbt_p99_ms"] <= told["gap_max_ms"] and told["gap_max_ms"] >= GAP_S * 1000 - 2, told

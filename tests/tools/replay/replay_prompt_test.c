@@ -77,7 +77,8 @@ static void test_text(void)
     replay_prompt_close(prompt);
 }
 
-/* The words of a message are as many, the first without a space, and go where messages go. */
+/* A message has the wanted number of words, the first one without a space, and is sent in
+ * `messages`. */
 static void test_chat(void)
 {
     struct replay_prompt_options options = {
@@ -110,8 +111,8 @@ static int equal_ids(json_t *a, json_t *b, int from, int count)
     return equal;
 }
 
-/* Two requests share blocks 1 and 2; their third blocks differ, and what is after the last block.
- */
+/* Two requests share blocks 1 and 2. Their third blocks and the tokens after the last block
+ * differ. */
 static void test_blocks(void)
 {
     static const int64_t one[] = {11, 12, 13}, other[] = {11, 12, 14};

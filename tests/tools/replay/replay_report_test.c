@@ -35,8 +35,8 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-6;
 }
 
-/* 100 requests, TTFT 1…100 ms (given in a scrambled order), one gap of 10 ms in each; the last but
- * one has a wrong count, and four failed. */
+/* Adds 100 requests with TTFT 1…100 ms (in mixed order) and one gap of 10 ms each. The last but one
+ * has a wrong count, and four failed. */
 static void results_add(struct replay_report *report)
 {
     for (uint64_t i = 0; i < 100; i++) {
@@ -160,7 +160,7 @@ static void test_report(void)
     replay_report_close(report);
 }
 
-/* Nothing done: no percentile is made up, and the JSON is whole. */
+/* Without requests, no percentile is printed, and the JSON is valid. */
 static void test_empty(void)
 {
     struct replay_report *report;

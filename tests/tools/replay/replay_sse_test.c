@@ -11,7 +11,7 @@ static const char stream[] = ": ping\n"
                              "data: {\"a\":1}\n\n"
                              "data:{\"b\":2}\r\n\r\n"
                              "event: x\rid: 7\rdata: c\r\r"
-                             "\n\n\n" /* blank lines alone are no event */
+                             "\n\n\n" /* Blank lines alone make no event. */
                              "data: first\ndata: second\n: between\ndata:  third\n\n"
                              "data\n\n"
                              "dataset: no\nretry: 10\n\n"
@@ -22,7 +22,7 @@ struct joined {
     char text[512];
     size_t size;
     int events;
-    int stop_after; /* -1: never */
+    int stop_after; /* -1 = never. */
 };
 
 static bool on_event(void *self, const char *data, size_t size)
@@ -58,7 +58,7 @@ static void test_every_split(void)
     replay_sse_done(&sse);
 }
 
-/* An event whose blank line is missing counts when the stream ends; after a reset it does not. */
+/* An event whose blank line is missing counts when the stream ends, but not after a reset. */
 static void test_open_end(void)
 {
     struct joined joined = {.stop_after = -1};

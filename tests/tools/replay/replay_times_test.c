@@ -1,6 +1,6 @@
-/* Goal: the comparison with other times is right, and samples stay right when they become buckets.
- * Method: rows with known ratios in another order; two million samples compared with their exact
- * quantiles. */
+/* Goal: the comparison with other times is right, and quantiles stay right when samples are counted
+ * in buckets. Method: rows with known ratios in another order; two million samples compared with
+ * their exact quantiles. */
 #include "tests/check.h"
 #include "tools/replay/times.h"
 
@@ -38,8 +38,8 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-3;
 }
 
-/* 100 requests, each 1.9 times as slow as it was alone (TTFT), as fast (TBT) and six times (E2E).
- */
+/* 100 requests. Compared with the times without contention, TTFT is 1.9 times as long, TBT equal,
+ * and E2E six times as long. */
 static void test_joined(void)
 {
     FILE *file = fopen(path, "w");
@@ -114,7 +114,7 @@ static void test_files(void)
     refused("", "empty");
 }
 
-/* Beyond a million there are buckets, 0.2 % wide. */
+/* More than a million samples are counted in buckets that are 0.2 % wide. */
 static void test_samples(void)
 {
     struct replay_samples samples = {0};

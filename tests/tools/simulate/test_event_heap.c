@@ -1,5 +1,5 @@
-/* Goal: events are returned in the order of time, events of equal time in the order in which they
- * were put, and an event that is put again has only its last time. Method: random operations
+/* Goal: events are returned in the order of time, and events of equal time in the order in which
+ * they were added. An event that is added again has only its last time. Method: random operations
  * compared with a plain array that is searched. */
 #include "tools/simulate/event_heap.h"
 

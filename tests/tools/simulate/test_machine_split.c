@@ -52,7 +52,8 @@ static void reads(void)
     CHECK(cluster.kinds[0].memory_bytes == 1000000 && cluster.kinds[1].memory_bytes == 3072);
     CHECK(cluster.inside.bandwidth_bytes_per_s == 5e6 && cluster.inside.latency_us == 7);
     CHECK(strcmp(cluster.host_names[0], "x") == 0);
-    /* Without a link: the profile's fastest inside the host of the first device. */
+    /* Without a link in the file, the profile's fastest link inside the host of the first device is
+     * used. */
     CHECK(machine_read(MACHINE(DEVICES(GPU)), &hardware, &cluster, &error) == ST_OK);
     CHECK(cluster.inside.bandwidth_bytes_per_s == 1e10 && cluster.inside.latency_us == 2);
 }
@@ -61,7 +62,7 @@ static void faults(void)
 {
     static const struct {
         const char *text;
-        const char *error; /* behind the file's name */
+        const char *error; /* The error after the file's name. */
     } bad[] = {
         {MACHINE(", \"devices\": 2"), "\"devices\" = 2: want a list"},
         {MACHINE(", \"devices\": []"), "devices = []: want a list of devices"},
@@ -100,8 +101,8 @@ static void faults(void)
 
 /* ---- the choice ---- */
 
-/* Three layers of 1000, 1000 and 1500 bytes, their KV, and ends of 400 and 500: all of them fit
- * none of the devices. */
+/* Three layers of 1000, 1000 and 1500 bytes, their KV, and ends of 400 and 500 bytes: no single
+ * device holds all of them. */
 #define TIGHT                                                                                      \
     MACHINE(", \"devices\": [{\"profile\": \"cpu-2\", \"memory\": 620000, \"count\": 3}],"         \
             " \"workspace_bytes\": 1, \"kv_memory_bytes\": 900000")
@@ -133,8 +134,8 @@ static struct machine_split *find(const char *text, const struct machine_split_g
     return split;
 }
 
-/* Tokens per ns of a pipeline whose groups have `batch` requests; 0 = the latency limit is not
- * kept, or the KV does not fit. */
+/* Returns the tokens per ns of a pipeline whose groups have `batch` requests; 0 = the latency limit
+ * is not kept, or the KV does not fit. */
 static double rate_of(const struct machine_split *like, uint32_t batch, double limit_ms)
 {
     static struct partition_costs costs;
@@ -178,17 +179,18 @@ static void groups(void)
             seen |= split->work.batch;
             machine_split_close(split);
         }
-    CHECKF(seen >= 8 && (seen & (seen - 1)) != 0, "groups of %x alone", seen); /* several sizes */
+    /* Several sizes occurred. */
+    CHECKF(seen >= 8 && (seen & (seen - 1)) != 0, "groups of %x alone", seen);
 }
 
 static void limits(void)
 {
     struct machine_split_goal goal = goal_usual;
-    goal.limit_ms = 0.001; /* nobody can */
+    goal.limit_ms = 0.001; /* No plan keeps this limit. */
     struct machine_split *split = find(TIGHT, &goal);
     CHECK(split->work.limit_ms == 0 && split->plan.stage_count > 1);
     machine_split_close(split);
-    /* Three replicas of one stage have no links to wait for; a lone prompt is through three stages
+    /* Three replicas of one stage do not wait for links. A single prompt passes three stages
      * sooner. */
     goal = machine_split_goal_default(true, 10, 340);
     goal.prompt_tokens = 60;
@@ -214,7 +216,7 @@ static void does_not_fit(void)
     CHECK(machine_read(MACHINE(", \"devices\": [{\"profile\": \"cpu-2\"}]"), &hardware, &cluster,
                        &error) == ST_OK);
     CHECK(machine_split_find(&hardware, &cluster, profile, &goal_usual, &split, &error) ==
-          ST_INVALID); /* the workspace of 256 MiB alone */
+          ST_INVALID); /* The workspace alone takes 256 MiB. */
     CHECKF(strncmp(error.text, "its layers on token machines: ", 30) == 0, "%s", error.text);
 }
 
@@ -249,7 +251,8 @@ static void simulated(void)
         place += plan->stages[i].replicas;
     }
     double between_s = (plan->stage_count - 1) * sim_cost_between_s(cost, &work);
-    double back_s = 2e-6; /* the sampled token, to the first stage: the simulation has none */
+    /* The time to send the sampled token to the first stage, which the simulation does not have. */
+    double back_s = 2e-6;
     double want_s = (double)plan->latency_ns / 1e9 - back_s;
     CHECKF(all_s + between_s > want_s - 1e-8 && all_s + between_s < want_s + 1e-8, "%g, want %g",
            all_s + between_s, want_s);

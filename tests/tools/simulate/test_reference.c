@@ -170,7 +170,7 @@ int main(void)
     snprintf(data, sizeof(data), "%s/tests/data/splitwise", source != NULL ? source : ".");
     struct seen small = run(data);
     CHECK(small.same == small.cases);
-    /* They are there for what happens when too much comes. */
+    /* These cases overload the machines. */
     CHECK(small.displaced > 5000 && small.moves > 0 && small.unended > 0);
     differences(data);
     bad_cases();

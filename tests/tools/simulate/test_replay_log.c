@@ -95,9 +95,10 @@ static void test_same(void)
     tell(&log, (struct sched_event){.kind = SCHED_ENDED, .request = 2, .output_tokens = 3});
     arrive(&log, 2);
     tell(&log, (struct sched_event){.kind = SCHED_MACHINE_DOWN, .machine = 1});
-    event_text_begin(&log.text, false, &options); /* another gateway, whose log was opened later */
+    event_text_begin(&log.text, false, &options); /* Another gateway, whose log was opened later. */
     text_adds(&log.text, "\n{\"t\":1,\"event\":\"ended\",\"request\":5,\"actions\":[]}\n");
-    text_adds(&log.text, "{\"t\":1,\"event\":\"end"); /* which was killed */
+    /* The gateway was killed while it wrote this line. */
+    text_adds(&log.text, "{\"t\":1,\"event\":\"end");
     CHECKF(replay(log.text.data, log.text.bytes, &seen, &totals, &error) == ST_OK, "%s",
            error.text);
     CHECK(totals.starts == 2 && totals.events == 10 && totals.left_out == 1);
@@ -152,7 +153,7 @@ static void test_wrong(void)
     check_wrong("{\"t\":2,\"event\":\"link_up\",\"actions\":[]}", "a link to itself");
     check_wrong("{\"t\":2,\"event\":\"arrived\",\"request\":1,\"actions\":[]}", "prompt_tokens 0");
     check_wrong("{\"t\":2,\"event\":\"arrived\",\"prompt_tokens\":5,\"weight\":1,\"actions\":[]}",
-                "has not ended");
+                "arrives again before it has ended");
     check_wrong("{\"t\":2,\"event\":\"tick\",\"version\":3,\"actions\":[]}", "version 3");
 }
 

@@ -39,7 +39,8 @@ static bool is_next(uint32_t machine, double *at_s)
     return sim_cores_due(&cores, machine, at_s) && *at_s == first_s;
 }
 
-/* What happens next is of this machine, at that time, and ends its batch or not. */
+/* Checks that the next event belongs to this machine at this time, and whether it ends the
+ * machine's batch. */
 static void expect(uint32_t machine, double at_s, bool ends)
 {
     double due_s = -1;
@@ -50,7 +51,7 @@ static void expect(uint32_t machine, double at_s, bool ends)
         sim_cores_leave(&cores, machine, due_s);
 }
 
-/* One core, layers of 1 ms, turns of 3. */
+/* One core, layers of 1 ms, turns of 3 ms. */
 static void turns_go_round(void)
 {
     double due_s;
@@ -66,8 +67,8 @@ static void turns_go_round(void)
 }
 
 /* A turn ends at the end of a layer: with layers of 2 ms, a turn ends after 4 ms. A machine that
- * did not have to wait has used its time slice when another machine comes, so its turn ends with
- * its current layer. */
+ * did not have to wait has used up its turn when another machine arrives, so its turn ends with its
+ * current layer. */
 static void turns_end_with_layers(void)
 {
     init(1, 3, (uint32_t[]){1, 1}, 2);
@@ -81,7 +82,7 @@ static void turns_end_with_layers(void)
     expect(0, 22 * MS, true);
 }
 
-/* A step that is no longer than its turns is not cut. */
+/* A step that is not longer than a turn is not interrupted. */
 static void decodes_have_longer_turns(void)
 {
     init(1, 3, (uint32_t[]){1, 1}, 2);
@@ -91,7 +92,7 @@ static void decodes_have_longer_turns(void)
     expect(1, 16 * MS, true);
 }
 
-/* Who wants both cores is not overtaken by one that wants one. */
+/* A machine that waits for both cores is not overtaken by a machine that needs one. */
 static void large_ones_are_not_overtaken(void)
 {
     double due_s;
@@ -114,7 +115,8 @@ static void without_turns_all_are_slower(void)
     expect(1, 20 * MS, true);
 }
 
-/* Two of three cores besides are busy, then one: 1 + 0.3 × 2 / 3 and 1 + 0.3 / 3 times as long. */
+/* Two of the three other cores are busy, then one: a batch takes 1 + 0.3 × 2 / 3 and 1 + 0.3 / 3
+ * times as long. */
 static void those_beside_slow_down(void)
 {
     init(4, 6, (uint32_t[]){1, 1, 1}, 3);
@@ -150,8 +152,8 @@ static void check_threads(void)
     CHECK(waiting == 0 || holders > 0);
 }
 
-/* Machines begin when they please; each batch ends, no earlier than its work allows; and together
- * they never do more work than the cores can. */
+/* Machines begin at random times. Each batch ends, not earlier than its work allows, and all
+ * machines together never do more work than the cores can. */
 static void random_case(void)
 {
     uint32_t threads[MACHINES], machines = 1 + draw(MACHINES), left = EVENTS;

@@ -58,7 +58,7 @@ enum prompt { NO_PROMPT, PROMPT_WAITING, PROMPT_RUNNING, PROMPT_ENDED };
 
 struct request {
     enum state state;
-    bool again; /* Preempted or given up: reserved again. */
+    bool again; /* Preempted or given up, then reserved again. */
     bool local;
     struct message_request name;
     uint32_t prompt_tokens;
@@ -92,7 +92,7 @@ static uint32_t flight_max; /* Batches in flight. */
 static uint32_t kv_rare;    /* How much more often other events happen than KV arrives. */
 static uint32_t locals;     /* Of 4 requests, how many have their prompts here. */
 
-/* The real machine. */
+/* State of the real machine. */
 static struct kv_pool *kv;
 static struct sched_machine *sched;
 static struct token_pool *pool;
@@ -100,7 +100,7 @@ static struct sched_batch flying[LIMIT_BATCHES_IN_FLIGHT];
 static uint32_t flying_count;
 static struct message_request given_up; /* id 0 = none. */
 
-/* The simulated one. */
+/* The simulated machine. */
 static struct sim_machine *sim;
 
 static struct transport_peer *gateway(void)
@@ -286,7 +286,8 @@ static void prompt_add(struct prompt_task *p, const struct request *reserved)
                              &p->sim_slot) == ST_OK);
 }
 
-/* The KV was sent or is not wanted. Requires that no batch computes the prompt. */
+/* The prompt leaves because its KV was sent or is not needed. Requires that no batch computes the
+ * prompt. */
 static void prompt_leave(struct prompt_task *p)
 {
     uint32_t i = (uint32_t)(p - prompts);
@@ -299,7 +300,7 @@ static void prompt_leave(struct prompt_task *p)
     *p = (struct prompt_task){0};
 }
 
-/* Not while the request's own prompt is computed here. */
+/* Cancels the request. Requires that the request's own prompt is not being computed here. */
 static void cancel(struct request *r)
 {
     struct prompt_task *p = &prompts[r - requests];
@@ -332,7 +333,7 @@ static void batch_taken(const struct sched_batch *batch)
     }
 }
 
-/* In the order of machine_batch_start (machine/batch.c). */
+/* Starts a batch in the order of machine_batch_start (machine/batch.c). */
 static void real_start(void)
 {
     sched_machine_time(sched, now_us);
@@ -350,7 +351,7 @@ static void real_start(void)
     given_up.id = 0;
 }
 
-/* In the order of batches_begin (tools/simulate/sim_run.c). */
+/* Starts a batch in the order of batches_begin (tools/simulate/sim_run.c). */
 static void sim_start(void)
 {
     struct sim_cores_work work;
@@ -421,7 +422,8 @@ static void logs_compare(uint64_t run, uint32_t step)
     CHECK(use.kv == 1 - (double)kv_pool_available(kv) / blocks);
 }
 
-/* Its KV is complete: from elsewhere, or from a prompt that was computed here. */
+/* The request's KV is complete: it came from another machine, or from a prompt that was computed
+ * here. */
 static void awaiting_step(struct request *r)
 {
     struct prompt_task *p = &prompts[r - requests];
@@ -529,7 +531,8 @@ static void run(const struct sim_hosts *hosts, uint64_t number)
         batch_end();
     real_log.count = sim_log.count = 0;
     for (uint32_t i = 0; i < REQUESTS; i++) {
-        if (prompts[i].state == PROMPT_RUNNING) /* Between two chunks: no batch is left. */
+        /* The prompt is between two chunks, because no batch is left. */
+        if (prompts[i].state == PROMPT_RUNNING)
             prompts[i].state = PROMPT_ENDED;
         if (requests[i].state != NONE)
             cancel(&requests[i]);
@@ -558,7 +561,7 @@ int main(void)
     CHECK(profile_parse(profile_example, strlen(profile_example), "p.json", &hosts.profile,
                         &error) == ST_OK);
     CHECKF(sim_hosts_of_config(&hosts, &config, &error) == ST_OK, "%s", error.text);
-    /* more, until the rarest decision was seen */
+    /* More cases, until the rarest decision has occurred. */
     for (uint64_t number = 0;
          number < RUNS || (decision_counts[GIVEN_UP] == 0 && number < 50 * RUNS); number++)
         run(&hosts, number);

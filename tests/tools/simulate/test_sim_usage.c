@@ -40,7 +40,8 @@ static double level_mean(const struct change *changes, uint32_t count, double fr
     return sum / (to_s - from_s);
 }
 
-/* One gauge of the last machine and one of the cluster, of times that grow to `length_s`. */
+/* Checks one gauge of the last machine and one of the cluster, over random times up to
+ * `length_s`. */
 static void means(double length_s)
 {
     static struct change changes[2][CHANGES];
@@ -78,7 +79,8 @@ static void means(double length_s)
 
 /* ---- what a machine says ---- */
 
-/* Three stages of a layer, the last one twice: of four devices, each computes its own time. */
+/* Three stages of one layer, the last one with two replicas: each of four devices is busy for its
+ * own computing time. */
 static void pipeline(void)
 {
     static struct sim_machine m;
@@ -122,7 +124,8 @@ static void pipeline(void)
     m.flight_count = 1;
     sim_flight_watch(&m, &flights[1], &work, 5);
     sim_machine_use(&m, &use);
-    double busy = 1 / 2.0 / 4; /* half of the time that it is under way, of four devices */
+    /* Half of the time that the batch is in flight, divided by four devices. */
+    double busy = 1 / 2.0 / 4;
     CHECKF(fabs(use.prompt - busy * prompts_s / (prompts_s + decodes_s)) < 1e-6, "%g", use.prompt);
     CHECKF(fabs(use.prompt + use.decode - busy) < 1e-6, "%g", use.decode);
     CHECK(use.kv == 0.25 && use.batch == 5);
@@ -134,7 +137,7 @@ static void pipeline(void)
 
 /* ---- what is shown ---- */
 
-/* Whole JSON, with a number for each interval. */
+/* Checks that the JSON is valid and has a number for each interval. */
 static void json_check(const struct sim_usage *usage)
 {
     char *text = NULL;
@@ -169,7 +172,7 @@ static void pictures(void)
                 snprintf(usage.names[m], sizeof(usage.names[m]), "it's-%u", m);
                 sim_usage_set(&usage, m, SIM_USAGE_PROMPT, 0.5 * busy, 1);
             }
-            sim_usage_end(&usage, busy * 100.0); /* or nothing ever happened */
+            sim_usage_end(&usage, busy * 100.0); /* The time may end without any event. */
             json_check(&usage);
             const struct gnuplot_picture picture = sim_usage_picture(&usage);
             enum status status = gnuplot_svg(&picture, &svg, &error);

@@ -1,8 +1,8 @@
-/* Goal: `cleave simulate --trace` does what its parts promise: times that can be worked out by
- * hand, the same bytes for the same seed, every request accounted for under all failures of
- * machines, an event log that replays to the same decisions, and one clear error for each mistake.
- * Method: a few requests on known machines; random clusters with little memory and failing
- * machines; files and options with one mistake each. */
+/* Goal: `cleave simulate --trace` does what its parts promise: times that can be computed by hand,
+ * the same bytes for the same seed, every request accounted for under all failures of machines, an
+ * event log that replays to the same decisions, and one clear error for each mistake. Method: a few
+ * requests on known machines; random clusters with little memory and failing machines; files and
+ * options with one mistake each. */
 #include "tools/simulate/replay_log.h"
 #include "tools/simulate/sim_run.h"
 #include "tools/simulate/simulate.h"
@@ -136,8 +136,9 @@ static bool near(double a, double b)
 
 /* ---- by hand ---- */
 
-/* RESERVE, RESERVED, PREFILL; the prompt; its KV, the last layer alone exposed; then a step for
- * each further token; and each thing that a client sees comes a message later. */
+/* The time of a request: RESERVE, RESERVED, PREFILL; the prompt; its KV, of which only the last
+ * layer is not hidden; then a step for each further token. A client sees each of its events one
+ * message later. */
 static void one_request(void)
 {
     const char *machines[] = {"1:prompt:@h100", "1:token:@a100"};
@@ -162,7 +163,7 @@ static void one_request(void)
     free(c);
 }
 
-/* Two prompts end at the same time on two machines; their token machine's link takes one after the
+/* Two prompts end at the same time on two machines. The token machine's link receives one after the
  * other. */
 static void links_contend(void)
 {
@@ -179,8 +180,8 @@ static void links_contend(void)
     free(c);
 }
 
-/* Two machines of two threads each on two cores, without turns, take twice as long while both
- * compute. */
+/* Two machines with two threads each share two cores without turns. Both take twice as long while
+ * both compute. */
 static void cores_are_shared(void)
 {
     const char *machines[] = {"1:prompt:@h100", "1:prompt:@h100", "1:token:@h100"};
@@ -201,7 +202,7 @@ static void cores_are_shared(void)
     free(c);
 }
 
-/* The machines of a config, with a profile's times. */
+/* Makes the machines of a config, with a profile's times. */
 static struct cluster *cluster_of_config(const char *stages)
 {
     char config[1024];
@@ -228,7 +229,7 @@ static struct cluster *cluster_of_config(const char *stages)
 
 #define STAGE(layers) "{\"threads\": 2, \"layers\": \"" layers "\"}"
 
-/* Two stages for prompts, and a machine that decodes. */
+/* Two stages for prompts, and one machine that decodes. */
 static void profile_and_stages(void)
 {
     struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2"));
@@ -248,7 +249,8 @@ static void profile_and_stages(void)
     CHECKF(near(rows[0].ttft_s, 4 * MESSAGE_S + prompt_us / 1e6), "%.9f", rows[0].ttft_s);
     CHECK(near(rows[0].e2e_s - rows[0].ttft_s - rows[0].transfer_s,
                steps_us / 1e6 + 2 * SIM_COST_BATCH_S));
-    c->config.machines[1].threads = 0; /* a thread per core: the most that were measured */
+    /* threads 0 = a thread per core: the largest measured number of threads is used. */
+    c->config.machines[1].threads = 0;
     c->hosts.count = 0;
     CHECKF(sim_hosts_of_config(&c->hosts, &c->config, &error) == ST_OK, "%s", error.text);
     CHECK(c->hosts.hosts[1].cost.places[0] == d && c->hosts.hosts[1].threads == 2);
@@ -267,8 +269,8 @@ static void profile_and_stages(void)
     free(c);
 }
 
-/* Two prompts share the first stage, and have a replica of the second one each: the later one is
- * late by the first stage's time. */
+/* Two prompts share the first stage and use different replicas of the second one. The later prompt
+ * ends later by the first stage's time. */
 static void replicas(void)
 {
     struct cluster *c = cluster_of_config(STAGE("0-0") ", " STAGE("1-2") ", " STAGE("1-2"));
@@ -293,8 +295,8 @@ static void count_done(void *self, const struct splitwise_result *result)
     ++*(uint32_t *)self;
 }
 
-/* Prompts that came whole fill the token machine: none of their answers has room, and two more
- * prompts look for room in vain for ever. The simulation ends all the same, and counts them. */
+/* Prompts whose KV was sent in one piece fill the token machine. No answer has room, and two more
+ * prompts never find memory. The simulation ends all the same, and counts these requests. */
 static void transfers_in_vain(void)
 {
     struct cost_curve curve;
@@ -379,8 +381,8 @@ static void log_replays(const char *name)
     fclose(file);
 }
 
-/* What was used adds up to what was done; machines that fail lose what they were about, and those
- * that wait for cores do not compute. */
+/* The recorded use adds up to the work that was done. A machine that fails loses its current batch,
+ * and a machine that waits for cores does not compute. */
 static void usage_adds_up(const struct cluster *c, const struct sim_usage *usage)
 {
     double open_s = 0;
@@ -393,7 +395,7 @@ static void usage_adds_up(const struct cluster *c, const struct sim_usage *usage
     }
     if (c->report.outcomes[SIM_DONE] == c->report.e2e.count &&
         c->report.outcomes[SIM_REFUSED] == 0 &&
-        c->report.outcomes[SIM_FAILED] == 0) { /* a client hears of the end a message later */
+        c->report.outcomes[SIM_FAILED] == 0) { /* A client learns of the end one message later. */
         double want_s = c->report.e2e.sum - MESSAGE_S * (double)c->report.e2e.count;
         CHECKF(fabs(open_s - want_s) < 1e-6 * want_s, "%g, want %g", open_s, want_s);
     }
@@ -508,7 +510,7 @@ static void same_seed_same_bytes(void)
     for (int run = 0; run < 2; run++) {
         snprintf(out, sizeof(out), "--out=%s", scratch_path(run ? other[0] : names[0]));
         snprintf(events, sizeof(events), "--events=%s", scratch_path(run ? other[2] : names[2]));
-        /* Who looks at the machines changes nothing. */
+        /* Recording the use changes no result. */
         const char *const arguments[] = {out,        "--json",          events, law, "--mtbf=20",
                                          "--seed=3", run ? html : NULL, NULL};
         CHECK(command_into(scratch_path(run ? other[1] : names[1]), arguments) == 0);
@@ -547,8 +549,8 @@ static void policy_of_the_config(void)
     CHECK(remove(scratch_path("config.json")) == 0);
 }
 
-/* The report is whole and refers to no other file; without gnuplot it says so, and a picture alone
- * cannot be. */
+/* The report is complete and refers to no other file. Without gnuplot it says so, and a request for
+ * a picture alone is refused. */
 static void pictures(void)
 {
     static char text[8 << 20];
@@ -585,8 +587,8 @@ static void pictures(void)
     CHECK(remove(scratch_path("r.html")) == 0);
 }
 
-/* A kind's link counts in the paper's policy too; machines of a table and machines of a
- * profile have no model in common; a config with neither is refused. */
+/* A hardware file's link also counts under the paper's policy. Machines with a table and machines
+ * with a profile cannot be mixed. A config without both is refused. */
 static void kinds(void)
 {
     static const struct {
@@ -676,7 +678,7 @@ static void bad_options(void)
     }
 }
 
-/* No time is 0 or less, even where the line through two points is. */
+/* Times are above 0, even where the line through two points is not. */
 static void times_of_a_table(void)
 {
     static const char head[] =

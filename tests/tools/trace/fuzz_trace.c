@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-#define ROWS_MAX 10000 /* a law may go on for ever */
+#define ROWS_MAX 10000 /* A synthetic workload may have no end. */
 
-/* Bad rows left out or not, every row that comes is good. */
+/* Reads all rows, with bad rows skipped or not. Every row that is returned must be good. */
 static void read_all(struct trace *trace)
 {
     struct trace_row row;
@@ -36,7 +36,8 @@ static void fuzz_law(const uint8_t *data, size_t size)
     size_t bytes = size < sizeof(text) - 1 ? size : sizeof(text) - 1;
     memcpy(text, data, bytes);
     text[bytes] = 0;
-    if (strstr(text, "lengths") == NULL && /* it must not open what it makes up */
+    /* The fuzzer must not open files whose names it made up. */
+    if (strstr(text, "lengths") == NULL &&
         trace_open(&(struct trace_options){.name = text}, &trace, &error) == ST_OK)
         read_all(trace);
 }

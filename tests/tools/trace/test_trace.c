@@ -57,7 +57,7 @@ static void end_wanted(struct trace *trace)
     trace_close(trace);
 }
 
-/* Seven digits, over midnight, equal times, no newline at the end. */
+/* Seven digits, a change of day, equal times, no newline at the end. */
 static void test_azure_2023(void)
 {
     struct trace *trace = open_text(HEADER "2023-11-16 23:59:59.9799600,4808,10\n"
@@ -101,7 +101,7 @@ static void test_burstgpt(void)
     end_wanted(trace);
 }
 
-/* Times are as they stand there, to the last bit. */
+/* Times are exact to the last bit. */
 static void test_splitwise(void)
 {
     struct trace *trace =
@@ -131,8 +131,7 @@ static void test_mooncake(void)
     end_wanted(trace);
 }
 
-/* The rows that were read before the bad one stay good; the one after it is read where bad ones are
- * left out. */
+/* Rows before the bad row are returned. The row after it is returned if bad rows are skipped. */
 static void bad_row_of(const char *before, const char *row, const char *after, uint64_t line,
                        const char *wanted)
 {
@@ -236,8 +235,8 @@ static void bad_file(const char *text, size_t size, enum trace_format format, co
     CHECKF(strstr(error.text, message) != NULL, "%s", error.text);
 }
 
-/* A line with a NUL byte, and one that is too long, are one bad row each, and the next line stays.
- */
+/* A line with a NUL byte and a line that is too long are one bad row each. The line after each is
+ * read. */
 static void test_broken_lines(void)
 {
     static const char nul[] = "arrival_timestamp,prompt_size,token_size\n"
@@ -287,7 +286,8 @@ static void test_bad_files(void)
     CHECK(strcmp(error.text, "/nonexistent/trace.csv: No such file or directory") == 0);
 }
 
-/* The published traces, whole, in a long run: rows, span and means are those of their README. */
+/* Runs only in long test runs: rows, span and means of the complete published traces are those in
+ * their README. */
 static void test_published_trace(const char *file, uint64_t rows_wanted, double span_s,
                                  double prompt_mean, double output_mean)
 {

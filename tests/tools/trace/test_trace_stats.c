@@ -1,6 +1,6 @@
-/* Goal: the figures of `cleave trace` are right. Method: a few requests with figures worked out by
- * hand, random ones compared with sums over all of them, and the command itself on files that it
- * should describe, draw or refuse. Usage: test_trace_stats CLEAVE */
+/* Goal: the figures of `cleave trace` are right. Method: a few requests with figures computed by
+ * hand; random requests compared with sums over all of them; and the command itself with files that
+ * it should describe, draw or refuse. Usage: test_trace_stats CLEAVE */
 #include "tools/trace/stats.h"
 #include "tools/trace/window.h"
 
@@ -31,8 +31,8 @@ static bool near(double a, double b)
     return fabs(a - b) < 1e-9 * (1 + fabs(b));
 }
 
-/* 100 tokens/s of prompt, 0.5 s a token: the first is a prompt for 1 s and has three more tokens in
- * 1.5 s; the second a prompt for 0.5 s. */
+/* At 100 prompt tokens per second and 0.5 s per answer token, the first request is a prompt for 1 s
+ * and then has three more tokens in 1.5 s. The second request is a prompt for 0.5 s. */
 static void test_by_hand(void)
 {
     struct trace_stats *stats = stats_open(1, 0.5, 100);
@@ -48,16 +48,18 @@ static void test_by_hand(void)
     uint32_t count;
     double width_s;
     struct trace_interval *in = trace_stats_intervals(stats, 99, &count, &width_s);
-    CHECK(count == 3 && near(width_s, 1)); /* the fourth, of no length, belongs to the third */
+    /* The fourth interval has no length, so it is merged with the third. */
+    CHECK(count == 3 && near(width_s, 1));
     CHECK(in[0].requests == 1 && near(in[0].active_requests, 1) && near(in[0].active_tokens, 100));
-    /* from 1 to 2.5 s: 100 tokens, the first of the answer, and one more each half second */
+    /* From 1 s to 2.5 s: 100 prompt tokens, the answer's first token, and one more each half
+     * second. */
     CHECK(near(in[1].active_tokens, 100 + 1 + 1) && near(in[1].active_requests, 1));
     CHECK(in[2].requests == 2 && in[2].tokens[TRACE_PROMPT] == 250 && near(in[2].seconds, 1));
     free(in);
     trace_stats_close(stats);
 }
 
-/* Sums over intervals are those over requests, however wide they had to become. */
+/* Sums over intervals equal sums over requests, for any width of the intervals. */
 static void test_sums(uint64_t seed, double spread_s)
 {
     struct trace_stats *stats = stats_open(0, 0.1, 1000);
@@ -94,7 +96,8 @@ static void test_blocks(void)
         CHECK(trace_stats_add(stats, &row) == ST_OK);
     }
     CHECK(trace_stats_blocks(stats) == 3000);
-    CHECKF(trace_stats_blocks_again(stats) == 1000, "%llu", /* 999 zeros, and the first row's */
+    /* 999 zeros, and the id of the first row. */
+    CHECKF(trace_stats_blocks_again(stats) == 1000, "%llu",
            (unsigned long long)trace_stats_blocks_again(stats));
     trace_stats_close(stats);
 }
@@ -135,8 +138,8 @@ static void test_fit(uint64_t seed)
     CHECK(c == 1500 && g == 50);
 }
 
-/* A row each second for a minute: from 10 s on for 20 s, twice as fast, with half the lengths; then
- * at most three requests of it. */
+/* One request per second for a minute: a window from 10 s on for 20 s, at double rate, with half
+ * the lengths; then at most three requests of the window. */
 static void test_window(void)
 {
     for (uint64_t most = 0; most <= 3; most += 3) {
@@ -184,7 +187,7 @@ static void said_wanted(const char *text)
     CHECKF(strstr(said, text) != NULL, "want \"%s\" in:\n%s", text, said);
 }
 
-/* What is written has the ids of the rows, and is a trace again. */
+/* The written file has the ids of the rows and can be read as a trace. */
 static void write_check(const char *cleave, const char *trace, const char *folder)
 {
     char arguments[400], written[100], line[200];
@@ -249,7 +252,7 @@ static void test_command(const char *cleave)
         CHECK(file != NULL && fread(said, 1, sizeof(said) - 1, file) > 1000);
         fclose(file);
         said_wanted("<svg");
-        said_wanted("s \xc3\xa9.csv"); /* the title */
+        said_wanted("s \xc3\xa9.csv"); /* The title of the picture. */
     }
     unlink(arguments);
     unlink(trace);

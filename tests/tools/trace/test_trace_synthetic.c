@@ -22,7 +22,7 @@ static struct trace *open_law(const char *text, uint64_t seed)
     return trace;
 }
 
-/* Of the gaps between requests. */
+/* Statistics of the gaps between requests. */
 struct gaps {
     double mean, cv;
 };
@@ -57,7 +57,7 @@ static void test_arrivals(uint64_t seed)
     CHECKF(fabs(g.mean - 0.02) < 0.0004 && fabs(g.cv - 0.25) < 0.02, "%g %g", g.mean, g.cv);
 }
 
-/* All requests come in the first 2 s of each 5, and as many as were asked for. */
+/* All requests arrive in the first 2 s of each 5 s, and their number is as requested. */
 static void test_on_off(uint64_t seed)
 {
     struct trace *trace =
@@ -98,11 +98,11 @@ static void test_lengths(uint64_t seed)
                (unsigned long long)outputs[i]);
     qsort(prompts, ROWS, sizeof(prompts[0]), compare);
     CHECKF(fabs(prompts[ROWS / 2] - 1020.0) < 20, "%u", prompts[ROWS / 2]);
-    double p84 = log(prompts[ROWS * 8413 / 10000] / 1020.0); /* one sigma */
+    double p84 = log(prompts[ROWS * 8413 / 10000] / 1020.0); /* One sigma. */
     CHECKF(fabs(p84 - 0.9) < 0.03, "%g", p84);
 }
 
-/* Each request has the two lengths of one row. */
+/* The two lengths of a request come from one row. */
 static void test_lengths_of_trace(uint64_t seed)
 {
     char path[] = "/tmp/cleave-lengths-XXXXXX", text[200];
@@ -124,7 +124,7 @@ static void test_lengths_of_trace(uint64_t seed)
     for (int i = 1; i <= 4; i++)
         CHECKF(seen[i] > 800 && seen[i] < 1200, "%d: %llu", i, (unsigned long long)seen[i]);
     trace_close(trace);
-    /* A bad row is left out where that is wanted, and named. */
+    /* A bad row is skipped on request, and reported otherwise. */
     file = fopen(path, "a");
     CHECK(file != NULL);
     fputs("9,100,0\n", file);
@@ -176,7 +176,7 @@ static void test_refusals(void)
     refused("poisson:speed=1", "poisson: unknown key \"speed\": want rate, cv, on, off, seconds, "
                                "requests, prompt, output, lengths or seed");
     refused("poisson:rate=1,prompt=fixed:1,output=fixed:1",
-            "poisson: want seconds=N or requests=N, or it never ends");
+            "poisson: want seconds=N or requests=N, otherwise the workload never ends");
     refused("poisson:rate=1,seconds=1,prompt=fixed:1",
             "poisson: want prompt= and output=, or lengths=FILE");
     refused("poisson:rate=1,seconds=1,prompt=fixed:0",
@@ -188,7 +188,7 @@ static void test_refusals(void)
             "gamma: want cv=COEFFICIENT_OF_VARIATION");
     refused("onoff:rate=1,seconds=1,prompt=fixed:1,output=fixed:1", "onoff: want on=SECONDS");
     refused("poisson:rate=1,cv=1,seconds=1,prompt=fixed:1,output=fixed:1",
-            "poisson: cv is of gamma only, on and off of onoff");
+            "poisson: only gamma has cv, only onoff has on and off");
     refused("poisson:rate=1,seconds=1,lengths=/nonexistent",
             "poisson: /nonexistent: No such file or directory");
     CHECK(!trace_synthetic_is("poisson.csv") && !trace_synthetic_is("poissonx:rate=1"));

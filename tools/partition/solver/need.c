@@ -29,7 +29,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
     for (uint32_t m = 0; m < count; m++) {
         if (at < p->layers && !fits[moves[m].inside])
             continue;
-        uint32_t before = at; /* first layer with fewer replicas */
+        uint32_t before = at; /* First layer with fewer replicas. */
         const uint16_t *back = partition_back_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].room && before > 0; r++) {
             uint32_t first = back[r];
@@ -72,12 +72,13 @@ bool partition_need(struct partition *p, const struct partition_bound *bound)
     partition_reach_fill(p, bound);
     fill(p);
     fill_near(p, fits);
-    if (p->near[p->states - 1] > 0) /* with all devices */
+    if (p->near[p->states - 1] > 0) /* With all devices. */
         return false;
     struct partition_place place;
     partition_place_first(p, &place);
     do {
-        uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots; /* the other hosts */
+        /* First state of the other hosts. */
+        uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots;
         uint16_t need = p->near[left + p->slots - 1];
         if (place.index > 0) {
             uint32_t t = place.host_kind;

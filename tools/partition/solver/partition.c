@@ -54,11 +54,11 @@ static enum status check_times(const struct partition_problem *q, struct error *
         const struct partition_kind *kind = &q->kinds[k];
         status = check_time(kind->stage_ns, "a stage on", kind->name, error);
         if (status == ST_OK)
-            status = check_time(kind->first_ns, "what comes before the first layer on", kind->name,
-                                error);
+            status =
+                check_time(kind->first_ns, "the work before the first layer on", kind->name, error);
         if (status == ST_OK)
             status =
-                check_time(kind->last_ns, "what comes after the last layer on", kind->name, error);
+                check_time(kind->last_ns, "the work after the last layer on", kind->name, error);
         for (uint32_t i = 0; i < q->layer_count && status == ST_OK; i++) {
             status = check_time(kind->layer_ns[i], "a layer on", kind->name, error);
             if (kind->layer_ns[i] == 0)
@@ -73,8 +73,8 @@ static enum status check_times(const struct partition_problem *q, struct error *
         status = check_time(links[i], "a link", i < 3 ? "inside a host" : "between hosts", error);
     if (status == ST_OK && q->back_inside_ns > q->back_between_ns)
         return error_set(error, ST_INVALID,
-                         "a token's way back takes %" PRIu64 " ns inside a host, %" PRIu64
-                         " between hosts: want no more inside",
+                         "the way of a token back to the first stage takes %" PRIu64
+                         " ns inside a host, %" PRIu64 " between hosts: want no more inside",
                          q->back_inside_ns, q->back_between_ns);
     return status;
 }

@@ -97,7 +97,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
                                     .kind = (uint8_t)move->kind,
                                     .host_kind = (uint8_t)move->host_kind};
     const uint16_t *reach = partition_reach_of(p, move->kind, at);
-    uint32_t end = at; /* end of the longest run with fewer replicas */
+    uint32_t end = at; /* End of the longest run with fewer replicas. */
     for (uint32_t r = 1; r <= move->room && end < end_max; r++) {
         uint32_t far = reach[r] < end_max ? reach[r] : end_max;
         if (far == end)
@@ -136,7 +136,7 @@ static void visit(struct paths *s, const struct partition_place *place)
     uint32_t high = p->far[place->state];
     for (uint32_t b = 0; b < below_count; b++)
         high = p->far[below[b]] > high ? p->far[below[b]] : high;
-    high = high < p->layers ? high + 1 : p->layers; /* exclusive, without the model's end */
+    high = high < p->layers ? high + 1 : p->layers; /* Exclusive, without the model's end. */
     p->far[place->state] = (uint16_t)(high - 1);
     for (uint32_t at = low; at < high; at++)
         floor[at] = NONE;
@@ -190,7 +190,7 @@ static void trace(const struct paths *s, struct partition_plan *plan)
     const struct partition *p = s->p;
     memset(plan, 0, sizeof(*plan));
     plan->latency_ns = s->best >> 8;
-    uint32_t begin = PARTITION_DEVICES_MAX; /* stages are filled in from the back */
+    uint32_t begin = PARTITION_DEVICES_MAX; /* Stages are filled in from the back. */
     uint32_t state = s->best_state;
     for (uint32_t end = p->layers; end > 0;) {
         const struct partition_label *label = label_of(p, state, end);
@@ -204,7 +204,7 @@ static void trace(const struct paths *s, struct partition_plan *plan)
             .kind = label->kind,
             .replicas = label->replicas,
             .host_kind = label->host_kind,
-            .between = state % p->slots == p->slots - 1, /* for now: the link before the stage */
+            .between = state % p->slots == p->slots - 1, /* For now the link before the stage. */
         };
         end = label->start;
     }
@@ -231,7 +231,7 @@ bool partition_shortest(struct partition *p, const struct partition_bound *bound
     s.fits[0] = partition_link_fits(&p->between, bound);
     s.fits[1] = partition_link_fits(&p->inside, bound);
     fill_rest(&s);
-    memset(p->far, 0, p->states * sizeof(p->far[0])); /* now: the last end in each row */
+    memset(p->far, 0, p->states * sizeof(p->far[0])); /* From now on: the last end in each row. */
     memset(p->value, 0xff, (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->value[0]));
     struct partition_place place;
     partition_place_first(p, &place);

@@ -46,7 +46,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
             if (end > at && end > *far)
                 *far = (uint16_t)end;
             if (end == p->layers)
-                break; /* more replicas use more devices without getting further */
+                break; /* More replicas use more devices and reach no further layer. */
         }
     }
 }

@@ -12,8 +12,8 @@
 #include <math.h>
 
 #define NONE       UINT64_MAX
-#define BISECT     256 /* bounds between whole nanoseconds are multiples of 1 / BISECT */
-#define BRANCH_MAX 128 /* waiting halves: one per bit of a pace, with room to spare */
+#define BISECT     256 /* Bounds between whole nanoseconds are multiples of 1 / BISECT. */
+#define BRANCH_MAX 128 /* Waiting halves: at most one per bit of a pace. */
 
 struct search {
     struct partition *p;
@@ -62,7 +62,8 @@ static void split(const struct search *s, struct branches *branches, const struc
                   const struct partition_plan *quickest, uint64_t latency_ns, uint64_t best)
 {
     uint64_t pace_ns = quickest->pace_ns - 1;
-    uint64_t room_ns = best == NONE ? NONE : (best - 1) >> 8; /* most latency of a better plan */
+    /* Largest latency of a better plan. */
+    uint64_t room_ns = best == NONE ? NONE : (best - 1) >> 8;
     if (room_ns < latency_ns)
         return;
     if ((room_ns - latency_ns) / s->pieces < pace_ns)
@@ -210,7 +211,7 @@ static enum status unattainable(const struct search *s, const struct partition_g
     bool found = best_under(&free, PARTITION_RATE_ANY, false, 0, &plan);
     assert(found);
     return error_set(
-        error, ST_NOT_FOUND, "no split keeps %.3f ms: the one of the least latency takes %.3f ms",
+        error, ST_NOT_FOUND, "no split takes at most %.3f ms: the fastest one takes %.3f ms",
         (double)goal->limit_ns / 1e6, found ? (double)plan.latency_ns / 1e6 : INFINITY);
 }
 
@@ -224,7 +225,7 @@ static bool solve_paths(struct search *s, const struct partition_plan *known,
         high = partition_rate_before(s->p, known->bottleneck, PARTITION_PACE_ANY);
         if (!possible_at_all(s, &high) || !possible_within(s, &high)) {
             struct search tie = *s;
-            tie.cutoff = score_of(known); /* a plan that keeps the limit */
+            tie.cutoff = score_of(known); /* A plan that keeps the limit. */
             return best_under(&tie, known->bottleneck, false, known->pace_ns, out);
         }
     }

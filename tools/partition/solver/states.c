@@ -81,7 +81,7 @@ bool partition_place_next(const struct partition *p, struct partition_place *pla
     }
     if (place->state + 1 == p->states)
         return false;
-    place->state++; /* the first slot of the next host vector */
+    place->state++; /* The first slot of the next host vector. */
     uint32_t t = p->host_kinds;
     while (t-- > 0) {
         if (place->used[t] < p->hosts[t].count) {

@@ -1,0 +1,24 @@
+/* sampling_defaults: the values of sampling fields that a model's authors recommend, for requests
+ * that do not have these fields: generation_config.json of a folder, or general.sampling.* of a GGUF
+ * file. server/api/served_model.c reads them when a model is opened, on that thread;
+ * server/http/completion.c applies them if server/sampling_defaults says so. As in vLLM, do_sample
+ * is ignored. No state. */
+#ifndef MODEL_FILE_SAMPLING_DEFAULTS_H
+#define MODEL_FILE_SAMPLING_DEFAULTS_H
+
+#include "model/file/model_file.h"
+
+/* A value below 0 = the model has none. */
+struct sampling_defaults {
+    float temperature;        /* 0 to 2. */
+    float top_p;              /* Above 0, at most 1. */
+    float top_k;              /* A whole number; 0 = off. */
+    float min_p;              /* 0 to 1. */
+    float repetition_penalty; /* Above 0, at most LIMIT_REPETITION_PENALTY. */
+};
+
+/* Reads the values. Returns ST_INVALID, with file, key and value, if a value is out of range. */
+enum status sampling_defaults_read(const struct model_file *file, struct sampling_defaults *out,
+                                   struct error *error);
+
+#endif

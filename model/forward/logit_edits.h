@@ -1,0 +1,49 @@
+/* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
+ * machine/executor/engine.c calls it on the engine thread and on the device's worker threads; each
+ * thread has its own struct logit_editor. It draws nothing (sampler.h). The edits depend only on the
+ * request's rules and tokens, never on earlier calls, so that a request gets the same tokens on any
+ * machine. tests/model/forward/test_logit_edits.c has a plain reference.
+ *
+ * The order of all sampling rules, as in vLLM:
+ *   1. allowed tokens, forbidden sequences (their last token), and biases, which are added,
+ *   2. repetition_penalty, frequency_penalty, presence_penalty,
+ *   3. end tokens before min_tokens are masked,
+ *   4. temperature, min_p, top_k, top_p, and the draw (sampler.h).
+ * Log-probabilities are those of the logits before all edits. */
+#ifndef MODEL_FORWARD_LOGIT_EDITS_H
+#define MODEL_FORWARD_LOGIT_EDITS_H
+
+#include "compute/sampling.h"
+
+struct logit_editor;
+
+/* Opens an editor. Its memory, 20 bytes for each token of the vocabulary, is not touched before the
+ * first use. Returns NULL without memory. */
+struct logit_editor *logit_editor_open(uint32_t vocab);
+void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
+
+/* Edits of one row. The pointers are valid until the editor's next use. */
+struct logit_edits {
+    const struct compute_edit *edits; /* Different ids, all below the vocabulary's size. */
+    uint32_t count;
+    const uint32_t *allowed; /* All other tokens are forbidden. */
+    uint32_t allowed_count;  /* 0 = all tokens are allowed. */
+};
+
+/* True if the context has anything that edits logits. */
+static inline bool logit_edits_wanted(const struct sample_context *context)
+{
+    return context->rule_count + context->token_count > 0;
+}
+
+/* Computes the edits. masked[0..masked_count) are the ids that the sampler masks. If the rules would
+ * leave no token, the allowed tokens and forbidden sequences do not hold for this row. */
+void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
+                      const struct sample_context *context, const uint32_t *masked,
+                      uint32_t masked_count, struct logit_edits *out);
+
+/* Writes the edited logits to row[0..vocab). */
+void logit_edits_apply(const struct logit_edits *edits, const float *logits, uint32_t vocab,
+                       float *row);
+
+#endif

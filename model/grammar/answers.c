@@ -1,0 +1,316 @@
+/* answers: see the header. */
+#include "model/grammar/answers.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ENTRIES_MAX 4096
+
+struct constraint { /* A constraint in the cache. */
+    struct constraint *next;
+    char *text;
+    uint32_t bytes;
+    uint64_t used_at; /* Number of the latest use. */
+    uint32_t users;   /* Answers that have a run. */
+    bool done;        /* The thread has compiled it; `grammar` NULL = `status` and `error`. */
+    enum status status;
+    struct error error;
+    struct grammar *grammar;
+};
+
+struct grammar_cache {
+    struct grammar_vocabulary *vocabulary;
+    struct constraint *constraints; /* The loop thread's; the thread gets one at a time. */
+    uint32_t count;
+    uint64_t uses;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* Guards `done` of all constraints, `waiting` and `stop`. */
+    pthread_cond_t changed;
+    struct constraint *waiting[ENTRIES_MAX];
+    uint32_t waiting_first, waiting_count;
+    bool stop;
+};
+
+struct grammar_answer {
+    char *text;
+    uint32_t bytes;
+    uint32_t *tokens; /* Until the run is open. */
+    uint32_t token_count, token_capacity;
+    struct constraint *constraint;
+    struct grammar_run *run; /* NULL = not yet. */
+    uint32_t *mask;
+    enum status status; /* The first error. */
+    struct error error;
+};
+
+/* ---- compiling ---- */
+
+static void *compile_main(void *self)
+{
+    struct grammar_cache *cache = self;
+    pthread_setname_np(pthread_self(), "grammar");
+    pthread_mutex_lock(&cache->mutex);
+    while (!cache->stop) {
+        if (cache->waiting_count == 0) {
+            pthread_cond_wait(&cache->changed, &cache->mutex);
+            continue;
+        }
+        struct constraint *c = cache->waiting[cache->waiting_first];
+        cache->waiting_first = (cache->waiting_first + 1) % ENTRIES_MAX;
+        cache->waiting_count--;
+        pthread_mutex_unlock(&cache->mutex);
+        c->status = grammar_open(c->text, c->bytes, cache->vocabulary, &c->grammar, &c->error);
+        pthread_mutex_lock(&cache->mutex);
+        c->done = true;
+        pthread_cond_broadcast(&cache->changed);
+    }
+    pthread_mutex_unlock(&cache->mutex);
+    return NULL;
+}
+
+enum status grammar_cache_open(struct grammar_vocabulary *vocabulary, struct grammar_cache **out,
+                               struct error *error)
+{
+    struct grammar_cache *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL)
+        return error_set(error, ST_NO_MEMORY, "constraints: out of memory");
+    cache->vocabulary = vocabulary;
+    pthread_mutex_init(&cache->mutex, NULL);
+    pthread_cond_init(&cache->changed, NULL);
+    int failed = pthread_create(&cache->thread, NULL, compile_main, cache);
+    if (failed != 0) {
+        free(cache);
+        return error_set(error, ST_NO_RESOURCE, "constraints: no thread: %s", strerror(failed));
+    }
+    *out = cache;
+    return ST_OK;
+}
+
+static void constraint_free(struct constraint *c)
+{
+    grammar_close(c->grammar);
+    free(c->text);
+    free(c);
+}
+
+void grammar_cache_close(struct grammar_cache *cache)
+{
+    if (cache == NULL)
+        return;
+    pthread_mutex_lock(&cache->mutex);
+    cache->stop = true;
+    pthread_cond_broadcast(&cache->changed);
+    pthread_mutex_unlock(&cache->mutex);
+    pthread_join(cache->thread, NULL);
+    while (cache->constraints != NULL) {
+        struct constraint *c = cache->constraints;
+        cache->constraints = c->next;
+        assert(c->users == 0);
+        constraint_free(c);
+    }
+    pthread_mutex_destroy(&cache->mutex);
+    pthread_cond_destroy(&cache->changed);
+    grammar_vocabulary_close(cache->vocabulary);
+    free(cache);
+}
+
+/* ---- the cache ---- */
+
+static bool is_done(struct grammar_cache *cache, const struct constraint *c)
+{
+    pthread_mutex_lock(&cache->mutex);
+    bool done = c->done;
+    pthread_mutex_unlock(&cache->mutex);
+    return done;
+}
+
+/* Frees constraints without users, those first that were not used for the longest time, until the
+ * bounds are kept. Returns false if the others exceed GRAMMAR_CACHE_BYTES. */
+static bool make_room(struct grammar_cache *cache)
+{
+    for (;;) {
+        struct constraint **oldest = NULL;
+        size_t bytes = 0;
+        for (struct constraint **at = &cache->constraints; *at != NULL; at = &(*at)->next) {
+            struct constraint *c = *at;
+            if (!is_done(cache, c))
+                continue;
+            bytes += c->bytes + (c->grammar != NULL ? grammar_bytes(c->grammar) : 0);
+            if (c->users == 0 && (oldest == NULL || c->used_at < (*oldest)->used_at))
+                oldest = at;
+        }
+        if (bytes <= GRAMMAR_CACHE_BYTES && cache->count < ENTRIES_MAX)
+            return true;
+        if (oldest == NULL)
+            return false;
+        struct constraint *c = *oldest;
+        *oldest = c->next;
+        cache->count--;
+        constraint_free(c);
+    }
+}
+
+static struct constraint *constraint_of(struct grammar_cache *cache, const char *text,
+                                        uint32_t bytes)
+{
+    struct constraint *c = cache->constraints;
+    while (c != NULL && (c->bytes != bytes || memcmp(c->text, text, bytes) != 0))
+        c = c->next;
+    if (c == NULL && make_room(cache)) {
+        c = calloc(1, sizeof(*c));
+        if (c == NULL)
+            return NULL;
+        c->text = malloc(bytes + 1u);
+        if (c->text == NULL) {
+            free(c);
+            return NULL;
+        }
+        memcpy(c->text, text, bytes);
+        c->bytes = bytes;
+        c->next = cache->constraints;
+        cache->constraints = c;
+        cache->count++;
+        pthread_mutex_lock(&cache->mutex);
+        cache->waiting[(cache->waiting_first + cache->waiting_count++) % ENTRIES_MAX] = c;
+        pthread_cond_broadcast(&cache->changed);
+        pthread_mutex_unlock(&cache->mutex);
+    }
+    if (c != NULL)
+        c->used_at = ++cache->uses;
+    return c;
+}
+
+void grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes)
+{
+    if (cache != NULL && bytes > 0)
+        (void)constraint_of(cache, text, bytes);
+}
+
+/* ---- answers ---- */
+
+enum status grammar_answer_open(const char *text, uint32_t bytes, const uint32_t *tokens,
+                                uint32_t token_count, struct grammar_answer **out)
+{
+    struct grammar_answer *a = calloc(1, sizeof(*a));
+    if (a == NULL)
+        return ST_NO_MEMORY;
+    a->text = malloc(bytes + 1u);
+    a->token_capacity = token_count + 8;
+    a->tokens = malloc(a->token_capacity * sizeof(*a->tokens));
+    if (a->text == NULL || a->tokens == NULL) {
+        grammar_answer_close(a);
+        return ST_NO_MEMORY;
+    }
+    memcpy(a->text, text, bytes);
+    a->bytes = bytes;
+    if (token_count > 0)
+        memcpy(a->tokens, tokens, token_count * sizeof(*tokens));
+    a->token_count = token_count;
+    *out = a;
+    return ST_OK;
+}
+
+void grammar_answer_close(struct grammar_answer *a)
+{
+    if (a == NULL)
+        return;
+    if (a->run != NULL) {
+        grammar_run_close(a->run);
+        a->constraint->users--;
+    }
+    free(a->text);
+    free(a->tokens);
+    free(a->mask);
+    free(a);
+}
+
+void grammar_answer_add(struct grammar_answer *a, uint32_t token)
+{
+    if (a->status != ST_OK)
+        return;
+    if (a->run != NULL) {
+        a->status = grammar_run_token(a->run, token, &a->error);
+        return;
+    }
+    if (a->token_count == a->token_capacity) {
+        uint32_t more = 2 * a->token_capacity;
+        uint32_t *tokens = realloc(a->tokens, more * sizeof(*tokens));
+        if (tokens == NULL) {
+            a->status = error_set(&a->error, ST_NO_MEMORY, "the constraint: out of memory");
+            return;
+        }
+        a->tokens = tokens;
+        a->token_capacity = more;
+    }
+    a->tokens[a->token_count++] = token;
+}
+
+static enum status answer_begin(struct grammar_answer *a, struct grammar_cache *cache)
+{
+    if (cache == NULL)
+        return error_set(&a->error, ST_UNSUPPORTED, "this machine's model has no tokenizer");
+    struct constraint *c = constraint_of(cache, a->text, a->bytes);
+    if (c == NULL)
+        return error_set(&a->error, ST_NO_RESOURCE,
+                         "the constraints of other answers take all memory for constraints");
+    pthread_mutex_lock(&cache->mutex);
+    while (!c->done)
+        pthread_cond_wait(&cache->changed, &cache->mutex);
+    pthread_mutex_unlock(&cache->mutex);
+    a->error = c->error;
+    enum status status = c->status;
+    if (status == ST_OK)
+        status = grammar_run_open(c->grammar, &a->run, &a->error);
+    if (status != ST_OK)
+        return status;
+    a->constraint = c;
+    c->users++;
+    a->mask =
+        malloc(GRAMMAR_MASK_WORDS(grammar_vocabulary_count(cache->vocabulary)) * sizeof(uint32_t));
+    if (a->mask == NULL)
+        return error_set(&a->error, ST_NO_MEMORY, "the constraint: out of memory");
+    for (uint32_t i = 0; i < a->token_count && status == ST_OK; i++)
+        status = grammar_run_token(a->run, a->tokens[i], &a->error);
+    free(a->tokens);
+    a->tokens = NULL;
+    return status;
+}
+
+/* Adds the ends where the answer may end. Returns false if no token is left. */
+static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const uint32_t *ends,
+                          uint32_t end_count)
+{
+    const bool accepts = grammar_run_accepts(a->run);
+    for (uint32_t i = 0; i < end_count; i++) {
+        if (ends[i] >= vocabulary)
+            continue;
+        uint32_t *word = &a->mask[ends[i] / 32], bit = 1u << ends[i] % 32;
+        *word = accepts ? *word | bit : *word & ~bit;
+    }
+    for (uint32_t i = 0; i < GRAMMAR_MASK_WORDS(vocabulary); i++)
+        if (a->mask[i] != 0)
+            return true;
+    return false;
+}
+
+enum status grammar_answer_mask(struct grammar_answer *a, struct grammar_cache *cache,
+                                const uint32_t *ends, uint32_t end_count, const uint32_t **mask_out,
+                                struct error *error)
+{
+    if (a->status == ST_OK && a->run == NULL)
+        a->status = answer_begin(a, cache);
+    if (a->status == ST_OK)
+        a->status = grammar_run_mask(a->run, a->mask, &a->error);
+    if (a->status == ST_OK &&
+        !mask_complete(a, grammar_vocabulary_count(cache->vocabulary), ends, end_count))
+        a->status = error_set(&a->error, ST_UNSUPPORTED,
+                              "no token of the model continues or ends the constrained text");
+    if (a->status != ST_OK) {
+        *error = a->error;
+        return a->status;
+    }
+    *mask_out = a->mask;
+    return ST_OK;
+}

@@ -1,0 +1,298 @@
+/* grammar: opens constraints and follows answers. mask.c has the masks. */
+#include "model/grammar/internal.h"
+#include "model/grammar/vocabulary.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STEPPER_BYTES_MAX (16u << 20)
+
+enum status grammar_failure(uint32_t state, struct error *error)
+{
+    if (state == STEPPER_NO_MEMORY)
+        return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    if (state == STEPPER_AMBIGUOUS)
+        return error_set(error, ST_TOO_LARGE,
+                         "the constraint is too ambiguous: a text can be read in more than %d ways",
+                         STEPPER_PLACES_MAX);
+    return error_set(error, ST_TOO_LARGE, "the constraint needs more than %u bytes of states",
+                     STEPPER_BYTES_MAX);
+}
+
+/* ---- kinds ---- */
+
+static uint32_t rule_of(struct builder *b, struct fragment body)
+{
+    uint32_t rule = builder_rule_add(b);
+    builder_rule_define(b, rule, body);
+    return rule;
+}
+
+static json_t *json_parse(struct builder *b, const char *text, size_t bytes)
+{
+    json_error_t why;
+    json_t *value = json_loadb(text, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &why);
+    if (value == NULL)
+        builder_fail(b, ST_INVALID, "not JSON: %s, line %d, column %d", why.text, why.line,
+                     why.column);
+    return value;
+}
+
+static uint32_t open_schema(struct builder *b, const char *text, size_t bytes)
+{
+    json_t *schema = json_parse(b, text, bytes);
+    uint32_t rule = schema != NULL ? schema_parse(b, schema, "#") : 0;
+    json_decref(schema);
+    return rule;
+}
+
+static uint32_t open_object(struct builder *b, const char *text, size_t bytes)
+{
+    (void)text;
+    if (bytes != 0)
+        builder_fail(b, ST_INVALID, "json_object has no content");
+    json_t *schema = json_pack("{s:s}", "type", "object");
+    if (schema == NULL)
+        builder_fail(b, ST_NO_MEMORY, "out of memory");
+    uint32_t rule = schema != NULL ? schema_parse(b, schema, "#") : 0;
+    json_decref(schema);
+    return rule;
+}
+
+static uint32_t open_regex(struct builder *b, const char *text, size_t bytes)
+{
+    return rule_of(b, regex_parse(b, text, bytes, SPELLING_RAW, false, "regex"));
+}
+
+static uint32_t open_choice(struct builder *b, const char *text, size_t bytes)
+{
+    json_t *list = json_parse(b, text, bytes), *value;
+    size_t i, count = json_array_size(list);
+    struct literal *literals = calloc(count + 1, sizeof(*literals));
+    uint32_t rule = 0;
+    if (literals == NULL)
+        builder_fail(b, ST_NO_MEMORY, "out of memory");
+    else if (list != NULL) {
+        if (count == 0)
+            builder_fail(b, ST_INVALID, "choice: want a list of texts that is not empty");
+        json_array_foreach(list, i, value)
+        {
+            if (!json_is_string(value))
+                builder_fail(b, ST_INVALID, "choice[%zu]: want a text", i);
+            literals[i] = (struct literal){json_string_value(value), json_string_length(value)};
+        }
+        if (b->status == ST_OK)
+            rule = rule_of(b, fragment_literals(b, literals, count));
+    }
+    free(literals);
+    json_decref(list);
+    return rule;
+}
+
+static uint32_t open_tagged(struct builder *b, const char *text, size_t bytes)
+{
+    json_t *list = json_parse(b, text, bytes), *one;
+    struct fragment all = fragment_never(b);
+    size_t i;
+    if (list != NULL && json_array_size(list) == 0)
+        builder_fail(b, ST_INVALID, "tagged: want a list that is not empty");
+    json_array_foreach(list, i, one)
+    {
+        const json_t *begin = json_object_get(one, "begin"), *end = json_object_get(one, "end");
+        const json_t *schema = json_object_get(one, "schema");
+        char place[64];
+        snprintf(place, sizeof(place), "tagged[%zu].schema#", i);
+        if (!json_is_string(begin) || !json_is_string(end) || schema == NULL) {
+            builder_fail(b, ST_INVALID, "tagged[%zu]: want begin, schema and end", i);
+            break;
+        }
+        struct fragment alternative =
+            fragment_bytes(b, json_string_value(begin), json_string_length(begin));
+        alternative =
+            fragment_join(b, alternative, fragment_call(b, schema_parse(b, schema, place)));
+        alternative = fragment_join(
+            b, alternative, fragment_bytes(b, json_string_value(end), json_string_length(end)));
+        all = fragment_either(b, all, alternative);
+    }
+    json_decref(list);
+    return rule_of(b, all);
+}
+
+static const struct {
+    const char *name;
+    uint32_t (*parse)(struct builder *b, const char *text, size_t bytes);
+} kinds[] = {
+    {"json_schema:", open_schema}, {"json_object:", open_object}, {"regex:", open_regex},
+    {"choice:", open_choice},      {"grammar:", gbnf_parse},      {"tagged:", open_tagged},
+};
+
+/* ---- opening ---- */
+
+static enum status automaton_open(const char *text, size_t bytes, struct automaton *out,
+                                  struct error *error)
+{
+    struct builder b = {0};
+    if (bytes > GRAMMAR_TEXT_BYTES_MAX)
+        return error_set(error, ST_TOO_LARGE, "the constraint has %zu bytes: at most %u are taken",
+                         bytes, GRAMMAR_TEXT_BYTES_MAX);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        size_t name = strlen(kinds[i].name);
+        if (bytes < name || memcmp(text, kinds[i].name, name) != 0)
+            continue;
+        uint32_t rule = kinds[i].parse(&b, text + name, bytes - name);
+        enum status status = automaton_finish(&b, rule, out, error);
+        builder_done(&b);
+        return status;
+    }
+    return error_set(error, ST_INVALID, "the constraint has no known kind");
+}
+
+enum status grammar_open(const char *text, size_t bytes,
+                         const struct grammar_vocabulary *vocabulary, struct grammar **out,
+                         struct error *error)
+{
+    struct grammar *g = calloc(1, sizeof(*g));
+    if (g == NULL)
+        return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    enum status status = automaton_open(text, bytes, &g->automaton, error);
+    if (status != ST_OK) {
+        free(g);
+        return status;
+    }
+    g->vocabulary = vocabulary;
+    bool good = stepper_open(&g->stepper, &g->automaton, STEPPER_BYTES_MAX);
+    g->places = malloc(2 * STEPPER_PLACES_MAX * sizeof(struct place));
+    good = good && g->places != NULL;
+    if (vocabulary != NULL) {
+        g->bits = malloc(GRAMMAR_MASK_WORDS(vocabulary->count) * sizeof(uint32_t) + 1);
+        good = good && g->bits != NULL;
+    }
+    if (!good) {
+        grammar_close(g);
+        return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    }
+    *out = g;
+    return ST_OK;
+}
+
+void grammar_close(struct grammar *g)
+{
+    if (g == NULL)
+        return;
+    if (g->entry_count > 0)
+        mask_entries_drop(g);
+    free(g->entries);
+    free(g->bits);
+    free(g->branches);
+    free(g->places);
+    stepper_done(&g->stepper);
+    automaton_done(&g->automaton);
+    free(g);
+}
+
+size_t grammar_bytes(const struct grammar *g)
+{
+    size_t bytes = sizeof(*g) + g->automaton.node_count * sizeof(struct node) +
+                   stepper_bytes(&g->stepper) + g->entry_bytes +
+                   2 * STEPPER_PLACES_MAX * sizeof(struct place);
+    if (g->vocabulary != NULL)
+        bytes += (GRAMMAR_MASK_WORDS(g->vocabulary->count) + g->branch_capacity) * sizeof(uint32_t);
+    return bytes;
+}
+
+bool grammar_compact(struct grammar *g, uint32_t *extra, bool all)
+{
+    uint32_t count = extra != NULL;
+    if (all)
+        mask_entries_drop(g);
+    for (const struct grammar_run *run = g->runs; run != NULL; run = run->next)
+        count++;
+    uint32_t **states = malloc(((size_t)count + g->entry_count + 1) * sizeof(*states));
+    if (states == NULL)
+        return false;
+    uint32_t used = 0;
+    if (extra != NULL)
+        states[used++] = extra;
+    for (struct grammar_run *run = g->runs; run != NULL; run = run->next)
+        states[used++] = &run->state;
+    for (uint32_t i = 0; i < g->entry_count; i++)
+        states[used++] = &g->entries[i].state;
+    bool good = stepper_compact(&g->stepper, states, used);
+    free(states);
+    return good;
+}
+
+/* ---- runs ---- */
+
+enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error)
+{
+    struct grammar_run *run = calloc(1, sizeof(*run));
+    if (run == NULL)
+        return error_set(error, ST_NO_MEMORY, "the constraint: out of memory");
+    run->grammar = g;
+    run->state = stepper_start(&g->stepper);
+    for (int attempt = 0; attempt < 2 && run->state == STEPPER_FULL; attempt++) {
+        run->state =
+            grammar_compact(g, NULL, attempt > 0) ? stepper_start(&g->stepper) : STEPPER_NO_MEMORY;
+    }
+    if (STEPPER_FAILED(run->state)) {
+        enum status status = grammar_failure(run->state, error);
+        free(run);
+        return status;
+    }
+    run->next = g->runs;
+    if (g->runs != NULL)
+        g->runs->previous = run;
+    g->runs = run;
+    *out = run;
+    return ST_OK;
+}
+
+void grammar_run_close(struct grammar_run *run)
+{
+    if (run == NULL)
+        return;
+    if (run->next != NULL)
+        run->next->previous = run->previous;
+    if (run->previous != NULL)
+        run->previous->next = run->next;
+    else
+        run->grammar->runs = run->next;
+    free(run);
+}
+
+enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
+                              struct error *error)
+{
+    struct grammar *g = run->grammar;
+    uint32_t state = run->state;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t next = stepper_step(&g->stepper, state, (uint8_t)bytes[i]);
+        for (int attempt = 0; attempt < 2 && next == STEPPER_FULL; attempt++)
+            next = grammar_compact(g, &state, attempt > 0)
+                       ? stepper_step(&g->stepper, state, (uint8_t)bytes[i])
+                       : STEPPER_NO_MEMORY;
+        if (STEPPER_FAILED(next))
+            return grammar_failure(next, error);
+        if (next == STEPPER_DEAD)
+            return error_set(error, ST_INVALID, "the constraint does not allow byte %zu (0x%02x)",
+                             i, (unsigned)(uint8_t)bytes[i]);
+        state = next;
+    }
+    run->state = state;
+    return ST_OK;
+}
+
+enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error)
+{
+    const struct grammar_vocabulary *v = run->grammar->vocabulary;
+    if (v == NULL || id >= v->count || v->starts[id] == v->starts[id + 1])
+        return error_set(error, ST_INVALID, "the constraint does not allow token %u", id);
+    return grammar_run_bytes(run, v->bytes + v->starts[id], v->starts[id + 1] - v->starts[id],
+                             error);
+}
+
+bool grammar_run_accepts(const struct grammar_run *run)
+{
+    return run->grammar->stepper.states[run->state].accepts;
+}

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""./dev fuzz [TARGET…] [SECONDS]: looks for inputs that break a parser or a state machine, with clang's libFuzzer.
+
+  ./dev fuzz                       lists the targets
+  ./dev fuzz all 60                runs every target for 60 seconds
+  ./dev fuzz gguf request 600      runs two targets for 600 seconds each
+  ./dev fuzz --merge gguf          adds the finds of one target to its corpus in the tree
+
+SECONDS is the time for each target (default 60). Prints one line for each target: executions, edges (places in the code
+that inputs reached), new files of the corpus, crashes. Exit status: 1 if a target crashed.
+
+A target starts from its seeds, from the corpus of the tree (tests/data/fuzz/TARGET, which `./dev test` runs too), and
+from what earlier runs found (.fuzz/TARGET/corpus). Crashes are stored in .fuzz/TARGET/crashes. git ignores .fuzz.
+"""
+import argparse
+import collections
+import glob
+import os
+import re
+import subprocess
+import sys
+import time
+
+BUILD = "build-fuzz"
+FOUND = ".fuzz"
+TREE = "tests/data/fuzz"
+CORPUS_BYTES_MAX = 64 << 10  # Of one target in the tree.
+CORPUS_FILES_MAX = 128
+INPUT_BYTES_MAX = 16 << 10  # Of one file that --merge adds.
+KEPT = "regression-"  # Files with this prefix are not changed by --merge.
+SANITIZERS = {
+    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:allocator_may_return_null=1:malloc_context_size=12",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+}
+
+
+def find_targets():
+    """Returns the source of each target by its name: tests/…/fuzz_NAME.c with the entry function."""
+    found = {}
+    for path in sorted(glob.glob("tests/**/fuzz_*.c", recursive=True)):
+        with open(path, encoding="utf-8") as source:
+            if "int LLVMFuzzerTestOneInput(" in source.read():
+                found[os.path.basename(path)[len("fuzz_"):-len(".c")]] = path
+    return found
+
+
+def program_of(source):
+    return os.path.join(BUILD, source[:-len(".c")])
+
+
+def build(sources):
+    """Compiles the targets with clang. configure_in of scripts/build.sh has made the folder."""
+    command = ["ninja", "-C", BUILD] + [source[:-len(".c")] for source in sources]
+    if os.environ.get("CLEAVE_JOBS"):
+        command[1:1] = ["-j", os.environ["CLEAVE_JOBS"]]
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode != 0:
+        sys.exit(f"dev: the build in {BUILD} failed")
+
+
+def environment(**more):
+    return dict(os.environ, CLEAVE_SOURCE=os.getcwd(), **SANITIZERS, **more)
+
+
+def folder(*parts):
+    path = os.path.join(*parts)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def files_of(path):
+    return sorted(glob.glob(os.path.join(glob.escape(path), "*")))
+
+
+def run_quietly(command, **more):
+    """Runs a command. Its output is shown only if it fails."""
+    done = subprocess.run(command, env=environment(**more), capture_output=True, check=False)
+    if done.returncode != 0:
+        sys.stderr.buffer.write(done.stdout + done.stderr)
+        sys.exit(f"dev: fuzz: {' '.join(command)} failed")
+
+
+def seeds_of(name, source):
+    """Makes the target write its seeds to a folder, and returns the folder."""
+    path = folder(FOUND, name, "seeds")
+    for old in files_of(path):
+        os.remove(old)
+    run_quietly([program_of(source), "-runs=0"], CLEAVE_FUZZ_SEEDS=path)
+    return path
+
+
+class Run:
+    """One libFuzzer process."""
+
+    def __init__(self, name, source, seconds, seeds, number):
+        self.name, self.source = name, source
+        self.corpus, self.crashes = folder(FOUND, name, "corpus"), folder(FOUND, name, "crashes")
+        self.before = len(files_of(self.corpus))
+        self.crashes_before = set(files_of(self.crashes))
+        self.log = os.path.join(FOUND, name, f"log-{number}.txt")
+        command = [program_of(source), f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=2048",
+                   "-malloc_limit_mb=1024", "-len_control=20", "-print_final_stats=1", f"-artifact_prefix={self.crashes}/",
+                   self.corpus, seeds]
+        if files_of(os.path.join(TREE, name)):
+            command.append(os.path.join(TREE, name))
+        self.begin = time.monotonic()
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment())
+
+    def result(self):
+        """Waits for the end. Returns executions, edges, seconds and the files of new crashes."""
+        self.process.wait()
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            text = log.read()
+        executed = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)
+        edges = [int(number) for number in re.findall(r"\bcov: (\d+)", text)]
+        crashes = [path for path in files_of(self.crashes) if path not in self.crashes_before]
+        return int(executed[1]) if executed else 0, max(edges, default=0), time.monotonic() - self.begin, crashes
+
+
+def report(runs):
+    """Prints the line of a target. Returns True if it crashed."""
+    results = [run.result() for run in runs]
+    crashes = sorted({path for result in results for path in result[3]})
+    died = [run.log for run in runs if run.process.returncode != 0]
+    name, source = runs[0].name, runs[0].source
+    print(f"{name}: {sum(result[0] for result in results)} executions in {max(result[2] for result in results):.0f} s, "
+          f"{max(result[1] for result in results)} edges, "
+          f"{len(files_of(runs[0].corpus)) - runs[0].before} new files in {runs[0].corpus}, {len(crashes)} crashes", flush=True)
+    for path in crashes:
+        print(f"  {path}: replay with {program_of(source)} {path}", flush=True)
+    if died:
+        print(f"  what it printed: {' '.join(died)}", flush=True)
+    return bool(died)
+
+
+def fuzz(names, targets, seconds, jobs):
+    """Runs up to `jobs` processes at a time: one for each target, or all of them for one target."""
+    failed, waiting, running = False, collections.deque(names), []
+    seeds = {name: seeds_of(name, targets[name]) for name in names}
+    if len(names) == 1:
+        return report([Run(names[0], targets[names[0]], seconds, seeds[names[0]], i) for i in range(jobs)])
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            name = waiting.popleft()
+            running.append(Run(name, targets[name], seconds, seeds[name], 0))
+        ended = [run for run in running if run.process.poll() is not None]
+        if not ended:
+            time.sleep(0.2)
+        for run in ended:
+            running.remove(run)
+            failed = report([run]) or failed
+    return failed
+
+
+def coverage_of(name, source, folders):
+    """Runs every file of the folders. Returns the edges that each file reaches."""
+    control, empty = os.path.join(FOUND, name, "merge.txt"), folder(FOUND, name, "merged")
+    if os.path.exists(control):
+        os.remove(control)
+    for old in files_of(empty):
+        os.remove(old)
+    run_quietly([program_of(source), "-merge=1", "-use_counters=0", "-timeout=25", "-rss_limit_mb=2048",
+                 f"-merge_control_file={control}", empty] + folders)
+    with open(control, encoding="utf-8") as lines:
+        text = lines.read().split("\n")
+    paths = text[2:2 + int(text[0])]
+    edges = {path: set() for path in paths}
+    for line in text[2 + len(paths):]:
+        word, *numbers = line.split() or [""]
+        if word in ("FT", "COV"):
+            edges[paths[int(numbers[0])]].update((word, number) for number in numbers[1:])
+    return edges
+
+
+def merge(name, source):
+    """Chooses the finds that reach the most code for their size, within the limits of a corpus in the tree."""
+    tree, seeds = folder(TREE, name), seeds_of(name, source)
+    folders = [path for path in (seeds, tree, os.path.join(FOUND, name, "corpus")) if files_of(path)]
+    edges = coverage_of(name, source, folders)
+    kept = [path for path in files_of(tree) if os.path.basename(path).startswith(KEPT)]
+    reached = set().union(*(edges.get(path, set()) for path in files_of(seeds) + kept))
+    left = {path: found for path, found in edges.items()
+            if path not in kept and 0 < os.path.getsize(path) <= INPUT_BYTES_MAX}
+    chosen, size = {}, sum(os.path.getsize(path) for path in kept)
+    while left and len(chosen) + len(kept) < CORPUS_FILES_MAX:
+        best = max(left, key=lambda path: (len(left[path] - reached) / (64 + os.path.getsize(path)), path))
+        fresh = left.pop(best) - reached
+        if not fresh:
+            break
+        if size + os.path.getsize(best) > CORPUS_BYTES_MAX:
+            continue
+        reached |= fresh
+        size += os.path.getsize(best)
+        with open(best, "rb") as data:
+            chosen[os.path.basename(best)[:12]] = data.read()
+    for path in files_of(tree):
+        if path not in kept:
+            os.remove(path)
+    for short, data in chosen.items():
+        with open(os.path.join(tree, short), "wb") as out:
+            out.write(data)
+    print(f"{name}: {len(chosen) + len(kept)} files, {size} bytes in {tree}; {len(reached)} of "
+          f"{len(set().union(*edges.values()))} edges and functions", flush=True)
+
+
+def show(targets):
+    for name, source in targets.items():
+        tree = files_of(os.path.join(TREE, name))
+        print(f"{name:20} {source}, {len(tree)} inputs of {sum(map(os.path.getsize, tree))} bytes")
+
+
+def options(arguments):
+    parser = argparse.ArgumentParser(prog="./dev fuzz", usage=argparse.SUPPRESS, description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--list", action="store_true", help="list the targets")
+    parser.add_argument("--merge", action="store_true", help="add finds to the corpus of the tree; with SECONDS, run first")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time (default 1)")
+    return parser.parse_args(arguments)
+
+
+def main(arguments):
+    given = options(arguments)
+    targets = find_targets()
+    numbers = [int(word) for word in given.words if word.isdigit()]
+    names = [re.sub("^fuzz_", "", word) for word in given.words if not word.isdigit()]
+    if given.list or not names:
+        show(targets)
+        return 0
+    names = list(targets) if names == ["all"] else names
+    for name in names:
+        if name not in targets:
+            sys.exit(f"dev: no fuzz target {name}; ./dev fuzz --list shows all targets")
+    if len(numbers) > 1 or given.jobs < 1:
+        sys.exit("dev: fuzz: want at most one number of seconds, and at least one job")
+    build([targets[name] for name in names])
+    failed = False
+    if numbers or not given.merge:
+        failed = fuzz(names, targets, numbers[0] if numbers else 60, given.jobs)
+    if given.merge:
+        for name in names:
+            merge(name, targets[name])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,33 @@
+/* api_logit_rules: the fields logit_bias, allowed_token_ids and bad_words of a request, and the words
+ * of common/token_rules.h that they become. server/api/request.c parses; server/http/completion.c
+ * makes the words with the model's tokenizer. No state: any thread. Bounds: LIMIT_LOGIT_BIASES,
+ * LIMIT_ALLOWED_TOKENS, LIMIT_BAD_WORDS texts of LIMIT_STOP_BYTES bytes, LIMIT_FORBIDDEN_WORDS. It
+ * applies no rule (model/forward/logit_edits.h). */
+#ifndef SERVER_API_LOGIT_RULES_H
+#define SERVER_API_LOGIT_RULES_H
+
+#include "common/token_rules.h"
+#include "model/text/tokenizer.h"
+#include "server/api/error.h"
+
+#include <jansson.h>
+
+/* Zeroed = no rules. All pointers are malloc'ed. */
+struct api_logit_rules {
+    uint32_t *biases; /* As in struct token_rules. */
+    uint32_t bias_count;
+    uint32_t *allowed;
+    uint32_t allowed_count;
+    char **bad_words; /* Texts with a NUL. */
+    uint32_t bad_word_count;
+};
+
+/* Parses the fields of a body. Returns false with *error filled; the caller frees *out in any case. */
+bool api_logit_rules_parse(json_t *root, struct api_logit_rules *out, struct api_error *error);
+/* Makes the words for a model. As in vLLM, a bad word is forbidden with and without a space before
+ * it. Sorts `allowed`. The caller frees out->words. Returns false with *error filled. */
+bool api_logit_rules_words(const struct api_logit_rules *rules, const struct tokenizer *tokenizer,
+                           struct token_rules_words *out, struct api_error *error);
+void api_logit_rules_done(struct api_logit_rules *rules);
+
+#endif

@@ -1,0 +1,110 @@
+/* api_openapi: see the header. */
+#include "server/api/openapi.h"
+
+#include "server/api/known_fields.h"
+
+#include <string.h>
+
+static const struct {
+    const char *path;
+    const char *schema; /* Name of the schema of the body. */
+} bodies[] = {
+    {"/v1/completions", "Completion"}, {"/v1/chat/completions", "ChatCompletion"},
+    {"/tokenize", "Tokenize"},         {"/v1/tokenize", "Tokenize"},
+    {"/detokenize", "Detokenize"},     {"/v1/detokenize", "Detokenize"},
+};
+
+static void add_string(struct text *out, const char *text)
+{
+    text_add_json_string(out, text, strlen(text));
+}
+
+/* Writes a text of the table, without its links: "[text](target)" becomes "text". */
+static void add_description(struct text *out, const char *text)
+{
+    struct text plain = {0};
+    while (*text != 0) {
+        size_t link = strncmp(text, "](", 2) == 0 ? strcspn(text, ")") : 0;
+        if (link == 0 && *text != '[' && *text != '`')
+            text_add(&plain, text, 1);
+        text += text[link] == 0 ? link : link + 1;
+    }
+    text_add_json_string(out, plain.data, plain.bytes);
+    out->broken = out->broken || plain.broken;
+    text_done(&plain);
+}
+
+/* Writes "type": the types of a field, and null. */
+static void write_types(struct text *out, const char *types)
+{
+    text_adds(out, "\"type\":[");
+    for (const char *at = types; *at != 0;) {
+        size_t length = strcspn(at, " ");
+        text_add_json_string(out, at, length);
+        text_adds(out, ",");
+        at += length;
+        at += strspn(at, " ");
+    }
+    text_adds(out, "\"null\"]");
+}
+
+/* Writes the schema of the bodies of an endpoint. */
+static void write_schema(struct text *out, const char *name, enum api_kind kind,
+                         const char *required)
+{
+    const char *comma = "";
+    text_addf(out, "\"%s\":{\"type\":\"object\",\"required\":[\"%s\"],\"properties\":{", name,
+              required);
+    for (size_t i = 0; i < api_known_fields_count; i++) {
+        const struct api_known_field *field = &api_known_fields[i];
+        if ((field->used & (1u << kind)) == 0)
+            continue;
+        text_adds(out, comma);
+        add_string(out, field->name);
+        text_adds(out, ":{");
+        write_types(out, field->types);
+        text_adds(out, ",\"description\":");
+        add_description(out, field->values);
+        text_adds(out, "}");
+        comma = ",";
+    }
+    text_adds(out, "}}");
+}
+
+static void write_path(struct text *out, const struct api_path *path)
+{
+    add_string(out, path->path);
+    text_addf(out, ":{\"%s\":{", path->post ? "post" : "get");
+    if (path->open)
+        text_adds(out, "\"security\":[],");
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        if (strcmp(path->path, bodies[i].path) == 0)
+            text_addf(out,
+                      "\"requestBody\":{\"required\":true,\"content\":{\"application/json\":"
+                      "{\"schema\":{\"$ref\":\"#/components/schemas/%s\"}}}},",
+                      bodies[i].schema);
+    text_adds(out, "\"responses\":{\"200\":{\"description\":\"done\"},"
+                   "\"default\":{\"description\":\"an error\"}}}}");
+}
+
+void api_openapi_write(const struct api_path *paths, size_t count, struct text *out)
+{
+    text_adds(out,
+              "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"cleave\",\"version\":\"" CLEAVE_VERSION
+              "\"},\"security\":[{},{\"key\":[]}],\"paths\":{");
+    for (size_t i = 0; i < count; i++) {
+        text_adds(out, i > 0 ? "," : "");
+        write_path(out, &paths[i]);
+    }
+    text_adds(out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\","
+                   "\"scheme\":\"bearer\"}},\"schemas\":{");
+    write_schema(out, "Completion", API_COMPLETION, "prompt");
+    text_adds(out, ",");
+    write_schema(out, "ChatCompletion", API_CHAT, "messages");
+    text_adds(out, ",\"Tokenize\":{\"type\":\"object\",\"properties\":{"
+                   "\"prompt\":{\"type\":\"string\"},\"messages\":{\"type\":\"array\"},"
+                   "\"add_special_tokens\":{\"type\":\"boolean\"},"
+                   "\"return_token_strs\":{\"type\":\"boolean\"}}},"
+                   "\"Detokenize\":{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{"
+                   "\"tokens\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}}}}}}\n");
+}

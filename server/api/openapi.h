@@ -1,0 +1,21 @@
+/* api_openapi: the description of the API at /openapi.json, in the form of OpenAPI 3.1. The fields of
+ * requests come from the table of known fields (known_fields.h); the endpoints come from the caller,
+ * server/http/routes.c. It describes no answers. No state: any thread may call it. */
+#ifndef SERVER_API_OPENAPI_H
+#define SERVER_API_OPENAPI_H
+
+#include "common/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct api_path {
+    const char *path;
+    bool post; /* The method is POST, else GET. */
+    bool open; /* No API key is needed. */
+};
+
+/* Appends the JSON object. */
+void api_openapi_write(const struct api_path *paths, size_t count, struct text *out);
+
+#endif

@@ -1,0 +1,134 @@
+/* Goal: the state of an answer follows from its constraint and its delivered tokens, and the cache
+ * keeps its bounds. Method: answers walk through a constraint with random tokens; at each step a new
+ * answer that is given the tokens so far, in a cache of its own, has the same mask. Then more
+ * constraints than the cache holds, wrong ones among them. */
+#include "common/random.h"
+#include "model/grammar/answers.h"
+#include "tests/check.h"
+#include "tests/model/grammar/tokens.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define END 256u /* The control token of the vocabulary. */
+
+static struct grammar_cache *cache_open(void)
+{
+    struct grammar_vocabulary *vocabulary;
+    struct grammar_cache *cache;
+    struct error error;
+    CHECK(grammar_vocabulary_open(tokens_count(), tokens_piece, NULL, &vocabulary, &error) ==
+          ST_OK);
+    CHECK(grammar_cache_open(vocabulary, &cache, &error) == ST_OK);
+    return cache;
+}
+
+static struct grammar_answer *answer_open(const char *text, const uint32_t *tokens, uint32_t count)
+{
+    struct grammar_answer *answer;
+    CHECK(grammar_answer_open(text, (uint32_t)strlen(text), tokens, count, &answer) == ST_OK);
+    return answer;
+}
+
+static const uint32_t *mask_of(struct grammar_answer *answer, struct grammar_cache *cache)
+{
+    static const uint32_t ends[] = {END, 1000000};
+    const uint32_t *mask;
+    struct error error;
+    enum status status = grammar_answer_mask(answer, cache, ends, 2, &mask, &error);
+    CHECKF(status == ST_OK, "%s", error.text);
+    return mask;
+}
+
+static void test_replay(uint64_t seed, const char *text)
+{
+    struct grammar_cache *cache = cache_open(), *other = cache_open();
+    uint32_t tokens[64], count = 0;
+    grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+    struct grammar_answer *answer = answer_open(text, NULL, 0);
+    for (;;) {
+        const uint32_t *mask = mask_of(answer, cache);
+        struct grammar_answer *again = answer_open(text, tokens, count / 2);
+        for (uint32_t i = count / 2; i < count; i++)
+            grammar_answer_add(again, tokens[i]); /* some as RESERVE brings them, some later */
+        CHECK(memcmp(mask_of(again, other), mask,
+                     GRAMMAR_MASK_WORDS(tokens_count()) * sizeof(uint32_t)) == 0);
+        grammar_answer_close(again);
+        uint32_t id = (uint32_t)(random_at(seed, count) % tokens_count());
+        while ((mask[id / 32] >> id % 32 & 1) == 0)
+            id = (id + 1) % tokens_count();
+        if (id == END || count == 64)
+            break;
+        tokens[count++] = id;
+        grammar_answer_add(answer, id);
+    }
+    grammar_answer_close(answer);
+    grammar_cache_close(cache);
+    grammar_cache_close(other);
+}
+
+static void test_errors(void)
+{
+    static const uint32_t wrong[] = {'x'};
+    struct grammar_cache *cache = cache_open();
+    const uint32_t *mask;
+    struct error error = {0};
+    struct grammar_answer *answer = answer_open("regex:(", NULL, 0);
+    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_INVALID);
+    CHECK(strstr(error.text, "without )") != NULL);
+    grammar_answer_close(answer);
+    answer = answer_open("regex:ab", wrong, 1); /* tokens that contradict the constraint */
+    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_INVALID);
+    grammar_answer_close(answer);
+    answer = answer_open("regex:", NULL, 0); /* nothing may follow, and there is no end token */
+    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
+    grammar_answer_close(answer);
+    answer = answer_open("regex:a", NULL, 0);
+    CHECK(grammar_answer_mask(answer, NULL, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
+    grammar_answer_add(answer, 'a');
+    grammar_answer_close(answer);
+    answer = answer_open("regex:a", NULL, 0); /* never used: closed without a run */
+    grammar_answer_close(answer);
+    grammar_cache_close(cache);
+}
+
+/* Many constraints, some in use: those in use stay right, the others make room. */
+static void test_many(void)
+{
+    struct grammar_cache *cache = cache_open();
+    struct grammar_answer *kept = answer_open("regex:kept[0-9]*", NULL, 0);
+    const char word[] = "kept";
+    (void)mask_of(kept, cache);
+    for (uint32_t i = 0; i < 600; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "regex:%u[a-z]{1,%u}", i, i + 1);
+        grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
+        struct grammar_answer *answer = answer_open(text, NULL, 0);
+        const uint32_t *mask = mask_of(answer, cache);
+        snprintf(text, sizeof(text), "%u", i);
+        CHECK((mask[(uint8_t)text[0] / 32] >> text[0] % 32 & 1) == 1);
+        grammar_answer_close(answer);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t *mask = mask_of(kept, cache);
+        CHECK((mask[(uint8_t)word[i] / 32] >> word[i] % 32 & 1) == 1);
+        grammar_answer_add(kept, (uint8_t)word[i]);
+    }
+    const uint32_t *mask = mask_of(kept, cache);
+    CHECK((mask[END / 32] >> END % 32 & 1) == 1 && (mask['5' / 32] >> '5' % 32 & 1) == 1);
+    grammar_answer_close(kept);
+    grammar_cache_close(cache);
+}
+
+int main(void)
+{
+    uint64_t seed = test_seed();
+    test_replay(seed, "json_schema:{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\","
+                      "\"items\":{\"type\":\"string\",\"maxLength\":5}},\"b\":{}}}");
+    test_replay(seed + 1, "json_object:");
+    test_replay(seed + 2, "grammar:root ::= \"(\" root* \")\" | [a-c]+");
+    test_errors();
+    test_many();
+    return 0;
+}

@@ -1,0 +1,129 @@
+/* Goal: docs/constraints.md is what the code says. Method: this program prints the page with the
+ * table of keywords of JSON schemas, and checks the committed page; each keyword of the table is
+ * given to the compiler in a schema. */
+#include "model/grammar/grammar.h"
+#include "tests/page.h"
+
+static const char head[] =
+    "# Constrained answers\n"
+    "\n"
+    "A constraint decides which texts an answer may be. Before each token is sampled, a mask "
+    "leaves only the tokens that\n"
+    "keep the answer on its way to such a text; the model's end is allowed exactly where the text "
+    "may end. `finish_reason`\n"
+    "is `stop` for a complete text and `length` if `max_tokens` cut it.\n"
+    "\n"
+    "| fields of the request | the answer is |\n"
+    "|---|---|\n"
+    "| `response_format: {\"type\": \"json_schema\", \"json_schema\": {\"schema\": …}}`, "
+    "`guided_json`, `structured_outputs.json` | a JSON document of the schema, always strictly |\n"
+    "| `response_format: {\"type\": \"json_object\"}`, `structured_outputs.json_object` | a JSON "
+    "object |\n"
+    "| `guided_regex`, `structured_outputs.regex` | a text that the expression matches as a whole "
+    "|\n"
+    "| `guided_choice`, `structured_outputs.choice` | one of the texts |\n"
+    "| `guided_grammar`, `structured_outputs.grammar` | a text of the rule `root` of a grammar in "
+    "GBNF (`name ::= …`) |\n"
+    "\n"
+    "A constraint that cannot be honoured exactly is a 400 with the reason and, for a schema, the "
+    "JSON pointer of the\n"
+    "keyword. A request has at most one constraint; `ignore_eos` and `min_tokens` are refused "
+    "beside it. Log-probabilities\n"
+    "are those without the mask.\n"
+    "\n"
+    "## How documents are written\n"
+    "\n"
+    "- Between two tokens of a document: nothing, one blank, or a line break with up to 40 blanks "
+    "and tabs. None before `:`\n"
+    "  and `,`, none around the document.\n"
+    "- Properties come in the order of the schema, other properties last. Names are never "
+    "repeated, unless they are not in\n"
+    "  the schema.\n"
+    "- Strings are UTF-8 with all escapes of JSON, without half surrogates. With `pattern` or "
+    "`format`, and in names and\n"
+    "  constants, only what JSON demands is escaped.\n"
+    "- Documents can be nested about 100 levels deep.\n"
+    "\n"
+    "## Keywords of JSON schemas\n"
+    "\n"
+    "Draft 2020-12; draft 7 where the two agree. Keywords that are not in this table are "
+    "annotations, as the specification\n"
+    "says. `build/tests/model/grammar/test_grammar_keywords --reference` prints this page.\n"
+    "\n"
+    "| keyword | | |\n"
+    "|---|---|---|\n";
+
+static const char tail[] =
+    "\n"
+    "## Bounds\n"
+    "\n"
+    "A constraint has at most 64 KiB. Schemas: 64 levels, 20,000 combinations of subschemas; "
+    "patterns that are combined:\n"
+    "8,192 states. The automaton: 400,000 nodes, 20,000 rules; a rule must not begin with itself. "
+    "What a constraint needs\n"
+    "while it is followed is bounded too (48 MiB each, 256 MiB a machine): an answer whose "
+    "constraint is too ambiguous ends\n"
+    "with an error.\n"
+    "\n"
+    "## How it works\n"
+    "\n"
+    "`model/grammar/` compiles a constraint into an automaton over bytes with a stack, whose "
+    "states are found when they are\n"
+    "first reached. The gateway's text threads compile it to check it; each machine compiles it "
+    "again, on a thread of its\n"
+    "own, while the prompt waits and is computed, and keeps it for later requests. The constraint "
+    "travels with the request.\n"
+    "A machine that takes over an answer starts again from the constraint and the delivered "
+    "tokens, so the bytes do not\n"
+    "depend on where and how often an answer moved "
+    "([figures](performance.md#constrained-answers)). On GPUs the logits of\n"
+    "constrained answers are copied to the host, which samples them. A machine with stages takes "
+    "up to 2 MiB of masks in\n"
+    "one batch (110 answers for 150,000 tokens).\n";
+
+static const char *use_text(const struct grammar_keyword *keyword)
+{
+    static const char *const names[] = {"honoured", "annotation", "refused"};
+    return names[keyword->use];
+}
+
+static void page_print(FILE *out)
+{
+    fputs(head, out);
+    for (size_t i = 0; i < grammar_keywords_count; i++)
+        fprintf(out, "| `%s` | %s | %s |\n", grammar_keywords[i].name,
+                use_text(&grammar_keywords[i]), grammar_keywords[i].note);
+    fputs(tail, out);
+}
+
+/* A refused keyword is named in the error. An annotation may have any value. */
+static void check_keywords(void)
+{
+    for (size_t i = 0; i < grammar_keywords_count; i++) {
+        const struct grammar_keyword *keyword = &grammar_keywords[i];
+        struct grammar *g;
+        struct error error;
+        char text[256];
+        int bytes = snprintf(text, sizeof(text), "json_schema:{\"%s\":{\"x\":1}}", keyword->name);
+        enum status status = grammar_open(text, (size_t)bytes, NULL, &g, &error);
+        if (keyword->use == GRAMMAR_REFUSED)
+            CHECKF(status == ST_UNSUPPORTED && strstr(error.text, keyword->name) != NULL, "%s",
+                   keyword->name);
+        if (keyword->use == GRAMMAR_ANNOTATION)
+            CHECKF(status == ST_OK, "%s", keyword->name);
+        if (status == ST_OK)
+            grammar_close(g);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--reference") == 0) {
+        page_print(stdout);
+        return 0;
+    }
+    check_keywords();
+    page_check("docs/constraints.md", "build/tests/model/grammar/test_grammar_keywords --reference",
+               page_print);
+    return 0;
+}
