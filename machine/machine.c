@@ -94,6 +94,7 @@ static bool turn_round(struct machine *m)
     m->unsent = false;
     m->now_us = clock_now_us(m->options.clock);
     transport_progress(m->transport);
+    machine_constraints_turn(m);
     m->executor_at_us = m->executor->ops->progress(m->executor, m->now_us);
     machine_batch_start(m);
     if (m->executor->queues_messages && m->unsent)

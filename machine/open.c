@@ -9,8 +9,8 @@
 #include "scheduler/options.h"
 
 #include <assert.h>
-#include <malloc.h>
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -104,6 +104,7 @@ static enum status open_pools(struct machine *m)
         .prefix = m->prefix,
         .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
         .vocab = m->shape.hyper.vocab,
+        .grammars = m->grammars,
         .paths = &m->token_paths,
         .calls = machine_token_calls(m),
         .self = m};
@@ -126,6 +127,7 @@ static enum status open_pools(struct machine *m)
         .context_tokens = m->shape.context_tokens,
         .kv_path = kv_path(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,
+        .grammars = m->grammars,
         .paths = &m->prompt_paths,
         .stages_push = m->executor->pushes_kv,
         .calls = machine_prompt_calls(),
@@ -149,7 +151,8 @@ static enum status open_loop(struct machine *m, struct error *error)
 {
     m->fd = epoll_create1(EPOLL_CLOEXEC);
     if (m->fd < 0 || !watch(m, transport_fd(m->transport)) ||
-        !watch(m, m->executor->ops->fd(m->executor)))
+        !watch(m, m->executor->ops->fd(m->executor)) ||
+        (m->grammars != NULL && !watch(m, grammar_cache_fd(m->grammars))))
         return error_set(error, ST_IO, "epoll: %s", strerror(errno));
     return ST_OK;
 }
@@ -271,6 +274,7 @@ void machine_close(struct machine *m)
     kv_prefix_close(m->prefix);
     machine_prefixes_close(m);
     kv_pool_close(m->kv);
+    machine_constraints_close(m);
     grammar_cache_close(m->grammars);
     if (m->executor != NULL)
         m->executor->ops->disconnect(m->executor);

@@ -46,46 +46,41 @@ static void new_up(struct machine *m, struct transport_peer *peer)
     log_info("gateway %s connected", name_of(peer));
 }
 
-static void refuse_new(struct machine *m, struct transport_peer *peer,
-                       const struct message_request *request)
+void machine_refuse(struct machine *m, struct transport_peer *gateway,
+                    const struct message_request *request, enum status status, const char *text)
 {
     struct message message = {.kind = MESSAGE_FAILED,
-                              .failed = {.request = *request, .status = ST_CANCELLED}};
-    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s is stopping",
-             m->entry->name);
-    machine_send(m, peer, &message);
+                              .failed = {.request = *request, .status = status}};
+    snprintf(message.failed.text, sizeof(message.failed.text), "machine %s %s", m->entry->name,
+             text);
+    machine_send(m, gateway, &message);
 }
 
 /* The token side comes first: if this machine's own prompt side writes the blocks, it reports when
  * it has stopped. */
 static void on_cancel(struct machine *m, const struct message_cancel *cancel)
 {
+    machine_constraints_cancel(m, &cancel->request, NULL);
     token_pool_cancel(m->token_pool, &cancel->request, cancel->writer, m->now_us);
     prompt_pool_cancel(m->prompt_pool, &cancel->request);
 }
 
-static void gateway_message(struct machine *m, struct transport_peer *peer,
-                            const struct message *message)
+void machine_gateway_message(struct machine *m, struct transport_peer *peer,
+                             const struct message *message)
 {
     switch (message->kind) {
     case MESSAGE_RESERVE:
         if (m->stopping)
-            refuse_new(m, peer, &message->reserve.request);
-        else {
-            grammar_cache_prepare(m->grammars, message->reserve.constraint,
-                                  message->reserve.constraint_bytes);
+            machine_refuse(m, peer, &message->reserve.request, ST_CANCELLED, "is stopping");
+        else
             token_pool_reserve(m->token_pool, peer, &message->reserve, m->now_us);
-        }
         machine_gateway_demand_add(m, peer, 0, 1);
         return;
     case MESSAGE_PREFILL:
         if (m->stopping)
-            refuse_new(m, peer, &message->prefill.request);
-        else {
-            grammar_cache_prepare(m->grammars, message->prefill.constraint,
-                                  message->prefill.constraint_bytes);
+            machine_refuse(m, peer, &message->prefill.request, ST_CANCELLED, "is stopping");
+        else
             prompt_pool_prefill(m->prompt_pool, peer, &message->prefill, m->now_us);
-        }
         machine_gateway_demand_add(m, peer, message->prefill.prompt_count, 0);
         return;
     case MESSAGE_CANCEL:
@@ -179,6 +174,7 @@ static void gateway_down(struct machine *m, struct transport_peer *peer, const c
     machine_gateway_remove(m, peer);
     m->changed = true; /* the other gateways learn of it now */
     m->stats_at_us = m->now_us;
+    machine_constraints_cancel(m, NULL, peer);
     prompt_pool_gateway_gone(m->prompt_pool, peer);
     token_pool_gateway_gone(m->token_pool, peer, m->now_us);
 }
@@ -231,7 +227,7 @@ static const struct {
     void (*message)(struct machine *m, struct transport_peer *peer, const struct message *message);
 } handlers[PEER_KIND_COUNT] = {
     [PEER_NEW] = {new_up, refused_down, target_message},
-    [PEER_GATEWAY] = {new_up, gateway_down, gateway_message},
+    [PEER_GATEWAY] = {new_up, gateway_down, machine_gateway_message},
     [PEER_WRITER] = {new_up, writer_down, writer_message},
     [PEER_LINK] = {link_up, link_down, target_message},
     [PEER_TARGET] = {executor_up, executor_down, target_message},
@@ -290,10 +286,10 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
     m->changed = true;
     if (handlers[kind].message == NULL)
         m->executor->ops->peer_message(m->executor, peer, data, bytes);
-    else if (message_decode(data, bytes, &message, &error) == ST_OK)
-        handlers[kind].message(m, peer, &message);
-    else
+    else if (message_decode(data, bytes, &message, &error) != ST_OK)
         doomed_add(&m->doomed, peer, error.text);
+    else if (kind != PEER_GATEWAY || !machine_constraints_hold(m, peer, &message, data, bytes))
+        handlers[kind].message(m, peer, &message);
 }
 
 /* A write of KV is wanted while its request awaits it, only into blocks of this request, and only

@@ -74,6 +74,9 @@ struct machine {
     struct kv_prefix *prefix;          /* NULL = off. */
     struct machine_prefixes *prefixes; /* NULL = off. */
     struct grammar_cache *grammars;    /* NULL = the model has no tokenizer. */
+    /* RESERVE and PREFILL whose constraint is not compiled yet, in order of arrival. */
+    struct machine_held *held;
+    size_t held_bytes; /* Memory of `held`. */
     struct sched_machine *sched;
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;
@@ -81,7 +84,7 @@ struct machine {
     uint32_t batch_count;          /* Most batches in flight. */
     struct machine_batch *batches; /* [batch_count], by the scheduler's batch slot. */
     struct sched_batch next; /* The scheduler's next batch, before it is copied to `batches`. */
-    /* epoll descriptor over those of the transport and of the executor. */
+    /* epoll descriptor over those of the transport, the executor and the constraints. */
     int fd;
 
     uint32_t gateway_count;
@@ -133,7 +136,26 @@ void machine_gateway_demand_add(struct machine *m, const struct transport_peer *
  * OTHERS has changed. */
 void machine_gateways_report(struct machine *m, const struct message_stats *stats);
 
+/* constraints.c: requests whose constraint is not compiled yet. */
+/* Holds back a RESERVE or PREFILL of a gateway until its constraint is compiled, or refuses it if
+ * too many are held. `data` is the encoded message. Returns false if the message can be handled
+ * now. */
+bool machine_constraints_hold(struct machine *m, struct transport_peer *gateway,
+                              const struct message *message, const uint8_t *data, size_t bytes);
+/* Handles the messages whose constraints are compiled now. */
+void machine_constraints_turn(struct machine *m);
+/* Forgets the held messages of a request; NULL = of all requests of the gateway. */
+void machine_constraints_cancel(struct machine *m, const struct message_request *request,
+                                const struct transport_peer *gateway);
+void machine_constraints_close(struct machine *m);
+
 /* peers.c */
+/* Handles a decoded message of a gateway. */
+void machine_gateway_message(struct machine *m, struct transport_peer *peer,
+                             const struct message *message);
+/* Tells the gateway that this machine does not take the request. */
+void machine_refuse(struct machine *m, struct transport_peer *gateway,
+                    const struct message_request *request, enum status status, const char *text);
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
 struct token_pool_calls machine_token_calls(const struct machine *m);

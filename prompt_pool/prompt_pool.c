@@ -200,10 +200,10 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
     struct grammar_answer *answer = NULL;
     enum status status = ST_OK;
     if (memory != NULL && prefill->constraint_bytes > 0)
-        status =
-            grammar_answer_open(prefill->constraint, prefill->constraint_bytes,
-                                prefill->prompt + (prefill->prompt_count - prefill->answer_count),
-                                prefill->answer_count, &answer);
+        status = grammar_answer_open(
+            pool->options.grammars, prefill->constraint, prefill->constraint_bytes,
+            prefill->prompt + (prefill->prompt_count - prefill->answer_count),
+            prefill->answer_count, &answer);
     if (memory == NULL || status != ST_OK) {
         free(memory);
         return ST_NO_MEMORY;

@@ -73,7 +73,8 @@ struct prompt_pool_options {
     uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */
     /* If kv_path is KV_PATH_AUTO too: prompts of at least this length are sent layer-wise. */
     uint32_t layerwise_threshold_tokens;
-    struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
+    struct grammar_cache *grammars; /* Of constrained answers; NULL = they fail. */
+    struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
     /* The machine's stages push KV, as the chunks of a batch say (struct prompt_push). Else the
      * pool pushes it with calls.push, layer by layer. */
     bool stages_push;

@@ -67,7 +67,7 @@ fi
 if [[ ! -e $CLEAVE_TEST_PYTHON/.complete-jsonschema ]]; then
     if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
         --only-binary :all: --target "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary :all: \
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
             --dest "$CLEAVE_TEST_PYTHON" jsonschema==4.23.0 >&2 &&
         tar -xzf "$CLEAVE_TEST_PYTHON/jsonschema-4.23.0.tar.gz" -C "$CLEAVE_TEST_PYTHON" jsonschema-4.23.0/json; then
         touch "$CLEAVE_TEST_PYTHON/.complete-jsonschema"

@@ -141,8 +141,8 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     if (reserve->rule_count > 0)
         memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
     if (reserve->constraint_bytes > 0 &&
-        grammar_answer_open(reserve->constraint, reserve->constraint_bytes, reserve->answer,
-                            reserve->answer_count, &request->answer) != ST_OK) {
+        grammar_answer_open(pool->options.grammars, reserve->constraint, reserve->constraint_bytes,
+                            reserve->answer, reserve->answer_count, &request->answer) != ST_OK) {
         free(request->blocks);
         return ST_NO_MEMORY;
     }

@@ -2,9 +2,13 @@
 #include "model/grammar/answers.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #define ENTRIES_MAX 4096
 
@@ -13,7 +17,7 @@ struct constraint { /* A constraint in the cache. */
     char *text;
     uint32_t bytes;
     uint64_t used_at; /* Number of the latest use. */
-    uint32_t users;   /* Answers that have a run. */
+    uint32_t users;   /* Open answers. */
     bool done;        /* The thread has compiled it; `grammar` NULL = `status` and `error`. */
     enum status status;
     struct error error;
@@ -31,15 +35,17 @@ struct grammar_cache {
     struct constraint *waiting[ENTRIES_MAX];
     uint32_t waiting_first, waiting_count;
     bool stop;
+    int fd;            /* eventfd; the thread writes it before it counts in `ended`. */
+    atomic_uint ended; /* Compilations that have ended. */
+    uint32_t seen;     /* Value of `ended` at the last grammar_cache_ended. */
 };
 
 struct grammar_answer {
-    char *text;
-    uint32_t bytes;
+    struct grammar_cache *cache;
     uint32_t *tokens; /* Until the run is open. */
     uint32_t token_count, token_capacity;
-    struct constraint *constraint;
-    struct grammar_run *run; /* NULL = not yet. */
+    struct constraint *constraint; /* NULL only with an error in `status`. */
+    struct grammar_run *run;       /* NULL = not yet. */
     uint32_t *mask;
     enum status status; /* The first error. */
     struct error error;
@@ -50,6 +56,7 @@ struct grammar_answer {
 static void *compile_main(void *self)
 {
     struct grammar_cache *cache = self;
+    const uint64_t one = 1;
     pthread_setname_np(pthread_self(), "grammar");
     pthread_mutex_lock(&cache->mutex);
     while (!cache->stop) {
@@ -65,6 +72,11 @@ static void *compile_main(void *self)
         pthread_mutex_lock(&cache->mutex);
         c->done = true;
         pthread_cond_broadcast(&cache->changed);
+        /* In this order: otherwise the reader could count the end first and never clear the fd. */
+        ssize_t written = write(cache->fd, &one, sizeof(one));
+        assert(written == sizeof(one));
+        (void)written;
+        atomic_fetch_add(&cache->ended, 1);
     }
     pthread_mutex_unlock(&cache->mutex);
     return NULL;
@@ -77,10 +89,16 @@ enum status grammar_cache_open(struct grammar_vocabulary *vocabulary, struct gra
     if (cache == NULL)
         return error_set(error, ST_NO_MEMORY, "constraints: out of memory");
     cache->vocabulary = vocabulary;
+    cache->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (cache->fd < 0) {
+        free(cache);
+        return error_set(error, ST_NO_RESOURCE, "constraints: eventfd: %s", strerror(errno));
+    }
     pthread_mutex_init(&cache->mutex, NULL);
     pthread_cond_init(&cache->changed, NULL);
     int failed = pthread_create(&cache->thread, NULL, compile_main, cache);
     if (failed != 0) {
+        close(cache->fd);
         free(cache);
         return error_set(error, ST_NO_RESOURCE, "constraints: no thread: %s", strerror(failed));
     }
@@ -112,6 +130,7 @@ void grammar_cache_close(struct grammar_cache *cache)
     }
     pthread_mutex_destroy(&cache->mutex);
     pthread_cond_destroy(&cache->changed);
+    close(cache->fd);
     grammar_vocabulary_close(cache->vocabulary);
     free(cache);
 }
@@ -182,32 +201,58 @@ static struct constraint *constraint_of(struct grammar_cache *cache, const char 
     return c;
 }
 
-void grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes)
+bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes)
 {
-    if (cache != NULL && bytes > 0)
-        (void)constraint_of(cache, text, bytes);
+    if (cache == NULL || bytes == 0)
+        return true;
+    const struct constraint *c = constraint_of(cache, text, bytes);
+    return c == NULL || is_done(cache, c);
+}
+
+int grammar_cache_fd(const struct grammar_cache *cache)
+{
+    return cache->fd;
+}
+
+bool grammar_cache_ended(struct grammar_cache *cache)
+{
+    uint64_t count;
+    const uint32_t ended = cache != NULL ? atomic_load(&cache->ended) : 0;
+    if (cache == NULL || ended == cache->seen)
+        return false;
+    cache->seen = ended;
+    ssize_t got = read(cache->fd, &count, sizeof(count));
+    (void)got; /* it only clears the descriptor */
+    return true;
 }
 
 /* ---- answers ---- */
 
-enum status grammar_answer_open(const char *text, uint32_t bytes, const uint32_t *tokens,
-                                uint32_t token_count, struct grammar_answer **out)
+enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
+                                const uint32_t *tokens, uint32_t token_count,
+                                struct grammar_answer **out)
 {
     struct grammar_answer *a = calloc(1, sizeof(*a));
     if (a == NULL)
         return ST_NO_MEMORY;
-    a->text = malloc(bytes + 1u);
+    a->cache = cache;
     a->token_capacity = token_count + 8;
     a->tokens = malloc(a->token_capacity * sizeof(*a->tokens));
-    if (a->text == NULL || a->tokens == NULL) {
+    if (a->tokens == NULL) {
         grammar_answer_close(a);
         return ST_NO_MEMORY;
     }
-    memcpy(a->text, text, bytes);
-    a->bytes = bytes;
     if (token_count > 0)
         memcpy(a->tokens, tokens, token_count * sizeof(*tokens));
     a->token_count = token_count;
+    a->constraint = cache != NULL ? constraint_of(cache, text, bytes) : NULL;
+    if (a->constraint != NULL)
+        a->constraint->users++;
+    else if (cache == NULL)
+        a->status = error_set(&a->error, ST_UNSUPPORTED, "this machine's model has no tokenizer");
+    else
+        a->status = error_set(&a->error, ST_NO_RESOURCE,
+                              "the constraints of other answers take all memory for constraints");
     *out = a;
     return ST_OK;
 }
@@ -216,11 +261,10 @@ void grammar_answer_close(struct grammar_answer *a)
 {
     if (a == NULL)
         return;
-    if (a->run != NULL) {
+    if (a->run != NULL)
         grammar_run_close(a->run);
+    if (a->constraint != NULL)
         a->constraint->users--;
-    }
-    free(a->text);
     free(a->tokens);
     free(a->mask);
     free(a);
@@ -247,14 +291,10 @@ void grammar_answer_add(struct grammar_answer *a, uint32_t token)
     a->tokens[a->token_count++] = token;
 }
 
-static enum status answer_begin(struct grammar_answer *a, struct grammar_cache *cache)
+static enum status answer_begin(struct grammar_answer *a)
 {
-    if (cache == NULL)
-        return error_set(&a->error, ST_UNSUPPORTED, "this machine's model has no tokenizer");
-    struct constraint *c = constraint_of(cache, a->text, a->bytes);
-    if (c == NULL)
-        return error_set(&a->error, ST_NO_RESOURCE,
-                         "the constraints of other answers take all memory for constraints");
+    struct grammar_cache *cache = a->cache;
+    const struct constraint *c = a->constraint;
     pthread_mutex_lock(&cache->mutex);
     while (!c->done)
         pthread_cond_wait(&cache->changed, &cache->mutex);
@@ -265,8 +305,6 @@ static enum status answer_begin(struct grammar_answer *a, struct grammar_cache *
         status = grammar_run_open(c->grammar, &a->run, &a->error);
     if (status != ST_OK)
         return status;
-    a->constraint = c;
-    c->users++;
     a->mask =
         malloc(GRAMMAR_MASK_WORDS(grammar_vocabulary_count(cache->vocabulary)) * sizeof(uint32_t));
     if (a->mask == NULL)
@@ -295,16 +333,15 @@ static bool mask_complete(struct grammar_answer *a, uint32_t vocabulary, const u
     return false;
 }
 
-enum status grammar_answer_mask(struct grammar_answer *a, struct grammar_cache *cache,
-                                const uint32_t *ends, uint32_t end_count, const uint32_t **mask_out,
-                                struct error *error)
+enum status grammar_answer_mask(struct grammar_answer *a, const uint32_t *ends, uint32_t end_count,
+                                const uint32_t **mask_out, struct error *error)
 {
     if (a->status == ST_OK && a->run == NULL)
-        a->status = answer_begin(a, cache);
+        a->status = answer_begin(a);
     if (a->status == ST_OK)
         a->status = grammar_run_mask(a->run, a->mask, &a->error);
     if (a->status == ST_OK &&
-        !mask_complete(a, grammar_vocabulary_count(cache->vocabulary), ends, end_count))
+        !mask_complete(a, grammar_vocabulary_count(a->cache->vocabulary), ends, end_count))
         a->status = error_set(&a->error, ST_UNSUPPORTED,
                               "no token of the model continues or ends the constrained text");
     if (a->status != ST_OK) {

@@ -154,12 +154,15 @@ static bool structured_outputs_read(json_t *outputs, struct api_constraint *out,
     return true;
 }
 
-/* An empty text, list or object is no constraint, as for other servers. */
-static bool is_empty(const json_t *value)
+/* An empty text is no constraint, and neither is an empty list of choices or an empty schema, as for
+ * other servers. */
+static bool is_empty(const struct form *form, const json_t *value)
 {
-    return (json_is_string(value) && json_string_length(value) == 0) ||
-           (json_is_array(value) && json_array_size(value) == 0) ||
-           (json_is_object(value) && json_object_size(value) == 0);
+    if (json_is_string(value))
+        return json_string_length(value) == 0;
+    if (form->content == CONTENT_LIST)
+        return json_is_array(value) && json_array_size(value) == 0;
+    return form->content == CONTENT_SCHEMA && json_is_object(value) && json_object_size(value) == 0;
 }
 
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error)
@@ -172,7 +175,7 @@ bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_e
         return false;
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         json_t *value = api_field(body, forms[i].field);
-        if (value != NULL && !is_empty(value) &&
+        if (value != NULL && !is_empty(&forms[i], value) &&
             !form_read(&forms[i], forms[i].field, value, out, error))
             return false;
     }

@@ -159,6 +159,29 @@ def killed(count):
     print(f"a token machine is killed during {done} constrained streams: the same bytes")
 
 
+def flood():
+    """Constraints that are slow to compile, all different and at once, some cancelled: no machine is taken for dead, the
+    other requests go on, and nothing is left over."""
+    with Cluster({"threads": 1, "pools": {"prompt": ["p0"], "token": ["t0"]}}) as cluster:
+        def ask(number):
+            return {"prompt": f"{number}", "max_tokens": 4, "temperature": 1, "seed": number, "stream": True,
+                    "guided_regex": f"(a|aa|aaa){{1,{4000 + number}}}b"}
+        plain = Stream(cluster, {"prompt": "a b c", "max_tokens": 200, "ignore_eos": True})
+        slow = [Stream(cluster, ask(number)) for number in range(16)]
+        for number in range(16, 24):
+            connection = cluster.connect()
+            connection.request("POST", "/v1/completions", json.dumps(ask(number)), cluster.headers)
+            connection.close()
+        for stream in slow:
+            text = stream.end().text
+            assert stream.error is None and re.fullmatch("a+b?", text), (stream.error, text, cluster.logged())
+        assert plain.end().error is None and plain.events >= 200, (plain.error, plain.events)
+        cluster.wait_all_free()
+        assert "is down" not in cluster.logged(), cluster.logged()
+    print("constraints that are slow to compile: 16 of 24 end well, 8 are cancelled")
+
+
 need_model()
 shapes()
+flood()
 killed(200 if "all" in sys.argv else 20)

@@ -7,6 +7,8 @@
 #include "tests/check.h"
 #include "tests/model/grammar/tokens.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +26,21 @@ static struct grammar_cache *cache_open(void)
     return cache;
 }
 
-static struct grammar_answer *answer_open(const char *text, const uint32_t *tokens, uint32_t count)
+static struct grammar_answer *answer_open(struct grammar_cache *cache, const char *text,
+                                          const uint32_t *tokens, uint32_t count)
 {
     struct grammar_answer *answer;
-    CHECK(grammar_answer_open(text, (uint32_t)strlen(text), tokens, count, &answer) == ST_OK);
+    CHECK(grammar_answer_open(cache, text, (uint32_t)strlen(text), tokens, count, &answer) ==
+          ST_OK);
     return answer;
 }
 
-static const uint32_t *mask_of(struct grammar_answer *answer, struct grammar_cache *cache)
+static const uint32_t *mask_of(struct grammar_answer *answer)
 {
     static const uint32_t ends[] = {END, 1000000};
     const uint32_t *mask;
     struct error error;
-    enum status status = grammar_answer_mask(answer, cache, ends, 2, &mask, &error);
+    enum status status = grammar_answer_mask(answer, ends, 2, &mask, &error);
     CHECKF(status == ST_OK, "%s", error.text);
     return mask;
 }
@@ -46,14 +50,14 @@ static void test_replay(uint64_t seed, const char *text)
     struct grammar_cache *cache = cache_open(), *other = cache_open();
     uint32_t tokens[64], count = 0;
     grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
-    struct grammar_answer *answer = answer_open(text, NULL, 0);
+    struct grammar_answer *answer = answer_open(cache, text, NULL, 0);
     for (;;) {
-        const uint32_t *mask = mask_of(answer, cache);
-        struct grammar_answer *again = answer_open(text, tokens, count / 2);
+        const uint32_t *mask = mask_of(answer);
+        struct grammar_answer *again = answer_open(other, text, tokens, count / 2);
         for (uint32_t i = count / 2; i < count; i++)
             grammar_answer_add(again, tokens[i]); /* some as RESERVE brings them, some later */
-        CHECK(memcmp(mask_of(again, other), mask,
-                     GRAMMAR_MASK_WORDS(tokens_count()) * sizeof(uint32_t)) == 0);
+        CHECK(memcmp(mask_of(again), mask, GRAMMAR_MASK_WORDS(tokens_count()) * sizeof(uint32_t)) ==
+              0);
         grammar_answer_close(again);
         uint32_t id = (uint32_t)(random_at(seed, count) % tokens_count());
         while ((mask[id / 32] >> id % 32 & 1) == 0)
@@ -74,21 +78,22 @@ static void test_errors(void)
     struct grammar_cache *cache = cache_open();
     const uint32_t *mask;
     struct error error = {0};
-    struct grammar_answer *answer = answer_open("regex:(", NULL, 0);
-    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_INVALID);
+    struct grammar_answer *answer = answer_open(cache, "regex:(", NULL, 0);
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_INVALID);
     CHECK(strstr(error.text, "without )") != NULL);
     grammar_answer_close(answer);
-    answer = answer_open("regex:ab", wrong, 1); /* tokens that contradict the constraint */
-    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_INVALID);
+    answer = answer_open(cache, "regex:ab", wrong, 1); /* tokens that contradict the constraint */
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_INVALID);
     grammar_answer_close(answer);
-    answer = answer_open("regex:", NULL, 0); /* nothing may follow, and there is no end token */
-    CHECK(grammar_answer_mask(answer, cache, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
+    answer =
+        answer_open(cache, "regex:", NULL, 0); /* nothing may follow, and there is no end token */
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
     grammar_answer_close(answer);
-    answer = answer_open("regex:a", NULL, 0);
-    CHECK(grammar_answer_mask(answer, NULL, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
+    answer = answer_open(NULL, "regex:a", NULL, 0);
+    CHECK(grammar_answer_mask(answer, NULL, 0, &mask, &error) == ST_UNSUPPORTED);
     grammar_answer_add(answer, 'a');
     grammar_answer_close(answer);
-    answer = answer_open("regex:a", NULL, 0); /* never used: closed without a run */
+    answer = answer_open(cache, "regex:a", NULL, 0); /* never used: closed without a run */
     grammar_answer_close(answer);
     grammar_cache_close(cache);
 }
@@ -97,28 +102,57 @@ static void test_errors(void)
 static void test_many(void)
 {
     struct grammar_cache *cache = cache_open();
-    struct grammar_answer *kept = answer_open("regex:kept[0-9]*", NULL, 0);
+    struct grammar_answer *kept = answer_open(cache, "regex:kept[0-9]*", NULL, 0);
     const char word[] = "kept";
-    (void)mask_of(kept, cache);
+    (void)mask_of(kept);
     for (uint32_t i = 0; i < 600; i++) {
         char text[64];
         snprintf(text, sizeof(text), "regex:%u[a-z]{1,%u}", i, i + 1);
         grammar_cache_prepare(cache, text, (uint32_t)strlen(text));
-        struct grammar_answer *answer = answer_open(text, NULL, 0);
-        const uint32_t *mask = mask_of(answer, cache);
+        struct grammar_answer *answer = answer_open(cache, text, NULL, 0);
+        const uint32_t *mask = mask_of(answer);
         snprintf(text, sizeof(text), "%u", i);
         CHECK((mask[(uint8_t)text[0] / 32] >> text[0] % 32 & 1) == 1);
         grammar_answer_close(answer);
     }
     for (uint32_t i = 0; i < 4; i++) {
-        const uint32_t *mask = mask_of(kept, cache);
+        const uint32_t *mask = mask_of(kept);
         CHECK((mask[(uint8_t)word[i] / 32] >> word[i] % 32 & 1) == 1);
         grammar_answer_add(kept, (uint8_t)word[i]);
     }
-    const uint32_t *mask = mask_of(kept, cache);
+    const uint32_t *mask = mask_of(kept);
     CHECK((mask[END / 32] >> END % 32 & 1) == 1 && (mask['5' / 32] >> '5' % 32 & 1) == 1);
     grammar_answer_close(kept);
     grammar_cache_close(cache);
+}
+
+/* The descriptor tells of the end of a compilation, and the constraint of an open answer stays, even
+ * if the answer was never asked for a mask, while thousands of others come and go. */
+static void test_prepared(void)
+{
+    const char text[] = "regex:early[a-z]{1,50}";
+    struct grammar_cache *cache = cache_open();
+    struct pollfd fd = {.fd = grammar_cache_fd(cache), .events = POLLIN};
+    CHECK(!grammar_cache_ended(cache) && poll(&fd, 1, 0) == 0);
+    while (!grammar_cache_prepare(cache, text, sizeof(text) - 1))
+        CHECK(poll(&fd, 1, 60000) == 1);
+    CHECK(poll(&fd, 1, 60000) == 1);
+    while (!grammar_cache_ended(cache))
+        sched_yield(); /* the descriptor is written first */
+    CHECK(!grammar_cache_ended(cache) && poll(&fd, 1, 0) == 0);
+    struct grammar_answer *answer = answer_open(cache, text, NULL, 0);
+    for (uint32_t i = 0; i < 5000; i++) {
+        char other[32];
+        int bytes = snprintf(other, sizeof(other), "regex:%u", i);
+        grammar_cache_prepare(cache, other, (uint32_t)bytes);
+        while (i % 500 == 0 && !grammar_cache_prepare(cache, other, (uint32_t)bytes))
+            CHECK(poll(&fd, 1, 60000) == 1 && (grammar_cache_ended(cache) || true));
+    }
+    CHECK(grammar_cache_prepare(cache, text, sizeof(text) - 1));
+    CHECK((mask_of(answer)['e' / 32] >> 'e' % 32 & 1) == 1);
+    grammar_answer_close(answer);
+    grammar_cache_close(cache);
+    CHECK(grammar_cache_prepare(NULL, text, sizeof(text) - 1) && !grammar_cache_ended(NULL));
 }
 
 int main(void)
@@ -130,5 +164,6 @@ int main(void)
     test_replay(seed + 2, "grammar:root ::= \"(\" root* \")\" | [a-c]+");
     test_errors();
     test_many();
+    test_prepared();
     return 0;
 }

@@ -53,7 +53,7 @@ static uint32_t check_types(const char *field, json_t *types, enum api_kind kind
                    {"number", "0.5"},    {"string", "\"x\""},
                    {"array", "[1]"},     {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
                    {"array", "[\"x\"]"}, {"object", "{}"},
-                   {"null", "null"}};
+                   {"null", "null"},     {"object", "{\"type\": \"text\"}"}};
     uint32_t accepted = 0;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         struct api_request request;

@@ -82,7 +82,7 @@ static void faults(void)
         {MACHINE(DEVICES(GPU) ", \"links\": 3"), "\"links\" = 3: want an object"},
         {MACHINE(DEVICES(GPU) ", \"device\": \"cpu\""),
          "want \"table\", \"device\" or \"devices\""},
-        {MACHINE(DEVICES(GPU) ", \"threads\": 2"), "\"threads\" beside \"devices\": each of them"},
+        {MACHINE(DEVICES(GPU) ", \"threads\": 2"), "\"threads\" beside \"devices\": each device"},
         {MACHINE(DEVICES(GPU) ", \"memory_bytes\": 2"), "\"memory_bytes\" beside \"devices\""},
         {MACHINE(", \"device\": \"cpu\", \"links\": {}"), "\"links\" without \"devices\""},
         {MACHINE(", \"device\": \"cpu\", \"workspace_bytes\": 3"), "\"workspace_bytes\" without"},
