@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 
 OUT = "/out"
-BINARY = "/work/build/cleave"
+BINARY = "/tree/build/cleave"
 BODIES = [{"prompt": "One, two, three, four, five. " * n, "max_tokens": 12, "temperature": 0, "ignore_eos": True,
            "cleave": {"transfer": mode}} for n in (2, 12) for mode in ("layerwise", "one-piece")]
 LONG_S = 240  # only a hang takes this long

@@ -27,9 +27,9 @@ def main():
     cluster.need_model()
     with tempfile.TemporaryDirectory(prefix="cleave-hosts-") as out:
         os.mkdir(os.path.join(out, "b"))
-        on_a = "python3 /work/tests/hosts/on_a.py " + " ".join(f"'{each}'" for each in sys.argv[1:])
+        on_a = "python3 /tree/tests/hosts/on_a.py " + " ".join(f"'{each}'" for each in sys.argv[1:])
         status = subprocess.run([os.path.join(HERE, "two-hosts"), "--timeout", str(LIMIT_S), "--out", out, "--env",
-                                 f"MODEL={cluster.MODEL}", on_a, "sh /work/tests/hosts/on_b.sh"], cwd=ROOT).returncode
+                                 f"MODEL={cluster.MODEL}", on_a, "sh /tree/tests/hosts/on_b.sh"], cwd=ROOT).returncode
         if status != 0:
             for name in sorted(os.listdir(out)):
                 if name.endswith(".log"):
