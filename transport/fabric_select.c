@@ -114,6 +114,7 @@ void fabric_select(const struct fabric_options *options, struct fabric_selection
     else
         snprintf(out->tls, sizeof(out->tls), "sysv,self%s%s", gpu ? ",cuda" : "",
                  rdma ? ",rc,dc" : "");
-    out->soft_roce = rdma && soft_roce_find();
+    /* Named transports may use all devices. */
+    out->soft_roce = (rdma || (named && !options->one_host)) && soft_roce_find();
     out->none = strcmp(out->tls, "none") == 0;
 }
