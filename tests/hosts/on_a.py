@@ -63,11 +63,14 @@ def shell(text):
 
 
 class Cluster:
-    def __init__(self, name, transport, alone=False):
+    def __init__(self, name, transport, alone=False, stages=False):
+        """alone: one machine, on host a. stages: the prompt machine's second half runs on host b."""
         self.name, self.logs = re.sub(r"\W+", "-", name), {}
         machines = {} if alone else {
             "pools": {"prompt": ["p0"], "token": ["t0"]},
-            "machines": {"p0": {"address": "10.77.0.1:7400", "local": False}, "t0": {"address": "10.77.0.2:7400", "local": False}},
+            "machines": {"p0": {"address": "10.77.0.1:7400", "local": False,
+                                **({"stages": [{}, {"host": "10.77.0.2:7500"}]} if stages else {})},
+                         "t0": {"address": "10.77.0.2:7400", "local": False}},
             "cluster": {"key_file": "/tmp/cluster.key", "sandbox": False}}
         config = {"model": os.environ["MODEL"], "threads": 1, "http": {"listen": "127.0.0.1:8080"},
                   "pools": {"mixed": 1}, "kv": {"memory": "64MiB", "prefix_cache": False},
@@ -78,6 +81,8 @@ class Cluster:
         self.processes = []
         if not alone:
             self.start_t0()
+            if stages:
+                b.run(f"{BINARY} machine {self.config} p0 --stage 1 >{OUT}/{self.name}-p0-1.log 2>&1 & echo $! >/tmp/stage.pid")
             self.start("p0", [BINARY, "machine", self.config, "p0"])
         self.start("gateway", [BINARY, "serve", self.config])
         until(self.ready, f"{name}: ready")
@@ -129,7 +134,8 @@ class Cluster:
         for process in self.processes:
             process.wait(LONG_S)
         if "t0" in self.logs:
-            b.run("kill $(cat /tmp/t0.pid) 2>/dev/null; while kill -0 $(cat /tmp/t0.pid) 2>/dev/null; do sleep 0.2; done; true")
+            b.run("for file in /tmp/t0.pid /tmp/stage.pid; do [ -e $file ] || continue; kill $(cat $file) 2>/dev/null; "
+                  "while kill -0 $(cat $file) 2>/dev/null; do sleep 0.2; done; rm $file; done; true")
 
 
 def check(cluster, want):
@@ -141,14 +147,14 @@ def check(cluster, want):
 rows, failed = [], 0
 
 
-def scenario(name, transport, act, path=None, falls=0):
+def scenario(name, transport, act, path=None, falls=0, stages=False):
     """One cluster: its bytes before and after `act`; falls None = any number."""
     global failed
     begun = time.monotonic()
     cluster, why = None, ""
     row = {"scenario": name, "bytes": "not compared", "path": "", "exposed_ms": 0, "falls": 0}
     try:
-        cluster = Cluster(name, transport)
+        cluster = Cluster(name, transport, stages=stages)
         row["path"] = cluster.path()
         assert path is None or row["path"] == path, f"path {row['path']!r}, not {path!r}: {cluster.log('p0')}"
         check(cluster, WANT)
@@ -184,6 +190,21 @@ def cut(seconds):
     return act
 
 
+def paused(cluster):
+    """Host b stands still for 20 s, longer than the silence that the config allows."""
+    before = len(re.findall(r"link to t0 is up", cluster.log("p0")))
+    shell("two-hosts pause b; sleep 20; two-hosts resume b")
+    until(lambda: len(re.findall(r"link to t0 is up", cluster.log("p0"))) > before, "the link is up again")
+    until(cluster.ready, "ready again")
+
+
+def clock_ahead(cluster):
+    """Host b's clock jumps an hour ahead, and back."""
+    b.run("date -s '+1 hour'")
+    check(cluster, WANT)
+    b.run("date -s '-1 hour'")
+
+
 def killed(cluster):
     before = len(re.findall(r"link to t0 is up", cluster.log("p0")))
     shell("two-hosts kill b && two-hosts start b")
@@ -195,8 +216,9 @@ def killed(cluster):
 
 
 def no_rdma(on):
-    """Drops RoCE's packets (UDP 4791) that leave either host."""
-    text = ("tc qdisc add dev eth0 clsact && tc filter add dev eth0 egress protocol ip u32 match ip protocol 17 0xff "
+    """Drops the packets of RoCE (UDP 4791) that arrive at either host. (Dropped on their way out, they lock up the kernel: rdma_rxe
+    sends them again at once, for ever.)"""
+    text = ("tc qdisc add dev eth0 clsact && tc filter add dev eth0 ingress protocol ip u32 match ip protocol 17 0xff "
             "match ip dport 4791 0xffff action drop") if on else "tc qdisc del dev eth0 clsact"
     b.run(text)
     shell(text)
@@ -219,6 +241,12 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
     ("idle for 60 s", {**RDMA}, lambda cluster: time.sleep(60), PATHS["default"], 0),
     ("1 Gbit/s", TRANSPORTS["own connections"], slow("rate 1gbit"), None, 0),
     ("50 ms away", TRANSPORTS["own connections"], slow("delay 50ms"), None, 0),
+    ("1 Gbit/s, RDMA", RDMA, slow("rate 1gbit"), PATHS["default"], 0),
+    ("10 Gbit/s, 1 ms away, RDMA", RDMA, slow("rate 10gbit delay 1ms"), PATHS["default"], 0),
+    ("a clock that jumps by an hour", RDMA, clock_ahead, PATHS["default"], 0),
+    ("stages on both hosts", RDMA, None, None, 0, True),
+    ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0, True),
+    ("host b stands still for 20 s", {**RDMA, "silence_ms": 8000}, paused, PATHS["default"], None),
     ("cut for 2 s", TRANSPORTS["own connections"], cut(2), None, 0),
     ("cut for 20 s", {**TRANSPORTS["own connections"], "silence_ms": 8000}, cut(20), None, None),
     ("host b killed", TRANSPORTS["own connections"], killed, None, None),
