@@ -404,7 +404,8 @@ const struct config_key config_keys[] = {
      .default_text = "2000",
      .help =
          "Time in which UCX must carry a first message over a network (RDMA) and flush it. Else "
-         "KV travels over cleave's own connections, and a warning says why."},
+         "KV travels over cleave's own connections, a warning says why, and RDMA is tried again "
+         "after 1, 2, 4, 8 and then every 16 minutes."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
      .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},

@@ -199,6 +199,14 @@ static void on_writes_ended(void *self, uint64_t number)
     token_pool_writes_ended(m->token_pool, (struct token_link){.number = number}, m->now_us);
 }
 
+static void on_path_changed(void *self, struct transport_peer *peer)
+{
+    struct machine *m = self;
+    log_info("KV goes to %s by %s now", name_of(peer), transport_peer_path(peer));
+    if (peer_kind_of(peer) == PEER_LINK)
+        prompt_links_path(m->links, peer, transport_peer_path(peer));
+}
+
 static void link_up(struct machine *m, struct transport_peer *peer)
 {
     prompt_links_up(m->links, peer, m->now_us);
@@ -316,7 +324,8 @@ struct transport_events machine_transport_events(void)
                                      .message = on_message,
                                      .flushed = on_flushed,
                                      .write_wanted = on_write,
-                                     .writes_ended = on_writes_ended};
+                                     .writes_ended = on_writes_ended,
+                                     .path_changed = on_path_changed};
 }
 
 static void send_bytes(struct machine *m, struct transport_peer *peer, const void *data,

@@ -260,6 +260,13 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
     link_drop(links, link, text);
 }
 
+void prompt_links_path(struct prompt_links *links, struct transport_peer *peer, const char *path)
+{
+    struct link *link = peer_object_of(peer);
+    if (link->peer == peer && link->state.up)
+        link_report(links, link, true, path);
+}
+
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us)
 {

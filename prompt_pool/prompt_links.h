@@ -65,6 +65,8 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
                          const struct message_stages *stages, int64_t now_us);
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
+/* The peer's KV travels by another path now, which is reported if its link is up. */
+void prompt_links_path(struct prompt_links *links, struct transport_peer *peer, const char *path);
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us);
 

@@ -123,6 +123,11 @@ bool fabric_link_probed(const struct fabric_link *link);
 void fabric_link_close(struct fabric_link *link, int fd);
 /* How the link's writes travel, for logs: "ucx put over sysv", "cuda ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
+/* True if every write of the link has landed and every flush has been taken. */
+bool fabric_link_idle(const struct fabric_link *link);
+/* `link` takes the place of `before`, which is idle: the peer's inbox goes on counting epochs. Call
+ * it before the first write of `link`. */
+void fabric_link_follow(struct fabric_link *link, const struct fabric_link *before);
 /* Why the device of a peer of this host is not written device to device; empty = it is, or there is
  * no such device. */
 const char *fabric_link_note(const struct fabric_link *link);

@@ -239,6 +239,16 @@ bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_add
     return (ucx && (same_host || fabric->rdma)) || (device && same_host);
 }
 
+bool fabric_link_idle(const struct fabric_link *link)
+{
+    return link->count == 0 && link->epoch_writes == 0;
+}
+
+void fabric_link_follow(struct fabric_link *link, const struct fabric_link *before)
+{
+    link->first = before->first;
+}
+
 const char *fabric_link_path(const struct fabric_link *link)
 {
     return link->path;

@@ -75,8 +75,12 @@ struct peer {
     uint32_t address;               /* … and the index of the one being tried. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us;       /* When PEER_PROVING began. */
-    bool link_seen;           /* The peer has received the probe of our link. */
+    bool link_seen;           /* The peer has received the probe of our link or candidate. */
     struct fabric_link *link; /* On an accepted connection: NULL until the first write. */
+    /* A link over UCX that is being proved while `link` goes over data connections; NULL = none. */
+    struct fabric_link *candidate;
+    int64_t retry_us;     /* When the next candidate is opened; 0 = never. */
+    uint32_t retry_in_ms; /* How long after the latest failure that is. */
     struct fabric_inbox *inbox;
     uint8_t *hello; /* Copy of the peer's HELLO; `greeting` points into it. */
     struct handshake greeting;
@@ -194,6 +198,14 @@ void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t b
 bool prove_settle(struct peer *peer);
 /* Checks the time that the proof may take. */
 void prove_tick(struct peer *peer);
+/* For peers that are up: replaces a link over data connections by one over UCX once UCX reaches the
+ * peer. */
+void prove_again_tick(struct peer *peer);
+/* Takes what UCX did with the candidate, or reports a probe of the peer's. Returns whether anything
+ * happened. */
+bool prove_again_settle(struct peer *peer);
+/* Closes the candidate, if there is one. */
+void prove_again_end(struct peer *peer);
 
 /* ---- ucx_key.c ---- */
 

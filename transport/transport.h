@@ -90,6 +90,9 @@ struct transport_events {
     /* No write over the connection with this number can land any more. Called only after
      * transport_writes_await has returned true for it. */
     void (*writes_ended)(void *self, uint64_t number);
+    /* Our writes to `peer`, which had to travel over data connections, travel over UCX from now on
+     * (transport_peer_path). Nothing that was under way is disturbed. NULL = not reported. */
+    void (*path_changed)(void *self, struct transport_peer *peer);
 };
 
 struct transport_options {
@@ -120,6 +123,9 @@ struct transport_options {
     /* Time in which UCX must carry a first message to a peer and flush it; else the peer is written
      * over data connections. 0 = 2000. */
     uint32_t link_ms;
+    /* How long after that UCX is tried again; each time that it fails doubles the wait, up to 16
+     * times. 0 = 60,000. */
+    uint32_t link_retry_ms;
     /* The cluster's keys, copied. Each side proves that it has one of them before anything else is
      * read, and sockets are encrypted. NULL = no key and no encryption: peers that have a key are
      * refused, and no peer may open a device's memory. */

@@ -87,6 +87,8 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         ucx->options.connect_ms = 5000;
     if (options->link_ms == 0)
         ucx->options.link_ms = 2000;
+    if (options->link_retry_ms == 0)
+        ucx->options.link_retry_ms = 60000;
     if (options->data_connections == 0)
         ucx->options.data_connections = 2;
     if (options->data_window_bytes == 0)

@@ -60,6 +60,7 @@ void linger_begin(struct peer *peer)
     struct ucx *ucx = peer->ucx;
     struct fabric_link *link = peer->link;
     bool lingers = peer->writes_awaited;
+    prove_again_end(peer);
     int fd = stream_release(&peer->stream);
     peer->link = NULL;
     peer->state = PEER_DEAD;

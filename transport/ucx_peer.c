@@ -253,7 +253,9 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
         flush_asked(peer, data, bytes);
     else if (kind == FRAME_FLUSHED)
         flushed(peer, data, bytes);
-    else if (kind != FRAME_PING && kind != FRAME_LINK_SEEN) { /* Of a link that was given up. */
+    else if (kind == FRAME_LINK_SEEN)
+        peer->link_seen = true; /* Or the probe of a link that was given up. */
+    else if (kind != FRAME_PING) {
         error_set(&error, ST_INVALID, "a frame of unknown kind %u", kind);
         peer_fail(peer, ST_INVALID, &error);
     }
@@ -398,6 +400,7 @@ bool peer_settle(struct peer *peer)
         if (peer->state >= PEER_LINGERING)
             return true;
     }
+    did |= prove_again_settle(peer);
     uint32_t words[2] = {0};
     while (peer->inbox != NULL && fabric_inbox_landed(peer->inbox, &words[0])) {
         did = true;
@@ -467,6 +470,7 @@ void peer_tick(struct peer *peer)
         peer_fail(peer, ST_TIMED_OUT, &error);
         return;
     }
+    prove_again_tick(peer);
     if (now - peer->sent_us >= (int64_t)options->heartbeat_ms * 1000 &&
         !stream_wants_write(&peer->stream))
         (void)peer_send(peer, FRAME_PING, NULL, 0);

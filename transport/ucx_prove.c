@@ -15,7 +15,12 @@
  * go to the same address as the control connection; the reason is reported as the peer's note. A
  * side sends LINK_READY at once if it writes nothing, or if its link does not use UCX over a
  * network. The caller's messages are sent only after LINK_READY, so neither side receives one
- * before its peer_up. */
+ * before its peer_up.
+ *
+ * While the link goes over data connections because UCX carried nothing, the connecting side tries
+ * UCX again after link_retry_ms, then after twice that time, up to RETRY_FACTOR_MAX times. It opens
+ * a second link, the candidate, and proves it in the same way. Once the candidate is proved and no
+ * write of the old link is under way, the candidate becomes the link. */
 #include "transport/peers.h"
 
 #include "common/clock.h"
@@ -23,7 +28,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PATH_LATER "a path chosen at the first write"
+#define PATH_LATER       "a path chosen at the first write"
+#define RETRY_FACTOR_MAX 16
 
 static void up(struct peer *peer)
 {
@@ -41,6 +47,17 @@ static void ready(struct peer *peer)
         up(peer);
 }
 
+/* Sets when UCX is tried again. */
+static void retry_later(struct peer *peer)
+{
+    const uint32_t first_ms = peer->ucx->options.link_retry_ms;
+    if (peer->retry_in_ms == 0)
+        peer->retry_in_ms = first_ms;
+    else if (peer->retry_in_ms / RETRY_FACTOR_MAX < first_ms)
+        peer->retry_in_ms *= 2;
+    peer->retry_us = clock_now_us(&clock_system) + (int64_t)peer->retry_in_ms * 1000;
+}
+
 static void give_up(struct peer *peer, const char *why)
 {
     char note[sizeof(peer->base.note)];
@@ -50,6 +67,7 @@ static void give_up(struct peer *peer, const char *why)
     if (peer_link_open(peer, true) == NULL)
         return;
     memcpy(peer->base.note, note, sizeof(note));
+    retry_later(peer);
     ready(peer);
 }
 
@@ -123,4 +141,74 @@ void prove_tick(struct peer *peer)
                   options->connect_ms + options->link_ms);
         peer_fail(peer, ST_TIMED_OUT, &error);
     }
+}
+
+void prove_again_end(struct peer *peer)
+{
+    if (peer->candidate != NULL)
+        fabric_link_close(peer->candidate, -1);
+    peer->candidate = NULL;
+}
+
+void prove_again_tick(struct peer *peer)
+{
+    const struct ucx *ucx = peer->ucx;
+    const int64_t link_us = (int64_t)ucx->options.link_ms * 1000;
+    struct error error;
+    if (peer->retry_us == 0 || ucx->now_us < peer->retry_us || peer->failing != ST_OK)
+        return;
+    if (peer->candidate != NULL) {
+        if (ucx->now_us - peer->proving_us > link_us) {
+            prove_again_end(peer);
+            retry_later(peer);
+        }
+        return;
+    }
+    /* See peer_link_open: the memory of a peer that has ended may be gone. */
+    if (peer->link == NULL || !fabric_link_by_data(peer->link) || stream_ended(&peer->stream))
+        return;
+    peer->link_seen = false;
+    if (fabric_link_open(ucx->fabric, &peer->greeting.address, peer->greeting.token, false,
+                         &peer->candidate, &error) != ST_OK) {
+        peer->candidate = NULL;
+        retry_later(peer);
+    } else if (!fabric_link_probe(peer->candidate)) { /* UCX cannot open the link. */
+        prove_again_end(peer);
+        retry_later(peer);
+    }
+    peer->proving_us = clock_now_us(&clock_system); /* Opening the link may have taken long. */
+}
+
+/* The candidate is proved, and nothing of the old link is under way. */
+static void link_replace(struct peer *peer)
+{
+    const struct transport_options *options = &peer->ucx->options;
+    fabric_link_follow(peer->candidate, peer->link);
+    fabric_link_close(peer->link, -1);
+    peer->link = peer->candidate;
+    peer->candidate = NULL;
+    peer->retry_us = 0;
+    peer->base.note[0] = 0;
+    snprintf(peer->base.path, sizeof(peer->base.path), "%s", fabric_link_path(peer->link));
+    if (options->events.path_changed != NULL)
+        options->events.path_changed(options->self, &peer->base);
+}
+
+bool prove_again_settle(struct peer *peer)
+{
+    struct error error;
+    if (peer->accepted)
+        return peer->inbox != NULL && fabric_inbox_probed(peer->inbox) &&
+               peer_send(peer, FRAME_LINK_SEEN, NULL, 0) == ST_OK;
+    if (peer->candidate == NULL)
+        return false;
+    if (fabric_link_failed(peer->candidate, &error) != ST_OK) {
+        prove_again_end(peer);
+        retry_later(peer);
+        return true;
+    }
+    if (!peer->link_seen || !fabric_link_probed(peer->candidate) || !fabric_link_idle(peer->link))
+        return false;
+    link_replace(peer);
+    return true;
 }

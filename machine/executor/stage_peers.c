@@ -373,6 +373,13 @@ static bool on_write(void *self, const struct transport_peer *peer,
     return stage_write_wanted(self, peer, request, offset, bytes);
 }
 
+static void on_path_changed(void *self, struct transport_peer *peer)
+{
+    (void)self;
+    log_info("data goes to %s by %s now", transport_peer_identity(peer)->name,
+             transport_peer_path(peer));
+}
+
 static void on_writes_ended(void *self, uint64_t number)
 {
     struct stage *s = self;
@@ -387,5 +394,6 @@ struct transport_events stage_transport_events(void)
                                      .message = on_message,
                                      .flushed = on_flushed,
                                      .write_wanted = on_write,
-                                     .writes_ended = on_writes_ended};
+                                     .writes_ended = on_writes_ended,
+                                     .path_changed = on_path_changed};
 }

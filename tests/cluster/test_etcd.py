@@ -39,25 +39,40 @@ class Etcd:
         self.folder, self.options, self.tls, self.token = folder, options, tls, None
         self.client, self.peer = free_ports(2)
         self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.client}"
-        self.process = None
+        self.process, self.failure, self.log = None, None, os.path.join(folder, "etcd.log")
 
     def start(self):
-        self.start_process()
-        wait_until(self.answers, "etcd starts")
+        """Starts etcd, again if it ends at once."""
+        for _ in range(3):
+            self.start_process()
+            try:
+                wait_until(lambda: self.answers() or self.process.poll() is not None, "etcd starts")
+            except AssertionError as failure:
+                raise AssertionError(f"{failure} {self.failure}\n{self.logged()}") from failure
+            if self.process.poll() is None:
+                return
+        raise AssertionError(f"etcd ends at once:\n{self.logged()}")
+
+    def logged(self):
+        with open(self.log) as file:
+            return file.read()
 
     def start_process(self):
         peer = f"http://127.0.0.1:{self.peer}"
+        log = open(self.log, "a")
         self.process = subprocess.Popen(
             ["etcd", "--name", "test", "--data-dir", os.path.join(self.folder, "etcd"), "--listen-client-urls", self.url,
              "--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
              "--initial-cluster", f"test={peer}", "--log-level", "error", *self.options],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stdout=log, stderr=log)
+        log.close()
 
     def answers(self):
         try:
             self.post("/v3/kv/range", {"key": b64("a")})
             return True
-        except OSError:
+        except OSError as failure:
+            self.failure = failure
             return False
 
     def kill(self):

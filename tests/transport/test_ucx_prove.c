@@ -1,5 +1,6 @@
 /* Goal: a link over a network is up only when UCX has carried a message and flushed it. Where UCX
- * carries nothing, KV travels over data connections, and the note says why.
+ * carries nothing, KV travels over data connections, and the note says why. UCX is tried again later,
+ * while KV travels, and no write is lost or late when the link changes over.
  *
  * Method: UCX over TCP between two transports of this process. This file's ucp_am_send_nbx replaces
  * UCX's: it sends probes, drops them, or fails. */
@@ -13,6 +14,7 @@
 
 static enum { PROBES_SENT, PROBES_DROPPED, PROBES_FAIL } probes;
 static int probe_count;
+static int path_changes;
 
 ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, size_t header_bytes,
                                  const void *data, size_t bytes, const ucp_request_param_t *param)
@@ -59,10 +61,53 @@ static void run(const char *tls, uint32_t link_ms, const char *path, const char 
            transport_peer_path(sides[0].peer));
     CHECKF(strcmp(transport_peer_note(sides[0].peer), note) == 0, "%s",
            transport_peer_note(sides[0].peer));
-    probes = PROBES_SENT;
     write_both_ways(sides);
     CHECK(sides[0].downs == 0 && sides[1].downs == 0);
     net_pair_close(sides);
+}
+
+static void on_path_changed(void *self, struct transport_peer *peer)
+{
+    const struct net_side *side = self;
+    CHECK(side->peer == peer);
+    CHECKF(strcmp(transport_peer_path(peer), "ucx am over tcp") == 0, "%s",
+           transport_peer_path(peer));
+    path_changes++;
+}
+
+/* UCX carries nothing at first. Two further attempts fail, the third one succeeds while writes are
+ * under way all the time. Then the sides part while an attempt is under way. */
+static void test_again(void)
+{
+    struct net_side sides[2];
+    char address[LIMIT_ADDRESS_BYTES];
+    struct transport_options options[2] = {net_options("p0", REGION), net_options("t0", REGION)};
+    for (int i = 0; i < 2; i++) {
+        options[i].ucx_tls = "tcp";
+        options[i].link_ms = 20;
+        options[i].link_retry_ms = 5;
+        options[i].events.path_changed = on_path_changed;
+    }
+    for (int round = 0; round < 2; round++) {
+        probes = PROBES_DROPPED;
+        probe_count = path_changes = 0;
+        net_pair_open(sides, options[0], options[1], address);
+        net_pair_connect(sides, address);
+        CHECK(strcmp(transport_peer_path(sides[0].peer), "messages over tcp") == 0);
+        while (probe_count < 3) {
+            write_both_ways(sides);
+            probes = probe_count == 2 ? PROBES_FAIL : PROBES_DROPPED;
+        }
+        CHECK(path_changes == 0 && transport_peer_note(sides[0].peer)[0] != 0);
+        probes = round == 0 ? PROBES_SENT : PROBES_DROPPED;
+        while (round == 0 && path_changes == 0)
+            write_both_ways(sides);
+        for (int i = 0; i < 20; i++)
+            write_both_ways(sides);
+        CHECK(path_changes == 1 - round && sides[0].downs == 0 && sides[1].downs == 0);
+        CHECK(round == 1 || transport_peer_note(sides[0].peer)[0] == 0);
+        net_pair_close(sides);
+    }
 }
 
 /* The connecting side never reports its link as ready. The accepting side gives up. */
@@ -100,6 +145,7 @@ int main(void)
     run("tcp", NET_LONG_MS, "messages over tcp",
         "ucx am over tcp failed at once: ucx: Endpoint timeout");
     test_never_ready();
+    test_again();
     printf("links that carry nothing are replaced\n");
     return 0;
 }
