@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 OUT = "/out"
 BINARY = "/tree/build/cleave"
@@ -115,10 +116,10 @@ class Cluster:
     def falls(self):
         return len(re.findall(r"link to t0 is down", self.log("p0")))
 
-    def ask(self, body):
+    def ask(self, body, seconds=LONG_S):
         request = urllib.request.Request("http://127.0.0.1:8080/v1/completions", json.dumps(body).encode(),
                                          {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=LONG_S) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return json.load(answer)["choices"][0]["text"]
 
     def exposed_ms(self):
@@ -224,6 +225,32 @@ def no_rdma(on):
     shell(text)
 
 
+def processor_seconds(process):
+    """The processor time of the machine's process so far."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle(seconds):
+    def act(cluster):
+        p0 = cluster.processes[0]
+        before = processor_seconds(p0)
+        time.sleep(seconds)
+        print(f"idle for {seconds} s: p0 took {100 * (processor_seconds(p0) - before) / seconds:.2f} % of a core")
+    return act
+
+
+def idle_then_streams(cluster):
+    idle(600)(cluster)
+    body = {**BODIES[0], "max_tokens": 4}
+    want = cluster.ask(body)
+    with ThreadPoolExecutor(200) as threads:
+        texts = list(threads.map(lambda _: cluster.ask(body, 1200), range(200)))
+    assert texts == [want] * 200, f"{sum(text != want for text in texts)} of 200 streams have other bytes"
+    print("200 streams at once: the same bytes")
+
+
 def slow(words):
     return lambda cluster: (link(words), check(cluster, WANT), link(""))
 
@@ -238,7 +265,7 @@ assert all(WANT)
 wanted = sys.argv[1:]
 SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPORTS] + [
     ("RDMA does not arrive", {"link_ms": 2000}, None, "messages over tls", 0),
-    ("idle for 60 s", {**RDMA}, lambda cluster: time.sleep(60), PATHS["default"], 0),
+    ("idle for 60 s", RDMA, idle(60), PATHS["default"], 0),
     ("1 Gbit/s", TRANSPORTS["own connections"], slow("rate 1gbit"), None, 0),
     ("50 ms away", TRANSPORTS["own connections"], slow("delay 50ms"), None, 0),
     ("1 Gbit/s, RDMA", RDMA, slow("rate 1gbit"), PATHS["default"], 0),
@@ -251,8 +278,9 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
     ("cut for 20 s", {**TRANSPORTS["own connections"], "silence_ms": 8000}, cut(20), None, None),
     ("host b killed", TRANSPORTS["own connections"], killed, None, None),
 ]
+MORE = [("idle for 10 minutes, then 200 streams", {**RDMA, "silence_ms": 120000}, idle_then_streams, PATHS["default"], 0)]
 print("| scenario | KV travels by | bytes | exposed transfer, ms | link fell | s |\n|---|---|---|---|---|---|", flush=True)
-for each in SCENARIOS:
+for each in [*SCENARIOS, *(scenario for scenario in MORE if scenario[0] in wanted)]:
     if wanted and each[0] not in wanted:
         continue
     if each[0] == "RDMA does not arrive":
