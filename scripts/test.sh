@@ -5,6 +5,7 @@
 #   --long   also the suite `long` (all cases of tests that otherwise run a few) and the suite `sanitized` in the release
 #            build; downloads what only these need (a Gemma model of 253 MB, chat templates)
 #   --tsan   the threaded parts under ThreadSanitizer as well
+#   --hosts [SCENARIO…]   only the tests on two virtual hosts (tests/hosts/test_hosts.py); needs root, installs QEMU
 #   SUITE…   only these suites (most are folders of tests/)
 #
 # There are two builds: the release build, which is what people run, and one under AddressSanitizer and
@@ -24,6 +25,12 @@ while [[ $# -gt 0 ]]; do
         --fast) fast=1 ;;
         --long) long=1 ;;
         --tsan) tsan=1 ;;
+        --hosts)
+            shift
+            configure_in build --buildtype=release
+            ninja -C build cleave >&2
+            exec python3 tests/hosts/test_hosts.py "$@"
+            ;;
         -*) fail "test: unknown option $1" ;;
         *) suites+=(--suite "$1") ;;
     esac

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+"""on_a.py: host a, with the gateway and the prompt machine p0; host b has the token machine t0. Prints a line per scenario
+and ends with status 1 if one of them failed. See test_hosts.py."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+OUT = "/out"
+BINARY = "/tree/build/cleave"
+BODIES = [{"prompt": "One, two, three, four, five. " * n, "max_tokens": 12, "temperature": 0, "ignore_eos": True,
+           "cleave": {"transfer": mode}} for n in (2, 12) for mode in ("layerwise", "one-piece")]
+LONG_S = 240  # only a hang takes this long
+RDMA = {"link_ms": 60000}  # an emulated host is slow
+TRANSPORTS = {"default": {**RDMA}, "rc_verbs": {"ucx_transports": "rc_verbs,ud_verbs,self", **RDMA},
+              "ud_verbs": {"ucx_transports": "ud_verbs,self", **RDMA}, "own connections": {"ucx_transports": "none"}}
+PATHS = {"default": "ucx put over rc_verbs", "rc_verbs": "ucx put over rc_verbs", "ud_verbs": "ucx am over ud_verbs",
+         "own connections": "messages over tls"}
+
+
+def until(condition, what, seconds=LONG_S):
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(0.2)
+
+
+class HostB:
+    """Runs scripts on host b."""
+
+    count = 0
+
+    def start(self, text):
+        self.count += 1
+        path = f"{OUT}/b/{self.count:04}"
+        with open(path + ".new", "w") as file:
+            file.write(text + "\n")
+        os.rename(path + ".new", path + ".sh")
+        return path
+
+    def run(self, text):
+        path = self.start(text)
+        until(lambda: os.path.exists(path + ".status") and os.path.getsize(path + ".status") > 0, f"host b: {text}")
+        with open(path + ".status") as status, open(path + ".text") as said:
+            assert status.read().strip() == "0", f"host b: {text}: {said.read()}"
+
+
+b = HostB()
+
+
+def shell(text):
+    return subprocess.run(["sh", "-c", text], check=True, capture_output=True, text=True).stdout
+
+
+class Cluster:
+    def __init__(self, name, transport, alone=False, stages=False):
+        """alone: one machine, on host a. stages: the prompt machine's second half runs on host b."""
+        self.name, self.logs = re.sub(r"\W+", "-", name), {}
+        machines = {} if alone else {
+            "pools": {"prompt": ["p0"], "token": ["t0"]},
+            "machines": {"p0": {"address": "10.77.0.1:7400", "local": False,
+                                **({"stages": [{}, {"host": "10.77.0.2:7500"}]} if stages else {})},
+                         "t0": {"address": "10.77.0.2:7400", "local": False}},
+            "cluster": {"key_file": "/tmp/cluster.key", "sandbox": False}}
+        config = {"model": os.environ["MODEL"], "threads": 1, "http": {"listen": "127.0.0.1:8080"},
+                  "pools": {"mixed": 1}, "kv": {"memory": "64MiB", "prefix_cache": False},
+                  "transport": {"silence_ms": 30000, "connect_ms": 60000, **transport}, **machines}
+        self.config = f"{OUT}/{self.name}.json"
+        with open(self.config, "w") as file:
+            json.dump(config, file)
+        self.processes = []
+        if not alone:
+            self.start_t0()
+            if stages:
+                b.run(f"{BINARY} machine {self.config} p0 --stage 1 >{OUT}/{self.name}-p0-1.log 2>&1 & echo $! >/tmp/stage.pid")
+            self.start("p0", [BINARY, "machine", self.config, "p0"])
+        self.start("gateway", [BINARY, "serve", self.config])
+        until(self.ready, f"{name}: ready")
+
+    def start(self, name, words):
+        self.logs[name] = f"{OUT}/{self.name}-{name}.log"
+        with open(self.logs[name], "w") as log:
+            self.processes.append(subprocess.Popen(words, stdout=log, stderr=log))
+
+    def start_t0(self):
+        self.logs["t0"] = f"{OUT}/{self.name}-t0.log"
+        b.run(f"{BINARY} machine {self.config} t0 >>{self.logs['t0']} 2>&1 & echo $! >/tmp/t0.pid")
+
+    def log(self, name):
+        with open(self.logs[name], errors="replace") as file:
+            return file.read()
+
+    def ready(self):
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:8080/health", timeout=20) as answer:
+                return answer.status == 200 and ("p0" not in self.logs or self.path())
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def path(self):
+        """How KV travels from p0 to t0, of the link that came up last."""
+        found = re.findall(r"link to t0 is up: (.*)", self.log("p0"))
+        return found[-1] if found else None
+
+    def falls(self):
+        return len(re.findall(r"link to t0 is down", self.log("p0")))
+
+    def ask(self, body, seconds=LONG_S):
+        request = urllib.request.Request("http://127.0.0.1:8080/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
+            return json.load(answer)["choices"][0]["text"]
+
+    def exposed_ms(self):
+        with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        total, count = (sum(float(value) for value in re.findall(
+            rf"^cleave_request_exposed_transfer_seconds_{each}(?:{{.*}})? (\S+)$", text, re.M)) for each in ("sum", "count"))
+        return total / count * 1000 if count else 0
+
+    def stop(self):
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes:
+            process.wait(LONG_S)
+        if "t0" in self.logs:
+            b.run("for file in /tmp/t0.pid /tmp/stage.pid; do [ -e $file ] || continue; kill $(cat $file) 2>/dev/null; "
+                  "while kill -0 $(cat $file) 2>/dev/null; do sleep 0.2; done; rm $file; done; true")
+
+
+def check(cluster, want):
+    for body, text in zip(BODIES, want):
+        got = cluster.ask(body)
+        assert got == text, f"other bytes: {got!r}, not {text!r}"
+
+
+rows, failed = [], 0
+
+
+def scenario(name, transport, act, path=None, falls=0, stages=False):
+    """One cluster: its bytes before and after `act`; falls None = any number."""
+    global failed
+    begun = time.monotonic()
+    cluster, why = None, ""
+    row = {"scenario": name, "bytes": "not compared", "path": "", "exposed_ms": 0, "falls": 0}
+    try:
+        cluster = Cluster(name, transport, stages=stages)
+        row["path"] = cluster.path()
+        assert path is None or row["path"] == path, f"path {row['path']!r}, not {path!r}: {cluster.log('p0')}"
+        check(cluster, WANT)
+        row["exposed_ms"] = cluster.exposed_ms()
+        if act is not None:
+            act(cluster)
+            check(cluster, WANT)
+        row.update(bytes="equal", falls=cluster.falls(), path=cluster.path())
+        assert falls is None or row["falls"] == falls, f"the link fell {row['falls']} times: {cluster.log('p0')}"
+    except (AssertionError, OSError) as error:
+        why, failed = f" FAILED: {error}", failed + 1
+    finally:
+        if cluster is not None:
+            cluster.stop()
+    row["seconds"] = time.monotonic() - begun
+    print("| {scenario} | {path} | {bytes} | {exposed_ms:.1f} | {falls} | {seconds:.0f} |".format(**row) + why, flush=True)
+
+
+def link(words):
+    """What the wire does, in both directions."""
+    text = f"tc qdisc replace dev eth0 root netem {words}" if words else "tc qdisc del dev eth0 root"
+    b.run(text)
+    shell(text)
+
+
+def cut(seconds):
+    def act(cluster):
+        text = "tc qdisc replace dev eth0 root netem loss 100%"
+        b.start(f"sleep 1; {text}; sleep {seconds}; tc qdisc del dev eth0 root")
+        time.sleep(1)
+        shell(f"{text}; sleep {seconds}; tc qdisc del dev eth0 root")
+        until(cluster.ready, "ready again")
+    return act
+
+
+def paused(cluster):
+    """Host b stands still for 20 s, longer than the silence that the config allows."""
+    before = len(re.findall(r"link to t0 is up", cluster.log("p0")))
+    shell("two-hosts pause b; sleep 20; two-hosts resume b")
+    until(lambda: len(re.findall(r"link to t0 is up", cluster.log("p0"))) > before, "the link is up again")
+    until(cluster.ready, "ready again")
+
+
+def clock_ahead(cluster):
+    """Host b's clock jumps an hour ahead, and back."""
+    b.run("date -s '+1 hour'")
+    check(cluster, WANT)
+    b.run("date -s '-1 hour'")
+
+
+def killed(cluster):
+    before = len(re.findall(r"link to t0 is up", cluster.log("p0")))
+    shell("two-hosts kill b && two-hosts start b")
+    until(lambda: os.path.exists(f"{OUT}/b/up2"), "host b is up again")
+    b.run("cp /out/cluster.key /tmp/cluster.key; chmod 600 /tmp/cluster.key")
+    cluster.start_t0()
+    until(lambda: len(re.findall(r"link to t0 is up", cluster.log("p0"))) > before, "the link is up again")
+    until(cluster.ready, "ready again")
+
+
+def no_rdma(on):
+    """Drops the packets of RoCE (UDP 4791) that arrive at either host. (Dropped on their way out, they lock up the kernel: rdma_rxe
+    sends them again at once, for ever.)"""
+    text = ("tc qdisc add dev eth0 clsact && tc filter add dev eth0 ingress protocol ip u32 match ip protocol 17 0xff "
+            "match ip dport 4791 0xffff action drop") if on else "tc qdisc del dev eth0 clsact"
+    b.run(text)
+    shell(text)
+
+
+def processor_seconds(process):
+    """The processor time of the machine's process so far."""
+    with open(f"/proc/{process.pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle(seconds):
+    def act(cluster):
+        p0 = cluster.processes[0]
+        before = processor_seconds(p0)
+        time.sleep(seconds)
+        print(f"idle for {seconds} s: p0 took {100 * (processor_seconds(p0) - before) / seconds:.2f} % of a core")
+    return act
+
+
+def idle_then_streams(cluster):
+    idle(600)(cluster)
+    body = {**BODIES[0], "max_tokens": 4}
+    want = cluster.ask(body)
+    with ThreadPoolExecutor(200) as threads:
+        texts = list(threads.map(lambda _: cluster.ask(body, 1200), range(200)))
+    assert texts == [want] * 200, f"{sum(text != want for text in texts)} of 200 streams have other bytes"
+    print("200 streams at once: the same bytes")
+
+
+def slow(words):
+    return lambda cluster: (link(words), check(cluster, WANT), link(""))
+
+
+shell(f"umask 077; printf 'a cluster key of more than 32 bytes\\n' >{OUT}/cluster.key; cp {OUT}/cluster.key /tmp/cluster.key")
+until(lambda: os.path.exists(f"{OUT}/b/up1"), "host b is up")
+b.run("cp /out/cluster.key /tmp/cluster.key; chmod 600 /tmp/cluster.key")
+ALONE = Cluster("one machine", {}, alone=True)
+WANT = [ALONE.ask(body) for body in BODIES]
+ALONE.stop()
+assert all(WANT)
+wanted = sys.argv[1:]
+SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPORTS] + [
+    ("RDMA does not arrive", {"link_ms": 2000}, None, "messages over tls", 0),
+    ("idle for 60 s", RDMA, idle(60), PATHS["default"], 0),
+    ("1 Gbit/s", TRANSPORTS["own connections"], slow("rate 1gbit"), None, 0),
+    ("50 ms away", TRANSPORTS["own connections"], slow("delay 50ms"), None, 0),
+    ("1 Gbit/s, RDMA", RDMA, slow("rate 1gbit"), PATHS["default"], 0),
+    ("10 Gbit/s, 1 ms away, RDMA", RDMA, slow("rate 10gbit delay 1ms"), PATHS["default"], 0),
+    ("a clock that jumps by an hour", RDMA, clock_ahead, PATHS["default"], 0),
+    ("stages on both hosts", RDMA, None, None, 0, True),
+    ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0, True),
+    ("host b stands still for 20 s", {**RDMA, "silence_ms": 8000}, paused, PATHS["default"], None),
+    ("cut for 2 s", TRANSPORTS["own connections"], cut(2), None, 0),
+    ("cut for 20 s", {**TRANSPORTS["own connections"], "silence_ms": 8000}, cut(20), None, None),
+    ("host b killed", TRANSPORTS["own connections"], killed, None, None),
+]
+MORE = [("idle for 10 minutes, then 200 streams", {**RDMA, "silence_ms": 120000}, idle_then_streams, PATHS["default"], 0)]
+print("| scenario | KV travels by | bytes | exposed transfer, ms | link fell | s |\n|---|---|---|---|---|---|", flush=True)
+for each in [*SCENARIOS, *(scenario for scenario in MORE if scenario[0] in wanted)]:
+    if wanted and each[0] not in wanted:
+        continue
+    if each[0] == "RDMA does not arrive":
+        no_rdma(True)
+    scenario(*each)
+    if each[0] == "RDMA does not arrive":
+        no_rdma(False)
+open(f"{OUT}/b/end", "w").close()
+sys.exit(1 if failed else 0)
