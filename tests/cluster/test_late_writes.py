@@ -82,6 +82,10 @@ def free(cluster):
     return cluster.metric("cleave_kv_blocks", machine="t0", state="free")
 
 
+def gone(cluster, name):
+    return cluster.logged().count(f"machine {name} is gone")
+
+
 def connections(cluster, name):
     return cluster.logged().count(f"machine {name} connected")
 
@@ -89,22 +93,27 @@ def connections(cluster, name):
 def stop_and_crowd(cluster, which, gate):
     """Stops the victim and waits until it counts as dead. Other requests then have all blocks except the victim's, and
     t0 is held in their decode step. Returns the victim and the streams of the other requests."""
+    before = {name: gone(cluster, name) for name in ("p0", "p1")}
     victim = Victim(cluster, which, gate)
     wait_until(lambda: cluster.metric("cleave_machine_up", machine=victim.name) == 0, f"{victim.name} is given up",
                cluster=cluster)
-    wait_until(lambda: f"machine {victim.name} is gone" in cluster.logged() or which == "stages", "t0 gives it up",
+    wait_until(lambda: gone(cluster, victim.name) > before[victim.name] or which == "stages", "t0 gives it up",
                cluster=cluster)
     victim.stream.end()  # The other prompt machine has computed it.
     if which != "data":
         wait_until(lambda: quarantined(cluster) > 0, "blocks are in quarantine", cluster=cluster)
-    # There are twice as many blocks if the prompt was sent to the stopped machine again before it counted as dead.
-    kept = quarantined(cluster) if which != "data" else 0
+    least = quarantined(cluster) if which != "data" else 0
     cluster.hold("t0/0" if which == "stages" else "t0")
     streams = [Stream(cluster, body) for body in OTHERS]
-    wait_until(lambda: free(cluster) < 10 and quarantined(cluster) == kept, "the others have all blocks", cluster=cluster)
+    try:
+        wait_until(lambda: free(cluster) < 10, "the others have all blocks", cluster=cluster)
+    except AssertionError:
+        print(cluster.blocks(), "blocks; quarantined at first:", least, file=sys.stderr)
+        raise
     time.sleep(3 * SILENCE_MS / 1000)  # Longer than every timeout, on a computer of any speed.
     assert free(cluster) < 10, (free(cluster), cluster.blocks())
-    assert quarantined(cluster) == kept, (quarantined(cluster), kept, cluster.logged())
+    # There are more of them if the prompt was sent to the stopped machine twice, and t0 learned late that it is dead.
+    assert quarantined(cluster) >= least if which != "data" else quarantined(cluster) == 0, (least, cluster.blocks(), cluster.logged())
     return victim, streams
 
 
