@@ -29,7 +29,8 @@ def certificates(folder):
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=300)
     for ca in ("ca", "other-ca"):
         openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-                "-keyout", f"{ca}.key", "-out", f"{ca}.pem", "-subj", f"/CN={ca}")
+                "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-keyout", f"{ca}.key", "-out", f"{ca}.pem",
+                "-subj", f"/CN={ca}")
     with open(os.path.join(folder, "extensions"), "w") as file:  # etcd's JSON gateway is itself a client of etcd.
         file.write("subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
                    "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n")
