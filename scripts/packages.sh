@@ -5,7 +5,8 @@
 # it takes a few milliseconds, and passes on any distribution that has these parts.
 source scripts/common.sh
 
-# step | Debian package | cmd:NAME, pc:MODULE, file:PATH, py:MODULE or clang:OPTION that the package provides
+# step | Debian package | what the package provides: cmd:NAME, any:NAME,NAME (one of these commands), pc:MODULE,
+# file:PATH, py:MODULE or clang:OPTION
 PACKAGES='
 build  gcc                   cmd:gcc
 build  libc6-dev             file:/usr/include/stdio.h
@@ -28,6 +29,7 @@ test   procps                cmd:ps
 test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
 test   gnuplot-nox           cmd:gnuplot
+test   chromium-headless-shell any:chromium-headless-shell,chromium
 fuzz   python3               cmd:python3
 fuzz   clang                 cmd:clang
 fuzz   libclang-rt-dev       clang:-fsanitize=fuzzer,address,undefined
@@ -41,6 +43,7 @@ lint   shellcheck            cmd:shellcheck
 package_is_there() {
     case $1 in
         cmd:*) command -v "${1#cmd:}" >/dev/null ;;
+        any:*) compgen -c | grep -qxE "$(tr ',' '|' <<<"${1#any:}")" ;;
         pc:*) pkg-config --exists "${1#pc:}" 2>/dev/null ;;
         file:*) [[ -e ${1#file:} ]] ;;
         clang:*)

@@ -11,11 +11,12 @@ import tempfile
 import time
 
 WAIT_S = 120
+BROWSERS = "chromium-headless-shell", "chromium"
 
 
 def find_chromium():
     """The path of an installed Chromium; None = there is none."""
-    return next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+    return next((path for path in map(shutil.which, BROWSERS) if path), None)
 
 
 class Browser:

@@ -354,6 +354,15 @@ class Stream(threading.Thread):
         assert self.error is None and self.text == want, (what, self.error, self.text, want, self.cluster.logged())
 
 
+def send_signal(pid, number):
+    """Sends a signal to a process that may have ended. Returns True if it was there."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def wait_until(condition, what, seconds=300, cluster=None):
     """Waits until condition() is true, and returns its result. The limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds

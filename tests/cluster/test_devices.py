@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 
-from cluster import DEFAULT_MODEL, Cluster, need_model, wait_passes, wait_until
+from cluster import DEFAULT_MODEL, Cluster, need_model, send_signal, wait_passes, wait_until
 from test_stages import state, up
 from tiny_model import write
 
@@ -65,7 +65,7 @@ def while_it_works(cluster, name, act):
                     act(pid)
                     return
             finally:
-                os.kill(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
     return meanwhile
 
 

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 
-from cluster import BINARY, Cluster, Stream, need_model, wait_until
+from cluster import BINARY, Cluster, Stream, need_model, send_signal, wait_until
 
 PROMPTS = [f"Write {n} sentences about the sea. " * n for n in range(1, 9)]
 CONFIG = {"pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}, "threads": 1}
@@ -105,7 +105,7 @@ def frozen():
                 assert resumed(cluster) > before
                 wait_up(cluster, victim, 0)
             finally:
-                os.kill(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
             again = run(cluster)  # Meanwhile late messages of the victim arrive.
             assert again == want, (victim, again, want, cluster.logged())
             wait_up(cluster, victim, 1)

@@ -259,7 +259,7 @@ def main():
     need_model()
     path = find_chromium()
     if path is None:
-        skip("there is no chromium (on Debian: apt-get install chromium)")
+        skip("there is no chromium (on Debian: apt-get install chromium-headless-shell)")
     with Browser(path) as page:
         check_open(page)
         check_keys(page)

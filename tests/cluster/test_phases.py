@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from cluster import Cluster, Stream, need_model, wait_until
+from cluster import Cluster, Stream, need_model, send_signal, wait_until
 
 LONG = "The history of computing spans many centuries. " * 40  # 321 tokens, six batches of CONFIG
 TOKENS = 30
@@ -135,7 +135,7 @@ def once(cluster, phase, victim, number, want):
         hit = time.monotonic()
         for other in stopped:
             if other != name:
-                os.kill(children[other], signal.SIGCONT)
+                send_signal(children[other], signal.SIGCONT)
         cluster.release()
         wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0, f"{what}: it is noticed", cluster=cluster)
         seen = time.monotonic() - hit
@@ -143,8 +143,7 @@ def once(cluster, phase, victim, number, want):
     finally:
         cluster.release()
         for pid in children.values():
-            if os.path.exists(f"/proc/{pid}"):
-                os.kill(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
     wait_until(lambda: all_up(cluster), f"{what}: it comes back", cluster=cluster)
     cluster.wait_all_free()
     resumed = cluster.metric("cleave_requests_resumed_total") - down
@@ -186,7 +185,7 @@ def check_slow():
             while any(stream.is_alive() for stream in streams):
                 os.kill(pid, signal.SIGSTOP)
                 time.sleep(0.2)
-                os.kill(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
                 time.sleep(0.1)
             for stream in streams:
                 stream.expect(want, f"{name} is slow")

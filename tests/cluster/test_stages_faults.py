@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 
-from cluster import BINARY, Cluster, Stream, free_ports, gated_environment, need_model, wait_until
+from cluster import BINARY, Cluster, Stream, free_ports, gated_environment, need_model, send_signal, wait_until
 from test_cancel import drop_one
 from test_stages import TWICE, state, up
 from test_update import variant
@@ -149,7 +149,7 @@ def one(cluster, phase, victim, part, number, want):
         hit = time.monotonic()
         for other in stopped:
             if before[other] != before[name + part]:
-                os.kill(before[other], signal.SIGCONT)
+                send_signal(before[other], signal.SIGCONT)
         cluster.release()
         wait_until(lambda: cluster.metric("cleave_machine_up", machine=name) == 0 or
                    cluster.children().get(name) != before[name], f"{what}: it is noticed", cluster=cluster)
@@ -158,8 +158,7 @@ def one(cluster, phase, victim, part, number, want):
     finally:
         cluster.release()
         for pid in before.values():
-            if os.path.exists(f"/proc/{pid}"):
-                os.kill(pid, signal.SIGCONT)
+            send_signal(pid, signal.SIGCONT)
     wait_until(lambda: cluster.children().get(name) != before[name] and whole(cluster), f"{what}: it comes back",
                cluster=cluster)
     back = time.monotonic() - hit

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 
-from cluster import BINARY, Cluster, Stream, need_model, wait_until
+from cluster import BINARY, Cluster, Stream, need_model, send_signal, wait_until
 from test_cancel import drop_one
 
 CLIENTS = 5
@@ -106,10 +106,7 @@ class Storm:
         for name, (when, pid) in list(self.stopped.items()):
             if when <= now:
                 del self.stopped[name]
-                try:
-                    os.kill(pid, signal.SIGCONT)
-                except ProcessLookupError:
-                    pass
+                send_signal(pid, signal.SIGCONT)
 
 
 def state(cluster):

@@ -15,7 +15,8 @@ import tempfile
 import threading
 import time
 
-from cluster import BINARY, MODEL, Cluster, Failure, Stream, free_ports, gated, gated_environment, need_model, wait_until
+from cluster import (BINARY, MODEL, Cluster, Failure, Stream, free_ports, gated, gated_environment, need_model, send_signal,
+                     wait_until)
 
 LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True}
 CONFIG = {"kv": {"memory": "32MiB"}, "threads": 1, "model_name": "",
@@ -228,7 +229,7 @@ def stop_new(cluster, name):
 
 def go_back(cluster, stopped):
     """Ends an update whose machine was stopped too late, when its version could already serve."""
-    os.kill(stopped, signal.SIGCONT)
+    send_signal(stopped, signal.SIGCONT)
     reload(cluster, model=MODEL)
     wait_done(cluster)
 
@@ -246,13 +247,12 @@ def check_given_up(other, old):
             while update(cluster) == "starting":
                 victim = cluster.children().get(f"token-0.{version}")
                 if victim is not None and f"machine token-0.{version} serves" in cluster.logged():
-                    os.kill(victim, signal.SIGKILL)
-                    deaths += 1
+                    deaths += send_signal(victim, signal.SIGKILL)
                 time.sleep(0.02)
             if update(cluster) == "draining":
                 go_back(cluster, stopped)
                 continue
-            os.kill(stopped, signal.SIGCONT)
+            send_signal(stopped, signal.SIGCONT)
             wait_done(cluster)
             assert "is given up" in state(cluster)["update"]["text"], state(cluster)
             assert set(cluster.children()) == {"prompt-0", "token-0", "token-1"}
