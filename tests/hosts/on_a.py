@@ -64,8 +64,9 @@ def shell(text):
 
 
 class Cluster:
-    def __init__(self, name, transport, alone=False, stages=False):
-        """alone: one machine, on host a. stages: the prompt machine's second half runs on host b."""
+    def __init__(self, name, transport, alone=False, stages=False, etcd=False):
+        """alone: one machine, on host a. stages: the prompt machine's second half runs on host b. etcd: it runs on
+        host b, and the machines register themselves there."""
         self.name, self.logs = re.sub(r"\W+", "-", name), {}
         machines = {} if alone else {
             "pools": {"prompt": ["p0"], "token": ["t0"]},
@@ -76,7 +77,14 @@ class Cluster:
         config = {"model": os.environ["MODEL"], "threads": 1, "http": {"listen": "127.0.0.1:8080"},
                   "pools": {"mixed": 1}, "kv": {"memory": "64MiB", "prefix_cache": False},
                   "transport": {"silence_ms": 30000, "connect_ms": 60000, **transport}, **machines}
-        self.config = f"{OUT}/{self.name}.json"
+        self.config = self.gateway_config = f"{OUT}/{self.name}.json"
+        if etcd:
+            config["cluster"].update(membership="etcd", etcd_endpoints="http://10.77.0.2:2379")
+            self.gateway_config = f"{OUT}/{self.name}-gateway.json"
+            with open(self.gateway_config, "w") as file:
+                json.dump({**config, "pools": {}, "machines": {}}, file)
+            b.run("etcd --data-dir /tmp/etcd --listen-client-urls http://10.77.0.2:2379 --advertise-client-urls "
+                  f"http://10.77.0.2:2379 --log-level error >{OUT}/etcd.log 2>&1 & echo $! >/tmp/etcd.pid")
         with open(self.config, "w") as file:
             json.dump(config, file)
         self.processes = []
@@ -85,7 +93,7 @@ class Cluster:
             if stages:
                 b.run(f"{BINARY} machine {self.config} p0 --stage 1 >{OUT}/{self.name}-p0-1.log 2>&1 & echo $! >/tmp/stage.pid")
             self.start("p0", [BINARY, "machine", self.config, "p0"])
-        self.start("gateway", [BINARY, "serve", self.config])
+        self.start("gateway", [BINARY, "serve", self.gateway_config])
         until(self.ready, f"{name}: ready")
 
     def start(self, name, words):
@@ -135,7 +143,7 @@ class Cluster:
         for process in self.processes:
             process.wait(LONG_S)
         if "t0" in self.logs:
-            b.run("for file in /tmp/t0.pid /tmp/stage.pid; do [ -e $file ] || continue; kill $(cat $file) 2>/dev/null; "
+            b.run("for file in /tmp/t0.pid /tmp/stage.pid /tmp/etcd.pid; do [ -e $file ] || continue; kill $(cat $file) 2>/dev/null; "
                   "while kill -0 $(cat $file) 2>/dev/null; do sleep 0.2; done; rm $file; done; true")
 
 
@@ -148,14 +156,14 @@ def check(cluster, want):
 rows, failed = [], 0
 
 
-def scenario(name, transport, act, path=None, falls=0, stages=False):
+def scenario(name, transport, act, path=None, falls=0, **cluster_options):
     """One cluster: its bytes before and after `act`; falls None = any number."""
     global failed
     begun = time.monotonic()
     cluster, why = None, ""
     row = {"scenario": name, "bytes": "not compared", "path": "", "exposed_ms": 0, "falls": 0}
     try:
-        cluster = Cluster(name, transport, stages=stages)
+        cluster = Cluster(name, transport, **cluster_options)
         row["path"] = cluster.path()
         assert path is None or row["path"] == path, f"path {row['path']!r}, not {path!r}: {cluster.log('p0')}"
         check(cluster, WANT)
@@ -251,6 +259,33 @@ def idle_then_streams(cluster):
     print("200 streams at once: the same bytes")
 
 
+def tools(cluster):
+    """doctor sees the RDMA device, and profile measures the link to host b. The cluster serves meanwhile."""
+    said = subprocess.run([BINARY, "doctor", "--timeout-s", "60"], capture_output=True, text=True)
+    assert said.returncode == 0 and "rxe0" in said.stdout, said.stdout + said.stderr
+    b.run(f"{BINARY} profile --serve-link 10.77.0.2:7600 --key-file /tmp/cluster.key >{OUT}/serve-link.log 2>&1 & "
+          "echo $! >/tmp/link.pid")
+    try:
+        said = subprocess.run(
+            [BINARY, "profile", "--quick", "--no-links", "--model", os.environ["MODEL"], "--key-file", "/tmp/cluster.key",
+             "--link", "10.77.0.2:7600", "--out", f"{OUT}/profile.json"], capture_output=True, text=True, timeout=LONG_S)
+        assert said.returncode == 0, said.stdout + said.stderr
+    finally:
+        b.run("kill $(cat /tmp/link.pid)")
+    with open(f"{OUT}/profile.json") as file:
+        found = json.load(file)["links"]
+    assert len(found) == 1 and found[0]["bandwidth_bytes_per_s"] > 0, found
+    print(f"profile --link: {found[0]['path']}, {found[0]['bandwidth_bytes_per_s'] / 1e6:.1f} MB/s, "
+          f"{found[0]['latency_us']:.0f} us")
+
+
+def mtu(value):
+    """The wire's MTU changes while no cluster runs: rdma_rxe then has another one for RoCE, too."""
+    text = f"ip link set eth0 mtu {value}"
+    b.run(text)
+    shell(text)
+
+
 def slow(words):
     return lambda cluster: (link(words), check(cluster, WANT), link(""))
 
@@ -271,22 +306,29 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
     ("1 Gbit/s, RDMA", RDMA, slow("rate 1gbit"), PATHS["default"], 0),
     ("10 Gbit/s, 1 ms away, RDMA", RDMA, slow("rate 10gbit delay 1ms"), PATHS["default"], 0),
     ("a clock that jumps by an hour", RDMA, clock_ahead, PATHS["default"], 0),
-    ("stages on both hosts", RDMA, None, None, 0, True),
-    ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0, True),
+    ("stages on both hosts", RDMA, None, None, 0),
+    ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0),
+    ("etcd on host b", RDMA, None, PATHS["default"], 0),
+    ("doctor and profile", RDMA, tools, PATHS["default"], 0),
+    ("MTU 1500", RDMA, None, PATHS["default"], 0),
     ("host b stands still for 20 s", {**RDMA, "silence_ms": 8000}, paused, PATHS["default"], None),
     ("cut for 2 s", TRANSPORTS["own connections"], cut(2), None, 0),
     ("cut for 20 s", {**TRANSPORTS["own connections"], "silence_ms": 8000}, cut(20), None, None),
     ("host b killed", TRANSPORTS["own connections"], killed, None, None),
 ]
+# Only when named.
 MORE = [("idle for 10 minutes, then 200 streams", {**RDMA, "silence_ms": 120000}, idle_then_streams, PATHS["default"], 0)]
+OPTIONS = {"stages on both hosts": {"stages": True}, "stages on both hosts, own connections": {"stages": True},
+           "etcd on host b": {"etcd": True}}
+AROUND = {"RDMA does not arrive": (lambda: no_rdma(True), lambda: no_rdma(False)),
+          "MTU 1500": (lambda: mtu(1500), lambda: mtu(9000))}
 print("| scenario | KV travels by | bytes | exposed transfer, ms | link fell | s |\n|---|---|---|---|---|---|", flush=True)
 for each in [*SCENARIOS, *(scenario for scenario in MORE if scenario[0] in wanted)]:
     if wanted and each[0] not in wanted:
         continue
-    if each[0] == "RDMA does not arrive":
-        no_rdma(True)
-    scenario(*each)
-    if each[0] == "RDMA does not arrive":
-        no_rdma(False)
+    before, after = AROUND.get(each[0], (lambda: None, lambda: None))
+    before()
+    scenario(*each, **OPTIONS.get(each[0], {}))
+    after()
 open(f"{OUT}/b/end", "w").close()
 sys.exit(1 if failed else 0)
