@@ -36,7 +36,8 @@ struct config_machine {
     uint32_t tensor_parallel; /* Ranks of each stage that does not set its own number. */
     uint32_t threads;         /* 0 = one for each core of the host. */
     uint64_t kv_memory_bytes;
-    uint32_t nice; /* Unix nice value of the machine's processes. */
+    char ucx_devices[128]; /* As transport.ucx_devices; empty = that one. */
+    uint32_t nice;         /* Unix nice value of the machine's processes. */
 };
 
 /* The section `kv`. */

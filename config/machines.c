@@ -20,6 +20,22 @@ static bool name_good(const char *name)
     return good > 0 && name[good] == 0 && good < LIMIT_NAME_BYTES;
 }
 
+static struct config_machine machine_default(const struct config *config, const char *name,
+                                             enum pool pool)
+{
+    struct config_machine machine = {.pool = pool,
+                                     .local = true,
+                                     .device = "cpu",
+                                     .fallback = true,
+                                     .f8_activations = true,
+                                     .tensor_parallel = 1,
+                                     .threads = config->threads,
+                                     .kv_memory_bytes = config->kv.memory_bytes,
+                                     .nice = pool == POOL_TOKEN ? 1 : 0};
+    snprintf(machine.name, sizeof(machine.name), "%s", name);
+    return machine;
+}
+
 /* Adds `name` to the pool. If the machine was in the same pool of `before`, it keeps its
  * settings. */
 static bool machine_add(struct config *config, const struct config *before, enum pool pool,
@@ -41,16 +57,7 @@ static bool machine_add(struct config *config, const struct config *before, enum
         *machine = before->machines[known];
         return true;
     }
-    *machine = (struct config_machine){.pool = pool,
-                                       .local = true,
-                                       .device = "cpu",
-                                       .fallback = true,
-                                       .f8_activations = true,
-                                       .tensor_parallel = 1,
-                                       .threads = config->threads,
-                                       .kv_memory_bytes = config->kv.memory_bytes,
-                                       .nice = pool == POOL_TOKEN ? 1 : 0};
-    snprintf(machine->name, sizeof(machine->name), "%s", name);
+    *machine = machine_default(config, name, pool);
     return true;
 }
 
@@ -171,9 +178,9 @@ bool config_is_loopback(const struct config *config)
 
 /* ---- one machine, added by an operator ---- */
 
-static bool pool_read(const json_t *value, struct config_machine *out, struct config_fault *fault)
+static bool pool_read(const json_t *value, enum pool *out, struct config_fault *fault)
 {
-    if (pool_find(json_string_value(value), &out->pool))
+    if (pool_find(json_string_value(value), out))
         return true;
     if (value == NULL)
         return config_fault_set(fault, "pool", ": want \"prompt\", \"token\" or \"mixed\"");
@@ -187,9 +194,11 @@ static bool machine_key_read(const char *name, const json_t *value, struct confi
     snprintf(path, sizeof(path), "machines/%.32s/%.64s", out->name, name);
     const struct config_key *key = strchr(name, '/') == NULL ? config_key_find(path) : NULL;
     if (key == NULL)
-        return config_fault_set(fault, name,
-                                ": want name, pool, local, address, device, fallback, "
-                                "f8_activations, stages, tensor_parallel, threads or kv_memory");
+        return config_fault_set(
+            fault, name,
+            ": want name, pool, local, address, device, fallback, "
+            "f8_activations, stages, tensor_parallel, threads, kv_memory, ucx_devices "
+            "or nice");
     return config_machine_set(out, key, name, value, fault);
 }
 
@@ -204,16 +213,10 @@ static bool machine_read(json_t *root, const struct config *config, struct confi
                                 ": want a name of at most %d letters, digits, dots, "
                                 "dashes",
                                 LIMIT_NAME_BYTES - 1);
-    *out = (struct config_machine){.local = true,
-                                   .device = "cpu",
-                                   .fallback = true,
-                                   .f8_activations = true,
-                                   .tensor_parallel = 1,
-                                   .threads = config->threads,
-                                   .kv_memory_bytes = config->kv.memory_bytes};
-    snprintf(out->name, sizeof(out->name), "%s", name);
-    if (!pool_read(json_object_get(root, "pool"), out, fault))
+    enum pool pool;
+    if (!pool_read(json_object_get(root, "pool"), &pool, fault))
         return false;
+    *out = machine_default(config, name, pool);
     json_object_foreach(root, key, value)
     {
         bool done =

@@ -252,6 +252,9 @@ const struct config_key config_keys[] = {
     {"machines/NAME/kv_memory", CONFIG_BYTES, MACHINE_FIELD(kv_memory_bytes), MIB, 16 * TIB,
      .default_words = "`kv/memory`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Memory for this machine's KV-cache."},
+    {"machines/NAME/ucx_devices", CONFIG_STRING, MACHINE_FIELD(ucx_devices), 0, 127,
+     .default_words = "`transport/ucx_devices`", .reload = CONFIG_RELOAD_MACHINES,
+     .help = "RDMA devices of this machine, so that machines of a host can have one each."},
     {"machines/NAME/nice", CONFIG_WHOLE, MACHINE_FIELD(nice), 0, 19,
      .default_words = "1 in `pools/token`, else 0", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Unix nice value. The default lets prompt machines go first on shared cores, so "

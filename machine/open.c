@@ -21,7 +21,8 @@ static enum status open_transport(void *self, uint64_t region_bytes,
                                   struct error *error)
 {
     struct machine *m = self;
-    struct transport_options options = machine_shape_transport(m->options.config, &m->shape);
+    struct transport_options options =
+        machine_shape_transport(m->options.config, m->entry, &m->shape);
     options.events = machine_transport_events();
     options.self = m;
     options.region_bytes = region_bytes;

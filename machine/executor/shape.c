@@ -127,8 +127,12 @@ static const char *value_or_null(const char *value)
 }
 
 struct transport_options machine_shape_transport(const struct config *config,
+                                                 const struct config_machine *entry,
                                                  const struct machine_shape *shape)
 {
+    const char *devices = value_or_null(entry->ucx_devices);
+    if (devices == NULL)
+        devices = value_or_null(config->transport.ucx_devices);
     struct transport_options options = {
         .identity =
             {
@@ -142,7 +146,7 @@ struct transport_options machine_shape_transport(const struct config *config,
         .block_count = shape->arena.block_count,
         .layer_stride_bytes = shape->arena.layer_stride_bytes,
         .ucx_tls = value_or_null(config->transport.ucx_transports),
-        .ucx_devices = value_or_null(config->transport.ucx_devices),
+        .ucx_devices = devices,
         .one_host = config_is_loopback(config),
         .data_connections = config->transport.data_connections,
         .data_window_bytes = config->transport.data_window_bytes,

@@ -40,6 +40,7 @@ struct kv_arena machine_shape_arena(const struct machine_shape *shape,
 /* Returns the transport options that all processes of the machine share. The caller sets the other
  * options: name, key, events, self, region and device. */
 struct transport_options machine_shape_transport(const struct config *config,
+                                                 const struct config_machine *entry,
                                                  const struct machine_shape *shape);
 
 /* Returns ST_NO_MEMORY if the machine's KV memory is larger than the memory of this host. */

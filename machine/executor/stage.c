@@ -23,7 +23,8 @@
 static enum status open_transport(struct stage *s, const struct device_memory *device,
                                   struct error *error)
 {
-    struct transport_options options = machine_shape_transport(s->options.config, &s->shape);
+    struct transport_options options =
+        machine_shape_transport(s->options.config, s->entry, &s->shape);
     s->slot_count = stage_plan_slots(&s->shape.plan);
     s->slot_bytes = (uint64_t)s->shape.rows_max * s->shape.hyper.hidden * sizeof(float);
     s->slot_bytes = (s->slot_bytes + 4095) / 4096 * 4096;

@@ -412,10 +412,14 @@ static void test_machine(void)
     struct config config = parsed("{\"threads\": 3}");
     struct config_machine machine;
     struct error error;
-    const char *text = "{\"name\": \"t7\", \"pool\": \"token\", \"kv_memory\": \"2MiB\"}";
+    const char *text = "{\"name\": \"t7\", \"pool\": \"token\", \"kv_memory\": \"2MiB\", "
+                       "\"ucx_devices\": \"mlx5_1:1\"}";
     CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
     CHECK(strcmp(machine.name, "t7") == 0 && machine.pool == POOL_TOKEN && machine.local);
     CHECK(machine.threads == 3 && machine.kv_memory_bytes == 2 << 20);
+    CHECK(strcmp(machine.ucx_devices, "mlx5_1:1") == 0);
+    CHECK(machine.nice == config.machines[1].nice &&
+          machine.nice == 1); /* As in the config file. */
     text = "{\"name\": \"t7\", \"pool\": \"mixed\", \"local\": true, \"address\": \"h:1\"}";
     CHECK(config_machine_parse(text, strlen(text), "x", &config, &machine, &error) == ST_OK);
     CHECK(machine.local && strcmp(machine.address, "h:1") == 0);

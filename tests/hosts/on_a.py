@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 OUT = "/out"
 BINARY = "/tree/build/cleave"
+LATE_KV = "20MiB"  # fewer than the requests of late_writes want
+PUT_GATE = {"CLEAVE_PUT_GATE": "/tmp/put", "LD_PRELOAD": "/tree/build/tests/device/libcleave-put-gate.so"}
 BODIES = [{"prompt": "One, two, three, four, five. " * n, "max_tokens": 12, "temperature": 0, "ignore_eos": True,
            "cleave": {"transfer": mode}} for n in (2, 12) for mode in ("layerwise", "one-piece")]
 LONG_S = 240  # only a hang takes this long
@@ -34,6 +36,11 @@ def until(condition, what, seconds=LONG_S):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {seconds} s")
         time.sleep(0.2)
+
+
+def read(path):
+    with open(path, errors="replace") as file:
+        return file.read()
 
 
 class HostB:
@@ -64,8 +71,9 @@ def shell(text):
 
 
 class Cluster:
-    def __init__(self, name, transport, alone=False, stages=False, etcd=False):
-        """alone: one machine, on host a. stages: the prompt machine's second half runs on host b. etcd: it runs on
+    def __init__(self, name, transport, alone=False, stages=False, etcd=False, late=False, rails=False):
+        """alone: one machine, on host a. late: host a has a second prompt machine, p1, and t0 has little memory.
+        rails: p0 and p1 have an RDMA device each. stages: the prompt machine's second half runs on host b. etcd: it runs on
         host b, and the machines register themselves there."""
         self.name, self.logs = re.sub(r"\W+", "-", name), {}
         machines = {} if alone else {
@@ -74,6 +82,14 @@ class Cluster:
                                 **({"stages": [{}, {"host": "10.77.0.2:7500"}]} if stages else {})},
                          "t0": {"address": "10.77.0.2:7400", "local": False}},
             "cluster": {"key_file": "/tmp/cluster.key", "sandbox": False}}
+        if late or rails:
+            machines["pools"]["prompt"].append("p1")
+            machines["machines"].update(p1={"address": "10.77.0.1:7401", "local": False})
+        if late:
+            machines["machines"]["t0"]["kv_memory"] = LATE_KV
+        if rails:
+            for n in range(2):
+                machines["machines"][f"p{n}"]["ucx_devices"] = f"rxe{n}:1"
         config = {"model": os.environ["MODEL"], "threads": 1, "http": {"listen": "127.0.0.1:8080"},
                   "pools": {"mixed": 1}, "kv": {"memory": "64MiB", "prefix_cache": False},
                   "transport": {"silence_ms": 30000, "connect_ms": 60000, **transport}, **machines}
@@ -92,22 +108,22 @@ class Cluster:
             self.start_t0()
             if stages:
                 b.run(f"{BINARY} machine {self.config} p0 --stage 1 >{OUT}/{self.name}-p0-1.log 2>&1 & echo $! >/tmp/stage.pid")
-            self.start("p0", [BINARY, "machine", self.config, "p0"])
+            for name in ("p0", "p1")[:1 + (late or rails)]:
+                self.start(name, [BINARY, "machine", self.config, name], PUT_GATE if late else {})
         self.start("gateway", [BINARY, "serve", self.gateway_config])
         until(self.ready, f"{name}: ready")
 
-    def start(self, name, words):
+    def start(self, name, words, environment={}):
         self.logs[name] = f"{OUT}/{self.name}-{name}.log"
         with open(self.logs[name], "w") as log:
-            self.processes.append(subprocess.Popen(words, stdout=log, stderr=log))
+            self.processes.append(subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, **environment}))
 
     def start_t0(self):
         self.logs["t0"] = f"{OUT}/{self.name}-t0.log"
         b.run(f"{BINARY} machine {self.config} t0 >>{self.logs['t0']} 2>&1 & echo $! >/tmp/t0.pid")
 
     def log(self, name):
-        with open(self.logs[name], errors="replace") as file:
-            return file.read()
+        return read(self.logs[name])
 
     def ready(self):
         try:
@@ -119,6 +135,8 @@ class Cluster:
     def path(self):
         """How KV travels from p0 to t0, of the link that came up last."""
         found = re.findall(r"link to t0 is up: (.*)", self.log("p0"))
+        if "p1" in self.logs and "link to t0 is up" not in self.log("p1"):
+            return None
         return found[-1] if found else None
 
     def falls(self):
@@ -130,9 +148,17 @@ class Cluster:
         with urllib.request.urlopen(request, timeout=seconds) as answer:
             return json.load(answer)["choices"][0]["text"]
 
-    def exposed_ms(self):
+    def metrics(self):
         with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=60) as answer:
-            text = answer.read().decode()
+            return answer.read().decode()
+
+    def blocks(self, state):
+        """t0's KV blocks in this state."""
+        found = re.findall(rf'^cleave_kv_blocks{{machine="t0".*state="{state}".*}} (\S+)$', self.metrics(), re.M)
+        return sum(int(float(value)) for value in found)
+
+    def exposed_ms(self):
+        text = self.metrics()
         total, count = (sum(float(value) for value in re.findall(
             rf"^cleave_request_exposed_transfer_seconds_{each}(?:{{.*}})? (\S+)$", text, re.M)) for each in ("sum", "count"))
         return total / count * 1000 if count else 0
@@ -266,6 +292,7 @@ def tools(cluster):
     b.run(f"{BINARY} profile --serve-link 10.77.0.2:7600 --key-file /tmp/cluster.key >{OUT}/serve-link.log 2>&1 & "
           "echo $! >/tmp/link.pid")
     try:
+        until(lambda: "end at" in read(f"{OUT}/serve-link.log"), "profile --serve-link listens")
         said = subprocess.run(
             [BINARY, "profile", "--quick", "--no-links", "--model", os.environ["MODEL"], "--key-file", "/tmp/cluster.key",
              "--link", "10.77.0.2:7600", "--out", f"{OUT}/profile.json"], capture_output=True, text=True, timeout=LONG_S)
@@ -284,6 +311,57 @@ def mtu(value):
     text = f"ip link set eth0 mtu {value}"
     b.run(text)
     shell(text)
+
+
+def late_writes(cluster):
+    """A prompt machine is stopped when it begins to write KV by RDMA, until it counts as dead; its blocks are then in
+    quarantine. Other requests take all others. It continues, and its late writes change no byte of them."""
+    before = cluster.blocks("free")
+    body = {**BODIES[3], "max_tokens": 40}
+    others = [{**body, "prompt": f"Story {n}. " + body["prompt"]} for n in range(10, 18)]
+    want = [cluster.ask(each) for each in others]
+    until(lambda: cluster.blocks("free") == before, "all blocks are free")
+    open(PUT_GATE["CLEAVE_PUT_GATE"], "w").close()
+    with ThreadPoolExecutor(len(others) + 1) as threads:
+        moved = threads.submit(cluster.ask, body, 1200)
+        held = PUT_GATE["CLEAVE_PUT_GATE"] + ".held"
+        pid = int(until(lambda: os.path.exists(held) and read(held).strip(), "a prompt machine is held in a put"))
+        os.kill(pid, signal.SIGSTOP)
+        os.unlink(PUT_GATE["CLEAVE_PUT_GATE"])
+        kept = until(lambda: cluster.blocks("quarantined"), "blocks are in quarantine")
+        moved = moved.result()  # The other prompt machine has computed it.
+        texts = [threads.submit(cluster.ask, each, 1200) for each in others]
+        least = until(lambda: cluster.blocks("free") < 10 and cluster.blocks("free") + 1, "the others have nearly all blocks") - 1
+        assert cluster.blocks("quarantined") >= kept, cluster.metrics()
+        os.kill(pid, signal.SIGCONT)
+        texts = [each.result() for each in texts]
+    assert texts == want and moved == cluster.ask(body), "other bytes"
+    until(lambda: cluster.blocks("free") == before, "all blocks are free again")
+    print(f"{kept} of {before} blocks in quarantine while the writer stood still, {least} free; {len(others)} other answers: the same "
+          "bytes")
+
+
+def rails(on):
+    """Both hosts get a second address and a second RDMA device on it."""
+    for run, address in ((b.run, "10.77.0.4"), (shell, "10.77.0.3")):
+        run("ip link add eth1 link eth0 type macvlan mode bridge && ip link set eth1 mtu 9000 up && "
+            f"ip addr add {address}/24 dev eth1 && rdma link add rxe1 type rxe netdev eth1" if on else
+            "rdma link del rxe1; ip link del eth1")
+
+
+def sent_packets(device):
+    return int(read(f"/sys/class/infiniband/{device}/ports/1/hw_counters/sent_pkts"))
+
+
+def both_rails(cluster):
+    before = [sent_packets(device) for device in ("rxe0", "rxe1")]
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(cluster.ask, BODIES * 2))
+    assert texts == WANT * 2, "other bytes"
+    after = [sent_packets(device) for device in ("rxe0", "rxe1")]
+    up = [re.findall(r"link to t0 is up: (.*)", cluster.log(name))[-1] for name in ("p0", "p1")]
+    assert up == [PATHS["default"]] * 2 and all(new > old for new, old in zip(after, before)), (up, before, after)
+    print(f"p0 has sent {after[0] - before[0]} packets over rxe0, p1 {after[1] - before[1]} over rxe1")
 
 
 def slow(words):
@@ -306,6 +384,8 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
     ("1 Gbit/s, RDMA", RDMA, slow("rate 1gbit"), PATHS["default"], 0),
     ("10 Gbit/s, 1 ms away, RDMA", RDMA, slow("rate 10gbit delay 1ms"), PATHS["default"], 0),
     ("a clock that jumps by an hour", RDMA, clock_ahead, PATHS["default"], 0),
+    ("a writer stands still", {**RDMA, "silence_ms": 8000}, late_writes, None, None),
+    ("an RDMA device for each machine", RDMA, both_rails, PATHS["default"], 0),
     ("stages on both hosts", RDMA, None, None, 0),
     ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0),
     ("etcd on host b", RDMA, None, PATHS["default"], 0),
@@ -318,9 +398,10 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
 ]
 # Only when named.
 MORE = [("idle for 10 minutes, then 200 streams", {**RDMA, "silence_ms": 120000}, idle_then_streams, PATHS["default"], 0)]
-OPTIONS = {"stages on both hosts": {"stages": True}, "stages on both hosts, own connections": {"stages": True},
+OPTIONS = {"an RDMA device for each machine": {"rails": True}, "a writer stands still": {"late": True}, "stages on both hosts": {"stages": True}, "stages on both hosts, own connections": {"stages": True},
            "etcd on host b": {"etcd": True}}
 AROUND = {"RDMA does not arrive": (lambda: no_rdma(True), lambda: no_rdma(False)),
+          "an RDMA device for each machine": (lambda: rails(True), lambda: rails(False)),
           "MTU 1500": (lambda: mtu(1500), lambda: mtu(9000))}
 print("| scenario | KV travels by | bytes | exposed transfer, ms | link fell | s |\n|---|---|---|---|---|---|", flush=True)
 for each in [*SCENARIOS, *(scenario for scenario in MORE if scenario[0] in wanted)]:
