@@ -356,10 +356,13 @@ static void call_failed(struct etcd_call *call, const char *text)
     call->done(call->self, NULL, why);
 }
 
-/* Returns the text of an error object. In a stream the text is one level deeper. */
+/* Returns the text of an error: `error`, `message` (all that some releases since 3.5 have), or in a
+ * stream the `message` of the object `error`. */
 static const char *error_text(const json_t *reply)
 {
     const json_t *error = json_object_get(reply, "error");
+    if (error == NULL)
+        error = json_object_get(reply, "message");
     const char *text =
         json_string_value(json_is_object(error) ? json_object_get(error, "message") : error);
     return text != NULL ? text : "it answers with an error";

@@ -184,6 +184,7 @@ class Forgetful(http.server.BaseHTTPRequestHandler):
     """An imitation of etcd that issues tokens and accepts none."""
     protocol_version = "HTTP/1.1"
     logins, lists = 0, 0
+    text = "error"  # The key of an error's text, as in etcd 3.4; etcd 3.5 can have "message".
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -194,7 +195,7 @@ class Forgetful(http.server.BaseHTTPRequestHandler):
             assert self.headers["Authorization"] == f"token-{Forgetful.logins}", self.headers
             Forgetful.lists += 1
         data = json.dumps({"token": f"token-{Forgetful.logins}"} if login else
-                          {"error": "etcdserver: invalid auth token", "code": 16}).encode()
+                          {Forgetful.text: "etcdserver: invalid auth token", "code": 16}).encode()
         self.send_response(200 if login else 401)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -204,10 +205,11 @@ class Forgetful(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def check_forgetful(folder):
+def check_forgetful(folder, text):
     """A refused token causes one more login and one more try. Then the call fails, and waits like any other failed
     call."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Forgetful)
+    Forgetful.logins, Forgetful.lists, Forgetful.text = 0, 0, text
     threading.Thread(target=server.serve_forever, daemon=True).start()
     cluster = {"membership": "etcd", "etcd_endpoints": f"http://127.0.0.1:{server.server_address[1]}", "etcd_user": "cleave",
                "etcd_password_file": write(folder, "any", PASSWORD)}
@@ -225,7 +227,8 @@ def main():
     with Cluster({"threads": 1, "kv": {"memory": "64MiB"}}) as alone:
         want = text(alone, 0)
     with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
-        check_forgetful(folder)
+        check_forgetful(folder, "error")
+        check_forgetful(folder, "message")
         certificates(folder)
         etcd = start_etcd(folder)
         cluster = {"membership": "etcd", "etcd_endpoints": etcd.url, "etcd_prefix": "/test/", "etcd_lease_s": LEASE_S,
