@@ -6,11 +6,15 @@
  * transports must be opened at start-up, before there are other threads. */
 #include "transport/fabric_internal.h"
 
+#include <linux/capability.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 /* A worker that was not destroyed, with its context. */
 struct worker_left {
@@ -112,6 +116,28 @@ static enum status context_open(struct fabric *fabric, const struct fabric_selec
                      ucs_status_string(status));
 }
 
+/* Returns false with an error if the kernel would not let an RDMA device use a region of this size:
+ * registered memory is locked. CAP_IPC_LOCK, which root has, lifts the limit. */
+static bool memory_lockable(uint64_t bytes, struct error *error)
+{
+    struct rlimit limit;
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct caps[_LINUX_CAPABILITY_U32S_3] = {0};
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+        limit.rlim_cur >= bytes)
+        return true;
+    if (syscall(SYS_capget, &header, caps) == 0 &&
+        (caps[0].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0)
+        return true;
+    error_set(error, ST_NO_MEMORY,
+              "RDMA needs %llu MiB of locked memory for the KV region, and this process may lock "
+              "%llu KiB: raise the limit (ulimit -l, LimitMEMLOCK of a systemd unit), or set "
+              "transport/ucx_transports to \"none\"",
+              (unsigned long long)((bytes + (1u << 20) - 1) >> 20),
+              (unsigned long long)limit.rlim_cur >> 10);
+    return false;
+}
+
 /* Opens UCX with the selected transports. Without shared memory, such as where no SysV segment can
  * be made, UCX gets RDMA hardware only, or is not opened: data connections then carry the
  * writes. */
@@ -123,6 +149,8 @@ static enum status worker_open(struct fabric *fabric, const struct fabric_option
     fabric->rdma = selection.named || strstr(selection.tls, ",rc") != NULL;
     if (selection.none)
         return ST_OK;
+    if (selection.rdma && options->device == NULL && !memory_lockable(options->region_bytes, error))
+        return ST_NO_MEMORY;
     enum status status = context_open(fabric, &selection, error);
     if (status == ST_OK || selection.named)
         return status;

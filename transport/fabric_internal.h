@@ -126,6 +126,7 @@ struct fabric_staging {
 struct fabric_selection {
     bool named;        /* The caller has named the transports: opening fails if they do not work. */
     bool none;         /* UCX is not opened. */
+    bool rdma;         /* RDMA devices may write the region. */
     bool soft_roce;    /* One of this host's RDMA devices is soft-RoCE. */
     char tls[192];     /* UCX_TLS */
     char devices[512]; /* UCX_NET_DEVICES; empty = not set. */

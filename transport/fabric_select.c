@@ -85,6 +85,19 @@ static bool soft_roce_find(void)
     return found;
 }
 
+/* True if UCX_TLS has a name of an RDMA transport: rc…, dc…, ud… or ib. */
+static bool rdma_named(const char *tls)
+{
+    static const char *const names[] = {"rc", "dc", "ud", "ib"};
+    for (const char *at = tls; *at != 0; at += *at == ',') {
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+            if (strncmp(at, names[i], 2) == 0)
+                return true;
+        at += strcspn(at, ",");
+    }
+    return false;
+}
+
 static void rdma_find(char *out, size_t capacity)
 {
     DIR *folder = opendir(RDMA_FOLDER);
@@ -114,6 +127,7 @@ void fabric_select(const struct fabric_options *options, struct fabric_selection
     else
         snprintf(out->tls, sizeof(out->tls), "sysv,self%s%s", gpu ? ",cuda" : "",
                  rdma ? ",rc,dc" : "");
+    out->rdma = named ? !options->one_host && rdma_named(out->tls) : rdma;
     /* Named transports may use all devices. */
     out->soft_roce = (rdma || (named && !options->one_host)) && soft_roce_find();
     out->none = strcmp(out->tls, "none") == 0;

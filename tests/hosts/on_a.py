@@ -2,6 +2,7 @@
 """on_a.py: host a, with the gateway and the prompt machine p0; host b has the token machine t0. Prints a line per scenario
 and ends with status 1 if one of them failed. See test_hosts.py."""
 
+import glob
 import json
 import os
 import re
@@ -14,6 +15,9 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 OUT = "/out"
+BOTH = f"{OUT}/both.json"
+LAST = "both hosts killed"
+KEY = "cp /out/cluster.key /tmp/cluster.key; chmod 600 /tmp/cluster.key"
 BINARY = "/tree/build/cleave"
 LATE_KV = "20MiB"  # fewer than the requests of late_writes want
 PUT_GATE = {"CLEAVE_PUT_GATE": "/tmp/put", "LD_PRELOAD": "/tree/build/tests/device/libcleave-put-gate.so"}
@@ -71,30 +75,32 @@ def shell(text):
 
 
 class Cluster:
-    def __init__(self, name, transport, alone=False, stages=False, etcd=False, late=False, rails=False):
-        """alone: one machine, on host a. late: host a has a second prompt machine, p1, and t0 has little memory.
-        rails: p0 and p1 have an RDMA device each. stages: the prompt machine's second half runs on host b. etcd: it runs on
-        host b, and the machines register themselves there."""
+    def __init__(self, name, transport, *has):
+        """Words of `has`: "alone": one machine, on host a. "stages": the prompt machine's second half runs on host b.
+        "ranks": each machine has two. "etcd": it runs on host b, and the machines register themselves there.
+        "two prompt machines": p1 is on host a, too. "little memory": of t0. "put gate": of the prompt machines.
+        "an RDMA device each": p0 and p1."""
         self.name, self.logs = re.sub(r"\W+", "-", name), {}
-        machines = {} if alone else {
-            "pools": {"prompt": ["p0"], "token": ["t0"]},
-            "machines": {"p0": {"address": "10.77.0.1:7400", "local": False,
-                                **({"stages": [{}, {"host": "10.77.0.2:7500"}]} if stages else {})},
-                         "t0": {"address": "10.77.0.2:7400", "local": False}},
+        prompts = ["p0", "p1"] if "two prompt machines" in has else ["p0"]
+        all_machines = {"tensor_parallel": 2} if "ranks" in has else {}
+        machines = {"machines": {"mixed-0": all_machines}} if "alone" in has else {
+            "pools": {"prompt": prompts, "token": ["t0"]},
+            "machines": {**{each: {"address": f"10.77.0.1:740{n}", "local": False, **all_machines}
+                            for n, each in enumerate(prompts)},
+                         "t0": {"address": "10.77.0.2:7400", "local": False, **all_machines}},
             "cluster": {"key_file": "/tmp/cluster.key", "sandbox": False}}
-        if late or rails:
-            machines["pools"]["prompt"].append("p1")
-            machines["machines"].update(p1={"address": "10.77.0.1:7401", "local": False})
-        if late:
+        if "stages" in has:
+            machines["machines"]["p0"]["stages"] = [{}, {"host": "10.77.0.2:7500"}]
+        if "little memory" in has:
             machines["machines"]["t0"]["kv_memory"] = LATE_KV
-        if rails:
-            for n in range(2):
-                machines["machines"][f"p{n}"]["ucx_devices"] = f"rxe{n}:1"
+        if "an RDMA device each" in has:
+            for n, each in enumerate(prompts):
+                machines["machines"][each]["ucx_devices"] = f"rxe{n}:1"
         config = {"model": os.environ["MODEL"], "threads": 1, "http": {"listen": "127.0.0.1:8080"},
                   "pools": {"mixed": 1}, "kv": {"memory": "64MiB", "prefix_cache": False},
                   "transport": {"silence_ms": 30000, "connect_ms": 60000, **transport}, **machines}
         self.config = self.gateway_config = f"{OUT}/{self.name}.json"
-        if etcd:
+        if "etcd" in has:
             config["cluster"].update(membership="etcd", etcd_endpoints="http://10.77.0.2:2379")
             self.gateway_config = f"{OUT}/{self.name}-gateway.json"
             with open(self.gateway_config, "w") as file:
@@ -104,12 +110,12 @@ class Cluster:
         with open(self.config, "w") as file:
             json.dump(config, file)
         self.processes = []
-        if not alone:
+        if "alone" not in has:
             self.start_t0()
-            if stages:
+            if "stages" in has:
                 b.run(f"{BINARY} machine {self.config} p0 --stage 1 >{OUT}/{self.name}-p0-1.log 2>&1 & echo $! >/tmp/stage.pid")
-            for name in ("p0", "p1")[:1 + (late or rails)]:
-                self.start(name, [BINARY, "machine", self.config, name], PUT_GATE if late else {})
+            for each in prompts:
+                self.start(each, [BINARY, "machine", self.config, each], PUT_GATE if "put gate" in has else {})
         self.start("gateway", [BINARY, "serve", self.gateway_config])
         until(self.ready, f"{name}: ready")
 
@@ -182,17 +188,27 @@ def check(cluster, want):
 rows, failed = [], 0
 
 
-def scenario(name, transport, act, path=None, falls=0, **cluster_options):
+def alone(name, *has):
+    """The answers of one machine on host a."""
+    cluster = Cluster(name, {}, "alone", *has)
+    found = [cluster.ask(body) for body in BODIES]
+    cluster.stop()
+    assert all(found)
+    return found
+
+
+def scenario(name, transport, act, path=None, falls=0, has=()):
     """One cluster: its bytes before and after `act`; falls None = any number."""
     global failed
     begun = time.monotonic()
     cluster, why = None, ""
     row = {"scenario": name, "bytes": "not compared", "path": "", "exposed_ms": 0, "falls": 0}
     try:
-        cluster = Cluster(name, transport, **cluster_options)
+        want = alone("one machine with ranks", "ranks") if "ranks" in has else WANT  # Their sums have another order.
+        cluster = Cluster(name, transport, *has)
         row["path"] = cluster.path()
         assert path is None or row["path"] == path, f"path {row['path']!r}, not {path!r}: {cluster.log('p0')}"
-        check(cluster, WANT)
+        check(cluster, want)
         row["exposed_ms"] = cluster.exposed_ms()
         if act is not None:
             act(cluster)
@@ -240,11 +256,17 @@ def clock_ahead(cluster):
     b.run("date -s '-1 hour'")
 
 
+def b_again():
+    """Cuts host b's power, and waits until it has booted."""
+    boots = len(glob.glob(f"{OUT}/b/up*"))
+    shell("two-hosts kill b && two-hosts start b")
+    until(lambda: len(glob.glob(f"{OUT}/b/up*")) > boots, "host b is up again")
+    b.run(KEY)
+
+
 def killed(cluster):
     before = len(re.findall(r"link to t0 is up", cluster.log("p0")))
-    shell("two-hosts kill b && two-hosts start b")
-    until(lambda: os.path.exists(f"{OUT}/b/up2"), "host b is up again")
-    b.run("cp /out/cluster.key /tmp/cluster.key; chmod 600 /tmp/cluster.key")
+    b_again()
     cluster.start_t0()
     until(lambda: len(re.findall(r"link to t0 is up", cluster.log("p0"))) > before, "the link is up again")
     until(cluster.ready, "ready again")
@@ -364,17 +386,50 @@ def both_rails(cluster):
     print(f"p0 has sent {after[0] - before[0]} packets over rxe0, p1 {after[1] - before[1]} over rxe1")
 
 
+def little_locked(cluster):
+    """A machine that may lock less memory than its KV needs says so and ends."""
+    said = subprocess.run(["setpriv", "--bounding-set", "-ipc_lock", "sh", "-c", f"ulimit -l 1024; exec {BINARY} machine "
+                           f"{cluster.config} p0"], capture_output=True, text=True, timeout=LONG_S)
+    assert said.returncode != 0 and "this process may lock 1024 KiB" in said.stderr, (said.returncode, said.stderr)
+    print("with 1 MiB of lockable memory: " + said.stderr.strip().splitlines()[-1])
+
+
 def slow(words):
     return lambda cluster: (link(words), check(cluster, WANT), link(""))
 
 
-shell(f"umask 077; printf 'a cluster key of more than 32 bytes\\n' >{OUT}/cluster.key; cp {OUT}/cluster.key /tmp/cluster.key")
+def both_killed():
+    """The power of both hosts is cut; on_a.py then begins again on host a, with what it finds in BOTH."""
+    with open(BOTH, "w") as file:
+        json.dump({"want": WANT, "failed": failed, "scripts": b.count + 2}, file)
+    b_again()
+    b.start("two-hosts kill a; two-hosts start a")
+    time.sleep(LONG_S)
+    raise AssertionError("host a's power was not cut")
+
+
+def after_both():
+    """Host a's second start: the cluster is started again."""
+    global WANT, failed
+    with open(BOTH) as file:
+        found = json.load(file)
+    WANT, failed, b.count = found["want"], found["failed"], found["scripts"] + 10
+    shell(KEY)
+    scenario(LAST, RDMA, None, PATHS["default"], 0)
+
+
+def end():
+    open(f"{OUT}/b/end", "w").close()
+    sys.exit(1 if failed else 0)
+
+
+if os.environ["TWO_HOSTS_START"] != "1":
+    after_both()
+    end()
+shell(f"umask 077; printf 'a cluster key of more than 32 bytes\\n' >{OUT}/cluster.key; {KEY}")
 until(lambda: os.path.exists(f"{OUT}/b/up1"), "host b is up")
-b.run("cp /out/cluster.key /tmp/cluster.key; chmod 600 /tmp/cluster.key")
-ALONE = Cluster("one machine", {}, alone=True)
-WANT = [ALONE.ask(body) for body in BODIES]
-ALONE.stop()
-assert all(WANT)
+b.run(KEY)
+WANT = alone("one machine")
 wanted = sys.argv[1:]
 SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPORTS] + [
     ("RDMA does not arrive", {"link_ms": 2000}, None, "messages over tls", 0),
@@ -388,6 +443,10 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
     ("an RDMA device for each machine", RDMA, both_rails, PATHS["default"], 0),
     ("stages on both hosts", RDMA, None, None, 0),
     ("stages on both hosts, own connections", TRANSPORTS["own connections"], None, None, 0),
+    ("locked memory", RDMA, little_locked, PATHS["default"], 0),
+    ("cut for 2 s, RDMA", RDMA, cut(2), PATHS["default"], None),
+    ("cut for 20 s, RDMA", {**RDMA, "silence_ms": 8000}, cut(20), PATHS["default"], None),
+    ("ranks on both hosts", RDMA, None, None, 0),
     ("etcd on host b", RDMA, None, PATHS["default"], 0),
     ("doctor and profile", RDMA, tools, PATHS["default"], 0),
     ("MTU 1500", RDMA, None, PATHS["default"], 0),
@@ -398,8 +457,10 @@ SCENARIOS = [(each, TRANSPORTS[each], None, PATHS[each], 0) for each in TRANSPOR
 ]
 # Only when named.
 MORE = [("idle for 10 minutes, then 200 streams", {**RDMA, "silence_ms": 120000}, idle_then_streams, PATHS["default"], 0)]
-OPTIONS = {"an RDMA device for each machine": {"rails": True}, "a writer stands still": {"late": True}, "stages on both hosts": {"stages": True}, "stages on both hosts, own connections": {"stages": True},
-           "etcd on host b": {"etcd": True}}
+HAS = {"a writer stands still": ["two prompt machines", "little memory", "put gate"],
+       "an RDMA device for each machine": ["two prompt machines", "an RDMA device each"],
+       "stages on both hosts": ["stages"], "stages on both hosts, own connections": ["stages"],
+       "ranks on both hosts": ["ranks"], "etcd on host b": ["etcd"]}
 AROUND = {"RDMA does not arrive": (lambda: no_rdma(True), lambda: no_rdma(False)),
           "an RDMA device for each machine": (lambda: rails(True), lambda: rails(False)),
           "MTU 1500": (lambda: mtu(1500), lambda: mtu(9000))}
@@ -409,7 +470,8 @@ for each in [*SCENARIOS, *(scenario for scenario in MORE if scenario[0] in wante
         continue
     before, after = AROUND.get(each[0], (lambda: None, lambda: None))
     before()
-    scenario(*each, **OPTIONS.get(each[0], {}))
+    scenario(*each, HAS.get(each[0], ()))
     after()
-open(f"{OUT}/b/end", "w").close()
-sys.exit(1 if failed else 0)
+if not wanted or LAST in wanted:
+    both_killed()
+end()
