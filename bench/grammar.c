@@ -1,11 +1,14 @@
-/* bench-grammar [MODEL]: measures constrained output: the time to compile a constraint, and the
+/* bench-grammar [MODEL] [--dump FILE]: measures constrained output: the time to compile a constraint, and the
  * time per token (mask and advance) of answers that follow it. The vocabulary is a model's, or by
  * default a synthetic one of 151,000 tokens. Answers are drawn with fixed seeds from the masks,
  * with a preference for tokens that end a string, a list or an object, as in real texts. Times are
  * CPU times of the thread.
  *
  * Each constraint is compiled anew for each repeat. "cold" is its first answer, which finds the
- * states and the masks; "warm" are the answers after it. */
+ * states and the masks; "warm" are the answers after it.
+ *
+ * --dump writes the vocabulary, the constraints and their answers as JSON, for
+ * bench_grammar_peers.py, which makes other libraries follow the same answers. */
 #include "model/grammar/grammar.h"
 #include "common/random.h"
 #include "model/text/tokenizer.h"
@@ -224,8 +227,9 @@ static uint32_t choose(const uint32_t *mask, uint32_t count, uint64_t r)
     return UINT32_MAX;
 }
 
+/* dump: where the ids of the answer are written, as a JSON list; NULL = nowhere. */
 static void answer(struct grammar *g, uint32_t *mask, uint32_t count, uint64_t seed,
-                   struct times *times)
+                   struct times *times, FILE *dump)
 {
     struct grammar_run *run;
     struct error error = {0};
@@ -241,6 +245,8 @@ static void answer(struct grammar *g, uint32_t *mask, uint32_t count, uint64_t s
         begin = now_us();
         status = grammar_run_token(run, id, &error);
         times_add(times, masked + now_us() - begin);
+        if (dump != NULL)
+            fprintf(dump, step > 0 ? ",%u" : "%u", id);
     }
     grammar_run_close(run);
 }
@@ -260,16 +266,68 @@ static void measure(const struct grammar_vocabulary *v, uint32_t *mask, size_t i
         times_add(compiles, now_us() - begin);
         for (uint64_t k = 0; k < ANSWERS; k++)
             answer(g, mask, grammar_vocabulary_count(v), repeat * ANSWERS + k + 1,
-                   k == 0 ? cold : warm);
+                   k == 0 ? cold : warm, NULL);
         grammar_close(g);
     }
+}
+
+/* ---- for other libraries ---- */
+
+static void string_dump(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != 0; text++)
+        fprintf(out, (unsigned char)*text < ' ' || strchr("\"\\", *text) != NULL ? "\\u%04x" : "%c",
+                (unsigned char)*text);
+    fputc('"', out);
+}
+
+/* Writes the synthetic vocabulary, the constraints, and the answers of the first repeat. */
+static void dump_write(FILE *out, const struct grammar_vocabulary *v, uint32_t *mask)
+{
+    struct words *w = malloc(sizeof(*w));
+    struct times ignored = {0};
+    if (w == NULL)
+        return;
+    words_make(w);
+    fprintf(out, "{\"tokens\":[");
+    for (uint32_t id = 0; id < TOKENS; id++) {
+        fprintf(out, id > 0 ? ",\"" : "\"");
+        for (uint32_t i = 0; i < w->counts[id]; i++)
+            fprintf(out, "%02x", (unsigned char)w->bytes[id][i]);
+        fputc('"', out);
+    }
+    fprintf(out, "],\"constraints\":[");
+    for (size_t i = 0; i < CONSTRAINTS; i++) {
+        struct grammar *g;
+        struct error error;
+        const char *text = constraints[i].text;
+        if (grammar_open(text, strlen(text), v, &g, &error) != ST_OK)
+            exit(1);
+        fprintf(out, i > 0 ? ",{\"name\":" : "{\"name\":");
+        string_dump(out, constraints[i].name);
+        fprintf(out, ",\"text\":");
+        string_dump(out, text);
+        fprintf(out, ",\"answers\":[");
+        for (uint64_t k = 0; k < ANSWERS; k++) {
+            fprintf(out, k > 0 ? ",[" : "[");
+            answer(g, mask, grammar_vocabulary_count(v), k + 1, &ignored, out);
+            fputc(']', out);
+        }
+        fprintf(out, "]}");
+        grammar_close(g);
+    }
+    fprintf(out, "]}\n");
+    free(ignored.us);
+    free(w);
 }
 
 int main(int argc, char **argv)
 {
     struct error error = {"out of memory"};
     double begin = now_us();
-    struct grammar_vocabulary *v = vocabulary_open(argc > 1 ? argv[1] : NULL, &error);
+    bool dumps = argc == 3 && strcmp(argv[1], "--dump") == 0;
+    struct grammar_vocabulary *v = vocabulary_open(argc > 1 && !dumps ? argv[1] : NULL, &error);
     if (v == NULL) {
         fprintf(stderr, "bench-grammar: %s\n", error.text);
         return 1;
@@ -279,6 +337,13 @@ int main(int argc, char **argv)
     struct times all_compiles = {0}, all_warm = {0};
     if (mask == NULL)
         return 1;
+    if (dumps) {
+        FILE *out = fopen(argv[2], "w");
+        if (out == NULL)
+            return 1;
+        dump_write(out, v, mask);
+        return fclose(out) == 0 ? 0 : 1;
+    }
     printf("%u tokens, tree built in %.0f ms\n", count, (now_us() - begin) / 1000);
     printf("%-20s %10s | %26s | %34s\n", "", "compile", "cold, us per token", "warm, us per token");
     printf("%-20s %10s | %8s %8s %8s | %8s %8s %8s %7s\n", "constraint", "ms", "median", "99 %",
