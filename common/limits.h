@@ -17,6 +17,7 @@
 #define LIMIT_STAGES           64     /* Processes of one machine, including replicas and ranks. */
 #define LIMIT_RANKS            16     /* Ranks of one stage. */
 #define LIMIT_STAGE_PATHS      16     /* Paths through the replicas of one machine's stages. */
+#define LIMIT_VECTOR           65536  /* Elements of a token's vector. */
 #define LIMIT_LOGPROBS         20     /* Alternative tokens reported per position. */
 #define LIMIT_STOP_STRINGS     16     /* Stop strings of one request. */
 #define LIMIT_STOP_BYTES       256    /* Bytes of one stop string. */

@@ -84,6 +84,7 @@ struct config {
     struct {
         bool allow_insecure;            /* Other hosts may use HTTP without API keys or TLS. */
         char prefix_cache_scope[8];     /* "all", "key" or "group". */
+        char embeddings[8];             /* "auto", "off", "last" or "mean". */
         char sampling_defaults[8];      /* "model" or "none". */
         char control_tokens_in_text[8]; /* "allow", "prompts" or "as_text". */
         bool chat_template_in_requests;

@@ -110,6 +110,12 @@ const struct config_key config_keys[] = {
      .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
              "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
              "`cache_salt` narrows it."},
+    {"server/embeddings", CONFIG_CHOICE, FIELD(server.embeddings), .maximum = 7,
+     .choices = "auto off last mean", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .help = "How /v1/embeddings makes one vector of a text. last: that of the last token. mean: "
+             "the mean of all tokens. auto: as the model's files say (pooling_type of a GGUF file, "
+             "1_Pooling/config.json of a folder); a model whose files say nothing makes none. off: "
+             "never."},
     {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
      .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
      .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those of "

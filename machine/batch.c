@@ -22,6 +22,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     batch->scores = calloc(sequences, sizeof(batch->scores[0]));
     batch->score_items = calloc(sequences, sizeof(batch->score_items[0]));
     batch->score_results = calloc(m->shape.rows_max, sizeof(batch->score_results[0]));
+    batch->pooled = calloc(sequences, sizeof(batch->pooled[0]));
     batch->sampling = calloc(sequences, sizeof(batch->sampling[0]));
     batch->output_limits = calloc(sequences, sizeof(batch->output_limits[0]));
     batch->indices = calloc(sequences, sizeof(batch->indices[0]));
@@ -31,7 +32,7 @@ static enum status batch_open(const struct machine *m, struct machine_batch *bat
     bool good = batch->token_ids != NULL && batch->sequences != NULL && batch->samples != NULL &&
                 batch->sample_items != NULL && batch->unconstrained != NULL &&
                 batch->scores != NULL && batch->score_items != NULL &&
-                batch->score_results != NULL && batch->sampling != NULL &&
+                batch->score_results != NULL && batch->pooled != NULL && batch->sampling != NULL &&
                 batch->output_limits != NULL && batch->indices != NULL &&
                 batch->request_slots != NULL && batch->owners != NULL && batch->pushes != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
@@ -47,6 +48,7 @@ static void batch_close(struct machine_batch *batch)
     free(batch->scores);
     free(batch->score_items);
     free(batch->score_results);
+    free(batch->pooled);
     free(batch->sampling);
     free(batch->output_limits);
     free(batch->indices);
@@ -145,6 +147,11 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     if (chunk.sample)
         add_sample(m, batch, index, row + item->token_count - 1,
                    chunk.first_token + item->token_count, &chunk.context, chunk.answer);
+    if (chunk.pooled_count > 0)
+        batch->pooled[batch->job.pooled_count++] =
+            (struct engine_pooled){.first_row = row + chunk.pooled_first,
+                                   .row_count = chunk.pooled_count,
+                                   .sum = chunk.pooled_sum};
     if (chunk.score_count == 0)
         return;
     uint32_t at = batch->job.score_count++;
@@ -192,6 +199,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
                   .sequences = batch->sequences},
         .samples = batch->samples,
         .scores = batch->scores,
+        .pooled = batch->pooled,
     };
     uint32_t row = 0;
     batch->prompts = false;

@@ -125,6 +125,7 @@ static enum status open_pools(struct machine *m)
         .first_slot = 0,
         .slot_count = tokens.memory.first_slot,
         .vocab = m->shape.hyper.vocab,
+        .hidden = m->shape.hyper.hidden,
         .context_tokens = m->shape.context_tokens,
         .kv_path = kv_path(config),
         .layerwise_threshold_tokens = config->kv.layerwise_threshold_tokens,

@@ -52,6 +52,7 @@ struct machine_batch {
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
+    struct engine_pooled *pooled;     /* [sequences_max] */
     const struct sampling **sampling; /* [sequences_max]: sampling rules of each item. */
     uint32_t *output_limits;          /* [sequences_max]: most tokens of each item's answer. */
     uint32_t *indices; /* [sequences_max]: index in the answer of the token that each item gives. */

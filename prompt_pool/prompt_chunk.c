@@ -110,6 +110,12 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
     };
     if (out->sample)
         out->context = context_of(request);
+    if (request->pooling == POOLING_MEAN)
+        out->pooled_count = item->token_count;
+    else if (request->pooling == POOLING_LAST && item->ends)
+        out->pooled_count = 1;
+    out->pooled_first = item->token_count - out->pooled_count;
+    out->pooled_sum = request->embedding;
     prompt_push_plan(pool, request, item->ends, now_us, &out->push);
 }
 
@@ -179,12 +185,24 @@ void prompt_pool_chunk_done(struct prompt_pool *pool, const struct sched_batch_i
     }
 }
 
+static void embedding_send(struct prompt_pool *pool, const struct prompt_request *request)
+{
+    struct message message = {.kind = MESSAGE_EMBEDDING,
+                              .embedding = {.request = request->attempt,
+                                            .count = pool->options.hidden,
+                                            .values = request->embedding}};
+    if (request->gateway != NULL)
+        pool->options.calls.send(pool->options.self, request->gateway, &message);
+}
+
 static void results_send(struct prompt_pool *pool, struct prompt_request *request, int64_t now_us)
 {
     if (request->sampling.output_tokens_max > 0) {
         tokens_add(pool, request, &request->first_token);
         tokens_send(pool, request);
     }
+    if (request->pooling != POOLING_NONE)
+        embedding_send(pool, request);
     if (request->target == NULL) {
         prompt_request_complete(pool, request, now_us);
         return;

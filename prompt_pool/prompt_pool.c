@@ -48,6 +48,7 @@ static void request_forget(struct prompt_pool *pool, struct prompt_request *requ
     prompt_prefix_free(pool, request);
     pool->holders -= prompt_request_has_blocks(request) ? 1 : 0;
     free(request->prompt);
+    free(request->embedding);
     grammar_answer_close(request->answer);
     prompt_request_state_set(request, PROMPT_FREE);
     memset(request, 0, sizeof(*request));
@@ -206,8 +207,14 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
             pool->options.grammars, prefill->constraint, prefill->constraint_bytes,
             prefill->prompt + (prefill->prompt_count - prefill->answer_count),
             prefill->answer_count, &answer);
-    if (memory == NULL || status != ST_OK) {
+    int64_t *embedding = NULL;
+    if (prefill->pooling != POOLING_NONE)
+        embedding = calloc(pool->options.hidden, sizeof(*embedding));
+    if (memory == NULL || status != ST_OK ||
+        (embedding == NULL && prefill->pooling != POOLING_NONE)) {
         free(memory);
+        free(embedding);
+        grammar_answer_close(answer);
         return ST_NO_MEMORY;
     }
     uint32_t output_room = pool->options.context_tokens - prefill->prompt_count;
@@ -224,6 +231,8 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .output_limit = output_max < output_room ? output_max : output_room,
         .local = destination->local,
         .score = prefill->score_prompt,
+        .pooling = prefill->pooling,
+        .embedding = embedding,
         .layerwise = destination->target != NULL && choose_layerwise(pool, prefill),
         .prompt = memory,
         .prompt_count = prefill->prompt_count,

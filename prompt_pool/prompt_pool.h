@@ -69,6 +69,7 @@ struct prompt_pool_options {
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */
     uint32_t vocab;          /* Size of the vocabulary. */
+    uint32_t hidden;         /* Elements of a token's vector. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */
     /* If kv_path is KV_PATH_AUTO too: prompts of at least this length are sent layer-wise. */
@@ -152,6 +153,11 @@ struct prompt_chunk {
     bool sample;                   /* The last row gives token 0 of the answer. */
     /* Number of rows, from the chunk's first, whose next prompt token is scored. */
     uint32_t score_count;
+    /* Rows whose vectors the engine adds to the request's embedding: rows [pooled_first,
+     * pooled_first + pooled_count) of the chunk; pooled_sum: [hidden]. */
+    uint32_t pooled_first;
+    uint32_t pooled_count;
+    int64_t *pooled_sum;
     bool layerwise; /* Call prompt_pool_layers_done while the batch runs. */
 };
 

@@ -9,7 +9,7 @@
 
 static bool prefix_is_used(const struct prompt_pool *pool, const struct prompt_request *request)
 {
-    return pool->options.prefix != NULL && !request->local && !request->score;
+    return pool->options.prefix != NULL && !request->local && !prompt_request_is_whole(request);
 }
 
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
@@ -80,7 +80,7 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
 
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request)
 {
-    if (pool->options.prefix == NULL || request->score)
+    if (pool->options.prefix == NULL || prompt_request_is_whole(request))
         return;
     pool->stats.prefix_query_tokens += request->prompt_count;
     pool->stats.prefix_hit_tokens +=

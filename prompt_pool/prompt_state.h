@@ -15,6 +15,7 @@
 #ifndef PROMPT_POOL_PROMPT_STATE_H
 #define PROMPT_POOL_PROMPT_STATE_H
 
+#include "common/pooling.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/slots.h"
 
@@ -56,13 +57,15 @@ struct prompt_request {
      * the token pool knows how the prompt ended. */
     bool local;
     bool score;          /* The gateway wants the scores of the prompt's tokens. */
+    uint8_t pooling;     /* enum pooling: the gateway wants the prompt's embedding. */
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
     bool stages_flush;   /* The stages have got the prompt's last push, and flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    uint32_t *prompt; /* One allocation: prompt, target_blocks, own_blocks, rules, layer_us. */
+    int64_t *embedding; /* [options.hidden]; the sum so far. NULL = none is wanted. */
+    uint32_t *prompt;   /* One allocation: prompt, target_blocks, own_blocks, rules, layer_us. */
     uint32_t prompt_count;
     uint32_t rule_count;
     kv_block_id *target_blocks; /* Indexed like `blocks`; valid from target_held_blocks on. */
@@ -127,6 +130,12 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
                                         const struct prompt_request *request)
 {
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
+}
+
+/* True if something is wanted of every token, so that the prompt is computed from its first one. */
+static inline bool prompt_request_is_whole(const struct prompt_request *request)
+{
+    return request->score || request->pooling != POOLING_NONE;
 }
 
 /* True if the request has taken own_blocks from the block pool. */

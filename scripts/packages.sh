@@ -30,6 +30,7 @@ test   openssl               cmd:openssl
 test   etcd-server           cmd:etcd
 test   gnuplot-nox           cmd:gnuplot
 test   chromium-headless-shell any:chromium-headless-shell,chromium
+clients python3-venv         py:ensurepip
 fuzz   python3               cmd:python3
 fuzz   clang                 cmd:clang
 fuzz   libclang-rt-dev       clang:-fsanitize=fuzzer,address,undefined

@@ -6,6 +6,7 @@
 #            build; downloads what only these need (a Gemma model of 253 MB, chat templates)
 #   --tsan   the threaded parts under ThreadSanitizer as well
 #   --hosts [SCENARIO…]   only the tests on two virtual hosts (tests/hosts/test_hosts.py); needs root, installs QEMU
+#   --clients [CLIENT…]   only clients of the API from PyPI (tests/clients); 9 GB of packages
 #   SUITE…   only these suites (most are folders of tests/)
 #
 # There are two builds: the release build, which is what people run, and one under AddressSanitizer and
@@ -30,6 +31,12 @@ while [[ $# -gt 0 ]]; do
             configure_in build --buildtype=release
             ninja -C build cleave tests/device/libcleave-put-gate.so >&2
             exec python3 tests/hosts/test_hosts.py "$@"
+            ;;
+        --clients)
+            shift
+            configure_in build --buildtype=release
+            ninja -C build cleave >&2
+            CLEAVE_BINARY=build/cleave exec python3 tests/clients/run_clients.py "$@"
             ;;
         -*) fail "test: unknown option $1" ;;
         *) suites+=(--suite "$1") ;;

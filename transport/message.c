@@ -2,6 +2,7 @@
  * sizes. See message.h; message_layout.h explains the tables. */
 #include "transport/message.h"
 
+#include "common/pooling.h"
 #include "common/token_rules.h"
 #include "transport/message_layout.h"
 
@@ -114,7 +115,7 @@ static const struct message_rule prefill_rules[] = {
     BOOL(message_prefill, score_prompt),
     RANGE(message_prefill, kv_path, 0, KV_PATH_ONE_PIECE),
     RANGE(message_prefill, path, 0, LIMIT_STAGE_PATHS - 1),
-    PADDING(message_prefill, padding),
+    RANGE(message_prefill, pooling, 0, POOLING_MEAN),
     RANGE(message_prefill, held_count, 0, LIMIT_CONTEXT_TOKENS),
     STRUCT(message_prefill, rank, rank_layout),
     STRUCT(message_prefill, sampling, sampling_layout),
@@ -139,7 +140,9 @@ static enum status prefill_check(const struct message_reader *reader, const void
                                      prefill->rules, prefill->rule_count);
     if (status != ST_OK)
         return status;
-    return prefill->score_prompt ? ST_OK : output_tokens_check(reader, &prefill->sampling);
+    return prefill->score_prompt || prefill->pooling != POOLING_NONE
+               ? ST_OK
+               : output_tokens_check(reader, &prefill->sampling);
 }
 
 static const struct message_rule prefilled_rules[] = {
@@ -244,6 +247,14 @@ static const struct message_rule stages_rules[] = {
 };
 static const struct message_array stages_arrays[] = {
     ARRAY(message_stages, stages, count, &message_stage_layout)};
+
+static const struct message_rule embedding_rules[] = {
+    STRUCT(message_embedding, request, request_layout),
+    RANGE(message_embedding, count, 1, LIMIT_VECTOR),
+    PADDING(message_embedding, padding),
+};
+static const struct message_array embedding_arrays[] = {
+    ARRAY(message_embedding, values, count, NULL)};
 
 /* ---- tokens ---- */
 
@@ -364,6 +375,8 @@ static const struct message_layout layouts[MESSAGE_KIND_COUNT] = {
                           ARRAYS(prefixes_arrays)},
     [MESSAGE_LOADS] = {"LOADS", UP_TO(message_loads, loads), RULES(loads_rules),
                        ARRAYS(loads_arrays)},
+    [MESSAGE_EMBEDDING] = {"EMBEDDING", UP_TO(message_embedding, values), RULES(embedding_rules),
+                           ARRAYS(embedding_arrays)},
     [MESSAGE_STAGES] = {"STAGES", UP_TO(message_stages, stages), RULES(stages_rules),
                         ARRAYS(stages_arrays)},
 };

@@ -66,6 +66,7 @@ enum message_kind {
     /* Which process receives the KV of which layers and heads. A machine sends it first to each
      * machine that connects to write KV. */
     MESSAGE_STAGES,
+    MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; then comes PREFILLED. */
     MESSAGE_KIND_COUNT
 };
 
@@ -179,10 +180,10 @@ struct message_prefill {
     /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
      * the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
-    bool score_prompt; /* True: send a scored token for each prompt position from 1 on. */
-    uint8_t kv_path;   /* enum message_kv_path. */
-    uint8_t path;      /* The values of RESERVED; so are held_count and blocks. */
-    uint8_t padding;
+    bool score_prompt;    /* True: send a scored token for each prompt position from 1 on. */
+    uint8_t kv_path;      /* enum message_kv_path. */
+    uint8_t path;         /* The values of RESERVED; so are held_count and blocks. */
+    uint8_t pooling;      /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
     uint32_t held_count;  /* Number of first blocks of the prompt whose KV is not written. */
     uint64_t prefix_salt; /* Salt of the hashes of the prompt's prefixes; 0 = none. */
     struct message_rank rank;
@@ -209,6 +210,13 @@ struct message_tokens {
     /* Encoded tokens from `cursor` to `end`, read by message_tokens_next. */
     const uint8_t *cursor;
     const uint8_t *end;
+};
+
+struct message_embedding {
+    struct message_request request;
+    uint32_t count; /* Elements of a vector. */
+    uint32_t padding;
+    const int64_t *values; /* Numbers of common/pooling.h. */
 };
 
 struct message_prefilled {
@@ -418,6 +426,7 @@ struct message {
         struct message_prefixes prefixes;
         struct message_stages stages;
         struct message_loads loads;
+        struct message_embedding embedding;
     };
 };
 

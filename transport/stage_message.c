@@ -31,7 +31,6 @@ static const struct message_rule state_rules[] = {
 static const struct message_rule job_rules[] = {
     RANGE(stage_job, row_count, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_job, path, 0, LIMIT_STAGE_PATHS - 1),
-    PADDING(stage_job, padding),
 };
 
 static const struct message_rule sequence_rules[] = {
@@ -71,6 +70,7 @@ static const struct message_array job_arrays[] = {
     ARRAY(stage_job, samples, sample_count, &sample_layout),
     ARRAY(stage_job, sequences, sequence_count, &sequence_layout),
     ARRAY(stage_job, scores, score_count, &score_layout),
+    ARRAY(stage_job, pooled, pooled_count, NULL),
     ARRAY(stage_job, tokens, token_count, NULL),
     ARRAY(stage_job, blocks, block_count, NULL),
     ARRAY(stage_job, targets, target_count, NULL),
@@ -122,6 +122,11 @@ static enum status job_check(const struct message_reader *reader, const void *me
         status = element_check(reader, "scores", i, "first_row + row_count",
                                (int64_t)s->first_row + s->row_count, 1, job->row_count);
     }
+    for (uint32_t i = 0; i < job->pooled_count && status == ST_OK; i++) {
+        const struct stage_rows *rows_of = &job->pooled[i];
+        status = element_check(reader, "pooled", i, "first_row + row_count",
+                               (int64_t)rows_of->first_row + rows_of->row_count, 1, job->row_count);
+    }
     if (status != ST_OK)
         return status;
     const struct {
@@ -151,6 +156,9 @@ static const struct message_rule result_rules[] = {
     RANGE(sampled, top_count, 0, LIMIT_LOGPROBS),
 };
 static const struct message_layout result_layout = {RULES(result_rules)};
+
+static const struct message_rule pooled_rules[] = {RANGE(stage_pooled, count, 1, LIMIT_VECTOR)};
+static const struct message_array pooled_arrays[] = {ARRAY(stage_pooled, values, count, NULL)};
 
 static const struct message_rule done_rules[] = {PADDING(stage_done, padding)};
 static const struct message_array done_arrays[] = {
@@ -233,6 +241,8 @@ static const struct message_layout layouts[STAGE_KIND_END - STAGE_OPEN] = {
     [STAGE_AWAITED - STAGE_OPEN] = {"AWAITED", SIZE(stage_awaited)},
     [STAGE_CONTEXT - STAGE_OPEN] = {"CONTEXT", UP_TO(stage_context, words), RULES(context_rules),
                                     ARRAYS(context_arrays)},
+    [STAGE_POOLED - STAGE_OPEN] = {"POOLED", UP_TO(stage_pooled, values), RULES(pooled_rules),
+                                   ARRAYS(pooled_arrays)},
 };
 
 const struct message_layout *stage_message_layout(uint32_t kind)

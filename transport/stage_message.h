@@ -46,6 +46,7 @@ enum stage_message_kind {
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
     /* To the last stage, before the JOB: token rules and tokens of a request, for the sampler. */
     STAGE_CONTEXT,
+    STAGE_POOLED, /* Sums of vectors of a job's rows, for embeddings; before the DONE. */
     STAGE_KIND_END
 };
 
@@ -147,6 +148,12 @@ struct stage_score {
     int32_t logprobs;
 };
 
+/* Rows whose final vectors are added up. */
+struct stage_rows {
+    uint32_t first_row;
+    uint32_t row_count;
+};
+
 /* Words of a request's context (machine/executor/stage_contexts.h): the first `known` words stay,
  * and `count` words are appended. */
 struct stage_context {
@@ -175,11 +182,12 @@ struct stage_job {
     uint32_t target_count;
     uint32_t score_row_count; /* Number of `score_ids`: the sum of the scores' row_count. */
     uint32_t mask_words;      /* Number of words in `masks`. */
-    uint32_t padding;
+    uint32_t pooled_count;    /* Not 0 only for the last stage. */
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
     const struct stage_score *scores;
+    const struct stage_rows *pooled;
     const uint32_t *tokens;
     const uint32_t *blocks;
     const uint32_t *targets;
@@ -187,6 +195,14 @@ struct stage_job {
     /* For each sample with a mask, in their order: bit id % 32 of word id / 32 allows token
      * `id`. */
     const uint32_t *masks;
+};
+
+/* The sum of the vectors of rows of a job's `pooled`. Precedes DONE. */
+struct stage_pooled {
+    uint64_t serial;
+    uint32_t index;        /* In the job's `pooled`. */
+    uint32_t count;        /* Elements of a vector. */
+    const int64_t *values; /* Numbers of common/pooling.h. */
 };
 
 struct stage_activations {
@@ -285,6 +301,7 @@ struct stage_message {
         struct stage_await await;
         struct stage_awaited awaited;
         struct stage_context context;
+        struct stage_pooled pooled;
     };
 };
 

@@ -326,7 +326,7 @@ static void job_run(struct engine *engine, struct engine_job *job)
         .batch = job->batch,
         .logits_rows = rows,
         .logits_count = count,
-        .all_rows = job->score_count > 0 || job->sample_count > count,
+        .all_rows = job->score_count > 0 || job->pooled_count > 0 || job->sample_count > count,
         .logits_stay = true,
         .layer_done_self = engine,
     };
@@ -343,6 +343,9 @@ static void job_run(struct engine *engine, struct engine_job *job)
     }
     for (uint32_t i = 0; i < job->score_count; i++)
         score_rows(engine, &job->scores[i]);
+    for (uint32_t i = 0; has_logits(engine) && i < job->pooled_count; i++)
+        forward_pool(engine->forward, job->pooled[i].first_row, job->pooled[i].row_count,
+                     job->pooled[i].sum);
     engine->options.ops->wait(engine->options.compute);
     check_device(engine);
 }

@@ -34,6 +34,12 @@ struct engine_score { /* Rows whose next token is known; the engine computes its
     struct sampled *results; /* [row_count] */
 };
 
+struct engine_pooled { /* Rows whose final vectors are added up (forward_pool). */
+    uint32_t first_row;
+    uint32_t row_count;
+    int64_t *sum; /* [hidden] */
+};
+
 struct engine_job {
     const uint32_t *token_ids;
     float *x; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
@@ -42,7 +48,9 @@ struct engine_job {
     struct engine_sample *samples; /* In ascending order of rows. */
     uint32_t score_count;
     struct engine_score *scores; /* In ascending order of rows. */
-    bool report_layers;          /* true: wake the loop after each layer, not only at the end. */
+    uint32_t pooled_count;
+    struct engine_pooled *pooled;
+    bool report_layers; /* true: wake the loop after each layer, not only at the end. */
     /* Microseconds after which the engine yields the cores at the end of a layer, if other machines
      * wait for them (options.turns). */
     uint32_t turn_us;

@@ -414,6 +414,9 @@ static void pipeline_peer_message(struct executor *e, struct transport_peer *pee
     case STAGE_GROUP:
         pipeline_group_made(p, process, &message.group);
         return;
+    case STAGE_POOLED:
+        pipeline_pooled(p, process, &message.pooled);
+        return;
     case STAGE_DONE:
         pipeline_done(p, process, &message.done);
         return;

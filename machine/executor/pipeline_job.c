@@ -20,10 +20,11 @@ enum status pipeline_jobs_open(struct pipeline *p)
     p->sequences = calloc(sequences, sizeof(p->sequences[0]));
     p->samples = calloc(sequences, sizeof(p->samples[0]));
     p->scores = calloc(sequences, sizeof(p->scores[0]));
+    p->pooled = calloc(sequences, sizeof(p->pooled[0]));
     p->pushes = calloc(sequences, sizeof(p->pushes[0]));
     p->score_ids = calloc(shape->rows_max, sizeof(p->score_ids[0]));
     bool good = p->tables != NULL && p->sequences != NULL && p->samples != NULL &&
-                p->scores != NULL && p->pushes != NULL && p->score_ids != NULL;
+                p->scores != NULL && p->pooled != NULL && p->pushes != NULL && p->score_ids != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -33,6 +34,7 @@ void pipeline_jobs_close(struct pipeline *p)
     free(p->sequences);
     free(p->samples);
     free(p->scores);
+    free(p->pooled);
     free(p->pushes);
     free(p->score_ids);
     free(p->masks);
@@ -183,6 +185,10 @@ static bool job_add_samples(struct pipeline *p, const struct executor_batch *bat
                score->row_count * sizeof(uint32_t));
         job->score_row_count += score->row_count;
     }
+    for (uint32_t i = 0; i < from->pooled_count; i++)
+        p->pooled[i] = (struct stage_rows){from->pooled[i].first_row, from->pooled[i].row_count};
+    job->pooled_count = from->pooled_count;
+    job->pooled = p->pooled;
     job->sample_count = from->sample_count;
     job->samples = p->samples;
     job->score_count = from->score_count;
@@ -290,6 +296,21 @@ static void results_store(const struct engine_job *job, const struct sampled *re
     for (uint32_t i = 0; i < job->score_count; i++)
         for (uint32_t row = 0; row < job->scores[i].row_count; row++)
             job->scores[i].results[row] = *result++;
+}
+
+void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
+                     const struct stage_pooled *pooled)
+{
+    const struct batch *batch = batch_of(p, pooled->serial);
+    if (batch == NULL || (batch->unfinished >> process->index & 1) == 0 ||
+        !stage_plan_samples(p->plan, process->index) || pooled->index >= batch->job->pooled_count ||
+        pooled->count != p->options.shape->hyper.hidden) {
+        pipeline_fail(p, "stage %s: it reports an embedding that nobody wants", process->name);
+        return;
+    }
+    int64_t *sum = batch->job->pooled[pooled->index].sum;
+    for (uint32_t i = 0; i < pooled->count; i++)
+        sum[i] += pooled->values[i];
 }
 
 void pipeline_done(struct pipeline *p, const struct stage_process *process,

@@ -107,6 +107,7 @@ struct pipeline {
     struct stage_sequence *sequences;              /* [sequences_max] */
     struct stage_sample *samples;                  /* [sequences_max] */
     struct stage_score *scores;                    /* [sequences_max] */
+    struct stage_rows *pooled;                     /* [sequences_max] */
     struct stage_push *pushes;                     /* [sequences_max] */
     uint32_t *blocks;                              /* [block_capacity] */
     uint32_t block_capacity;
@@ -147,6 +148,8 @@ void pipeline_groups_send(struct pipeline *p);
 enum status pipeline_jobs_open(struct pipeline *p);
 void pipeline_jobs_close(struct pipeline *p);
 void pipeline_start(struct executor *e, const struct executor_batch *batch);
+void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
+                     const struct stage_pooled *pooled);
 void pipeline_done(struct pipeline *p, const struct stage_process *process,
                    const struct stage_done *done);
 

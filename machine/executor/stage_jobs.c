@@ -29,8 +29,9 @@ static enum status slot_open(const struct stage *s, struct stage_slot *slot)
     slot->samples = calloc(sequences, sizeof(slot->samples[0]));
     slot->scores = calloc(sequences, sizeof(slot->scores[0]));
     slot->score_results = calloc(s->shape.rows_max, sizeof(slot->score_results[0]));
+    slot->pooled = calloc(sequences, sizeof(slot->pooled[0]));
     bool good = slot->sequences != NULL && slot->samples != NULL && slot->scores != NULL &&
-                slot->score_results != NULL;
+                slot->score_results != NULL && slot->pooled != NULL;
     return good ? ST_OK : ST_NO_MEMORY;
 }
 
@@ -55,6 +56,8 @@ void stage_jobs_close(struct stage *s)
         free(s->slots[i].samples);
         free(s->slots[i].scores);
         free(s->slots[i].score_results);
+        free(s->slots[i].pooled);
+        free(s->slots[i].sums);
     }
     for (uint32_t i = 0; i < LIMIT_MACHINE_REQUESTS; i++)
         free(s->tables[i]);
@@ -192,6 +195,28 @@ static void take_scores(struct stage_slot *slot)
     }
 }
 
+static enum status take_pooled(const struct stage *s, struct stage_slot *slot, struct error *error)
+{
+    const struct stage_job *job = &slot->job;
+    const size_t hidden = s->shape.hyper.hidden, wanted = job->pooled_count * hidden;
+    if (wanted > slot->sums_capacity) {
+        free(slot->sums);
+        slot->sums_capacity = 0;
+        slot->sums = malloc(wanted * sizeof(*slot->sums));
+        if (slot->sums == NULL)
+            return error_set(error, ST_NO_MEMORY, "JOB: no memory for %u embeddings",
+                             job->pooled_count);
+        slot->sums_capacity = wanted;
+    }
+    if (wanted > 0)
+        memset(slot->sums, 0, wanted * sizeof(*slot->sums));
+    for (uint32_t i = 0; i < job->pooled_count; i++)
+        slot->pooled[i] = (struct engine_pooled){.first_row = job->pooled[i].first_row,
+                                                 .row_count = job->pooled[i].row_count,
+                                                 .sum = slot->sums + i * hidden};
+    return ST_OK;
+}
+
 static enum status job_check(const struct stage *s, const struct stage_job *job,
                              struct error *error)
 {
@@ -201,8 +226,8 @@ static enum status job_check(const struct stage *s, const struct stage_job *job,
                          job->row_count, job->sequence_count, s->shape.rows_max,
                          s->shape.sequences_max);
     if (job->sample_count > s->shape.sequences_max || job->score_count > s->shape.sequences_max ||
-        job->score_row_count > s->shape.rows_max ||
-        (!is_last_stage(s) && job->sample_count + job->score_count > 0))
+        job->score_row_count > s->shape.rows_max || job->pooled_count > s->shape.sequences_max ||
+        (!is_last_stage(s) && job->sample_count + job->score_count + job->pooled_count > 0))
         return error_set(error, ST_INVALID, "JOB: %u samples and %u scores of %u rows",
                          job->sample_count, job->score_count, job->score_row_count);
     uint64_t masks = 0;
@@ -259,6 +284,8 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
         status = take_sequences(s, slot, error);
     if (status == ST_OK)
         status = take_samples(s, slot, error);
+    if (status == ST_OK)
+        status = take_pooled(s, slot, error);
     if (status != ST_OK)
         return status;
     take_scores(slot);
@@ -272,6 +299,8 @@ enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, s
         .samples = slot->samples,
         .score_count = slot->job.score_count,
         .scores = slot->scores,
+        .pooled_count = slot->job.pooled_count,
+        .pooled = slot->pooled,
         .report_layers = any_layerwise(&slot->job),
         .turn_us = slot->job.turn_us,
     };
@@ -468,10 +497,24 @@ void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64
         stage_send(s, peer, &message);
 }
 
+static void pooled_send(struct stage *s, const struct stage_slot *slot)
+{
+    for (uint32_t i = 0; i < slot->job.pooled_count; i++) {
+        const struct stage_message message = {.kind = STAGE_POOLED,
+                                              .pooled = {.serial = slot->job.serial,
+                                                         .index = i,
+                                                         .count = s->shape.hyper.hidden,
+                                                         .values = slot->pooled[i].sum}};
+        stage_send(s, s->head, &message);
+    }
+}
+
 static void done_send(struct stage *s, const struct stage_slot *slot)
 {
     uint32_t count = 0;
     const bool samples = stage_plan_samples(&s->shape.plan, s->options.process);
+    if (samples)
+        pooled_send(s, slot);
     for (uint32_t i = 0; samples && i < slot->job.sample_count; i++)
         s->results[count++] = slot->samples[i].result;
     for (uint32_t i = 0; samples && i < slot->job.score_row_count; i++)

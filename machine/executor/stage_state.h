@@ -30,6 +30,9 @@ struct stage_slot {
     struct engine_sample *samples;      /* [sequences_max] */
     struct engine_score *scores;        /* [sequences_max] */
     struct sampled *score_results;      /* [rows_max] */
+    struct engine_pooled *pooled;       /* [sequences_max] */
+    int64_t *sums;                      /* [job.pooled_count × hidden]; grows. NULL = none yet. */
+    size_t sums_capacity;               /* Elements. */
 };
 
 /* State of the group in which a rank computes. */

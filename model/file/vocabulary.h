@@ -63,6 +63,8 @@ struct vocabulary {
     /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for SentencePiece.
      */
     enum vocabulary_said add_bos;
+    /* Whether a text ends with EOS, which only embeddings heed. UNSAID: no. */
+    enum vocabulary_said add_eos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */
     bool blank_begins_word;

@@ -132,6 +132,8 @@ static enum status read_all(const struct gguf *g, struct vocabulary *v, struct e
     if (status == ST_OK)
         status = read_said(g, "tokenizer.ggml.add_bos_token", &v->add_bos, error);
     if (status == ST_OK)
+        status = read_said(g, "tokenizer.ggml.add_eos_token", &v->add_eos, error);
+    if (status == ST_OK)
         status = optional(gguf_get_string(g, "tokenizer.chat_template", &v->template, error));
     if (status == ST_OK)
         status = optional(gguf_get_string(g, "general.architecture", &v->architecture, error));

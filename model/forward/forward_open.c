@@ -203,6 +203,8 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     enum status status = forward_group_open(f, error);
     if (status == ST_OK)
         status = open_lanes(f);
+    if (status == ST_OK)
+        status = forward_pool_open(f);
     if (status != ST_OK) {
         forward_close(f);
         return error_set(error, status,
@@ -238,6 +240,8 @@ void forward_close(struct forward *f)
         f->m->ops->memory_free(f->m->compute, f->memory);
     free(f->lanes);
     free(f->host_logits);
+    free(f->host_norm);
+    free(f->host_row);
     free(f->own_ids);
     free(f);
 }

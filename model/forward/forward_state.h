@@ -74,6 +74,9 @@ struct forward {
     const uint32_t *token_ids;       /* Token ids of the last batch: the caller's, or own_ids. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory. */
     float *host_logits;
+    /* [hidden]; of forward_pool: the last norm's weights and a row, for the host. NULL = the host
+     * reads the device's memory. */
+    float *host_norm, *host_row;
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
     uint32_t scored_rows;
@@ -111,6 +114,9 @@ static inline bool forward_stage_is_whole(const struct model *m)
 {
     return model_has_first(m) && model_has_last(m);
 }
+
+/* pool.c: allocates what forward_pool needs. Returns ST_NO_MEMORY. */
+enum status forward_pool_open(struct forward *f);
 
 /* Returns the most rows of a batch that several lanes may share. */
 uint32_t forward_lanes_rows(const struct forward *f);

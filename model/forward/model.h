@@ -112,4 +112,9 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
 void forward_logits(struct forward *f, const uint32_t *rows, uint32_t count,
                     const float **logits_out);
 
+/* Adds the final vectors (after the last norm) of rows [first_row, first_row + count) of the last
+ * batch to sum[hidden], as numbers of common/pooling.h. Requires the last layer and a batch with
+ * all_rows. With several ranks, any rank may call it alone. */
+void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t *sum);
+
 #endif

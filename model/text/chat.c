@@ -13,11 +13,13 @@ static const char chatml[] =
     "+ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
     "{% endif %}";
 
-/* A compiled template, and what rendering two short conversations with it has shown. */
+/* A compiled template, and what rendering short conversations with it has shown. */
 struct form {
     struct template *template;
     bool wants_parts; /* It ignores contents that are texts. */
     bool wants_text;  /* It does not know contents that are lists of parts. */
+    /* Calls of tools without a content need an empty text, because null is an error or "None". */
+    bool wants_empty;
     bool has_developer;
 };
 
@@ -54,6 +56,29 @@ static bool probe(const struct form *form, const json_t *settings, json_t *conte
     return good;
 }
 
+/* Renders a question and a call of a tool with this content. Returns how often the prompt has the
+ * text "None"; -1 = the template fails. */
+static int probe_call(const struct form *form, const json_t *settings, json_t *content)
+{
+    json_t *inputs =
+        json_pack("{s:[{s:s, s:s}, {s:s, s:o, s:[{s:s, s:s, s:{s:s, s:{}}}]}], s:n, s:n, s:b}",
+                  "messages", "role", "user", "content", "x", "role", "assistant", "content",
+                  content, "tool_calls", "id", "call00000", "type", "function", "function", "name",
+                  "f", "arguments", "tools", "documents", "add_generation_prompt", 0);
+    struct template_output out = {0};
+    struct error error = {""};
+    int count = -1;
+    if (inputs != NULL && template_render(form->template, inputs, settings, 0, &probe_limits, &out,
+                                          &error) == ST_OK) {
+        count = 0;
+        for (const char *at = out.text; (at = strstr(at, "None")) != NULL; at++)
+            count++;
+    }
+    template_output_done(&out);
+    json_decref(inputs);
+    return count;
+}
+
 static enum status form_open(const char *text, size_t bytes, const json_t *settings,
                              struct form *out, struct error *error)
 {
@@ -66,6 +91,9 @@ static enum status form_open(const char *text, size_t bytes, const json_t *setti
         probe(&form, settings, json_pack("[{s:s, s:s}]", "type", "text", "text", "PROBE"));
     form.wants_parts = parts_work && !text_works;
     form.wants_text = !parts_work;
+    int null = probe_call(&form, settings, json_null());
+    int empty = probe_call(&form, settings, json_string(""));
+    form.wants_empty = empty >= 0 && (null < 0 || null > empty);
     *out = form;
     return ST_OK;
 }
@@ -187,7 +215,7 @@ static void content_convert(json_t *message, const struct form *form)
 {
     json_t *content = json_object_get(message, "content");
     bool calls = json_array_size(json_object_get(message, "tool_calls")) > 0;
-    if ((content == NULL || json_is_null(content)) && !calls)
+    if ((content == NULL || json_is_null(content)) && (!calls || form->wants_empty))
         json_object_set_new(message, "content", json_string(""));
     else if (json_is_array(content) && form->wants_text)
         json_object_set_new(message, "content", parts_join(content));

@@ -288,6 +288,11 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
             (*ids_out)[o.count++] = id;
         at = end;
     }
+    if (status == ST_OK && options->add_eos && t->add_eos && t->eos != TOKENIZER_NO_TOKEN) {
+        status = reserve(&o, 1) ? ST_OK : ST_NO_MEMORY;
+        if (status == ST_OK)
+            (*ids_out)[o.count++] = t->eos;
+    }
     bpe_space_done(&space);
     if (status != ST_OK)
         return error_set(error, status, "%s while encoding %zu bytes", status_name(status), bytes);

@@ -42,6 +42,7 @@ struct tokenizer_range {
 struct tokenizer_encode_options {
     bool parse_special; /* Recognise special tokens that are spelled out in the text. */
     bool add_bos;       /* Put BOS first, if the model's prompts begin with BOS. */
+    bool add_eos;       /* Put EOS last, if the model's files want it behind texts. */
     /* Parts of the text in which no special token is recognised although parse_special is true, and
      * whose ends no special token may cross. In ascending order, without overlaps. NULL = none. */
     const struct tokenizer_range *plain;

@@ -258,6 +258,7 @@ struct tokenizer {
     uint32_t bos;
     uint32_t eos;
     bool add_bos;
+    bool add_eos;
     bool words_first; /* A word that is a token is not merged from its bytes. */
     /* SentencePiece only: scores by id; NULL = the vocabulary has merges. */
     float *scores;

@@ -196,6 +196,7 @@ static void open_ids(struct tokenizer *t, const struct vocabulary *v)
     t->add_bos = v->add_bos != VOCABULARY_UNSAID ? v->add_bos == VOCABULARY_YES
                  : t->kind == VOCABULARY_BYTES   ? splitter_adds_bos(t->splitter)
                                                  : true;
+    t->add_eos = v->add_eos == VOCABULARY_YES;
     add_end(t, t->eos);
     for (uint32_t i = 0; i < v->end_count; i++)
         add_end(t, v->ends[i]);

@@ -47,10 +47,12 @@ static bool encode(const struct api_encode *with, const char *field, const char 
 }
 
 bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
-                       uint32_t **ids_out, size_t *count_out, struct api_error *error)
+                       bool add_eos, uint32_t **ids_out, size_t *count_out, struct api_error *error)
 {
-    struct tokenizer_encode_options options = {
-        .parse_special = with->control != API_CONTROL_AS_TEXT, .add_bos = add_bos};
+    struct tokenizer_encode_options options = {.parse_special =
+                                                   with->control != API_CONTROL_AS_TEXT,
+                                               .add_bos = add_bos,
+                                               .add_eos = add_eos};
     return encode(with, "prompt", text, bytes, &options, ids_out, count_out, error);
 }
 

@@ -37,10 +37,11 @@ struct api_encode {
 bool api_context_refuse(struct api_error *error, const char *field, uint32_t context_tokens,
                         const char *tokens);
 
-/* Encodes a prompt, which is UTF-8. The caller frees *ids_out. Returns false with the HTTP error in
- * *error. */
+/* Encodes a prompt, which is UTF-8. add_bos, add_eos: put the model's tokens around it, if it has
+ * some. The caller frees *ids_out. Returns false with the HTTP error in *error. */
 bool api_encode_prompt(const struct api_encode *with, const char *text, size_t bytes, bool add_bos,
-                       uint32_t **ids_out, size_t *count_out, struct api_error *error);
+                       bool add_eos, uint32_t **ids_out, size_t *count_out,
+                       struct api_error *error);
 /* Encodes a chat in the model's template, whose own markers are always control tokens. The prompt
  * begins with one BOS if the template writes one, or if the model's prompts begin with BOS.
  * *begin_out: where in its reasoning the answer begins. */

@@ -47,3 +47,34 @@ void api_error_write(const struct api_error *error, struct text *out)
     else
         text_addf(out, ",\"code\":%u}}", error->status);
 }
+
+static const char *anthropic_type(unsigned status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 413:
+        return "request_too_large";
+    case 429:
+        return "rate_limit_error";
+    case 503:
+        return "overloaded_error";
+    default:
+        return status >= 500 ? "api_error" : "invalid_request_error";
+    }
+}
+
+void api_error_write_anthropic(const struct api_error *error, const char *request_id,
+                               struct text *out)
+{
+    text_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":",
+              anthropic_type(error->status));
+    text_add_json_string(out, error->message, strlen(error->message));
+    text_adds(out, "},\"request_id\":");
+    text_add_json_string(out, request_id, strlen(request_id));
+    text_adds(out, "}");
+}

@@ -367,13 +367,18 @@ bool api_keys_wanted(const struct api_keys *keys)
     return keys->wanted;
 }
 
-bool api_keys_find(const struct api_keys *keys, const char *authorization, uint32_t *key_out)
+bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
+                   uint32_t *key_out)
 {
     static const char scheme[] = "bearer ";
     uint8_t hash[SECRET_HASH_BYTES];
-    if (authorization == NULL || strncasecmp(authorization, scheme, sizeof(scheme) - 1) != 0)
+    const char *key = x_api_key;
+    if (authorization != NULL)
+        key = strncasecmp(authorization, scheme, sizeof(scheme) - 1) == 0
+                  ? authorization + sizeof(scheme) - 1
+                  : NULL;
+    if (key == NULL)
         return false;
-    const char *key = authorization + sizeof(scheme) - 1;
     key += strspn(key, " ");
     size_t bytes = strlen(key);
     if (bytes == 0 || bytes > KEY_BYTES_MAX)

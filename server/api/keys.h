@@ -70,9 +70,11 @@ void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank)
 /* True if keys are configured. */
 bool api_keys_wanted(const struct api_keys *keys);
 
-/* Finds the key of an Authorization header "Bearer KEY" (NULL = no header). Returns false if it
- * names no key. */
-bool api_keys_find(const struct api_keys *keys, const char *authorization, uint32_t *key_out);
+/* Finds the key of a request: of its header "Authorization: Bearer KEY" or, without it, of "x-api-key:
+ * KEY", which clients of Anthropic's API send. NULL = no such header. Returns false if it names no
+ * key. */
+bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
+                   uint32_t *key_out);
 
 /* Keeps the key's index from being given to another key, until api_keys_release. Requires a key from
  * api_keys_find, or API_KEY_NONE. */

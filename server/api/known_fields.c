@@ -8,6 +8,9 @@
 
 #define AT_COMPLETIONS (1u << API_COMPLETION)
 #define AT_CHAT        (1u << API_CHAT)
+#define AT_RESPONSES   (1u << API_RESPONSES)
+#define AT_MESSAGES    (1u << API_MESSAGES)
+#define AT_EMBEDDINGS  (1u << API_EMBEDDINGS)
 
 /* clang-format off */
 const struct api_known_field api_known_fields[] = {
@@ -112,9 +115,104 @@ const struct api_known_field api_known_fields[] = {
     {"web_search_options", 0, API_NEUTRAL_NULL, "ynn", "", ""},
     {"xtc_probability", 0, API_NEUTRAL_ZERO, "nny", "", ""},
 };
+
+/* Fields that only this form has, and those that it does not have although chats have them. */
+static const struct api_known_field responses_fields[] = {
+    {"add_generation_prompt", 0, API_NEUTRAL_TRUE, "", "", ""},
+    {"background", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"continue_final_message", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"conversation", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"include", AT_RESPONSES, API_NEUTRAL_ANY, "", "array", "`message.output_text.logprobs`: the answer's text has log-probabilities; `reasoning.encrypted_content` has no effect, because answers have the reasoning as text"},
+    {"input", AT_RESPONSES, API_NEUTRAL_NULL, "", "string array", "a text, or the whole conversation as a list of items: `message`, `function_call`, `function_call_output`, `reasoning`; `content` is a text or a list of `input_text` and `output_text`"},
+    {"instructions", AT_RESPONSES, API_NEUTRAL_ANY, "", "string", "a system message before the input"},
+    {"logprobs", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"max_completion_tokens", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"max_output_tokens", AT_RESPONSES, API_NEUTRAL_ANY, "", "integer", "1 to 131072; without it, until the context is full"},
+    {"max_tokens", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"max_tool_calls", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"messages", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"n", 0, API_NEUTRAL_ONE, "", "", ""},
+    {"previous_response_id", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"prompt", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"prompt_logprobs", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"reasoning", AT_RESPONSES, API_NEUTRAL_EMPTY, "", "object", "`{effort}`, as `reasoning_effort` of a chat; `summary` has no effect"},
+    {"reasoning_effort", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"response_format", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"return_token_ids", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"stream_options", AT_RESPONSES, API_NEUTRAL_ANY, "", "object", "`{include_obfuscation}`: events are never padded"},
+    {"text", AT_RESPONSES, API_NEUTRAL_EMPTY, "", "object", "`{format}`: `text`, `json_object`, `{type: json_schema, schema}` ([constraints.md](constraints.md))"},
+    {"tool_choice", AT_RESPONSES, API_NEUTRAL_NONE_OR_AUTO, "", "string object", "none, auto, required, or `{type: function, name}`"},
+    {"tools", AT_RESPONSES, API_NEUTRAL_EMPTY, "", "array", "up to 128 functions: `{type: function, name, description, parameters, strict}`; not strict unless it says so"},
+    {"top_logprobs", AT_RESPONSES, API_NEUTRAL_ZERO, "", "integer", "0 to 20 alternatives; needs `include`"},
+    {"truncation", 0, API_NEUTRAL_DISABLED, "", "", ""},
+};
+
+static const struct api_known_field messages_fields[] = {
+    {"add_generation_prompt", 0, API_NEUTRAL_TRUE, "", "", ""},
+    {"cache_control", 0, API_NEUTRAL_ANY, "", "", ""},
+    {"container", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"context_management", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"continue_final_message", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"logprobs", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"max_completion_tokens", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"max_tokens", AT_MESSAGES, API_NEUTRAL_NULL, "", "integer", "1 to 131072; required"},
+    {"mcp_servers", 0, API_NEUTRAL_EMPTY, "", "", ""},
+    {"messages", AT_MESSAGES, API_NEUTRAL_NULL, "", "array", "list of `{role, content}`; `content` is a text or a list of blocks: `text`, `tool_use`, `tool_result`, `thinking`. The answer continues a last message of the assistant"},
+    {"n", 0, API_NEUTRAL_ONE, "", "", ""},
+    {"output_config", AT_MESSAGES, API_NEUTRAL_EMPTY, "", "object", "`{effort, format}`: `effort` as `reasoning_effort` of a chat; `format`: `{type: json_schema, schema}` ([constraints.md](constraints.md))"},
+    {"output_format", AT_MESSAGES, API_NEUTRAL_NULL, "", "object", "as `output_config.format`"},
+    {"prompt", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"prompt_logprobs", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"reasoning_effort", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"response_format", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"return_token_ids", 0, API_NEUTRAL_FALSE, "", "", ""},
+    {"stop", 0, API_NEUTRAL_EMPTY, "", "", ""},
+    {"stop_sequences", AT_MESSAGES, API_NEUTRAL_EMPTY, "", "array", "up to 16 texts of up to 256 bytes"},
+    {"stream_options", 0, API_NEUTRAL_EMPTY, "", "", ""},
+    {"system", AT_MESSAGES, API_NEUTRAL_EMPTY, "", "string array", "a system message before the others: a text or a list of `text` blocks"},
+    {"thinking", AT_MESSAGES, API_NEUTRAL_NULL, "", "object", "`{type}`: `enabled`, `adaptive` or `disabled` sets the template's variable `enable_thinking`; `budget_tokens` has no effect: `max_tokens` is the bound"},
+    {"tool_choice", AT_MESSAGES, API_NEUTRAL_NULL, "", "object", "`{type, name, disable_parallel_tool_use}`: auto, any, tool or none"},
+    {"tools", AT_MESSAGES, API_NEUTRAL_EMPTY, "", "array", "up to 128 functions: `{name, description, input_schema, strict}`"},
+    {"top_logprobs", 0, API_NEUTRAL_ZERO, "", "", ""},
+};
 /* clang-format on */
 
+static const struct api_known_field embeddings_fields[] = {
+    {"add_special_tokens", AT_EMBEDDINGS, API_NEUTRAL_ANY, "", "boolean",
+     "adds the model's first and last tokens to the texts; default true"},
+    {"dimensions", AT_EMBEDDINGS, API_NEUTRAL_NULL, "", "integer",
+     "1 to the length of the model's vectors: only the first elements, scaled to length 1 again; "
+     "for models that were trained for it"},
+    {"encoding_format", AT_EMBEDDINGS, API_NEUTRAL_NULL, "", "string",
+     "float (default), or base64: little-endian floats of 32 bits"},
+    {"input", AT_EMBEDDINGS, API_NEUTRAL_NULL, "", "string array",
+     "a text, a list of texts, token ids, or lists of token ids; up to 64 of them"},
+    {"messages", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"model", AT_EMBEDDINGS, API_NEUTRAL_ANY, "", "string",
+     "a name of `/v1/models`; without it, the served model"},
+    {"priority", AT_EMBEDDINGS, API_NEUTRAL_ANY, "", "integer",
+     "-1000 to 1000, lower is more urgent; the API key limits it"},
+    {"prompt", 0, API_NEUTRAL_NULL, "", "", ""},
+    {"stream", 0, API_NEUTRAL_FALSE, "", "", ""},
+};
+
 const size_t api_known_fields_count = sizeof(api_known_fields) / sizeof(api_known_fields[0]);
+
+const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out)
+{
+    *count_out = 0;
+    if (kind == API_RESPONSES) {
+        *count_out = sizeof(responses_fields) / sizeof(responses_fields[0]);
+        return responses_fields;
+    }
+    if (kind == API_EMBEDDINGS) {
+        *count_out = sizeof(embeddings_fields) / sizeof(embeddings_fields[0]);
+        return embeddings_fields;
+    }
+    if (kind == API_MESSAGES)
+        *count_out = sizeof(messages_fields) / sizeof(messages_fields[0]);
+    return messages_fields;
+}
 
 const char *api_neutral_text(enum api_neutral neutral)
 {
@@ -141,6 +239,8 @@ const char *api_neutral_text(enum api_neutral neutral)
         return "\"none\" or \"auto\"";
     case API_NEUTRAL_MEDIUM:
         return "\"medium\"";
+    case API_NEUTRAL_DISABLED:
+        return "\"disabled\"";
     case API_NEUTRAL_TEXT:
         return "{\"type\": \"text\"}";
     case API_NEUTRAL_TEXT_LIST:
@@ -183,6 +283,8 @@ static bool is_neutral(enum api_neutral neutral, json_t *value)
         return is_text(value, "none") || is_text(value, "auto");
     case API_NEUTRAL_MEDIUM:
         return is_text(value, "medium");
+    case API_NEUTRAL_DISABLED:
+        return is_text(value, "disabled");
     case API_NEUTRAL_TEXT:
         return json_object_size(value) == 1 && is_text(json_object_get(value, "type"), "text");
     case API_NEUTRAL_TEXT_LIST:
@@ -196,24 +298,50 @@ static int by_name(const void *name, const void *field)
     return strcmp(name, ((const struct api_known_field *)field)->name);
 }
 
+static const struct api_known_field *find_in(const struct api_known_field *fields, size_t count,
+                                             const char *name)
+{
+    return bsearch(name, fields, count, sizeof(*fields), by_name);
+}
+
+const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name)
+{
+    size_t count;
+    const struct api_known_field *fields = api_form_fields(kind, &count);
+    return find_in(fields, count, name);
+}
+
+const struct api_known_field *api_known_field_find(enum api_kind kind, const char *name,
+                                                   bool *used_out)
+{
+    const struct api_known_field *field = api_form_field_find(kind, name);
+    const enum api_kind common = api_has_form(kind) && field == NULL ? API_CHAT : kind;
+    if (field == NULL)
+        field = find_in(api_known_fields, api_known_fields_count, name);
+    *used_out = field != NULL && (field->used & (1u << common)) != 0;
+    return field;
+}
+
 bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
                             struct api_error *error)
 {
     const char *name;
     json_t *value;
+    bool used;
     *unknown = 0;
     json_object_foreach(body, name, value)
     {
-        const struct api_known_field *field = bsearch(
-            name, api_known_fields, api_known_fields_count, sizeof(api_known_fields[0]), by_name);
+        const struct api_known_field *field = api_known_field_find(kind, name, &used);
         if (field == NULL) {
             ++*unknown;
             continue;
         }
-        if ((field->used & (1u << kind)) != 0 || is_neutral(field->neutral, value))
+        if (used || is_neutral(field->neutral, value))
             continue;
+        const struct api_known_field *elsewhere =
+            find_in(api_known_fields, api_known_fields_count, name);
         api_error_set(error, 400, name, "%s is not supported%s: want %s, or no such field", name,
-                      field->used != 0 ? " by this endpoint" : "",
+                      elsewhere != NULL && elsewhere->used != 0 ? " by this endpoint" : "",
                       api_neutral_text(field->neutral));
         error->code = "unsupported_parameter";
         return false;

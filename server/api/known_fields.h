@@ -1,9 +1,12 @@
-/* api_known_fields: the table of all request fields that cleave or its peers (OpenAI, vLLM,
+/* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
  * llama-server) know, and the check that a request asks for nothing that cleave would not do.
  * request.c of this folder calls the check for every body; it parses no values of fields that
- * cleave uses. docs/api.md is printed from the table (tests/server/api/test_known_fields.c), and so
- * is /openapi.json (openapi.h). No
- * state: any thread. */
+ * cleave uses. docs/api.md is printed from the tables (tests/server/api/test_known_fields.c), and
+ * so is /openapi.json (openapi.h). No state: any thread.
+ *
+ * /v1/responses and /v1/messages have a table each, for the fields that they do not share with
+ * chats. A field that is not in it means the same as in a chat. /v1/embeddings uses only the fields
+ * of its own table. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
 
@@ -29,6 +32,7 @@ enum api_neutral {
     API_NEUTRAL_NONE,         /* "none" */
     API_NEUTRAL_NONE_OR_AUTO, /* "none" and "auto" */
     API_NEUTRAL_MEDIUM,       /* "medium" */
+    API_NEUTRAL_DISABLED,     /* "disabled" */
     API_NEUTRAL_TEXT,         /* {"type": "text"} */
     API_NEUTRAL_TEXT_LIST,    /* ["text"] */
 };
@@ -37,7 +41,8 @@ struct api_known_field {
     const char *name;
     uint32_t used; /* Bit k: cleave uses the field in requests of enum api_kind k. */
     enum api_neutral neutral;
-    /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. */
+    /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. Empty in
+     * the tables of forms. */
     char peers[4];
     /* JSON types with a blank between, besides null; empty if `used` is 0, as `values`. */
     const char *types;
@@ -47,6 +52,16 @@ struct api_known_field {
 /* The table, ordered by name (strcmp). */
 extern const struct api_known_field api_known_fields[];
 extern const size_t api_known_fields_count;
+
+/* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out is
+ * 0 for the other kinds. */
+const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out);
+/* Returns the field of that table; NULL = it means the same as in a chat. */
+const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name);
+/* Returns the field that a body of this kind has under the name; NULL = it is not known. *used_out:
+ * cleave uses it. */
+const struct api_known_field *api_known_field_find(enum api_kind kind, const char *name,
+                                                   bool *used_out);
 
 /* The neutral values for people: "false", "\"none\" or \"auto\"". */
 const char *api_neutral_text(enum api_neutral neutral);

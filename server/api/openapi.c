@@ -9,9 +9,16 @@ static const struct {
     const char *path;
     const char *schema; /* Name of the schema of the body. */
 } bodies[] = {
-    {"/v1/completions", "Completion"}, {"/v1/chat/completions", "ChatCompletion"},
-    {"/tokenize", "Tokenize"},         {"/v1/tokenize", "Tokenize"},
-    {"/detokenize", "Detokenize"},     {"/v1/detokenize", "Detokenize"},
+    {"/v1/completions", "Completion"},
+    {"/v1/chat/completions", "ChatCompletion"},
+    {"/v1/responses", "Response"},
+    {"/v1/messages", "Message"},
+    {"/v1/messages/count_tokens", "CountTokens"},
+    {"/v1/embeddings", "Embedding"},
+    {"/tokenize", "Tokenize"},
+    {"/v1/tokenize", "Tokenize"},
+    {"/detokenize", "Detokenize"},
+    {"/v1/detokenize", "Detokenize"},
 };
 
 static void add_string(struct text *out, const char *text)
@@ -48,26 +55,37 @@ static void write_types(struct text *out, const char *types)
     text_adds(out, "\"null\"]");
 }
 
-/* Writes the schema of the bodies of an endpoint. */
-static void write_schema(struct text *out, const char *name, enum api_kind kind,
-                         const char *required)
+/* Writes the fields of a table that bodies of this kind use. */
+static void write_fields(struct text *out, const struct api_known_field *fields, size_t count,
+                         enum api_kind kind, const char **comma)
 {
-    const char *comma = "";
-    text_addf(out, "\"%s\":{\"type\":\"object\",\"required\":[\"%s\"],\"properties\":{", name,
-              required);
-    for (size_t i = 0; i < api_known_fields_count; i++) {
-        const struct api_known_field *field = &api_known_fields[i];
-        if ((field->used & (1u << kind)) == 0)
+    bool used;
+    for (size_t i = 0; i < count; i++) {
+        const struct api_known_field *field = &fields[i];
+        if (api_known_field_find(kind, field->name, &used) != field || !used)
             continue;
-        text_adds(out, comma);
+        text_adds(out, *comma);
         add_string(out, field->name);
         text_adds(out, ":{");
         write_types(out, field->types);
         text_adds(out, ",\"description\":");
         add_description(out, field->values);
         text_adds(out, "}");
-        comma = ",";
+        *comma = ",";
     }
+}
+
+/* Writes the schema of the bodies of an endpoint. `required`: JSON strings with commas. */
+static void write_schema(struct text *out, const char *name, enum api_kind kind,
+                         const char *required)
+{
+    const char *comma = "";
+    size_t count;
+    const struct api_known_field *own = api_form_fields(kind, &count);
+    text_addf(out, "\"%s\":{\"type\":\"object\",\"required\":[%s],\"properties\":{", name,
+              required);
+    write_fields(out, own, count, kind, &comma);
+    write_fields(out, api_known_fields, api_known_fields_count, kind, &comma);
     text_adds(out, "}}");
 }
 
@@ -98,9 +116,17 @@ void api_openapi_write(const struct api_path *paths, size_t count, struct text *
     }
     text_adds(out, "},\"components\":{\"securitySchemes\":{\"key\":{\"type\":\"http\","
                    "\"scheme\":\"bearer\"}},\"schemas\":{");
-    write_schema(out, "Completion", API_COMPLETION, "prompt");
+    write_schema(out, "Completion", API_COMPLETION, "\"prompt\"");
     text_adds(out, ",");
-    write_schema(out, "ChatCompletion", API_CHAT, "messages");
+    write_schema(out, "ChatCompletion", API_CHAT, "\"messages\"");
+    text_adds(out, ",");
+    write_schema(out, "Response", API_RESPONSES, "\"input\"");
+    text_adds(out, ",");
+    write_schema(out, "Message", API_MESSAGES, "\"max_tokens\",\"messages\"");
+    text_adds(out, ",");
+    write_schema(out, "CountTokens", API_MESSAGES, "\"messages\"");
+    text_adds(out, ",");
+    write_schema(out, "Embedding", API_EMBEDDINGS, "\"input\"");
     text_adds(out, ",\"Tokenize\":{\"type\":\"object\",\"properties\":{"
                    "\"prompt\":{\"type\":\"string\"},\"messages\":{\"type\":\"array\"},"
                    "\"add_special_tokens\":{\"type\":\"boolean\"},"

@@ -3,6 +3,7 @@
 #include "server/api/request.h"
 
 #include "server/api/fields.h"
+#include "server/api/forms.h"
 #include "server/api/known_fields.h"
 
 #include <stdio.h>
@@ -182,22 +183,23 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
     return true;
 }
 
-/* prompt: a string, a list of token ids, or a list of either. */
+/* prompt, or input of embeddings: a string, a list of token ids, or a list of either. */
 static bool parse_prompts(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *prompt = api_field(root, "prompt");
+    const char *field = out->kind == API_EMBEDDINGS ? "input" : "prompt";
+    json_t *prompt = api_field(root, field);
     if (prompt == NULL)
-        return api_error_set(error, 400, "prompt", "prompt is missing");
+        return api_error_set(error, 400, field, "%s is missing", field);
     if (!json_is_array(prompt) || json_is_integer(json_array_get(prompt, 0)))
-        return add_prompt(prompt, "prompt", out, error);
+        return add_prompt(prompt, field, out, error);
     size_t count = json_array_size(prompt);
     if (count == 0 || count > LIMIT_PROMPTS)
-        return api_error_set(error, 400, "prompt", "prompt has %zu entries: want 1 to %d", count,
+        return api_error_set(error, 400, field, "%s has %zu entries: want 1 to %d", field, count,
                              LIMIT_PROMPTS);
     out->prompt_is_list = true;
     for (size_t i = 0; i < count; i++) {
         char place[32];
-        snprintf(place, sizeof(place), "prompt[%zu]", i);
+        snprintf(place, sizeof(place), "%s[%zu]", field, i);
         if (!add_prompt(json_array_get(prompt, i), place, out, error))
             return false;
     }
@@ -425,6 +427,55 @@ bool api_request_constraint_check(const struct api_request *request, struct api_
     return true;
 }
 
+static bool parse_fields(json_t *root, struct api_request *out, struct api_error *error)
+{
+    bool good = api_is_chat(out->kind) ? api_chat_parse(root, &out->chat, &out->tools, error)
+                                       : parse_prompts(root, out, error);
+    return good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
+           parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
+           parse_output(root, out, error) && parse_extension(root, out, error) &&
+           parse_cache_salt(root, out, error) &&
+           api_logit_rules_parse(root, &out->logit_rules, error) &&
+           api_constraint_parse(root, &out->constraint, error) &&
+           api_request_constraint_check(out, error);
+}
+
+/* The fields of embeddings. */
+static bool parse_embeddings(json_t *root, struct api_request *out, struct api_error *error)
+{
+    int64_t dimensions = 0, priority = 0;
+    const char *format = "float";
+    if (!parse_prompts(root, out, error) || !parse_model(root, out, error) ||
+        !api_field_integer(root, "dimensions", 1, LIMIT_VECTOR, &dimensions, error) ||
+        !api_field_integer(root, "priority", -LIMIT_PRIORITY, LIMIT_PRIORITY, &priority, error) ||
+        !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
+        !api_field_string(root, "encoding_format", &format, error))
+        return false;
+    out->dimensions = (uint32_t)dimensions;
+    out->priority = (int32_t)priority;
+    out->base64 = strcmp(format, "base64") == 0;
+    out->max_tokens = 0;
+    out->n = out->best_of = 1;
+    out->prompt_logprobs = -1;
+    if (out->base64 || strcmp(format, "float") == 0)
+        return true;
+    return api_field_wrong(error, "encoding_format", api_field(root, "encoding_format"),
+                           "float or base64");
+}
+
+/* Replaces the body of a form by the body of a chat. */
+static bool convert_form(json_t **root, struct api_request *out, struct api_error *error)
+{
+    json_t *chat;
+    if (out->kind == API_MESSAGES && api_field(*root, "max_tokens") == NULL)
+        return api_error_set(error, 400, "max_tokens", "max_tokens is missing");
+    if (!api_form_convert(out->kind, *root, &chat, &out->repeated, error))
+        return false;
+    json_decref(*root);
+    *root = chat;
+    return true;
+}
+
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error)
 {
@@ -436,19 +487,12 @@ bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struc
     out->sampling.temperature = 1;
     out->sampling.top_p = 1;
     out->sampling.logprobs = -1;
-    out->add_special_tokens = kind == API_COMPLETION;
+    out->add_special_tokens = !api_is_chat(kind);
     out->skip_special_tokens = true;
-    bool good = api_known_fields_check(root, kind, &out->unknown_fields, error);
-    if (good)
-        good = kind == API_CHAT ? api_chat_parse(root, &out->chat, &out->tools, error)
-                                : parse_prompts(root, out, error);
-    good = good && parse_model(root, out, error) && parse_sampling(root, out, error) &&
-           parse_logprobs(root, out, error) && parse_stops(root, out, error) &&
-           parse_output(root, out, error) && parse_extension(root, out, error) &&
-           parse_cache_salt(root, out, error) &&
-           api_logit_rules_parse(root, &out->logit_rules, error) &&
-           api_constraint_parse(root, &out->constraint, error) &&
-           api_request_constraint_check(out, error);
+    bool good = api_known_fields_check(root, kind, &out->unknown_fields, error) &&
+                (!api_has_form(kind) || convert_form(&root, out, error)) &&
+                (kind == API_EMBEDDINGS ? parse_embeddings(root, out, error)
+                                        : parse_fields(root, out, error));
     json_decref(root);
     if (good && out->prompt_count * out->best_of > LIMIT_PROMPTS * 2)
         good = api_error_set(error, 400, out->best_of > out->n ? "best_of" : "n",
@@ -477,5 +521,6 @@ void api_request_done(struct api_request *request)
     texts_free(&request->stop_texts);
     free(request->constraint.text);
     free(request->tools.names);
+    free(request->repeated);
     memset(request, 0, sizeof(*request));
 }

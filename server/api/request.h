@@ -1,5 +1,4 @@
-/* api_request: parses the body of POST /v1/completions or /v1/chat/completions into a checked
- * struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
+/* api_request: parses the body of a request for text (kind.h) into a checked struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
  * server/http/completion.c calls api_request_parse on a text thread, and owns the result. No state:
  * any thread may call it. A fuzz test covers it. Null and unknown fields are accepted; fields that
  * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
@@ -78,9 +77,12 @@ struct api_request {
     struct stop_strings stops;
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
+    uint32_t dimensions; /* Of API_EMBEDDINGS; 0 = all. */
+    bool base64;         /* Of API_EMBEDDINGS: encoding_format. */
     bool life_events;    /* cleave.events: the stream also has what happens to the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
+    char *repeated;          /* Of API_RESPONSES: members that the answer repeats (forms.h). */
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
     struct api_text *texts;      /* Copies of the model's name and prompts. */

@@ -71,6 +71,10 @@ enum status served_model_open(struct model_file *file, const struct served_model
         status = chat_open(file, options->template_path, &model->chat, error);
     if (status == ST_OK)
         status = sampling_defaults_read(file, &model->defaults, error);
+    enum pooling pooling = POOLING_NONE;
+    if (status == ST_OK)
+        status = model_pooling_read(file, &pooling, error);
+    model->pooling = (uint8_t)pooling;
     if (status != ST_OK) {
         served_model_unref(model);
         return status;

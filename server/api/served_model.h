@@ -9,6 +9,7 @@
 #include "common/status.h"
 #include "model/answer/answer_format.h"
 #include "model/file/model_file.h"
+#include "model/file/pooling.h"
 #include "model/file/sampling_defaults.h"
 #include "model/text/chat.h"
 #include "model/text/tokenizer.h"
@@ -24,6 +25,7 @@ struct served_model {
     struct chat_template *chat;
     struct answer_format format;               /* Of the answers of chats. */
     struct sampling_defaults defaults;         /* Of the model's files. */
+    uint8_t pooling;                           /* enum pooling: of the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 

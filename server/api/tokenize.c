@@ -2,6 +2,7 @@
 #include "server/api/tokenize.h"
 
 #include "server/api/fields.h"
+#include "server/api/forms.h"
 #include "server/api/known_fields.h"
 #include "server/api/request.h"
 
@@ -66,10 +67,30 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
                               : api_field_wrong(error, "prompt", prompt, "a string");
     else if (good)
         good = api_encode_prompt(&with->encode, json_string_value(prompt),
-                                 json_string_length(prompt), special, &ids, &count, error);
+                                 json_string_length(prompt), special, false, &ids, &count, error);
     if (good)
         write_tokens(with, ids, count, strings, out);
     free(ids);
+    json_decref(root);
+    return good;
+}
+
+bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t bytes,
+                      struct text *out, struct api_error *error)
+{
+    json_t *root = api_body_parse(body, bytes, error), *chat = NULL;
+    if (root == NULL)
+        return false;
+    uint32_t *ids = NULL;
+    size_t count = 0;
+    uint32_t unknown;
+    bool good = api_known_fields_check(root, API_MESSAGES, &unknown, error) &&
+                api_form_convert(API_MESSAGES, root, &chat, NULL, error) &&
+                encode_messages(with, chat, &ids, &count, error);
+    if (good)
+        text_addf(out, "{\"input_tokens\":%zu}\n", count);
+    free(ids);
+    json_decref(chat);
     json_decref(root);
     return good;
 }

@@ -1,5 +1,5 @@
-/* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form. JSON text in, JSON
- * text out. server/http/text_work.c makes both calls, on a text thread, because 8 MiB can take
+/* api_tokenize: the endpoints POST /tokenize and /detokenize in vLLM's form, and Anthropic's
+ * /v1/messages/count_tokens. JSON text in, JSON text out. server/http/text_work.c makes the calls, on a text thread, because 8 MiB can take
  * seconds. No state: any thread may call them. No machine takes part. */
 #ifndef SERVER_API_TOKENIZE_H
 #define SERVER_API_TOKENIZE_H
@@ -17,6 +17,9 @@ struct api_tokenize {
  * token_strs}. Returns false with *error filled. */
 bool api_tokenize(const struct api_tokenize *with, const char *body, size_t bytes, struct text *out,
                   struct api_error *error);
+/* A body of POST /v1/messages → {input_tokens}. Returns false with *error filled. */
+bool api_count_tokens(const struct api_tokenize *with, const char *body, size_t bytes,
+                      struct text *out, struct api_error *error);
 /* {tokens} → {prompt}. Returns false with *error filled. */
 bool api_detokenize(const struct api_tokenize *with, const char *body, size_t bytes,
                     struct text *out, struct api_error *error);

@@ -11,6 +11,7 @@
 #include "server/gateway/requests.h"
 
 #include "common/log.h"
+#include "common/pooling.h"
 #include "common/token_rules.h"
 #include "server/gateway/request_events.h"
 
@@ -179,10 +180,16 @@ static struct sampling sampling_left(const struct gateway_request *r)
     return sampling;
 }
 
-/* True if scores of prompt positions are wanted: the whole prompt must then be computed. */
+/* True if scores of prompt positions are wanted. */
 static bool scores_left(const struct gateway_request *r)
 {
     return r->score_prompt && r->scored_next < r->prompt_count;
+}
+
+/* True if something of every prompt position is wanted: the whole prompt must then be computed. */
+static bool wants_whole_prompt(const struct gateway_request *r)
+{
+    return scores_left(r) || r->pooling != POOLING_NONE;
 }
 
 static struct message_rank rank_of(const struct requests *q, const struct gateway_request *r)
@@ -212,6 +219,7 @@ static void prefill_send(struct requests *q, struct gateway_request *r,
         .kind = MESSAGE_PREFILL,
         .prefill = {.request = request_of(r),
                     .score_prompt = scores_left(r),
+                    .pooling = r->pooling,
                     .kv_path = r->kv_path,
                     .prefix_salt = r->prefix_salt,
                     .rank = rank_of(q, r),
@@ -256,7 +264,7 @@ void requests_route(struct requests *q, struct gateway_request *r,
                     .rank = rank_of(q, r),
                     .sampling = sampling_left(r),
                     .rule_count = r->rule_count,
-                    .prefix_cache = prefix && !scores_left(r),
+                    .prefix_cache = prefix && !wants_whole_prompt(r),
                     .rules = r->rules,
                     .constraint = r->constraint,
                     .constraint_bytes = r->constraint_bytes,
@@ -576,6 +584,20 @@ static void score_take(struct requests *q, struct gateway_request *r,
     request_finish(q, r);
 }
 
+static void embedding_take(struct requests *q, const struct fleet_machine *machine,
+                           const struct message_embedding *m)
+{
+    struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
+    if (r == NULL || !prompt_is_sent(r) || r->pooling == POOLING_NONE)
+        return;
+    uint64_t id = r->id;
+    r->client.embedding(r->client.self, m->values, m->count);
+    if (r->id != id)
+        return;
+    metrics_counter_add(q->options.metrics, METRICS_PROMPT_TOKENS, r->prompt_count);
+    request_finish(q, r);
+}
+
 static void tokens_take(struct requests *q, const struct fleet_machine *machine,
                         struct message_tokens *tokens)
 {
@@ -648,6 +670,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     r->constraint = submit->constraint;
     r->constraint_bytes = submit->constraint != NULL ? submit->constraint_bytes : 0;
     r->score_prompt = submit->score_prompt && submit->prompt_count > 1;
+    r->pooling = submit->pooling;
     r->kv_path = submit->kv_path;
     r->key = submit->key;
     r->key_hash = submit->key_hash;
@@ -662,7 +685,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     q->versions[version_index].open++;
     q->versions[version_index].total++;
     request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : now_us(q));
-    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !r->score_prompt;
+    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !wants_whole_prompt(r);
     if (q->stopping) {
         r->end = GATEWAY_FAILED;
         snprintf(r->end_text, sizeof(r->end_text), "%s", STOPPING_TEXT);
@@ -732,6 +755,9 @@ bool requests_message(struct requests *q, struct fleet_machine *m, struct messag
         return true;
     case MESSAGE_TOKENS:
         tokens_take(q, m, &message->tokens);
+        return true;
+    case MESSAGE_EMBEDDING:
+        embedding_take(q, m, &message->embedding);
         return true;
     case MESSAGE_PREFILLED:
         prefilled_take(q, m, &message->prefilled);

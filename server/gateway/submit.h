@@ -17,7 +17,8 @@
 #define GATEWAY_CURRENT    0 /* As a version number: the version that new requests get. */
 
 enum gateway_end {
-    GATEWAY_DONE, /* An end token or the length limit was reached, or all scores are complete. */
+    /* An end token or the length limit was reached, or all scores or the embedding are complete. */
+    GATEWAY_DONE,
     /* The request could not be completed; the text says why. The client gets a 503 or an error
      * event. */
     GATEWAY_FAILED,
@@ -57,6 +58,9 @@ struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
     void (*token)(void *self, const struct message_token *token);
+    /* Receives the embedding: the sum of the vectors, as numbers of common/pooling.h. NULL if none
+     * is wanted. */
+    void (*embedding)(void *self, const int64_t *values, uint32_t count);
     /* Receives the request's events; NULL = they are not wanted. Never called from inside
      * gateway_submit, but also from inside gateway_release of another request, whose machines are
      * then free. It must not release a request. A FIRST_TOKEN event arrives before its token. */
@@ -70,17 +74,19 @@ struct gateway_client {
 struct gateway_submit {
     /* Version whose tokenizer made the prompt, or GATEWAY_CURRENT. */
     uint32_t version;
-    const char *name;         /* The client's id of the request, for logs; copied. NULL = none. */
-    const uint32_t *prompt;   /* Copied. */
-    uint32_t prompt_count;    /* ≥ 1 */
-    struct sampling sampling; /* output_tokens_max 0 = only score the prompt. */
-    const uint32_t *rules;    /* Words of common/token_rules.h; copied. */
+    const char *name;       /* The client's id of the request, for logs; copied. NULL = none. */
+    const uint32_t *prompt; /* Copied. */
+    uint32_t prompt_count;  /* ≥ 1 */
+    /* output_tokens_max 0 = only score the prompt, or make its embedding. */
+    struct sampling sampling;
+    const uint32_t *rules; /* Words of common/token_rules.h; copied. */
     uint32_t rule_count;
     /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check it.
      * Not copied: valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
     bool score_prompt;
+    uint8_t pooling;   /* enum pooling: not POOLING_NONE = the embedding is wanted. */
     uint8_t kv_path;   /* enum message_kv_path */
     uint32_t key;      /* API key index: requests of one key share its weight. */
     uint64_t key_hash; /* Hash of the key's name, the same at every gateway; 0 = no key. */

@@ -45,6 +45,7 @@ struct gateway_request {
     const char *constraint; /* NULL = none. */
     uint32_t constraint_bytes;
     bool score_prompt;
+    uint8_t pooling;
     uint8_t kv_path;
     uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */
     uint64_t key_hash;

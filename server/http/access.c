@@ -125,7 +125,7 @@ static bool is_administrator(struct exchange *x)
         return true;
     if (keys == NULL || !api_keys_wanted(keys))
         return admin_without_keys(x, &ignored);
-    return api_keys_find(keys, header(x, "Authorization"), &key) &&
+    return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &key) &&
            api_keys_rules(keys, key)->admin;
 }
 
@@ -177,11 +177,12 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         x->is_administrator = admin_without_keys(x, error);
         return x->is_administrator;
     }
-    const char *given = header(x, "Authorization");
-    if (!api_keys_find(keys, given, &x->key)) {
+    const char *bearer = header(x, "Authorization"), *plain = header(x, "x-api-key");
+    if (!api_keys_find(keys, bearer, plain, &x->key)) {
         api_error_set(error, 401, NULL, "%s",
-                      given == NULL ? "an API key is wanted: Authorization: Bearer KEY"
-                                    : "this API key is not known here");
+                      bearer == NULL && plain == NULL
+                          ? "an API key is wanted: Authorization: Bearer KEY"
+                          : "this API key is not known here");
         error->code = "invalid_api_key";
         return false;
     }

@@ -134,10 +134,20 @@ enum MHD_Result http_answer_json(struct exchange *x, unsigned code, struct text 
     return answer_text(x, code, "application/json", body);
 }
 
+/* True if errors have the form of Anthropic's API. */
+static bool is_anthropic(const struct exchange *x)
+{
+    static const char path[] = "/v1/messages";
+    return x->route != NULL && strncmp(x->route->path, path, sizeof(path) - 1) == 0;
+}
+
 enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *error)
 {
     struct text body = {0};
-    api_error_write(error, &body);
+    if (is_anthropic(x))
+        api_error_write_anthropic(error, x->request_id, &body);
+    else
+        api_error_write(error, &body);
     text_adds(&body, "\n");
     struct MHD_Response *response =
         body.broken ? NULL

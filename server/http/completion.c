@@ -2,6 +2,8 @@
  * output. completion_input.c reads the body and makes the tokens. */
 #include "server/http/completion_internal.h"
 
+#include "common/pooling.h"
+
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,7 @@
 static bool check_context(struct completion *c, struct api_error *error)
 {
     uint32_t context = gateway_context_tokens(c->server->gateway, c->model->version);
-    bool chat = c->request.kind == API_CHAT;
+    bool chat = api_is_chat(c->request.kind);
     uint32_t longest = 0;
     for (uint32_t i = 0; i < c->prompt_count; i++)
         longest = c->prompts[i].count > longest ? c->prompts[i].count : longest;
@@ -27,7 +29,11 @@ static bool check_context(struct completion *c, struct api_error *error)
     if (longest + least > context) {
         char tokens[32];
         snprintf(tokens, sizeof(tokens), "%u tokens", longest);
-        return api_context_refuse(error, chat ? "messages" : "prompt", context, tokens);
+        return api_context_refuse(error,
+                                  chat                                ? "messages"
+                                  : c->request.kind == API_EMBEDDINGS ? "input"
+                                                                      : "prompt",
+                                  context, tokens);
     }
     if (c->request.max_tokens < 0)
         c->request.max_tokens = chat || context - longest < 16 ? context - longest : 16;
@@ -219,7 +225,7 @@ static void on_token(void *self, const struct message_token *token)
     }
     if (choice->finish != CHOICE_RUNNING && choice->parser != NULL)
         answer_parser_finish(choice->parser);
-    if (c->request.stream)
+    if (c->request.stream || c->form != NULL)
         completion_write_event(c, choice);
     if (choice->finish != CHOICE_RUNNING)
         choice_end(choice);
@@ -268,10 +274,10 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
         completion_fail(c, 400, text, 0);
     } else if (end == GATEWAY_FAILED) {
         completion_fail(c, 503, text, retry_after_s > 0 ? retry_after_s : 1);
-    } else { /* only scored, or nothing to compute */
+    } else { /* only scored or pooled, or nothing to compute */
         choice->finish = CHOICE_LENGTH;
         c->begun = true;
-        if (c->request.stream)
+        if (c->request.stream || c->form != NULL)
             completion_write_event(c, choice);
         choice_end(choice);
     }
@@ -358,7 +364,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         choice_add_prompt_logprob(choice, choice->prompt->ids[0], NULL);
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
     bool score = wants_scores(c, choice);
-    if (c->request.max_tokens == 0 && !score) { /* nothing to compute */
+    if (c->request.max_tokens == 0 && !score && c->pooling == POOLING_NONE) { /* nothing to do */
         on_ended(choice, GATEWAY_DONE, "", 0);
         return true;
     }
@@ -370,6 +376,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .rules = c->rules.words,
         .rule_count = c->rules.count,
         .score_prompt = score,
+        .pooling = c->pooling,
         .kv_path = (uint8_t)c->request.transfer,
         .arrived_us = c->arrived_us,
         .key = c->key,
@@ -381,6 +388,7 @@ static bool submit_choice(struct completion *c, struct choice *choice, struct ap
         .constraint_bytes = c->request.constraint.bytes,
         .client = {.token = on_token,
                    .event = c->request.life_events ? completion_on_event : NULL,
+                   .embedding = completion_on_embedding,
                    .ended = on_ended,
                    .self = choice},
     };
@@ -514,6 +522,10 @@ static void id_set(struct completion *c, const char *name, bool is_given)
     const char *kind = c->request.kind == API_CHAT ? "chatcmpl" : "cmpl";
     uint64_t id[2];
     snprintf(c->name, sizeof(c->name), "%s", name);
+    if (c->form != NULL) {
+        completion_form_id(c, is_given ? name : NULL);
+        return;
+    }
     if (is_given) {
         snprintf(c->id, sizeof(c->id), "%s-%s", kind, c->name);
         return;
@@ -546,15 +558,18 @@ bool completion_open(struct completion_server *server, struct served_model *mode
     c->arrived_us = arrived_us;
     c->created = (int64_t)time(NULL); /* shown to the client only */
     c->changed = unchanged; /* choices that end at once must not call back before *out is set */
-    id_set(c, name, is_given);
+    bool good = completion_form_open(c);
+    if (good)
+        id_set(c, name, is_given);
     if (strcmp(server->config->server.sampling_defaults, "model") == 0)
         defaults_apply(&c->request, &model->defaults);
     c->choice_count = c->prompt_count * c->request.best_of;
     c->open_choices = c->choice_count;
     c->choices = calloc(c->choice_count, sizeof(*c->choices));
-    bool good = c->choices != NULL && completion_events_begin(c);
+    good = good && c->choices != NULL && completion_events_begin(c);
     if (!good)
         api_error_set(error, 503, NULL, "out of memory");
+    good = good && (c->request.kind != API_EMBEDDINGS || completion_pooling(c, &c->pooling, error));
     good = good && check_priority(c, error) && check_context(c, error) && check_ends(c, error) &&
            submit_choices(c, error);
     if (!good) {
@@ -600,12 +615,14 @@ void completion_close(struct completion *c)
         text_done(&choice->logprob_tops);
         text_done(&choice->logprob_offsets);
         text_done(&choice->prompt_logprobs);
+        free(choice->vector);
     }
     for (uint32_t i = 0; c->prompts != NULL && i < c->prompt_count; i++)
         free(c->prompts[i].ids);
     free(c->prompts);
     free(c->rules.words);
     free(c->choices);
+    completion_form_close(c);
     text_done(&c->out);
     text_done(&c->scratch);
     api_request_done(&c->request);

@@ -54,7 +54,7 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
 {
     size_t count = 0;
     struct api_request *request = &input->request;
-    if (request->kind == API_CHAT) {
+    if (api_is_chat(request->kind)) {
         bool good = api_encode_chat(encode, &request->chat, &input->prompts[0].ids, &count,
                                     &input->begin, error);
         input->prompts[0].count = (uint32_t)count;
@@ -64,8 +64,10 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
         struct api_prompt *given = &request->prompts[i];
         struct token_prompt *prompt = &input->prompts[i];
         if (given->text != NULL) {
-            if (!api_encode_prompt(encode, given->text, given->bytes, request->add_special_tokens,
-                                   &prompt->ids, &count, error))
+            const bool special = request->add_special_tokens;
+            if (!api_encode_prompt(encode, given->text, given->bytes, special,
+                                   special && request->kind == API_EMBEDDINGS, &prompt->ids, &count,
+                                   error))
                 return false;
             prompt->count = (uint32_t)count;
         } else {
@@ -98,7 +100,7 @@ static bool complete_constraint(struct completion_input *input, const struct api
 {
     struct api_request *request = &input->request;
     input->format = encode->format;
-    return request->kind != API_CHAT ||
+    return !api_is_chat(request->kind) ||
            (api_answer_constraint(&input->format, input->begin, request->chat.tools,
                                   &request->tools, &request->constraint, error) &&
             api_request_constraint_check(request, error));
@@ -138,7 +140,7 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
     bool good = api_request_parse(kind, body, bytes, &input->request, error) &&
                 check_model(&input->request, model_name, error);
     if (good) {
-        input->prompt_count = kind == API_CHAT ? 1 : input->request.prompt_count;
+        input->prompt_count = api_is_chat(kind) ? 1 : input->request.prompt_count;
         input->prompts = calloc(input->prompt_count, sizeof(*input->prompts));
         good = input->prompts != NULL ? prepare_prompts(input, encode, error)
                                       : api_error_set(error, 503, NULL, "out of memory");

@@ -1,5 +1,7 @@
 /* completion_internal: the structs and functions that completion.c (tokens and ends),
- * completion_events.c (what happens to the request) and completion_write.c (JSON text) share. No other file includes it; callers use completion.h.
+ * completion_events.c (what happens to the request), completion_parts.c, completion_write.c (JSON
+ * text) and form*.c (answers of other APIs) share. No other file includes it; callers use
+ * completion.h.
  * Everything runs on the gateway's loop thread, except completion_input_read. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
@@ -72,12 +74,16 @@ struct choice {
     struct text logprob_values;
     struct text logprob_tops;
     struct text logprob_offsets;
+    /* Embeddings: the vector, scaled to length 1; NULL = it has not arrived. malloc'ed. */
+    float *vector;
+    uint32_t vector_count;
     struct text prompt_logprobs; /* Entries of the prompt's tokens, as in vLLM. */
 };
 
 #define STOP_NONE UINT32_MAX
 
-struct life; /* What completion_events.c keeps of a completion. */
+struct life;            /* What completion_events.c keeps of a completion. */
+struct completion_form; /* See form.h. */
 
 struct completion {
     struct completion_server *server;
@@ -95,7 +101,9 @@ struct completion {
     struct token_prompt *prompts;
     uint32_t prompt_count;
     struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
+    uint8_t pooling;                /* enum pooling; of embeddings. */
     struct life *life;              /* NULL = cleave.events is not set. */
+    struct completion_form *form;   /* Of /v1/responses and /v1/messages; else NULL. */
     struct answer_format format;    /* Of the answers of a chat. */
     enum answer_begin begin;
     uint32_t open_choices;
@@ -108,6 +116,14 @@ struct completion {
     size_t handed_bytes;    /* Bytes of `out` that were handed to HTTP. */
     uint64_t removed_bytes; /* Bytes that were handed to HTTP and removed from `out`. */
 };
+
+/* --- completion_embeddings.c: POST /v1/embeddings --- */
+
+/* Checks that the model's vectors can be pooled; sets *out (enum pooling). */
+bool completion_pooling(const struct completion *c, uint8_t *out, struct api_error *error);
+/* The callback of struct gateway_client. self: the choice. */
+void completion_on_embedding(void *self, const int64_t *values, uint32_t count);
+void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
@@ -132,7 +148,33 @@ bool choice_needs_token(const struct choice *choice, uint32_t id);
  * role. */
 void choice_write_parts(struct text *out, struct choice *choice, bool event);
 
+/* Makes the id of a call of a tool. */
+void choice_call_id(struct completion *c, char *out, size_t bytes);
+
+/* --- form.c: the answers of /v1/responses and /v1/messages --- */
+
+/* Opens c->form if the request has such a form. Returns false without memory. */
+bool completion_form_open(struct completion *c);
+void completion_form_close(struct completion *c); /* Without a form: nothing. */
+/* The next five need c->form. Takes a part of the answer. */
+void completion_form_part(struct completion *c, enum answer_part part, const char *text,
+                          size_t bytes);
+/* Writes events with what was taken since the last call; at the answer's end it ends the last
+ * item. */
+void completion_form_step(struct completion *c);
+void completion_form_end(struct completion *c);  /* As completion_write_stream_end. */
+void completion_form_body(struct completion *c); /* As completion_write_body. */
+/* Sets c->id, from the name that the client gave; NULL = it gave none. */
+void completion_form_id(struct completion *c, const char *name);
+
 /* --- completion_write.c --- */
+
+/* Tokens of a completion so far. A prompt and its cached tokens count once, for any number of
+ * answers. */
+struct completion_usage {
+    uint64_t prompt, generated, cached, reasoning;
+};
+struct completion_usage completion_usage(const struct completion *c);
 
 /* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
  * has none. */

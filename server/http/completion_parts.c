@@ -7,14 +7,14 @@
 
 bool completion_has_parts(const struct completion *c)
 {
-    return c->request.kind == API_CHAT &&
+    return api_is_chat(c->request.kind) &&
            (c->format.reasoning != ANSWER_REASONING_NONE ||
             c->format.tools == ANSWER_TOOLS_HARMONY ||
             (c->format.tools != ANSWER_TOOLS_NONE && c->request.tools.choice != API_TOOLS_NONE));
 }
 
 /* Mistral's templates take ids of nine letters and digits only. */
-static void id_make(struct completion *c, char *out, size_t bytes)
+void choice_call_id(struct completion *c, char *out, size_t bytes)
 {
     static const char digits[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
     uint64_t bits[2];
@@ -42,7 +42,7 @@ static struct choice_call *call_add(struct choice *choice)
     }
     struct choice_call *call = &choice->calls[choice->call_count++];
     *call = (struct choice_call){.id = ""};
-    id_make(choice->completion, call->id, sizeof(call->id));
+    choice_call_id(choice->completion, call->id, sizeof(call->id));
     return call;
 }
 
@@ -50,6 +50,10 @@ static void part_take(void *self, enum answer_part part, const char *text, size_
 {
     struct choice *choice = self;
     struct choice_call *call;
+    if (choice->completion->form != NULL) {
+        completion_form_part(choice->completion, part, text, bytes);
+        return;
+    }
     switch (part) {
     case ANSWER_PART_REASONING:
         text_add(&choice->reasoning, text, bytes);
@@ -99,7 +103,7 @@ void choice_show(struct choice *choice, const char *text, size_t bytes)
     if (choice->parser != NULL)
         answer_parser_feed(choice->parser, text, bytes);
     else
-        text_add(&choice->text, text, bytes);
+        part_take(choice, ANSWER_PART_CONTENT, text, bytes);
 }
 
 bool choice_needs_token(const struct choice *choice, uint32_t id)

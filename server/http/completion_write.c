@@ -6,7 +6,7 @@
 
 static bool is_chat(const struct completion *c)
 {
-    return c->request.kind == API_CHAT;
+    return api_is_chat(c->request.kind);
 }
 
 static void add_separator(struct text *list)
@@ -224,33 +224,43 @@ static const char *stream_object(const struct completion *c)
     return is_chat(c) ? "chat.completion.chunk" : "text_completion";
 }
 
-static void write_usage(struct text *out, const struct completion *c)
+struct completion_usage completion_usage(const struct completion *c)
 {
-    uint64_t prompt = 0, generated = 0, cached = 0, reasoning = 0;
+    struct completion_usage usage = {0};
     for (uint32_t i = 0; i < c->prompt_count; i++)
-        prompt += c->prompts[i].count;
+        usage.prompt += c->prompts[i].count;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         const struct choice *choice = &c->choices[i];
-        generated += choice->tokens;
-        reasoning += choice->reasoning_tokens;
-        /* A prompt and its cached tokens count once, for any number of choices. */
+        usage.generated += choice->tokens;
+        usage.reasoning += choice->reasoning_tokens;
         if (i == 0 || choice->prompt != c->choices[i - 1].prompt)
-            cached += choice->cached_tokens;
+            usage.cached += choice->cached_tokens;
     }
+    return usage;
+}
+
+static void write_usage(struct text *out, const struct completion *c)
+{
+    const struct completion_usage usage = completion_usage(c);
     text_addf(out,
               ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,\"total_tokens\":%llu,"
               "\"prompt_tokens_details\":{\"cached_tokens\":%llu}",
-              (unsigned long long)prompt, (unsigned long long)generated,
-              (unsigned long long)(prompt + generated), (unsigned long long)cached);
+              (unsigned long long)usage.prompt, (unsigned long long)usage.generated,
+              (unsigned long long)(usage.prompt + usage.generated),
+              (unsigned long long)usage.cached);
     if (completion_has_parts(c))
         text_addf(out, ",\"completion_tokens_details\":{\"reasoning_tokens\":%llu}",
-                  (unsigned long long)reasoning);
+                  (unsigned long long)usage.reasoning);
     text_adds(out, "}");
 }
 
 void completion_write_event(struct completion *c, struct choice *choice)
 {
     struct text *out = &c->out;
+    if (c->form != NULL) {
+        completion_form_step(c);
+        return;
+    }
     text_adds(out, "data: ");
     write_head(out, c, stream_object(c));
     text_addf(out, ",\"choices\":[{\"index\":%u,", choice->index);
@@ -282,6 +292,10 @@ void completion_write_event(struct completion *c, struct choice *choice)
 void completion_write_stream_end(struct completion *c)
 {
     struct text *out = &c->out;
+    if (c->form != NULL) {
+        completion_form_end(c);
+        return;
+    }
     if (c->error.status != 0) {
         text_adds(out, "data: ");
         api_error_write(&c->error, out);
@@ -356,6 +370,14 @@ void completion_write_body(struct completion *c)
 {
     struct text *out = &c->out;
     uint32_t count = c->prompt_count * c->request.n;
+    if (c->form != NULL) {
+        completion_form_body(c);
+        return;
+    }
+    if (c->request.kind == API_EMBEDDINGS) {
+        completion_write_embeddings(c);
+        return;
+    }
     write_head(out, c, is_chat(c) ? "chat.completion" : "text_completion");
     text_adds(out, ",\"choices\":[");
     for (uint32_t i = 0; i < count; i++) {

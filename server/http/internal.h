@@ -121,7 +121,8 @@ enum MHD_Result http_answer_error(struct exchange *exchange, const struct api_er
 enum MHD_Result http_answer_question(struct exchange *exchange);
 /* text_work.c: gives the body to the text threads, and suspends the connection. */
 struct http_text_kind;
-extern const struct http_text_kind http_text_completion, http_text_chat, http_text_tokenize,
+extern const struct http_text_kind http_text_completion, http_text_chat, http_text_responses,
+    http_text_messages, http_text_embeddings, http_text_count, http_text_tokenize,
     http_text_detokenize;
 enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_text_kind *kind);
 void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */

@@ -17,6 +17,26 @@ static enum MHD_Result answer_chat(struct exchange *x)
     return http_answer_completion(x, &http_text_chat);
 }
 
+static enum MHD_Result answer_responses(struct exchange *x)
+{
+    return http_answer_completion(x, &http_text_responses);
+}
+
+static enum MHD_Result answer_messages(struct exchange *x)
+{
+    return http_answer_completion(x, &http_text_messages);
+}
+
+static enum MHD_Result answer_embeddings(struct exchange *x)
+{
+    return http_answer_completion(x, &http_text_embeddings);
+}
+
+static enum MHD_Result answer_count(struct exchange *x)
+{
+    return http_text_begin(x, &http_text_count);
+}
+
 static void write_model(struct text *out, const struct http *h)
 {
     text_adds(out, "{\"id\":");
@@ -101,6 +121,10 @@ static const struct route page_route = {"/", HTTP_OPEN, "GET, HEAD", http_page_a
 static const struct route routes[] = {
     {"/v1/completions", HTTP_KEY, "POST", answer_completions},
     {"/v1/chat/completions", HTTP_KEY, "POST", answer_chat},
+    {"/v1/responses", HTTP_KEY, "POST", answer_responses},
+    {"/v1/messages", HTTP_KEY, "POST", answer_messages},
+    {"/v1/messages/count_tokens", HTTP_KEY, "POST", answer_count},
+    {"/v1/embeddings", HTTP_KEY, "POST", answer_embeddings},
     {"/v1/models", HTTP_KEY, "GET, HEAD", answer_models},
     {"/health", HTTP_OPEN, "GET, HEAD", answer_health},
     {"/ping", HTTP_OPEN, "GET, HEAD", answer_ping},

@@ -1,5 +1,5 @@
 /* http_text_work: what the text threads do for an exchange: they parse the body of a completion and
- * make tokens of its prompts, or answer /tokenize and /detokenize. Meanwhile the connection is
+ * make tokens of its prompts, or answer /tokenize and its like. Meanwhile the connection is
  * suspended. The loop thread begins the work, resumes the connection when the work is done, and then
  * answers. */
 #include "server/http/internal.h"
@@ -32,6 +32,10 @@ struct http_text_kind {
 
 const struct http_text_kind http_text_completion = {.api = API_COMPLETION};
 const struct http_text_kind http_text_chat = {.api = API_CHAT};
+const struct http_text_kind http_text_responses = {.api = API_RESPONSES};
+const struct http_text_kind http_text_messages = {.api = API_MESSAGES};
+const struct http_text_kind http_text_embeddings = {.api = API_EMBEDDINGS};
+const struct http_text_kind http_text_count = {.work = api_count_tokens};
 const struct http_text_kind http_text_tokenize = {.work = api_tokenize};
 const struct http_text_kind http_text_detokenize = {.work = api_detokenize};
 

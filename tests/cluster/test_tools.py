@@ -190,7 +190,7 @@ def history():
         def prompt(**fields):
             answer = cluster.post("/tokenize", {"messages": messages, "return_token_strs": True, **fields})
             return "".join(answer["token_strs"])
-        turns = "<user>Hi<assistant>Nonef(7)g()Hm<tool>two=g<tool>one=f"
+        turns = "<user>Hi<assistant>f(7)g()Hm<tool>two=g<tool>one=f"
         tools = "[get_weather object][now object][add object]"
         assert prompt() == turns, prompt()
         assert prompt(tools=TOOLS) == tools + turns, prompt(tools=TOOLS)

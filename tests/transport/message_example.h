@@ -147,6 +147,7 @@ struct job_arrays {
     uint32_t tokens[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
     uint32_t blocks[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
     uint32_t targets[EXAMPLE_SEQUENCES * EXAMPLE_BLOCKS];
+    struct stage_rows pooled[EXAMPLE_SEQUENCES];
     uint32_t score_ids[EXAMPLE_SEQUENCES * EXAMPLE_ROWS];
     uint32_t masks[EXAMPLE_ROWS];
 };
@@ -201,6 +202,9 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
                                  .logprobs = (int32_t)draw(draws, LIMIT_LOGPROBS + 2) - 1};
         job->score_row_count += count;
     }
+    if (draw(draws, 3) == 0)
+        a->pooled[job->pooled_count++] =
+            (struct stage_rows){.first_row = job->row_count, .row_count = 1 + draw(draws, rows)};
     if (draw(draws, 2) == 0) {
         struct stage_push *push = &a->pushes[job->push_count++];
         memset(push, 0, sizeof(*push));
@@ -231,6 +235,7 @@ static inline struct stage_job draw_job(struct draws *draws)
         .samples = a->samples,
         .sequences = a->sequences,
         .scores = a->scores,
+        .pooled = a->pooled,
         .tokens = a->tokens,
         .blocks = a->blocks,
         .targets = a->targets,
@@ -316,7 +321,8 @@ static inline void draw_relations(struct draws *draws, uint32_t kind, union any_
     } else if (kind == MESSAGE_PREFILL) {
         prefill->sampling.answer_tokens %= prefill->prompt_count;
         prefill->answer_count %= prefill->prompt_count;
-        if (prefill->sampling.output_tokens_max == 0 && !prefill->score_prompt)
+        if (prefill->sampling.output_tokens_max == 0 && !prefill->score_prompt &&
+            prefill->pooling == 0)
             prefill->sampling.output_tokens_max = 1;
     }
 }

@@ -4,6 +4,7 @@
  * overwritten at random places: the decoder must refuse it, or return a message that encodes again.
  * Then every rule of every table has a message that breaks only this rule, which must be refused
  * with a text that names message and field. */
+#include "common/pooling.h"
 #include "tests/transport/message_example.h"
 
 #include <math.h>
@@ -333,6 +334,9 @@ static void test_relations(void)
     message->prefill.score_prompt = true;
     CHECK(message_encode(message, &buffer) == ST_OK);
     message->prefill.score_prompt = false;
+    message->prefill.pooling = POOLING_LAST;
+    CHECK(message_encode(message, &buffer) == ST_OK);
+    message->prefill.pooling = POOLING_NONE;
     CHECK(message_encode(message, &buffer) == ST_INVALID);
     message->kind = MESSAGE_TOKENS;
     CHECK(message_encode(message, &buffer) == ST_INVALID);

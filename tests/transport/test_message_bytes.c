@@ -70,6 +70,7 @@ static const struct message messages[] = {
      .prefill = {.request = request,
                  .token_machine = TEXT("token-8"),
                  .score_prompt = true,
+                 .pooling = 2,
                  .kv_path = KV_PATH_ONE_PIECE,
                  .prefix_salt = 0xf1f2f3f4f5f6f7f8,
                  .rank = rank,
@@ -125,6 +126,8 @@ static const struct message messages[] = {
     {.kind = MESSAGE_PREFIXES,
      .prefixes = {.all = true, .count = 2, .hashes = hashes, .held = numbers}},
     {.kind = MESSAGE_STAGES, .stages = {.count = 2, .stages = stages}},
+    {.kind = MESSAGE_EMBEDDING,
+     .embedding = {.request = request, .count = 2, .values = (const int64_t[]){1, -1}}},
 };
 
 static const struct message_token tokens[] = {
@@ -255,6 +258,11 @@ static const struct stage_message stage_messages[] = {
                .blocks = numbers}},
     {.kind = STAGE_AWAITED, .awaited = {.cookie = 0x1111111111111111}},
     {.kind = STAGE_CONTEXT, .context = {.table = 3, .known = 4, .count = 5, .words = numbers}},
+    {.kind = STAGE_POOLED,
+     .pooled = {.serial = 0x1111111111111111,
+                .index = 2,
+                .count = 2,
+                .values = (const int64_t[]){1, -1}}},
 };
 
 static char *text_of(const char *name, const struct message_buffer *bytes)

@@ -370,6 +370,22 @@ static void test_requests(void)
                   "[{\"function\": {\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 5}\"}}]}], "
                   "\"tools\": []}",
                   "<assistant>[f 5]</s>[]");
+    /* Calls without a content: null is an error in the first template, printed by the second, and
+     * what the third asks for. */
+    static const char *const null_contents[][2] = {
+        {"{% for m in messages %}{{ m.role + m.content }}{% endfor %}", "assistant"},
+        {"{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}{{ tools }}",
+         "assistantNone"},
+        {"{% for m in messages %}{% if m.content is none %}calls{% endif %}{% endfor %}", "calls"}};
+    for (int i = 0; i < 3; i++) {
+        char text[512];
+        snprintf(text, sizeof(text),
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": "
+                 "[{\"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}]}], "
+                 "\"chat_template\": \"%s\"}",
+                 null_contents[i][0]);
+        check_request(c, text, null_contents[i][1]);
+    }
     check_request(c,
                   "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a b \"}], "
                   "\"continue_final_message\": true}",

@@ -29,7 +29,7 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
     struct api_error error;
     for (size_t i = 0; i < sizeof(clients) / sizeof(clients[0]); i++) {
         uint32_t key = API_KEY_NONE;
-        if (!api_keys_find(keys, clients[i], &key))
+        if (!api_keys_find(keys, clients[i], clients[i], &key))
             continue;
         const struct api_key_rules *rules = api_keys_rules(keys, key);
         CHECK(rules != NULL && rules->name[0] != 0 && rules->weight >= 1);

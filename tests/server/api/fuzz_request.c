@@ -1,5 +1,4 @@
-/* Goal: no body crashes the request parsers or makes them leak. Seeds: bodies of both kinds with
- * every field. */
+/* Goal: no body crashes the request parsers or makes them leak. Seeds: bodies of all kinds. */
 #include "server/api/request.h"
 #include "tests/fuzz.h"
 
@@ -9,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct api_request request;
     struct api_error error;
-    for (int kind = API_COMPLETION; kind <= API_CHAT; kind++)
+    for (int kind = API_COMPLETION; kind < API_KINDS; kind++)
         if (api_request_parse((enum api_kind)kind, (const char *)data, size, &request, &error))
             api_request_done(&request);
     return 0;
@@ -27,6 +26,24 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
         "\"\\u00e9\"}]},"
         "{\"role\": \"system\", \"content\": \"s\"}], \"logprobs\": true, \"top_logprobs\": 3, "
         "\"user\": null}",
+        "{\"input\": [{\"role\": \"user\", \"content\": [{\"type\": \"input_text\", \"text\": "
+        "\"a\"}, {\"type\": \"input_text\", \"text\": \"b\"}]}, {\"type\": \"reasoning\", "
+        "\"content\": [{\"text\": \"r\"}]}, {\"type\": \"function_call\", \"call_id\": \"c\", "
+        "\"name\": \"f\", \"arguments\": \"{}\"}, {\"type\": \"function_call_output\", "
+        "\"call_id\": \"c\", \"output\": \"o\"}], \"instructions\": \"i\", \"tools\": [{\"type\": "
+        "\"function\", \"name\": \"f\", \"parameters\": {}}], \"tool_choice\": {\"type\": "
+        "\"function\", \"name\": \"f\"}, \"text\": {\"format\": {\"type\": \"json_schema\", "
+        "\"schema\": {}}}, \"reasoning\": {\"effort\": \"low\"}, \"include\": "
+        "[\"message.output_text.logprobs\"], \"top_logprobs\": 2}",
+        "{\"max_tokens\": 5, \"system\": [{\"type\": \"text\", \"text\": \"s\"}], \"messages\": "
+        "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+        "[{\"type\": \"thinking\", \"thinking\": \"t\"}, {\"type\": \"text\", \"text\": \"x\"}, "
+        "{\"type\": \"tool_use\", \"id\": \"c\", \"name\": \"f\", \"input\": {}}]}, {\"role\": "
+        "\"user\", \"content\": [{\"type\": \"tool_result\", \"tool_use_id\": \"c\"}, {\"type\": "
+        "\"text\", \"text\": \"y\"}]}], \"tools\": [{\"name\": \"f\", \"input_schema\": {}}], "
+        "\"tool_choice\": {\"type\": \"any\", \"disable_parallel_tool_use\": true}, \"thinking\": "
+        "{\"type\": \"enabled\", \"budget_tokens\": 9}, \"output_config\": {\"effort\": \"low\"}, "
+        "\"stop_sequences\": [\"z\"]}",
     };
     if (index >= sizeof(seeds) / sizeof(seeds[0]) || strlen(seeds[index]) > capacity)
         return 0;

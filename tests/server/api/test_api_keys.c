@@ -76,7 +76,14 @@ static void apply(struct api_keys *keys, const char *text)
 static uint32_t find(const struct api_keys *keys, const char *authorization)
 {
     uint32_t key = API_KEY_NONE;
-    return api_keys_find(keys, authorization, &key) ? key : API_KEY_NONE;
+    return api_keys_find(keys, authorization, NULL, &key) ? key : API_KEY_NONE;
+}
+
+static uint32_t find_plain(const struct api_keys *keys, const char *authorization,
+                           const char *x_api_key)
+{
+    uint32_t key = API_KEY_NONE;
+    return api_keys_find(keys, authorization, x_api_key, &key) ? key : API_KEY_NONE;
 }
 
 /* The same key in clear and as its hash; what clients send that is no key. */
@@ -96,6 +103,10 @@ static void check_finding(struct api_keys *keys)
     uint32_t a = find(keys, "Bearer " SECRET_A);
     uint32_t b = find(keys, "bearer  " SECRET_B);
     CHECK(api_keys_wanted(keys) && a != b && a < API_KEY_PLACES && b < API_KEY_PLACES);
+    CHECK(find_plain(keys, NULL, SECRET_A) == a && find_plain(keys, NULL, " " SECRET_B) == b);
+    CHECK(find_plain(keys, NULL, "Bearer " SECRET_A) == API_KEY_NONE);
+    CHECK(find_plain(keys, "Bearer " SECRET_B, SECRET_A) == b); /* Authorization decides. */
+    CHECK(find_plain(keys, "Basic " SECRET_B, SECRET_A) == API_KEY_NONE);
     CHECK(api_keys_rules(keys, a)->weight == 4 && !api_keys_rules(keys, a)->admin);
     CHECK(api_keys_rules(keys, b)->weight == 1 && api_keys_rules(keys, b)->admin);
     CHECK(api_keys_rules(keys, b)->priority_best == -5);

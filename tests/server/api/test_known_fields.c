@@ -1,7 +1,7 @@
 /* Goal: a request never asks for something that is silently not done. Method: for each field of the
  * table that cleave does not use, bodies with null and every neutral value are accepted, and bodies
  * with other values get a 400 "unsupported_parameter" that names the field; unknown fields are
- * counted. docs/api.md is compared with the table: `test_known_fields --reference` prints it. */
+ * counted. docs/api.md is compared with the tables: `test_known_fields --reference` prints it. */
 #include "server/api/known_fields.h"
 #include "server/api/request.h"
 #include "tests/check.h"
@@ -32,6 +32,7 @@ static const char *neutral_of(enum api_neutral neutral)
         [API_NEUTRAL_NONE] = "|\"none\"|",
         [API_NEUTRAL_NONE_OR_AUTO] = "|\"none\"|\"auto\"|",
         [API_NEUTRAL_MEDIUM] = "|\"medium\"|",
+        [API_NEUTRAL_DISABLED] = "|\"disabled\"|",
         [API_NEUTRAL_TEXT] = "|{\"type\": \"text\"}|",
         [API_NEUTRAL_TEXT_LIST] = "|[\"text\"]|",
     };
@@ -50,10 +51,11 @@ static bool parse(enum api_kind kind, const char *fields, struct api_request *re
                   struct api_error *error)
 {
     char body[512];
-    snprintf(body, sizeof(body),
-             kind == API_CHAT ? "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}"
-                              : "{\"prompt\": \"a\", %s}",
-             fields);
+    static const char *const bodies[API_KINDS] = {
+        "{\"prompt\": \"a\", %s}", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}",
+        "{\"input\": \"a\", %s}",
+        "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}], %s}"};
+    snprintf(body, sizeof(body), bodies[kind == API_EMBEDDINGS ? API_RESPONSES : kind], fields);
     return api_request_parse(kind, body, strlen(body), request, error);
 }
 
@@ -99,6 +101,22 @@ static void check_fields(void)
     printf("%zu fields; %u bodies refused\n", count, refused);
 }
 
+/* The fields that only /v1/responses or /v1/messages have, or do not have. */
+static void check_form_fields(enum api_kind kind)
+{
+    size_t count;
+    uint32_t refused = 0;
+    const struct api_known_field *fields = api_form_fields(kind, &count);
+    for (size_t i = 0; i < count; i++) {
+        CHECKF(i == 0 || strcmp(fields[i - 1].name, fields[i].name) < 0, "%s", fields[i].name);
+        CHECKF((fields[i].used == 0) == (fields[i].values[0] == 0), "%s", fields[i].name);
+        if (fields[i].used == 0)
+            refused += check_field(&fields[i], kind);
+    }
+    CHECK(count > 8 && refused > 50);
+    printf("%zu fields of a form; %u bodies refused\n", count, refused);
+}
+
 static void check_unknown(void)
 {
     struct api_request request;
@@ -129,6 +147,26 @@ static void row_print(FILE *out, const struct api_known_field *field)
     fprintf(out, " |\n");
 }
 
+static void form_print(FILE *out, const char *path, enum api_kind kind, const char *about)
+{
+    size_t count;
+    const struct api_known_field *fields = api_form_fields(kind, &count);
+    fprintf(out, "\n## %s\n\n%s\n\n| field | cleave |\n|---|---|\n", path, about);
+    for (int used = 1; used >= 0; used--)
+        for (size_t i = 0; i < count; i++) {
+            const struct api_known_field *field = &fields[i];
+            if ((field->used != 0) != used)
+                continue;
+            bool any = field->neutral == API_NEUTRAL_ANY;
+            if (used)
+                fprintf(out, "| `%s` | %s |\n", field->name, field->values);
+            else
+                fprintf(out, "| `%s` | %s%s |\n", field->name,
+                        any ? "no effect" : "refused, except ",
+                        any ? "" : api_neutral_text(field->neutral));
+        }
+}
+
 static void page_print(FILE *out)
 {
     const struct api_known_field *fields = api_known_fields;
@@ -147,6 +185,17 @@ static void page_print(FILE *out)
         for (size_t i = 0; i < count; i++)
             if ((fields[i].used != 0) == used)
                 row_print(out, &fields[i]);
+    form_print(
+        out, "POST /v1/responses", API_RESPONSES,
+        "A body is converted to that of a chat ([other APIs](other-apis.md)). Fields that are "
+        "not in this table mean the same as\nin a chat.");
+    form_print(out, "POST /v1/messages", API_MESSAGES,
+               "As for `/v1/responses`. `/v1/messages/count_tokens` takes the same fields; it does "
+               "not need `max_tokens`.");
+    form_print(out, "POST /v1/embeddings", API_EMBEDDINGS,
+               "[How a text becomes one vector](models.md#embeddings). Other fields of the first "
+               "table have "
+               "no effect, or are refused.");
 }
 
 int main(int argc, char **argv)
@@ -156,6 +205,9 @@ int main(int argc, char **argv)
         return 0;
     }
     check_fields();
+    check_form_fields(API_RESPONSES);
+    check_form_fields(API_MESSAGES);
+    check_form_fields(API_EMBEDDINGS);
     check_unknown();
     page_check("docs/api.md", "build/tests/server/api/test_known_fields --reference", page_print);
     return 0;

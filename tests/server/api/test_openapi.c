@@ -49,12 +49,12 @@ static uint32_t check_types(const char *field, json_t *types, enum api_kind kind
 {
     static const struct {
         const char *type, *value;
-    } samples[] = {{"boolean", "true"},  {"integer", "1"},
-                   {"number", "0.5"},    {"string", "\"x\""},
-                   {"array", "[1]"},     {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
-                   {"array", "[\"x\"]"}, {"object", "{}"},
-                   {"null", "null"},     {"object", "{\"type\": \"text\"}"},
-                   {"string", "\"none\""},  {"array", "[{\"function\": {\"name\": \"f\"}}]"}};
+    } samples[] = {{"boolean", "true"},    {"integer", "1"},
+                   {"number", "0.5"},      {"string", "\"x\""},
+                   {"array", "[1]"},       {"array", "[{\"role\": \"user\", \"content\": \"a\"}]"},
+                   {"array", "[\"x\"]"},   {"object", "{}"},
+                   {"null", "null"},       {"object", "{\"type\": \"text\"}"},
+                   {"string", "\"none\""}, {"array", "[{\"function\": {\"name\": \"f\"}}]"}};
     uint32_t accepted = 0;
     for (size_t i = 0; i < sizeof(samples) / sizeof(samples[0]); i++) {
         struct api_request request;
@@ -81,6 +81,28 @@ static uint32_t check_types(const char *field, json_t *types, enum api_kind kind
         accepted += strcmp(samples[i].type, "null") != 0;
     }
     return accepted;
+}
+
+/* The fields of a form's own table, and those that it shares with chats. */
+static void check_form_schema(json_t *root, const char *name, enum api_kind kind)
+{
+    json_t *properties = at(at(at(at(root, "components"), "schemas"), name), "properties");
+    size_t count, used = 0;
+    const struct api_known_field *own = api_form_fields(kind, &count);
+    for (size_t i = 0; i < count; i++) {
+        CHECKF((json_object_get(properties, own[i].name) != NULL) == (own[i].used != 0), "%s",
+               own[i].name);
+        used += own[i].used != 0;
+    }
+    for (size_t i = 0; i < api_known_fields_count; i++) {
+        const struct api_known_field *field = &api_known_fields[i];
+        bool wanted = (field->used & (1u << API_CHAT)) != 0;
+        if (api_form_field_find(kind, field->name) != NULL)
+            continue;
+        CHECKF((json_object_get(properties, field->name) != NULL) == wanted, "%s", field->name);
+        used += wanted;
+    }
+    CHECK(json_object_size(properties) == used && used > 30);
 }
 
 static void check_schema(json_t *root, const char *name, enum api_kind kind)
@@ -129,6 +151,11 @@ int main(void)
     check_paths(root);
     check_schema(root, "Completion", API_COMPLETION);
     check_schema(root, "ChatCompletion", API_CHAT);
+    check_form_schema(root, "Response", API_RESPONSES);
+    check_form_schema(root, "Message", API_MESSAGES);
+    check_form_schema(root, "CountTokens", API_MESSAGES);
+    json_t *embedding = at(at(at(at(root, "components"), "schemas"), "Embedding"), "properties");
+    CHECK(json_object_size(embedding) == 6 && json_object_get(embedding, "temperature") == NULL);
     json_decref(root);
     return 0;
 }

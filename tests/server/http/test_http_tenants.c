@@ -18,7 +18,7 @@ static const struct api_key_counts *counts_of(const char *secret)
     char header[128];
     uint32_t key = API_KEY_NONE;
     snprintf(header, sizeof(header), "Bearer %s", secret);
-    CHECK(api_keys_find(keys, header, &key));
+    CHECK(api_keys_find(keys, header, NULL, &key));
     return api_keys_counts(keys, key);
 }
 

@@ -1,0 +1,16 @@
+/* pooling: how the vectors of a prompt's tokens become one vector, its embedding. The engine adds
+ * them up as fixed-point numbers, so that the sum depends neither on how a prompt is cut into
+ * batches nor on the order of the additions. Constants only: no code, no threads. */
+#ifndef COMMON_POOLING_H
+#define COMMON_POOLING_H
+
+enum pooling {
+    POOLING_NONE, /* No embedding is wanted. */
+    POOLING_LAST, /* The vector of the last token. */
+    POOLING_MEAN, /* The mean of all tokens' vectors. */
+};
+
+/* 1.0 in the sums. Vectors of elements up to 2^20 do not overflow with LIMIT_CONTEXT_TOKENS. */
+#define POOLING_ONE (1 << 24)
+
+#endif

@@ -1,0 +1,58 @@
+/* forms_internal: what forms.c shares with the two converters form_responses.c and form_messages.c.
+ * No other file includes it. */
+#ifndef SERVER_API_FORMS_INTERNAL_H
+#define SERVER_API_FORMS_INTERNAL_H
+
+#include "server/api/forms.h"
+
+#define FORM_PLACE_BYTES 96
+
+struct form {
+    json_t *body;
+    json_t *chat;     /* The body of a chat that is being made. */
+    json_t *messages; /* Its list. */
+    struct api_error *error;
+};
+
+/* Fill form->chat, whose list of messages is empty, from the fields of the form's own table. */
+bool form_responses_convert(struct form *form);
+bool form_messages_convert(struct form *form);
+/* Returns an object with the fields of the request that the answer repeats; NULL without memory. */
+json_t *form_responses_echo(json_t *body);
+
+/* Sets object[name] = value, which it takes over. NULL values and failures are a 503. */
+bool form_set(struct form *form, json_t *object, const char *name, json_t *value);
+/* Copies the field of the body, if there is one, to the chat under another name. */
+bool form_copy(struct form *form, const char *name, const char *chat_name);
+/* Adds a message with this role. NULL = no memory. The chat owns it. */
+json_t *form_message_add(struct form *form, const char *role);
+/* Returns the last message if its role is `role`, else NULL. */
+json_t *form_message_last(const struct form *form, const char *role);
+/* Sets the content of a message: a text, or a list of parts with texts. */
+bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
+/* Adds one text to a message's content, as a part. */
+bool form_text_add(struct form *form, json_t *message, json_t *text);
+/* Adds a call to a message of an assistant. `arguments`: a text or an object. */
+bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
+/* Adds a result of a call as a message. */
+bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
+/* Adds a function to the chat's tools. The values may be NULL. */
+bool form_tool_add(struct form *form, json_t *name, json_t *description, json_t *parameters,
+                   json_t *strict);
+/* Sets the chat's tool_choice to one function. */
+bool form_tool_name(struct form *form, json_t *name);
+/* Sets the chat's response_format to a JSON schema. */
+bool form_schema_set(struct form *form, json_t *schema);
+/* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. */
+bool form_variable_set(struct form *form, const char *name, json_t *value);
+
+/* Checks that a value is a string (or object); the error names place.field. */
+bool form_string(struct form *form, json_t *object, const char *place, const char *field,
+                 json_t **out);
+/* Returns the value of the field "type"; "" = it is missing or no text. */
+const char *form_type(const json_t *object);
+/* Fills form->error: `place` has a type that is not `wanted`. Returns false. */
+bool form_type_wrong(struct form *form, const char *place, const json_t *object,
+                     const char *wanted);
+
+#endif

@@ -1,0 +1,111 @@
+/* completion_embeddings: the answers of POST /v1/embeddings. The machine sends the sum of the vectors
+ * of a prompt's tokens; here it is scaled to length 1, as OpenAI's are, so a mean needs no division
+ * by the number of tokens. */
+#include "server/http/completion_internal.h"
+
+#include "common/pooling.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool completion_pooling(const struct completion *c, uint8_t *out, struct api_error *error)
+{
+    const char *wanted = c->server->config->server.embeddings;
+    *out = strcmp(wanted, "last") == 0   ? POOLING_LAST
+           : strcmp(wanted, "mean") == 0 ? POOLING_MEAN
+           : strcmp(wanted, "auto") == 0 ? c->model->pooling
+                                         : POOLING_NONE;
+    if (*out != POOLING_NONE)
+        return true;
+    api_error_set(error, 400, "model",
+                  "%s makes no embeddings: %s (server/embeddings: last or mean makes it)",
+                  c->model->name,
+                  strcmp(wanted, "off") == 0 ? "they are off" : "its files name no pooling");
+    error->code = "unsupported_parameter";
+    return false;
+}
+
+void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
+{
+    struct choice *choice = self;
+    struct completion *c = choice->completion;
+    uint32_t wanted = c->request.dimensions;
+    double squares = 0;
+    if (choice->ended)
+        return;
+    if (wanted == 0 || wanted > count)
+        wanted = count;
+    free(choice->vector);
+    choice->vector = malloc(wanted * sizeof(float));
+    choice->vector_count = count;
+    c->out.broken |= choice->vector == NULL;
+    if (choice->vector == NULL)
+        return;
+    for (uint32_t i = 0; i < wanted; i++)
+        squares += (double)values[i] * (double)values[i];
+    const double scale = squares > 0 ? 1 / sqrt(squares) : 0;
+    for (uint32_t i = 0; i < wanted; i++)
+        choice->vector[i] = (float)((double)values[i] * scale);
+}
+
+static void write_base64(struct text *out, const uint8_t *data, size_t bytes)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char group[4];
+    for (size_t i = 0; i < bytes; i += 3) {
+        const size_t left = bytes - i;
+        const uint32_t bits = (uint32_t)data[i] << 16 |
+                              (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
+                              (left > 2 ? data[i + 2] : 0);
+        for (int k = 0; k < 4; k++)
+            group[k] = digits[bits >> (18 - 6 * k) & 63];
+        if (left < 3)
+            group[3] = '=';
+        if (left < 2)
+            group[2] = '=';
+        text_add(out, group, 4);
+    }
+}
+
+static void write_vector(struct text *out, const struct completion *c, const float *vector,
+                         uint32_t count)
+{
+    if (c->request.base64) {
+        text_adds(out, "\"");
+        write_base64(out, (const uint8_t *)vector, count * sizeof(*vector));
+        text_adds(out, "\"");
+        return;
+    }
+    text_adds(out, "[");
+    for (uint32_t i = 0; i < count; i++)
+        text_addf(out, i > 0 ? ",%.9g" : "%.9g", (double)vector[i]);
+    text_adds(out, "]");
+}
+
+void completion_write_embeddings(struct completion *c)
+{
+    struct text *out = &c->out;
+    const struct completion_usage usage = completion_usage(c);
+    const uint32_t length = c->choices[0].vector_count;
+    if (c->request.dimensions > length) {
+        api_error_set(&c->error, 400, "dimensions",
+                      "dimensions is %u: this model's vectors have %u elements",
+                      c->request.dimensions, length);
+        return;
+    }
+    const uint32_t count = c->request.dimensions > 0 ? c->request.dimensions : length;
+    text_adds(out, "{\"object\":\"list\",\"data\":[");
+    for (uint32_t i = 0; i < c->choice_count; i++) {
+        out->broken |= c->choices[i].vector == NULL || c->choices[i].vector_count != length;
+        text_addf(out, "%s{\"object\":\"embedding\",\"index\":%u,\"embedding\":", i > 0 ? "," : "",
+                  i);
+        if (!out->broken)
+            write_vector(out, c, c->choices[i].vector, count);
+        text_adds(out, "}");
+    }
+    text_adds(out, "],\"model\":");
+    text_add_json_string(out, c->model->name, strlen(c->model->name));
+    text_addf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}\n",
+              (unsigned long long)usage.prompt, (unsigned long long)usage.prompt);
+}

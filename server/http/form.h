@@ -1,0 +1,54 @@
+/* form: the answers of /v1/responses and /v1/messages. Both are lists of items: reasoning, text and
+ * calls of tools, in the order in which the model wrote them. form.c finds where items begin and
+ * end; form_responses.c and form_messages.c write the JSON and the events of one API each.
+ * completion.c, completion_parts.c and completion_write.c call it, on the gateway's loop thread.
+ * Such a completion has one choice. */
+#ifndef SERVER_HTTP_FORM_H
+#define SERVER_HTTP_FORM_H
+
+#include "server/http/completion_internal.h"
+
+enum form_item { FORM_NONE, FORM_REASONING, FORM_TEXT, FORM_CALL };
+
+struct form_writer;
+
+struct completion_form {
+    const struct form_writer *writer;
+    bool begun;                   /* The first events of the stream were written. */
+    uint64_t sequence;            /* Number of the next event (responses). */
+    enum form_item item;          /* The open item; FORM_NONE = none. */
+    uint32_t items;               /* Items so far, with the open one. */
+    char id[40];                  /* Of the open item. For calls: of the call. */
+    char item_id[40];             /* Of the open item (responses). */
+    char name[ANSWER_NAME_BYTES]; /* Of the open call. */
+    struct text whole;            /* The open item's text so far. */
+    size_t shown;                 /* Bytes of `whole` that events have had. */
+    struct text logprobs;         /* Entries of the open item's tokens, with commas. */
+    struct text closed;           /* JSON of the items before the open one, with commas. */
+    uint32_t calls;               /* Number of items that are calls. */
+};
+
+/* How one API writes. With streaming the functions write events to c->out; all but `body` are
+ * called without streaming too, and then only collect. */
+struct form_writer {
+    const char *id_prefix; /* Of the answer's id. */
+    void (*begin)(
+        struct completion *c); /* The events before the first item; only with streaming. */
+    void (*item_begin)(struct completion *c);
+    /* Writes an event with whole[shown..), and with the entries of log-probabilities since the last
+     * call; only with streaming. */
+    void (*item_more)(struct completion *c, const struct text *logprobs);
+    /* Appends the item's JSON to `closed`. cut: the answer ended before the item's end. */
+    void (*item_end)(struct completion *c, bool cut);
+    void (*end)(struct completion *c); /* The events at the end of the stream, or of an error. */
+    void (*body)(struct completion *c);
+};
+
+extern const struct form_writer form_responses_writer, form_messages_writer;
+
+/* Appends `"NAME":"TEXT"` with a comma before it. */
+void form_member_add(struct text *out, const char *name, const char *text, size_t bytes);
+/* Draws a new id for an item. */
+void form_id_draw(struct completion *c, const char *prefix, char *out, size_t bytes);
+
+#endif

@@ -1,0 +1,180 @@
+/* form_messages: the answers of POST /v1/messages, as Anthropic writes them: a message whose content
+ * is a list of blocks. */
+#include "server/http/form.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* ---- blocks ---- */
+
+/* Writes the arguments of a call as an object. What is no JSON object, because the answer was cut or
+ * the model wrote so, becomes an empty one. */
+static void write_input(struct text *out, const struct completion_form *f)
+{
+    json_t *input = json_loadb(f->whole.data != NULL ? f->whole.data : "", f->whole.bytes,
+                               JSON_ALLOW_NUL, NULL);
+    if (json_is_object(input))
+        text_add(out, f->whole.data, f->whole.bytes);
+    else
+        text_adds(out, "{}");
+    json_decref(input);
+}
+
+static void write_block(struct text *out, const struct completion_form *f, bool done)
+{
+    const size_t bytes = done ? f->whole.bytes : 0;
+    switch (f->item) {
+    case FORM_NONE:
+        return;
+    case FORM_REASONING:
+        text_adds(out, "{\"type\":\"thinking\"");
+        form_member_add(out, "thinking", f->whole.data, bytes);
+        text_adds(out, ",\"signature\":\"\"}");
+        return;
+    case FORM_TEXT:
+        text_adds(out, "{\"type\":\"text\"");
+        form_member_add(out, "text", f->whole.data, bytes);
+        text_adds(out, ",\"citations\":null}");
+        return;
+    case FORM_CALL:
+        text_adds(out, "{\"type\":\"tool_use\"");
+        form_member_add(out, "id", f->id, strlen(f->id));
+        form_member_add(out, "name", f->name, strlen(f->name));
+        text_adds(out, ",\"input\":");
+        if (done)
+            write_input(out, f);
+        else
+            text_adds(out, "{}");
+        text_adds(out, "}");
+        return;
+    }
+}
+
+/* ---- the message ---- */
+
+/* As Anthropic counts them: tokens that were found in a cache are not part of input_tokens. */
+static void write_usage(struct text *out, const struct completion *c, bool done)
+{
+    const struct completion_usage usage = completion_usage(c);
+    text_addf(out,
+              ",\"usage\":{\"input_tokens\":%llu,\"cache_creation_input_tokens\":0,"
+              "\"cache_read_input_tokens\":%llu,\"output_tokens\":%llu}",
+              (unsigned long long)(usage.prompt - usage.cached), (unsigned long long)usage.cached,
+              (unsigned long long)(done ? usage.generated : 0));
+}
+
+static void write_stop(struct text *out, const struct completion *c, bool done)
+{
+    const struct choice *choice = &c->choices[0];
+    const struct stop_strings *stops = &c->request.stops;
+    const bool stopped = choice->stop_string != STOP_NONE;
+    const char *reason = choice->finish == CHOICE_LENGTH ? "max_tokens"
+                         : stopped                       ? "stop_sequence"
+                         : c->form->calls > 0            ? "tool_use"
+                                                         : "end_turn";
+    if (!done) {
+        text_adds(out, "\"stop_reason\":null,\"stop_sequence\":null");
+        return;
+    }
+    text_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", reason);
+    if (stopped && choice->finish != CHOICE_LENGTH)
+        text_add_json_string(out, stops->strings[choice->stop_string],
+                             stops->lengths[choice->stop_string]);
+    else
+        text_adds(out, "null");
+}
+
+static void write_message(struct text *out, const struct completion *c, bool done)
+{
+    text_adds(out, "{\"id\":");
+    text_add_json_string(out, c->id, strlen(c->id));
+    text_adds(out, ",\"type\":\"message\",\"role\":\"assistant\"");
+    form_member_add(out, "model", c->model->name, strlen(c->model->name));
+    text_adds(out, ",\"content\":[");
+    text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
+    text_adds(out, "],");
+    write_stop(out, c, done);
+    write_usage(out, c, done);
+    text_adds(out, "}");
+}
+
+/* ---- events ---- */
+
+static void event_begin(struct completion *c, const char *type)
+{
+    text_addf(&c->out, "event: %s\ndata: {\"type\":\"%s\"", type, type);
+}
+
+static void event_end(struct completion *c)
+{
+    text_adds(&c->out, "}\n\n");
+}
+
+static void begin(struct completion *c)
+{
+    event_begin(c, "message_start");
+    text_adds(&c->out, ",\"message\":");
+    write_message(&c->out, c, false);
+    event_end(c);
+}
+
+static void item_begin(struct completion *c)
+{
+    if (!c->request.stream)
+        return;
+    event_begin(c, "content_block_start");
+    text_addf(&c->out, ",\"index\":%u,\"content_block\":", c->form->items - 1);
+    write_block(&c->out, c->form, false);
+    event_end(c);
+}
+
+static void item_more(struct completion *c, const struct text *logprobs)
+{
+    static const char *const types[] = {"", "thinking_delta", "text_delta", "input_json_delta"};
+    static const char *const names[] = {"", "thinking", "text", "partial_json"};
+    const struct completion_form *f = c->form;
+    (void)logprobs; /* this API has none */
+    event_begin(c, "content_block_delta");
+    text_addf(&c->out, ",\"index\":%u,\"delta\":{\"type\":\"%s\"", f->items - 1, types[f->item]);
+    form_member_add(&c->out, names[f->item], f->whole.data + f->shown, f->whole.bytes - f->shown);
+    text_adds(&c->out, "}");
+    event_end(c);
+}
+
+static void item_end(struct completion *c, bool cut)
+{
+    (void)cut; /* stop_reason says it */
+    write_block(&c->form->closed, c->form, true);
+    if (!c->request.stream)
+        return;
+    event_begin(c, "content_block_stop");
+    text_addf(&c->out, ",\"index\":%u", c->form->items - 1);
+    event_end(c);
+}
+
+static void end(struct completion *c)
+{
+    if (c->error.status != 0) {
+        text_adds(&c->out, "event: error\ndata: ");
+        api_error_write_anthropic(&c->error, c->name, &c->out);
+        text_adds(&c->out, "\n\n");
+        return;
+    }
+    event_begin(c, "message_delta");
+    text_adds(&c->out, ",\"delta\":{");
+    write_stop(&c->out, c, true);
+    text_adds(&c->out, "}");
+    write_usage(&c->out, c, true);
+    event_end(c);
+    event_begin(c, "message_stop");
+    event_end(c);
+}
+
+static void body(struct completion *c)
+{
+    write_message(&c->out, c, true);
+    text_adds(&c->out, "\n");
+}
+
+const struct form_writer form_messages_writer = {"msg_",   begin, item_begin, item_more,
+                                                 item_end, end,   body};

@@ -1,0 +1,234 @@
+/* form_responses: the answers of POST /v1/responses, as OpenAI writes them. Each event has a type, a
+ * number, and what has changed; the last one has the whole answer. */
+#include "server/http/form.h"
+
+#include <string.h>
+
+static const char *const item_types[] = {"", "reasoning", "message", "function_call"};
+static const char *const part_types[] = {"", "reasoning_text", "output_text", ""};
+
+/* ---- items ---- */
+
+/* Writes the one part of an item's content, with what the item has so far. */
+static void write_part(struct text *out, const struct completion_form *f, bool with_text)
+{
+    text_addf(out, "{\"type\":\"%s\"", part_types[f->item]);
+    form_member_add(out, "text", f->whole.data, with_text ? f->whole.bytes : 0);
+    if (f->item == FORM_TEXT) {
+        text_adds(out, ",\"annotations\":[],\"logprobs\":[");
+        text_add(out, f->logprobs.data, with_text ? f->logprobs.bytes : 0);
+        text_adds(out, "]");
+    }
+    text_adds(out, "}");
+}
+
+static void write_item(struct text *out, const struct completion_form *f, const char *status)
+{
+    bool done = strcmp(status, "in_progress") != 0;
+    text_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", f->item_id,
+              item_types[f->item], status);
+    if (f->item == FORM_CALL) {
+        form_member_add(out, "call_id", f->id, strlen(f->id));
+        form_member_add(out, "name", f->name, strlen(f->name));
+        form_member_add(out, "arguments", f->whole.data, done ? f->whole.bytes : 0);
+        text_adds(out, "}");
+        return;
+    }
+    text_adds(out, f->item == FORM_TEXT ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
+    text_adds(out, ",\"content\":[");
+    if (done)
+        write_part(out, f, true);
+    text_adds(out, "]}");
+}
+
+/* ---- the answer ---- */
+
+static void write_usage(struct text *out, const struct completion *c)
+{
+    const struct completion_usage usage = completion_usage(c);
+    text_addf(out,
+              "{\"input_tokens\":%llu,\"input_tokens_details\":{\"cached_tokens\":%llu},"
+              "\"output_tokens\":%llu,\"output_tokens_details\":{\"reasoning_tokens\":%llu},"
+              "\"total_tokens\":%llu}",
+              (unsigned long long)usage.prompt, (unsigned long long)usage.cached,
+              (unsigned long long)usage.generated, (unsigned long long)usage.reasoning,
+              (unsigned long long)(usage.prompt + usage.generated));
+}
+
+static const char *status_of(const struct completion *c)
+{
+    if (c->error.status != 0)
+        return "failed";
+    return c->choices[0].finish == CHOICE_LENGTH ? "incomplete" : "completed";
+}
+
+static void write_error(struct text *out, const struct completion *c)
+{
+    text_adds(out, "\"error\":");
+    if (c->error.status == 0) {
+        text_adds(out, "null");
+        return;
+    }
+    text_addf(out, "{\"code\":\"%s\"",
+              c->error.status == 429 ? "rate_limit_exceeded" : "server_error");
+    form_member_add(out, "message", c->error.message, strlen(c->error.message));
+    text_adds(out, "}");
+}
+
+/* Writes the object of the whole answer. */
+static void write_response(struct text *out, const struct completion *c, const char *status)
+{
+    bool done = strcmp(status, "in_progress") != 0;
+    bool incomplete = strcmp(status, "incomplete") == 0;
+    text_adds(out, "{\"id\":");
+    text_add_json_string(out, c->id, strlen(c->id));
+    text_addf(out, ",\"object\":\"response\",\"created_at\":%lld,\"status\":\"%s\",",
+              (long long)c->created, status);
+    write_error(out, c);
+    text_addf(out, ",\"incomplete_details\":%s",
+              incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
+    form_member_add(out, "model", c->model->name, strlen(c->model->name));
+    text_addf(out, ",%s,\"output\":[", c->request.repeated);
+    text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
+    text_addf(out,
+              "],\"background\":false,\"previous_response_id\":null,\"service_tier\":\"default\","
+              "\"store\":false,\"temperature\":%g,\"top_p\":%g,\"top_logprobs\":%d,"
+              "\"truncation\":\"disabled\",\"usage\":",
+              (double)c->request.sampling.temperature, (double)c->request.sampling.top_p,
+              c->request.sampling.logprobs > 0 ? c->request.sampling.logprobs : 0);
+    if (done && c->error.status == 0)
+        write_usage(out, c);
+    else
+        text_adds(out, "null");
+    text_adds(out, "}");
+}
+
+/* ---- events ---- */
+
+static void event_begin(struct completion *c, const char *type)
+{
+    text_addf(&c->out, "event: %s\ndata: {\"type\":\"%s\",\"sequence_number\":%llu", type, type,
+              (unsigned long long)c->form->sequence++);
+}
+
+static void event_end(struct completion *c)
+{
+    text_adds(&c->out, "}\n\n");
+}
+
+static void response_event(struct completion *c, const char *type, const char *status)
+{
+    event_begin(c, type);
+    text_adds(&c->out, ",\"response\":");
+    write_response(&c->out, c, status);
+    event_end(c);
+}
+
+static void item_event(struct completion *c, const char *type, const char *status)
+{
+    event_begin(c, type);
+    text_addf(&c->out, ",\"output_index\":%u,\"item\":", c->form->items - 1);
+    write_item(&c->out, c->form, status);
+    event_end(c);
+}
+
+/* Begins an event about the content of the open item. */
+static void content_begin(struct completion *c, const char *type)
+{
+    event_begin(c, type);
+    text_addf(&c->out, ",\"item_id\":\"%s\",\"output_index\":%u", c->form->item_id,
+              c->form->items - 1);
+    if (c->form->item != FORM_CALL)
+        text_adds(&c->out, ",\"content_index\":0");
+}
+
+static void part_event(struct completion *c, const char *type, bool with_text)
+{
+    content_begin(c, type);
+    text_adds(&c->out, ",\"part\":");
+    write_part(&c->out, c->form, with_text);
+    event_end(c);
+}
+
+static void begin(struct completion *c)
+{
+    response_event(c, "response.created", "in_progress");
+    response_event(c, "response.in_progress", "in_progress");
+}
+
+static void item_begin(struct completion *c)
+{
+    static const char *const prefixes[] = {"", "rs_", "msg_", "fc_"};
+    form_id_draw(c, prefixes[c->form->item], c->form->item_id, sizeof(c->form->item_id));
+    if (!c->request.stream)
+        return;
+    item_event(c, "response.output_item.added", "in_progress");
+    if (c->form->item != FORM_CALL)
+        part_event(c, "response.content_part.added", false);
+}
+
+static void item_more(struct completion *c, const struct text *logprobs)
+{
+    static const char *const types[] = {"", "response.reasoning_text.delta",
+                                        "response.output_text.delta",
+                                        "response.function_call_arguments.delta"};
+    const struct completion_form *f = c->form;
+    content_begin(c, types[f->item]);
+    form_member_add(&c->out, "delta", f->whole.data + f->shown, f->whole.bytes - f->shown);
+    if (f->item == FORM_TEXT) {
+        text_adds(&c->out, ",\"logprobs\":[");
+        text_add(&c->out, logprobs->data, logprobs->bytes);
+        text_adds(&c->out, "]");
+    }
+    event_end(c);
+}
+
+/* The events at the end of an item. */
+static void item_end_events(struct completion *c, const char *status)
+{
+    static const char *const types[] = {"", "response.reasoning_text.done",
+                                        "response.output_text.done",
+                                        "response.function_call_arguments.done"};
+    const struct completion_form *f = c->form;
+    content_begin(c, types[f->item]);
+    if (f->item == FORM_CALL)
+        form_member_add(&c->out, "name", f->name, strlen(f->name));
+    form_member_add(&c->out, f->item == FORM_CALL ? "arguments" : "text", f->whole.data,
+                    f->whole.bytes);
+    if (f->item == FORM_TEXT) {
+        text_adds(&c->out, ",\"logprobs\":[");
+        text_add(&c->out, f->logprobs.data, f->logprobs.bytes);
+        text_adds(&c->out, "]");
+    }
+    event_end(c);
+    if (f->item != FORM_CALL)
+        part_event(c, "response.content_part.done", true);
+    item_event(c, "response.output_item.done", status);
+}
+
+static void item_end(struct completion *c, bool cut)
+{
+    const char *status = cut ? "incomplete" : "completed";
+    if (c->request.stream)
+        item_end_events(c, status);
+    write_item(&c->form->closed, c->form, status);
+}
+
+static void end(struct completion *c)
+{
+    const char *status = status_of(c);
+    response_event(c,
+                   c->error.status != 0                ? "response.failed"
+                   : strcmp(status, "incomplete") == 0 ? "response.incomplete"
+                                                       : "response.completed",
+                   status);
+}
+
+static void body(struct completion *c)
+{
+    write_response(&c->out, c, status_of(c));
+    text_adds(&c->out, "\n");
+}
+
+const struct form_writer form_responses_writer = {"resp_",  begin, item_begin, item_more,
+                                                  item_end, end,   body};
