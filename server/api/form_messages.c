@@ -42,20 +42,12 @@ static bool add_result(struct form *form, json_t *block, const char *place)
            form_result_add(form, id, api_field(block, "content"), at);
 }
 
-static bool add_thinking(struct form *form, json_t *block, const char *place)
-{
-    json_t *text, *message = form_message_last(form, "assistant");
-    if (!form_string(form, block, place, "thinking", &text) || message == NULL)
-        return false;
-    const char *had = json_string_value(json_object_get(message, "reasoning_content"));
-    return form_set(form, message, "reasoning_content",
-                    json_sprintf("%s%s", had != NULL ? had : "", json_string_value(text)));
-}
-
 /* Adds one block of a message. Results of calls become messages of their own, so the text behind
  * them needs a new message. */
-static bool add_block(struct form *form, const char *role, json_t *block, const char *place)
+static bool add_block(struct form *form, const char *role, json_t *block, const char *place,
+                      struct text *reasoning)
 {
+    json_t *piece;
     const char *type = json_is_object(block) ? form_type(block) : "";
     const bool assistant = strcmp(role, "assistant") == 0;
     if (!assistant && strcmp(type, "tool_result") == 0)
@@ -68,11 +60,37 @@ static bool add_block(struct form *form, const char *role, json_t *block, const 
         return add_text(form, role, block, place);
     if (assistant && strcmp(type, "tool_use") == 0)
         return add_use(form, block, place);
-    if (assistant && strcmp(type, "thinking") == 0)
-        return add_thinking(form, block, place);
+    if (assistant && strcmp(type, "thinking") == 0) {
+        if (!form_string(form, block, place, "thinking", &piece))
+            return false;
+        form_reasoning_add(reasoning, piece);
+        return true;
+    }
     return form_type_wrong(form, place, block,
                            assistant ? "text, tool_use or thinking"
                                      : "text or tool_result: this model reads text only");
+}
+
+static bool add_blocks(struct form *form, const char *role, json_t *blocks, const char *place)
+{
+    char at[FORM_PLACE_BYTES];
+    struct text reasoning = {0};
+    const bool assistant = strcmp(role, "assistant") == 0;
+    const char *first = form_type(json_array_get(blocks, 0));
+    if (strcmp(first, "tool_result") != 0 && form_message_add(form, role) == NULL)
+        return false;
+    for (size_t i = 0; i < json_array_size(blocks); i++) {
+        snprintf(at, sizeof(at), "%.40s.content[%zu]", place, i);
+        if (!add_block(form, role, json_array_get(blocks, i), at, &reasoning)) {
+            text_done(&reasoning);
+            return false;
+        }
+    }
+    json_t *last = form_message_last(form, role);
+    if (assistant && last != NULL)
+        return form_reasoning_end(form, last, &reasoning);
+    return last == NULL || json_object_get(last, "content") != NULL ||
+           form_set(form, last, "content", json_string(""));
 }
 
 static bool add_message(struct form *form, json_t *message, uint32_t index)
@@ -97,18 +115,7 @@ static bool add_message(struct form *form, json_t *message, uint32_t index)
             return api_error_set(form->error, 400, at, "%s is missing", at);
         return made != NULL && form_content_set(form, made, content, at);
     }
-    const char *first = form_type(json_array_get(content, 0));
-    if (strcmp(first, "tool_result") != 0 && form_message_add(form, name) == NULL)
-        return false;
-    for (size_t i = 0; i < json_array_size(content); i++) {
-        snprintf(at, sizeof(at), "%.40s.content[%zu]", place, i);
-        if (!add_block(form, name, json_array_get(content, i), at))
-            return false;
-    }
-    json_t *last = form_message_last(form, name);
-    return last == NULL || strcmp(name, "assistant") == 0 ||
-           json_object_get(last, "content") != NULL ||
-           form_set(form, last, "content", json_string(""));
+    return add_blocks(form, name, content, place);
 }
 
 static bool convert_messages(struct form *form)

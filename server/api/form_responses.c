@@ -10,14 +10,12 @@
 
 /* ---- input ---- */
 
-/* Returns the message of an assistant to which the next part of its turn belongs; a new one if the
- * turn has begun now, or has the part `taken` already. NULL without memory. */
-static json_t *turn_of(struct form *form, const char *taken)
+/* Returns the last message if it is the assistant's, else a new one of the assistant. NULL = an error.
+ */
+static json_t *turn_of(struct form *form)
 {
     json_t *last = form_message_last(form, "assistant");
-    if (last != NULL && (taken == NULL || json_object_get(last, taken) == NULL))
-        return last;
-    return form_message_add(form, "assistant");
+    return last != NULL ? last : form_message_add(form, "assistant");
 }
 
 static bool add_message(struct form *form, json_t *item, const char *place)
@@ -47,7 +45,7 @@ static bool add_call(struct form *form, json_t *item, const char *place)
         !form_string(form, item, place, "name", &name) ||
         !form_string(form, item, place, "arguments", &arguments))
         return false;
-    json_t *message = turn_of(form, NULL);
+    json_t *message = turn_of(form);
     return message != NULL && form_call_add(form, message, id, name, arguments);
 }
 
@@ -60,25 +58,28 @@ static bool add_result(struct form *form, json_t *item, const char *place)
            form_result_add(form, id, api_field(item, "output"), at);
 }
 
-/* The reasoning of earlier answers, as an answer's items have it. Items without text are what other
- * servers encrypt. */
+/* The reasoning of earlier answers, as an answer's items have it, begins a turn. Items without text
+ * are what other servers encrypt. */
 static bool add_reasoning(struct form *form, json_t *item, const char *place)
 {
-    json_t *content = api_field(item, "content"), *text;
+    json_t *content = api_field(item, "content"), *piece;
+    struct text reasoning = {0};
     char at[FORM_PLACE_BYTES];
     if (json_array_size(content) == 0)
         return true;
-    json_t *message = turn_of(form, "content");
-    for (size_t i = 0; message != NULL && i < json_array_size(content); i++) {
+    for (size_t i = 0; i < json_array_size(content); i++) {
         snprintf(at, sizeof(at), "%.40s.content[%zu]", place, i);
-        if (!form_string(form, json_array_get(content, i), at, "text", &text))
+        if (!form_string(form, json_array_get(content, i), at, "text", &piece)) {
+            text_done(&reasoning);
             return false;
-        const char *had = json_string_value(json_object_get(message, "reasoning_content"));
-        if (!form_set(form, message, "reasoning_content",
-                      json_sprintf("%s%s", had != NULL ? had : "", json_string_value(text))))
-            return false;
+        }
+        form_reasoning_add(&reasoning, piece);
     }
-    return message != NULL;
+    json_t *message = form_message_add(form, "assistant");
+    if (message != NULL)
+        return form_reasoning_end(form, message, &reasoning);
+    text_done(&reasoning);
+    return false;
 }
 
 static bool add_item(struct form *form, json_t *item, uint32_t index)

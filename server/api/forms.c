@@ -26,6 +26,12 @@ bool form_copy(struct form *form, const char *name, const char *chat_name)
 
 static bool append(struct form *form, json_t *list, json_t *value)
 {
+    if (form->made++ >= FORM_MADE_MAX) {
+        json_decref(value);
+        return api_error_set(form->error, 400, NULL,
+                             "the body has too many messages, parts and calls: want at most %d",
+                             FORM_MADE_MAX);
+    }
     return (value != NULL && json_array_append_new(list, value) == 0) || out_of_memory(form);
 }
 
@@ -93,6 +99,24 @@ bool form_text_add(struct form *form, json_t *message, json_t *text)
         content = parts;
     }
     return append(form, content, json_pack("{s:s, s:O}", "type", "text", "text", text));
+}
+
+void form_reasoning_add(struct text *reasoning, const json_t *piece)
+{
+    text_add(reasoning, json_string_value(piece), json_string_length(piece));
+}
+
+bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning)
+{
+    const bool broken = reasoning->broken;
+    json_t *text = reasoning->bytes > 0 ? json_stringn(reasoning->data, reasoning->bytes) : NULL;
+    const bool wanted = reasoning->bytes > 0;
+    text_done(reasoning);
+    if (broken) {
+        json_decref(text);
+        return out_of_memory(form);
+    }
+    return !wanted || form_set(form, message, "reasoning_content", text);
 }
 
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place)

@@ -3,6 +3,7 @@
 #ifndef SERVER_API_FORMS_INTERNAL_H
 #define SERVER_API_FORMS_INTERNAL_H
 
+#include "common/text.h"
 #include "server/api/forms.h"
 
 #define FORM_PLACE_BYTES 96
@@ -11,8 +12,12 @@ struct form {
     json_t *body;
     json_t *chat;     /* The body of a chat that is being made. */
     json_t *messages; /* Its list. */
+    uint32_t made;    /* Messages, parts, calls and tools so far. */
     struct api_error *error;
 };
+
+/* More than these of a body are refused: each takes some hundred bytes. */
+#define FORM_MADE_MAX 65536
 
 /* Fill form->chat, whose list of messages is empty, from the fields of the form's own table. */
 bool form_responses_convert(struct form *form);
@@ -30,6 +35,10 @@ json_t *form_message_add(struct form *form, const char *role);
 json_t *form_message_last(const struct form *form, const char *role);
 /* Sets the content of a message: a text, or a list of parts with texts. */
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
+/* Appends a text to the reasoning of a turn, which form_reasoning_end gives to a message of an
+ * assistant, once: a message may have thousands of pieces. It empties `reasoning`. */
+void form_reasoning_add(struct text *reasoning, const json_t *piece);
+bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
 /* Adds one text to a message's content, as a part. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
 /* Adds a call to a message of an assistant. `arguments`: a text or an object. */

@@ -233,6 +233,33 @@ static void check_bad(void)
     }
 }
 
+/* Bodies that would take much memory or time. */
+static void check_large(void)
+{
+    struct api_error error = {0};
+    struct api_request request;
+    struct text body = {0};
+    text_adds(&body, "{\"input\": [");
+    for (int i = 0; i < 70000; i++)
+        text_addf(&body, "%s{\"role\": \"user\", \"content\": \"a\"}", i > 0 ? "," : "");
+    text_adds(&body, "]}");
+    CHECK(!api_request_parse(API_RESPONSES, body.data, body.bytes, &request, &error));
+    CHECK(error.status == 400 && strstr(error.message, "too many messages") != NULL);
+    text_clear(&body);
+    text_adds(&body, "{\"max_tokens\": 5, \"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                     "{\"role\": \"assistant\", \"content\": [");
+    for (int i = 0; i < 100000; i++)
+        text_addf(&body, "%s{\"type\": \"thinking\", \"thinking\": \"some words\"}",
+                  i > 0 ? "," : "");
+    text_adds(&body, "]}]}");
+    CHECKF(api_request_parse(API_MESSAGES, body.data, body.bytes, &request, &error), "%s",
+           error.message);
+    const json_t *last = json_array_get(request.chat.messages, 1);
+    CHECK(json_string_length(json_object_get(last, "reasoning_content")) == 1000000);
+    api_request_done(&request);
+    text_done(&body);
+}
+
 /* What an answer repeats of its request. */
 static void check_echo(void)
 {
@@ -265,6 +292,7 @@ int main(void)
     check_good();
     check_bad();
     check_echo();
+    check_large();
     printf("%zu bodies converted, %zu refused\n", sizeof(good) / sizeof(good[0]),
            sizeof(bad) / sizeof(bad[0]));
     return 0;
