@@ -9,6 +9,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +35,11 @@
     "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|" digits "| ?+[^" SPACE            \
     "\\p{L}\\p{N}]++[\\r\\n]*+|" LINES "|" GPT2_END
 
+/* As Qwen 2's, but marks belong to words; a mark may stand alone. */
+#define QWEN35                                                                                     \
+    "(?i:'(?:s|t|re|ve|m|ll|d))|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]++|\\p{N}| ?+[^" SPACE         \
+    "\\p{L}\\p{M}\\p{N}]++[\\r\\n]*+|" LINES "|" GPT2_END
+
 /* Mistral's tekken: splits where capitals follow small letters. */
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
@@ -50,6 +56,9 @@ static const struct {
     {"smollm", SMOLLM, false, false},          {"gpt-2", GPT2, false, false},
     {"default", GPT2, false, false},           {"llama-bpe", LLAMA3("\\p{N}{1,3}+"), true, true},
     {"qwen2", LLAMA3("\\p{N}"), false, false}, {"tekken", TEKKEN, true, true},
+    {"starcoder", SMOLLM, false, false},       {"refact", SMOLLM, false, false},
+    {"command-r", SMOLLM, false, false},       {"mpt", GPT2, false, false},
+    {"qwen35", QWEN35, false, false},
 };
 
 /* One match backtracks at most over one run of white space, so this allows 10 MB of it without a
@@ -63,6 +72,16 @@ struct splitter {
     bool jit;
 };
 
+static enum status unknown_kind(const char *name, size_t name_bytes, struct error *error)
+{
+    char names[256] = "";
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i > 0 ? ", " : "",
+                 kinds[i].name);
+    return error_set(error, ST_UNSUPPORTED, "key 'tokenizer.ggml.pre' is '%.*s': supported are %s",
+                     name_bytes < 64 ? (int)name_bytes : 64, name, names);
+}
+
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
                           struct error *error)
 {
@@ -72,11 +91,7 @@ enum status splitter_open(const char *name, size_t name_bytes, struct splitter *
                                  memcmp(kinds[kind].name, name, name_bytes) != 0))
         kind++;
     if (kind == kind_count)
-        return error_set(
-            error, ST_UNSUPPORTED,
-            "key 'tokenizer.ggml.pre' is '%.*s': supported are smollm, gpt-2, default, llama-bpe, "
-            "qwen2 and tekken",
-            name_bytes < 64 ? (int)name_bytes : 64, name);
+        return unknown_kind(name, name_bytes, error);
     struct splitter *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the pre-tokenizer");
