@@ -260,4 +260,5 @@ def main():
     suite(probe)
 
 
-main()
+if __name__ == "__main__":
+    main()
