@@ -1,4 +1,4 @@
-"""openai: completions, chats, streams, tools, `parse` with pydantic, responses and their events, models."""
+"""openai: completions, chats, streams, tools, `parse` with pydantic, responses and their events, embeddings, models."""
 
 import json
 
@@ -83,6 +83,13 @@ def response_formats(client):
     assert client.responses.create(model=common.MODEL, input=items, max_output_tokens=16).output
 
 
+def embeddings(client):
+    found = client.embeddings.create(model=common.MODEL, input=["The cat sat.", "Stocks fell."])
+    assert len(found.data) == 2 and abs(sum(x * x for x in found.data[0].embedding) - 1) < 1e-4
+    plain = client.embeddings.create(model=common.MODEL, input="The cat sat.", encoding_format="float")
+    assert max(abs(a - b) for a, b in zip(plain.data[0].embedding, found.data[0].embedding)) < 1e-6
+
+
 def errors(client):
     common.expect(openai.NotFoundError, lambda: client.completions.create(model="nope", prompt="a"))
     common.expect(openai.BadRequestError, lambda: client.chat.completions.create(
@@ -94,7 +101,7 @@ def errors(client):
 def main():
     client = openai.OpenAI(base_url=common.URL + "/v1", api_key="none", max_retries=0)
     assert common.MODEL in [model.id for model in client.models.list()]
-    common.run(openai.__version__, [completions, chats, parsed, tools, responses, response_formats, errors], client)
+    common.run(openai.__version__, [completions, chats, parsed, tools, responses, response_formats, embeddings, errors], client)
 
 
 main()

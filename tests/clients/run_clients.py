@@ -81,7 +81,7 @@ def main():
     if unknown:
         sys.exit(f"no client {unknown[0]}: want {', '.join(CLIENTS)}")
     rows = []
-    with Cluster({"model": DEFAULT_MODEL}) as cluster:
+    with Cluster({"model": DEFAULT_MODEL, "server": {"embeddings": "mean"}}) as cluster:
         [model] = json.loads(cluster.request("GET", "/v1/models")[2])["data"]
         for name in names:
             begin = time.monotonic()
