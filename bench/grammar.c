@@ -1,13 +1,13 @@
-/* bench-grammar [MODEL] [--dump FILE]: measures constrained output: the time to compile a constraint, and the
- * time per token (mask and advance) of answers that follow it. The vocabulary is a model's, or by
- * default a synthetic one of 151,000 tokens. Answers are drawn with fixed seeds from the masks,
- * with a preference for tokens that end a string, a list or an object, as in real texts. Times are
- * CPU times of the thread.
+/* bench-grammar [MODEL | --dump FILE]: measures constrained output: the time to compile a
+ * constraint, and the time per token (mask and advance) of answers that follow it. The vocabulary
+ * is a model's, or by default a synthetic one of 151,000 tokens. Answers are drawn with fixed
+ * seeds from the masks, with a preference for tokens that end a string, a list or an object, as
+ * in real texts. Times are CPU times of the thread.
  *
- * Each constraint is compiled anew for each repeat. "cold" is its first answer, which finds the
+ * * Each constraint is compiled anew for each repeat. "cold" is its first answer, which finds the
  * states and the masks; "warm" are the answers after it.
  *
- * --dump writes the vocabulary, the constraints and their answers as JSON, for
+ * * --dump writes the vocabulary, the constraints and their answers as JSON, for
  * bench_grammar_peers.py, which makes other libraries follow the same answers. */
 #include "model/grammar/grammar.h"
 #include "common/random.h"

@@ -10,7 +10,9 @@ enum pooling {
     POOLING_MEAN, /* The mean of all tokens' vectors. */
 };
 
-/* 1.0 in the sums. Vectors of elements up to 2^20 do not overflow with LIMIT_CONTEXT_TOKENS. */
-#define POOLING_ONE (1 << 24)
+/* 1.0 in the sums, and the largest element; larger ones are cut off. So LIMIT_CONTEXT_TOKENS vectors
+ * do not overflow 64 bits. A model with sane weights has no element near it. */
+#define POOLING_ONE         (1 << 24)
+#define POOLING_ELEMENT_MAX 1048576.0f
 
 #endif

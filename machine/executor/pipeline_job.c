@@ -305,12 +305,12 @@ void pipeline_pooled(struct pipeline *p, const struct stage_process *process,
     if (batch == NULL || (batch->unfinished >> process->index & 1) == 0 ||
         !stage_plan_samples(p->plan, process->index) || pooled->index >= batch->job->pooled_count ||
         pooled->count != p->options.shape->hyper.hidden) {
-        pipeline_fail(p, "stage %s: it reports an embedding that nobody wants", process->name);
+        pipeline_fail(p, "stage %s: it sends an embedding that was not requested", process->name);
         return;
     }
     int64_t *sum = batch->job->pooled[pooled->index].sum;
     for (uint32_t i = 0; i < pooled->count; i++)
-        sum[i] += pooled->values[i];
+        sum[i] = (int64_t)((uint64_t)sum[i] + (uint64_t)pooled->values[i]);
 }
 
 void pipeline_done(struct pipeline *p, const struct stage_process *process,

@@ -8,9 +8,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Elements beyond it are cut off; a model with sane weights has none near it. */
-#define ELEMENT_MAX 1048576.0f
-
 enum status forward_pool_open(struct forward *f)
 {
     const size_t bytes = f->m->hyper.hidden * sizeof(float);
@@ -32,9 +29,9 @@ static void row_add(const float *x, const float *norm, uint32_t count, float eps
     const double scale = 1 / sqrt(squares / count + (double)epsilon);
     for (uint32_t i = 0; i < count; i++) {
         float element = (float)((double)x[i] * scale) * norm[i];
-        element = element > ELEMENT_MAX    ? ELEMENT_MAX
-                  : element > -ELEMENT_MAX ? element
-                                           : -ELEMENT_MAX; /* NaN too */
+        element = element > POOLING_ELEMENT_MAX    ? POOLING_ELEMENT_MAX
+                  : element > -POOLING_ELEMENT_MAX ? element
+                                                   : -POOLING_ELEMENT_MAX; /* NaN too */
         sum[i] += llrint((double)element * POOLING_ONE);
     }
 }

@@ -143,26 +143,6 @@ static bool convert_messages(struct form *form)
 
 /* ---- tools ---- */
 
-static bool convert_tools(struct form *form)
-{
-    json_t *tools = api_field(form->body, "tools");
-    if (tools != NULL && !json_is_array(tools))
-        return api_field_wrong(form->error, "tools", tools, "a list");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *name;
-        char place[FORM_PLACE_BYTES];
-        snprintf(place, sizeof(place), "tools[%zu]", i);
-        bool own = api_field(tool, "type") == NULL || strcmp(form_type(tool), "custom") == 0;
-        if (!json_is_object(tool) || !own)
-            return form_type_wrong(form, place, tool, "\"custom\": cleave runs no tools itself");
-        if (!form_string(form, tool, place, "name", &name) ||
-            !form_tool_add(form, name, api_field(tool, "description"),
-                           api_field(tool, "input_schema"), api_field(tool, "strict")))
-            return false;
-    }
-    return true;
-}
-
 static bool convert_choice(struct form *form)
 {
     static const char *const types[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
@@ -239,6 +219,7 @@ static bool convert_ends(struct form *form)
 
 bool form_messages_convert(struct form *form)
 {
-    return convert_messages(form) && convert_tools(form) && convert_choice(form) &&
-           convert_thinking(form) && convert_output(form) && convert_ends(form);
+    return convert_messages(form) && form_tools_convert(form, "custom", true, "input_schema") &&
+           convert_choice(form) && convert_thinking(form) && convert_output(form) &&
+           convert_ends(form);
 }

@@ -129,25 +129,6 @@ static bool convert_input(struct form *form)
 
 /* ---- tools ---- */
 
-static bool convert_tools(struct form *form)
-{
-    json_t *tools = api_field(form->body, "tools");
-    if (tools != NULL && !json_is_array(tools))
-        return api_field_wrong(form->error, "tools", tools, "a list");
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        json_t *tool = json_array_get(tools, i), *name;
-        char place[FORM_PLACE_BYTES];
-        snprintf(place, sizeof(place), "tools[%zu]", i);
-        if (!json_is_object(tool) || strcmp(form_type(tool), "function") != 0)
-            return form_type_wrong(form, place, tool, "\"function\": cleave runs no tools itself");
-        if (!form_string(form, tool, place, "name", &name) ||
-            !form_tool_add(form, name, api_field(tool, "description"),
-                           api_field(tool, "parameters"), api_field(tool, "strict")))
-            return false;
-    }
-    return true;
-}
-
 static bool convert_choice(struct form *form)
 {
     json_t *choice = api_field(form->body, "tool_choice"), *name;
@@ -245,9 +226,9 @@ static bool convert_options(struct form *form)
 
 bool form_responses_convert(struct form *form)
 {
-    return convert_input(form) && convert_tools(form) && convert_choice(form) &&
-           convert_format(form) && convert_reasoning(form) && convert_logprobs(form) &&
-           convert_options(form);
+    return convert_input(form) && form_tools_convert(form, "function", false, "parameters") &&
+           convert_choice(form) && convert_format(form) && convert_reasoning(form) &&
+           convert_logprobs(form) && convert_options(form);
 }
 
 /* ---- what the answer repeats ---- */

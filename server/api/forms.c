@@ -168,8 +168,7 @@ bool form_result_add(struct form *form, json_t *id, json_t *content, const char 
 
 /* ---- tools and formats ---- */
 
-bool form_tool_add(struct form *form, json_t *name, json_t *description, json_t *parameters,
-                   json_t *strict)
+static bool tool_add(struct form *form, json_t *name, json_t *tool, const char *schema)
 {
     json_t *tools = json_object_get(form->chat, "tools");
     if (tools == NULL) {
@@ -180,8 +179,30 @@ bool form_tool_add(struct form *form, json_t *name, json_t *description, json_t 
     /* The parser of tools adds to a schema without type or properties, so it gets a copy. */
     return append(form, tools,
                   json_pack("{s:s, s:{s:O*, s:O*, s:o*, s:O*}}", "type", "function", "function",
-                            "name", name, "description", description, "parameters",
-                            json_copy(parameters), "strict", strict));
+                            "name", name, "description", api_field(tool, "description"),
+                            "parameters", json_copy(api_field(tool, schema)), "strict",
+                            api_field(tool, "strict")));
+}
+
+bool form_tools_convert(struct form *form, const char *type, bool type_optional, const char *schema)
+{
+    json_t *tools = api_field(form->body, "tools");
+    char wanted[64];
+    snprintf(wanted, sizeof(wanted), "\"%s\": cleave runs no tools itself", type);
+    if (tools != NULL && !json_is_array(tools))
+        return api_field_wrong(form->error, "tools", tools, "a list");
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        json_t *tool = json_array_get(tools, i), *name;
+        char place[FORM_PLACE_BYTES];
+        snprintf(place, sizeof(place), "tools[%zu]", i);
+        bool own = (type_optional && api_field(tool, "type") == NULL) ||
+                   strcmp(form_type(tool), type) == 0;
+        if (!json_is_object(tool) || !own)
+            return form_type_wrong(form, place, tool, wanted);
+        if (!form_string(form, tool, place, "name", &name) || !tool_add(form, name, tool, schema))
+            return false;
+    }
+    return true;
 }
 
 bool form_tool_name(struct form *form, json_t *name)

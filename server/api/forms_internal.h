@@ -35,9 +35,10 @@ json_t *form_message_add(struct form *form, const char *role);
 json_t *form_message_last(const struct form *form, const char *role);
 /* Sets the content of a message: a text, or a list of parts with texts. */
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
-/* Appends a text to the reasoning of a turn, which form_reasoning_end gives to a message of an
- * assistant, once: a message may have thousands of pieces. It empties `reasoning`. */
+/* Appends a piece of an assistant's reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
+/* Gives the collected reasoning to a message, and empties it. (Once a message: with thousands of
+ * pieces, adding each one to the message would copy the text each time.) */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
 /* Adds one text to a message's content, as a part. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
@@ -45,9 +46,10 @@ bool form_text_add(struct form *form, json_t *message, json_t *text);
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
 /* Adds a result of a call as a message. */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
-/* Adds a function to the chat's tools. The values may be NULL. */
-bool form_tool_add(struct form *form, json_t *name, json_t *description, json_t *parameters,
-                   json_t *strict);
+/* Converts the body's `tools`. `type`: that of functions of the client; a missing one counts as it if
+ * type_optional. `schema`: the field with the schema of the arguments. */
+bool form_tools_convert(struct form *form, const char *type, bool type_optional,
+                        const char *schema);
 /* Sets the chat's tool_choice to one function. */
 bool form_tool_name(struct form *form, json_t *name);
 /* Sets the chat's response_format to a JSON schema. */
@@ -55,7 +57,7 @@ bool form_schema_set(struct form *form, json_t *schema);
 /* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. */
 bool form_variable_set(struct form *form, const char *name, json_t *value);
 
-/* Checks that a value is a string (or object); the error names place.field. */
+/* Returns the field in *out if it is a string; else the error names place.field. */
 bool form_string(struct form *form, json_t *object, const char *place, const char *field,
                  json_t **out);
 /* Returns the value of the field "type"; "" = it is missing or no text. */

@@ -116,7 +116,8 @@ const struct api_known_field api_known_fields[] = {
     {"xtc_probability", 0, API_NEUTRAL_ZERO, "nny", "", ""},
 };
 
-/* Fields that only this form has, and those that it does not have although chats have them. */
+/* The next two: fields that only this form has, and those that it does not have although chats have
+ * them. */
 static const struct api_known_field responses_fields[] = {
     {"add_generation_prompt", 0, API_NEUTRAL_TRUE, "", "", ""},
     {"background", 0, API_NEUTRAL_FALSE, "", "", ""},
@@ -175,8 +176,8 @@ static const struct api_known_field messages_fields[] = {
     {"tools", AT_MESSAGES, API_NEUTRAL_EMPTY, "", "array", "up to 128 functions: `{name, description, input_schema, strict}`"},
     {"top_logprobs", 0, API_NEUTRAL_ZERO, "", "", ""},
 };
-/* clang-format on */
 
+/* All fields that embeddings use, and what clients may take for one of them. */
 static const struct api_known_field embeddings_fields[] = {
     {"add_special_tokens", AT_EMBEDDINGS, API_NEUTRAL_ANY, "", "boolean",
      "adds the model's first and last tokens to the texts; default true"},
@@ -195,23 +196,26 @@ static const struct api_known_field embeddings_fields[] = {
     {"prompt", 0, API_NEUTRAL_NULL, "", "", ""},
     {"stream", 0, API_NEUTRAL_FALSE, "", "", ""},
 };
+/* clang-format on */
 
 const size_t api_known_fields_count = sizeof(api_known_fields) / sizeof(api_known_fields[0]);
 
 const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out)
 {
-    *count_out = 0;
-    if (kind == API_RESPONSES) {
-        *count_out = sizeof(responses_fields) / sizeof(responses_fields[0]);
-        return responses_fields;
-    }
-    if (kind == API_EMBEDDINGS) {
-        *count_out = sizeof(embeddings_fields) / sizeof(embeddings_fields[0]);
-        return embeddings_fields;
-    }
-    if (kind == API_MESSAGES)
-        *count_out = sizeof(messages_fields) / sizeof(messages_fields[0]);
-    return messages_fields;
+    static const struct {
+        const struct api_known_field *fields;
+        size_t count;
+    } tables[API_KINDS] = {
+        [API_COMPLETION] = {api_known_fields, 0},
+        [API_CHAT] = {api_known_fields, 0},
+        [API_RESPONSES] = {responses_fields,
+                           sizeof(responses_fields) / sizeof(responses_fields[0])},
+        [API_MESSAGES] = {messages_fields, sizeof(messages_fields) / sizeof(messages_fields[0])},
+        [API_EMBEDDINGS] = {embeddings_fields,
+                            sizeof(embeddings_fields) / sizeof(embeddings_fields[0])},
+    };
+    *count_out = tables[kind].count;
+    return tables[kind].fields;
 }
 
 const char *api_neutral_text(enum api_neutral neutral)

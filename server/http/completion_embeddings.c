@@ -5,6 +5,7 @@
 
 #include "common/pooling.h"
 
+#include <gnutls/gnutls.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,32 +50,23 @@ void completion_on_embedding(void *self, const int64_t *values, uint32_t count)
         choice->vector[i] = (float)((double)values[i] * scale);
 }
 
-static void write_base64(struct text *out, const uint8_t *data, size_t bytes)
+static void write_base64(struct text *out, const void *data, size_t bytes)
 {
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char group[4];
-    for (size_t i = 0; i < bytes; i += 3) {
-        const size_t left = bytes - i;
-        const uint32_t bits = (uint32_t)data[i] << 16 |
-                              (left > 1 ? (uint32_t)data[i + 1] << 8 : 0) |
-                              (left > 2 ? data[i + 2] : 0);
-        for (int k = 0; k < 4; k++)
-            group[k] = digits[bits >> (18 - 6 * k) & 63];
-        if (left < 3)
-            group[3] = '=';
-        if (left < 2)
-            group[2] = '=';
-        text_add(out, group, 4);
+    const gnutls_datum_t from = {(void *)data, (unsigned)bytes}; /* GnuTLS only reads it. */
+    gnutls_datum_t to;
+    if (gnutls_base64_encode2(&from, &to) != 0) {
+        out->broken = true;
+        return;
     }
+    text_add_json_string(out, (const char *)to.data, to.size);
+    gnutls_free(to.data);
 }
 
 static void write_vector(struct text *out, const struct completion *c, const float *vector,
                          uint32_t count)
 {
     if (c->request.base64) {
-        text_adds(out, "\"");
-        write_base64(out, (const uint8_t *)vector, count * sizeof(*vector));
-        text_adds(out, "\"");
+        write_base64(out, vector, count * sizeof(*vector));
         return;
     }
     text_adds(out, "[");

@@ -18,8 +18,8 @@ struct completion_form {
     uint64_t sequence;            /* Number of the next event (responses). */
     enum form_item item;          /* The open item; FORM_NONE = none. */
     uint32_t items;               /* Items so far, with the open one. */
-    char id[40];                  /* Of the open item. For calls: of the call. */
     char item_id[40];             /* Of the open item (responses). */
+    char call_id[40];             /* Of the open call. */
     char name[ANSWER_NAME_BYTES]; /* Of the open call. */
     struct text whole;            /* The open item's text so far. */
     size_t shown;                 /* Bytes of `whole` that events have had. */
@@ -28,12 +28,12 @@ struct completion_form {
     uint32_t calls;               /* Number of items that are calls. */
 };
 
-/* How one API writes. With streaming the functions write events to c->out; all but `body` are
- * called without streaming too, and then only collect. */
+/* How one API writes. `end` and `body` write the end of a stream, or a whole answer; the others write
+ * events to c->out. item_begin and item_end are called without streaming too, and then write none. */
 struct form_writer {
     const char *id_prefix; /* Of the answer's id. */
-    void (*begin)(
-        struct completion *c); /* The events before the first item; only with streaming. */
+    /* Writes the events before the first item; only with streaming. */
+    void (*begin)(struct completion *c);
     void (*item_begin)(struct completion *c);
     /* Writes an event with whole[shown..), and with the entries of log-probabilities since the last
      * call; only with streaming. */

@@ -38,7 +38,7 @@ static void write_block(struct text *out, const struct completion_form *f, bool 
         return;
     case FORM_CALL:
         text_adds(out, "{\"type\":\"tool_use\"");
-        form_member_add(out, "id", f->id, strlen(f->id));
+        form_member_add(out, "id", f->call_id, strlen(f->call_id));
         form_member_add(out, "name", f->name, strlen(f->name));
         text_adds(out, ",\"input\":");
         if (done)

@@ -28,7 +28,7 @@ static void write_item(struct text *out, const struct completion_form *f, const 
     text_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", f->item_id,
               item_types[f->item], status);
     if (f->item == FORM_CALL) {
-        form_member_add(out, "call_id", f->id, strlen(f->id));
+        form_member_add(out, "call_id", f->call_id, strlen(f->call_id));
         form_member_add(out, "name", f->name, strlen(f->name));
         form_member_add(out, "arguments", f->whole.data, done ? f->whole.bytes : 0);
         text_adds(out, "}");

@@ -10,26 +10,24 @@ import tempfile
 import common
 import hf_tokenizer
 
-CHOICES = """task: capitals
+TASK = """task: %s
 dataset_path: json
 dataset_kwargs: {data_files: {test: %s}}
-output_type: multiple_choice
 test_split: test
 doc_to_text: "The capital of {{country}} is"
+%s"""
+TASKS = {
+    "capitals": """output_type: multiple_choice
 doc_to_choice: ["Paris", "Rome", "Berlin"]
 doc_to_target: "{{answer}}"
 metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
-"""
-GENERATED = """task: generated
-dataset_path: json
-dataset_kwargs: {data_files: {test: %s}}
-output_type: generate_until
-test_split: test
-doc_to_text: "The capital of {{country}} is"
+""",
+    "generated": """output_type: generate_until
 doc_to_target: "{{['Paris', 'Rome', 'Berlin'][answer]}}"
 generation_kwargs: {until: ["."], max_gen_toks: 8}
 metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
-"""
+""",
+}
 ROWS = [{"country": "France", "answer": 0}, {"country": "Italy", "answer": 1}, {"country": "Germany", "answer": 2}]
 
 
@@ -68,9 +66,9 @@ def main():
         rows = os.path.join(folder, "rows.json")
         with open(rows, "w") as file:
             json.dump(ROWS, file)
-        for name, text in (("capitals", CHOICES), ("generated", GENERATED)):
+        for name, rest in TASKS.items():
             with open(os.path.join(folder, name + ".yaml"), "w") as file:
-                file.write(text % rows)
+                file.write(TASK % (name, rows, rest))
         common.run(common.version_of("lm_eval"), [log_probabilities, generation, chats], folder)
 
 
