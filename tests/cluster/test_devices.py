@@ -265,12 +265,12 @@ def failing_by(want, config, ucx, copies):
 def emulated(model):
     """The CUDA backend itself, on emulated GPUs: the CPU reads KV that the backend wrote, and the reverse; KV is sent
     from the device memory of one process to that of another, on one device and between two. The backend's numbers
-    differ slightly from the CPU's; between GPUs the path makes no difference."""
+    differ slightly from the CPU's, in embeddings too; between GPUs the path makes no difference."""
     # The one of 300 prompts whose answer is clear: both tokens are exp(3.3) times as likely as the second most likely
     # token.
     prompt = [(7 * 997 + k * 389) % 40000 + 100 for k in range(9)]
     request = {"prompt": prompt, "max_tokens": 2, "temperature": 0, "logprobs": 0}
-    want = straight = None
+    want = straight = vector = None
     other = {"device": "cuda:1"}
     ways = (("CPU to CPU", {}, {}, {}, 0), ("GPU to CPU", GPU, {}, {}, 3), ("CPU to GPU", {}, GPU, {}, 3),
             ("GPU to GPU", GPU, GPU, {}, 3), ("GPU to GPU, staged", GPU, GPU, {"CLEAVE_KV_WRITE": "am"}, 2),
@@ -284,6 +284,7 @@ def emulated(model):
         config = machines(1, 1, prompt_keys=prompt_keys, token_keys=token_keys, scheduler=scheduler)
         config["model"] = model
         config["kv"] = {"memory": "4MiB", "dtype": "f16"}
+        config["server"] = {"embeddings": "mean"}
         os.environ.update(environment)
         with start(config) as cluster:
             choice = cluster.post("/v1/completions", request)["choices"][0]
@@ -291,6 +292,10 @@ def emulated(model):
             want = want or got
             assert got[0] == want[0], (name, got, want)
             assert all(abs(a - b) < 0.3 for a, b in zip(got[1], want[1])), (name, got, want)
+            [entry] = cluster.post("/v1/embeddings", {"input": prompt})["data"]  # Of length 1.
+            vector = vector or entry["embedding"]
+            near = sum(a * b for a, b in zip(vector, entry["embedding"]))
+            assert near > 0.99, (name, near)
             wait_until(lambda: cluster.logged().count("Emulated GPU") >= len([1 for keys in (prompt_keys, token_keys) if keys]),
                        "the machines say on which device they compute", cluster=cluster)
             if way is None:
