@@ -49,13 +49,20 @@ static enum status read_kind(const struct gguf *g, struct mapped_text model, str
         v->prefix = prefix == VOCABULARY_YES ? VOCABULARY_PREFIX_ALWAYS : VOCABULARY_PREFIX_NONE;
         return status == ST_OK ? read_scores(g, v, error) : status;
     }
-    if (!mapped_text_is(model, "gpt2"))
-        return error_set(error, ST_UNSUPPORTED,
-                         "key 'tokenizer.ggml.model' is '%.*s': supported are gpt2 and llama",
-                         model.bytes < 64 ? (int)model.bytes : 64, model.text);
-    v->kind = VOCABULARY_BYTES;
-    v->splitter = mapped_text_of("default");
-    enum status status = optional(gguf_get_string(g, "tokenizer.ggml.pre", &v->splitter, error));
+    enum status status = ST_OK;
+    if (mapped_text_is(model, "gemma4")) {
+        v->kind = VOCABULARY_CHARACTERS;
+        v->prefix = VOCABULARY_PREFIX_NONE;
+    } else if (mapped_text_is(model, "gpt2")) {
+        v->kind = VOCABULARY_BYTES;
+        v->splitter = mapped_text_of("default");
+        status = optional(gguf_get_string(g, "tokenizer.ggml.pre", &v->splitter, error));
+    } else {
+        status =
+            error_set(error, ST_UNSUPPORTED,
+                      "key 'tokenizer.ggml.model' is '%.*s': supported are gpt2, llama and gemma4",
+                      model.bytes < 64 ? (int)model.bytes : 64, model.text);
+    }
     if (status != ST_OK)
         return status;
     return key_missing_is(gguf_get_string_array(g, merges_key, &v->merges, &v->merge_count, error),

@@ -139,6 +139,14 @@ bool splitter_words_first(const struct splitter *s);
 /* Returns the default of tokenizer.add_bos for models with this pre-tokenizer. */
 bool splitter_adds_bos(const struct splitter *s);
 
+#define SPLIT_PASSES_MAX 6 /* Expressions of one pre-tokenizer. */
+
+/* Bytes [start, end) of a text. */
+struct split_range {
+    size_t start;
+    size_t end;
+};
+
 /* The state of splitting one text. */
 struct split {
     const struct splitter *splitter;
@@ -147,6 +155,10 @@ struct split {
     size_t bytes;
     /* Where the next word begins. */
     size_t at;
+    /* By expression: its latest match, and the part that holds `at`: that match, or what is before
+     * it. */
+    struct split_range found[SPLIT_PASSES_MAX];
+    struct split_range parts[SPLIT_PASSES_MAX];
 };
 
 /* Begins to split a text. The caller ends it with split_end. The only error is ST_NO_MEMORY. */

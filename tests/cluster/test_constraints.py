@@ -6,16 +6,18 @@ would never write JSON by themselves, each answer checked by this test's own rea
 requests on clusters of other shapes. Then a token machine is killed in the middle of streams.
 
 usage: test_constraints.py [all]
-all: 200 streams instead of 20 when a machine is killed.
+all: 200 streams instead of 20 when a machine is killed, and 200 more while one is killed every second.
 """
 
+import itertools
 import json
 import os
 import re
 import signal
 import sys
+import threading
 
-from cluster import Cluster, Failure, Stream, need_model, wait_until
+from cluster import Cluster, Failure, Stream, need_model, send_signal, wait_until
 
 PERSON = {
     "type": "object",
@@ -159,6 +161,39 @@ def killed(count):
     print(f"a token machine is killed during {done} constrained streams: the same bytes")
 
 
+def killed_every_second(count):
+    """Two prompt and two token machines, of which one is killed every second while `count` streams are answered, 20 at
+    a time. Batches are slowed down, so that streams live through several kills."""
+    config = {**CONFIG, "pools": {"prompt": 2, "token": 2}, "kv": {"memory": "128MiB"}}
+    bodies = [body(CASES[n % 4][0], 2 * n + 1) for n in range(count)]
+    with Cluster(config) as cluster:
+        want = [Stream(cluster, each, "/v1/chat/completions").end().text for each in bodies]
+    kills, over = [], threading.Event()
+    with Cluster(config, gates=True, pace_us=25000) as cluster:
+        def kill():
+            names = itertools.cycle(["token-0", "prompt-0", "token-1", "prompt-1"])
+            while not over.wait(1):
+                pid = cluster.children().get(next(names))
+                if pid is not None and send_signal(pid, signal.SIGKILL):
+                    kills.append(pid)
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            for first in range(0, count, 20):
+                streams = [Stream(cluster, each, "/v1/chat/completions") for each in bodies[first:first + 20]]
+                for stream, text in zip(streams, want[first:]):
+                    stream.expect(text, "a machine is killed every second")
+        finally:
+            over.set()
+            killer.join()
+        resumed = cluster.metric("cleave_requests_resumed_total")
+        assert resumed > 0 and len(kills) > 1, (resumed, len(kills))
+        wait_until(lambda: cluster.metric("cleave_machine_up") == 4, "all machines are up", cluster=cluster)
+        cluster.wait_all_free()
+    print(f"{count} constrained streams while a machine is killed every second ({len(kills)} kills): the same bytes, "
+          f"{resumed:.0f} times resumed")
+
+
 def flood():
     """Constraints that are slow to compile, all different and at once, some cancelled: no machine is taken for dead, the
     other requests go on, and nothing is left over."""
@@ -185,3 +220,5 @@ need_model()
 shapes()
 flood()
 killed(200 if "all" in sys.argv else 20)
+if "all" in sys.argv:
+    killed_every_second(200)

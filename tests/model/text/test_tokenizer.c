@@ -751,10 +751,10 @@ static void test_wrong_files(void)
     gguf_writer_string(w, "tokenizer.ggml.model", "bert");
     gguf_writer_string_array(w, "tokenizer.ggml.tokens", (const char *const[]){"a"}, 1);
     expect_refused(w, ST_UNSUPPORTED,
-                   "key 'tokenizer.ggml.model' is 'bert': supported are gpt2 and llama");
+                   "key 'tokenizer.ggml.model' is 'bert': supported are gpt2, llama and gemma4");
     for (int i = 0; i < 6; i++) {
         static const char *const errors[] = {
-            "key 'tokenizer.ggml.pre' is 'falcon': supported are smollm",
+            "key 'tokenizer.ggml.pre' is 'strange': supported are smollm",
             "key 'tokenizer.ggml.merges' is missing",
             "merge 1: a part or the result is not in the vocabulary",
             "merge 0: want two parts with a blank between",
@@ -763,7 +763,7 @@ static void test_wrong_files(void)
         };
         w = gguf_writer_open(3, 0);
         gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
-        gguf_writer_string(w, "tokenizer.ggml.pre", i == 0 ? "falcon" : "qwen2");
+        gguf_writer_string(w, "tokenizer.ggml.pre", i == 0 ? "strange" : "qwen2");
         gguf_writer_string_array(w, "tokenizer.ggml.tokens", tokens, 3);
         if (i != 1)
             gguf_writer_string_array(w, "tokenizer.ggml.merges", i == 3 ? unparted : stray,

@@ -15,7 +15,8 @@ import sys
 
 SEPARATOR = "\n__ggml_vocab_test__\n"
 # None of these may be refused.
-SERVED = {"llama-bpe", "llama-spm", "phi-3", "qwen2", "qwen35", "gpt-2", "starcoder", "refact", "command-r", "mpt"}
+SERVED = {"llama-bpe", "llama-spm", "phi-3", "qwen2", "qwen35", "gpt-2", "starcoder", "refact", "command-r", "mpt",
+          "falcon", "deepseek-llm", "deepseek-coder", "gemma-4"}
 
 
 def cases(path):
