@@ -138,8 +138,10 @@ static enum status compile(struct splitter *s, size_t pass, struct error *error)
     int code = 0;
     size_t offset = 0;
     const char *pattern = kinds[s->kind].patterns[pass];
+    /* A single expression matches wherever a word begins; it need not be searched for. */
+    uint32_t options = kinds[s->kind].patterns[1] == NULL ? PCRE2_ANCHORED : 0;
     s->codes[pass] = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                   PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
+                                   PCRE2_UTF | PCRE2_UCP | options, &code, &offset, NULL);
     if (s->codes[pass] == NULL)
         return error_set(error, ST_UNSUPPORTED,
                          "PCRE2 refuses expression %zu of the pre-tokenizer %s: error %d at %zu",
@@ -210,8 +212,8 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 
 /* Finds the first match of an expression at or after w->at in the part [begin, end) of the text.
  * The expression sees nothing else of the text. No match: *found_out is empty, at the part's end. */
-static enum status find(struct split *w, size_t pass, size_t begin, size_t end,
-                        struct split_range *found_out)
+static inline enum status find(struct split *w, size_t pass, size_t begin, size_t end,
+                               struct split_range *found_out)
 {
     const struct splitter *s = w->splitter;
     PCRE2_SPTR text = (PCRE2_SPTR)w->text + begin;
@@ -237,6 +239,15 @@ enum status split_next(struct split *w, size_t *start_out, size_t *end_out)
     size_t begin = 0, end = w->bytes;
     if (w->at >= w->bytes)
         return ST_NOT_FOUND;
+    if (w->splitter->passes == 1) {
+        struct split_range found = {0, 0};
+        enum status status = find(w, 0, 0, w->bytes, &found);
+        if (status != ST_OK || found.start != w->at)
+            return status != ST_OK ? status : ST_TOO_LARGE;
+        *start_out = w->at;
+        *end_out = w->at = found.end;
+        return ST_OK;
+    }
     for (size_t pass = 0; pass < w->splitter->passes; pass++) {
         struct split_range *found = &w->found[pass], *part = &w->parts[pass];
         if (w->at >= part->end) {
