@@ -20,6 +20,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The value of a whole number that is "auto". */
+#define CONFIG_AUTO UINT32_MAX
+
 /* One entry of the pools, with the machine's values of the keys of `machines`. */
 struct config_machine {
     char name[LIMIT_NAME_BYTES];
@@ -117,7 +120,7 @@ struct config {
         uint32_t prompt_batch_tokens;
         uint32_t prompt_fill_tokens;
         uint32_t micro_batch_tokens; /* 0 = the best by `profile`, or prompt_fill_tokens. */
-        uint32_t mixed_prompt_tokens;
+        uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;
         uint32_t handover_tokens_min;
@@ -128,6 +131,7 @@ struct config {
         uint32_t queue_requests_max;
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */
+        char placement[8];           /* "auto" or "split". */
         bool adaptive_pools;
         uint32_t wait_ms; /* 0 = unlimited. */
         uint32_t cover_ms;
@@ -135,7 +139,7 @@ struct config {
         uint32_t repurpose_window_ms; /* 0 = home pools do not change. */
         uint32_t repurpose_interval_ms;
         uint32_t repurpose_gain_percent;
-        uint32_t turn_ms; /* 0 = no turns. */
+        uint32_t turn_ms; /* 0 = no turns; or CONFIG_AUTO. */
     } scheduler;
     struct config_kv kv;
     struct {

@@ -282,10 +282,11 @@ const struct config_key config_keys[] = {
              "pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = the best "
              "by `profile`, or `prompt_fill_tokens` without one."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
-     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes (mixed machines). Lower = "
-             "steadier token rate, higher TTFT."},
+             "steadier token rate, higher TTFT. auto: from measured times, so that TTFT and TBT "
+             "are equally far from `slo` (scheduling.md), at most `prompt_batch_tokens`."},
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
      LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most requests in one batch."},
@@ -308,12 +309,13 @@ const struct config_key config_keys[] = {
      .help = "If an answer needs a block and none is free, one answer is preempted: its memory "
              "is freed, and it is computed again later. A request that was preempted this "
              "often gets memory for its whole answer and is not preempted again."},
-    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .default_text = "6",
-     .reload = CONFIG_RELOAD_MACHINES,
+    {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .automatic = true,
+     .default_text = "auto", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Local machines with more threads together than the host has cores take turns. "
              "While another machine waits, a turn ends with its batch, or at the first layer "
              "boundary after this many milliseconds (four times as many for batches that only "
-             "decode). 0 = no turns."},
+             "decode). auto: as long as the pending prompts need, so that TTFT and TBT are "
+             "equally far from `slo` (scheduling.md). 0 = no turns."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "
@@ -327,6 +329,11 @@ const struct config_key config_keys[] = {
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
              "Retry-After."},
+    {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
+     .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .help = "Whether a request's prompt and answer are computed on two machines. split: always, "
+             "if the pools have two. auto: also, but not on two machines that share the cores of "
+             "one computer, where one machine for both is faster (scheduling.md)."},
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
      .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "

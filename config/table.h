@@ -33,6 +33,7 @@ struct config_key {
     uint64_t minimum;
     uint64_t maximum;
     uint32_t step;       /* 0 = any value. */
+    bool automatic;      /* CONFIG_WHOLE: "auto" is a value too, stored as CONFIG_AUTO. */
     const char *choices; /* Separated by spaces: "f16 f32". */
     /* Default as text of a command line; NULL = see default_words. */
     const char *default_text;

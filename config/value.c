@@ -129,8 +129,8 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
             snprintf(out, bytes, "a whole number from %" PRIu64 " to %" PRIu64 ", a multiple of %u",
                      key->minimum, key->maximum, key->step);
         else
-            snprintf(out, bytes, "a whole number from %" PRIu64 " to %" PRIu64, key->minimum,
-                     key->maximum);
+            snprintf(out, bytes, "%sa whole number from %" PRIu64 " to %" PRIu64,
+                     key->automatic ? "\"auto\" or " : "", key->minimum, key->maximum);
         return;
     case CONFIG_BYTES:
         bytes_format(key->minimum, low, sizeof(low));
@@ -210,6 +210,11 @@ bool config_value_set(const struct config_key *key, void *base, const char *path
         *(uint64_t *)(void *)field = number;
         return true;
     case CONFIG_WHOLE:
+        if (key->automatic && json_is_string(value) &&
+            strcmp(json_string_value(value), "auto") == 0) {
+            *(uint32_t *)(void *)field = CONFIG_AUTO;
+            return true;
+        }
         if (!is_number || !number_good(key, number))
             return value_refuse(key, path, value, fault);
         *(uint32_t *)(void *)field = (uint32_t)number;
@@ -244,6 +249,8 @@ json_t *config_value_get(const struct config_key *key, const void *base)
         bytes_format(*(const uint64_t *)(const void *)field, text, sizeof(text));
         return json_string(text);
     case CONFIG_WHOLE:
+        if (key->automatic && *(const uint32_t *)(const void *)field == CONFIG_AUTO)
+            return json_string("auto");
         return json_integer(*(const uint32_t *)(const void *)field);
     case CONFIG_BOOL:
         return json_boolean(*(const bool *)(const void *)field);

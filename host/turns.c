@@ -24,8 +24,9 @@
 #define PARTIES_MAX  64
 #define CORES_NAMED  64
 #define TURNS_MARK   0x5455524eu
-#define LOOK_NS      5000000u   /* A sleeping party checks the board by itself after this time. */
-#define TURN_LOST_NS 100000000u /* A turn that lasts longer is taken back. */
+#define LOOK_NS      5000000u    /* A sleeping party checks the board by itself after this time. */
+#define TURN_LOST_NS 100000000u  /* A turn that lasts longer is taken back. */
+#define STEP_OLD_NS  1000000000u /* A machine that has not decoded for so long does not decode. */
 
 struct party {
     _Alignas(64) _Atomic int32_t pid; /* 0 = unused entry. */
@@ -36,6 +37,8 @@ struct party {
     _Atomic uint64_t last;     /* Cores of its last turn. */
     _Atomic int32_t tid;       /* The thread that is put on the turn's core; 0 = none. */
     _Atomic uint64_t placed;   /* Cores that the thread may run on; 0 = all. */
+    _Atomic uint64_t step_ns;  /* Time of its latest decode step, when it was at step_at_ns. */
+    _Atomic uint64_t step_at_ns;
 };
 
 struct board {
@@ -54,7 +57,9 @@ struct turns {
     uint32_t index;
     uint64_t bit;
     uint64_t slice_ns;
-    uint64_t began_ns;
+    uint64_t began_ns;  /* The turn. */
+    uint64_t batch_ns;  /* The batch: its first turn. */
+    uint64_t waited_ns; /* In turns_pause, since then. */
     /* The machine has one thread, and this process may run on all cores of the board. */
     bool placeable;
 };
@@ -297,6 +302,7 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
     turns_leave(turns); /* Clears what the previous party of this entry left. */
     atomic_store(&turns->board->parties[turns->index].tid, 0);
     atomic_store(&turns->board->parties[turns->index].placed, 0);
+    atomic_store(&turns->board->parties[turns->index].step_at_ns, 0);
     *out = turns;
     return ST_OK;
 }
@@ -353,6 +359,41 @@ void turns_begin(struct turns *turns, uint32_t slice_us)
     if ((known & turns->bit) == 0)
         turns_ask(turns);
     turn_await(turns);
+    turns->batch_ns = turns->began_ns;
+    turns->waited_ns = 0;
+}
+
+uint64_t turns_used_us(const struct turns *turns)
+{
+    if (turns == NULL)
+        return 0;
+    uint64_t passed = (uint64_t)clock_system_ns() - turns->batch_ns;
+    return passed > turns->waited_ns ? (passed - turns->waited_ns) / 1000 : 0;
+}
+
+void turns_step_set(struct turns *turns, uint32_t us)
+{
+    if (turns == NULL)
+        return;
+    struct party *self = &turns->board->parties[turns->index];
+    atomic_store(&self->step_ns, us * 1000ull);
+    atomic_store(&self->step_at_ns, (uint64_t)clock_system_ns());
+}
+
+uint64_t turns_steps_us(const struct turns *turns)
+{
+    uint64_t sum_ns = 0;
+    if (turns == NULL)
+        return 0;
+    uint64_t now = (uint64_t)clock_system_ns();
+    for (uint32_t i = 0; i < PARTIES_MAX; i++) {
+        struct party *party = &turns->board->parties[i];
+        uint64_t at = atomic_load(&party->step_at_ns);
+        if (i != turns->index && atomic_load(&party->pid) != 0 && at != 0 &&
+            (at > now || now - at < STEP_OLD_NS))
+            sum_ns += atomic_load(&party->step_ns);
+    }
+    return sum_ns / 1000;
 }
 
 void turns_pause(struct turns *turns)
@@ -365,9 +406,11 @@ void turns_pause(struct turns *turns)
     bool ours = (holding & turns->bit) != 0;
     if (ours && (waiting == 0 || (uint64_t)clock_system_ns() - turns->began_ns < turns->slice_ns))
         return;
+    uint64_t from_ns = (uint64_t)clock_system_ns();
     turns_end(turns);
     turns_ask(turns);
     turn_await(turns);
+    turns->waited_ns += turns->began_ns - from_ns;
 }
 
 void turns_end(struct turns *turns)

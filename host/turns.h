@@ -39,14 +39,22 @@ enum status turns_open(int fd, uint32_t threads, struct turns **out, struct erro
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);
 
+/* Records that this machine's decode steps take `us` microseconds of a turn. Any thread. */
+void turns_step_set(struct turns *turns, uint32_t us);
+/* Returns the sum of the latest such times of the other machines that have decoded within the last
+ * second; 0 = none has, or `turns` is NULL. */
+uint64_t turns_steps_us(const struct turns *turns);
+
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine
  * thread. Any thread may call it. NULL is fine. */
 void turns_ask(struct turns *turns);
-/* Only the engine thread makes these three calls; with NULL they do nothing. turns_begin asks for a
+/* Only the engine thread makes these four calls; with NULL they do nothing. turns_begin asks for a
  * turn, unless turns_ask was called, and waits for the turn. turns_pause is called between layers.
  * If the turn has lasted slice_us and other machines wait, or if the turn was taken back, it ends
  * the turn and waits for the next. turns_end ends the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
+/* Returns the microseconds since turns_begin without those spent waiting in turns_pause. */
+uint64_t turns_used_us(const struct turns *turns);
 void turns_pause(struct turns *turns);
 void turns_end(struct turns *turns);
 

@@ -6,6 +6,8 @@
 #include "machine/answer.h"
 
 #include "common/log.h"
+#include "host/turns.h"
+#include "scheduler/options.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -183,8 +185,26 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
 
 static uint32_t turn_us(const struct machine *m, bool prompts)
 {
-    uint32_t turn = m->options.config->scheduler.turn_ms * 1000;
-    return prompts ? turn : SCHED_DECODE_TURNS * turn;
+    const struct config *config = m->options.config;
+    if (config->scheduler.turn_ms != CONFIG_AUTO)
+        return (prompts ? 1 : SCHED_DECODE_TURNS) * config->scheduler.turn_ms * 1000;
+    const struct sched_pace_targets targets = sched_pace_targets_make(config);
+    return sched_pace_turn_us(&m->pace, &targets, prompts,
+                              (double)turns_steps_us(m->options.turns));
+}
+
+/* Notes the open prompts, and limits the prompts of batches that also decode. A machine with stages
+ * has micro-batches instead. */
+static void pace_prompts(struct machine *m)
+{
+    const struct config *config = m->options.config;
+    const struct sched_pace_targets targets = sched_pace_targets_make(config);
+    struct sched_machine_load load;
+    sched_machine_load(m->sched, &load);
+    sched_pace_open(&m->pace, load.prompt_tokens_open, m->now_us);
+    if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO && m->batch_count == 1)
+        sched_machine_mixed_tokens(
+            m->sched, sched_pace_tokens(&m->pace, &targets, sched_mixed_tokens_most(config)));
 }
 
 /* Converts the scheduler's items to the engine's input. */
@@ -223,6 +243,7 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
 static struct machine_batch *batch_next(struct machine *m, uint32_t path)
 {
     const struct config *config = m->options.config;
+    pace_prompts(m);
     prompt_pool_prefixes_enter(m->prompt_pool, path, config->scheduler.prompt_batch_tokens);
     bool any = sched_machine_batch_next(m->sched, path, kv_pool_available(m->kv), &m->next);
     prompt_pool_prefixes_leave(m->prompt_pool);
@@ -287,6 +308,18 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
     }
 }
 
+/* `us`: time of the batch, which counts where the executor does not know the time of the job. */
+static void pace_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
+{
+    uint32_t decodes = 0;
+    for (uint32_t i = 0; i < batch->items.item_count; i++)
+        decodes += batch->items.items[i].prompt ? 0 : 1;
+    sched_pace_batch(&m->pace, decodes, batch->items.row_count - decodes,
+                     batch->job.used_us > 0 ? batch->job.used_us : us);
+    if (!batch->prompts)
+        turns_step_set(m->options.turns, (uint32_t)m->pace.step_us);
+}
+
 /* Hands the results to the request tables. The rest of the prompts' KV is pushed after the first
  * token has been sent (prompt_pool_results_send). The samples are in the order of the items; some
  * items (chunks of a long prompt) have none. */
@@ -301,6 +334,7 @@ void machine_batch_done(void *self, uint32_t slot)
     m->stats.prompt_batch_us += batch->prompts ? us : 0;
     m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;
     m->stats.token_batch_us += batch->prompts ? 0 : us;
+    pace_add(m, batch, us);
     sched_machine_batch_done(m->sched, batch->items.index);
     report_scores(m, batch);
     for (uint32_t i = 0; i < batch->items.item_count; i++) {

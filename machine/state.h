@@ -13,6 +13,7 @@
 #include "model/grammar/answers.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
+#include "scheduler/pace.h"
 #include "token_pool/token_pool.h"
 #include "transport/doomed.h"
 
@@ -79,6 +80,7 @@ struct machine {
     struct machine_held *held;
     size_t held_bytes; /* Memory of `held`. */
     struct sched_machine *sched;
+    struct sched_pace pace; /* From the batches so far. */
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;
     struct token_pool *token_pool;

@@ -40,6 +40,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = adaptive,
         .homing = SCHED_HOMING_DONE,
+        .together = strcmp(config->scheduler.placement, "auto") == 0,
         .stay_tokens = 1, /* Among equals, the machine that has the KV. */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
         .prefix_step_tokens = facts->prefix_step_tokens,
@@ -50,6 +51,18 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
         .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
     };
+}
+
+uint32_t sched_mixed_tokens_most(const struct config *config)
+{
+    uint32_t most = config->scheduler.mixed_prompt_tokens;
+    return most == CONFIG_AUTO ? config->scheduler.prompt_batch_tokens : most;
+}
+
+struct sched_pace_targets sched_pace_targets_make(const struct config *config)
+{
+    return (struct sched_pace_targets){.ttft_us = config->slo.ttft_ms * 1000ll,
+                                       .tbt_us = config->slo.tbt_ms * 1000ll};
 }
 
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count)
@@ -75,7 +88,7 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
         .slot_count = LIMIT_MACHINE_REQUESTS,
         .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
         .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
-        .mixed_prompt_tokens = config->scheduler.mixed_prompt_tokens,
+        .mixed_prompt_tokens = sched_mixed_tokens_most(config),
         .batch_sequences_max = config->scheduler.batch_sequences_max,
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .path_count = facts->path_count,

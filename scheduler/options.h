@@ -8,6 +8,7 @@
 #include "scheduler/cluster/cluster.h"
 #include "scheduler/machine/machine.h"
 #include "scheduler/memory.h"
+#include "scheduler/pace.h"
 
 /* What the config does not say about a cluster. */
 struct sched_cluster_facts {
@@ -40,6 +41,12 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
 struct sched_memory_options sched_memory_options_make(const struct config *config,
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
+
+/* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose
+ * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens). */
+uint32_t sched_mixed_tokens_most(const struct config *config);
+
+struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 
 /* Returns the number of batches in flight on each path of a machine: 1 with one stage; with more
  * stages, one more than there are stages, so that the next batch already waits at the first stage.

@@ -2,6 +2,7 @@
  * is awake), and results come back through an atomic word and an eventfd. */
 #include "machine/executor/engine.h"
 
+#include "common/clock.h"
 #include "common/log.h"
 
 #include <assert.h>
@@ -373,7 +374,11 @@ static void *engine_main(void *self)
             continue;
         }
         turns_begin(engine->options.turns, engine->job->turn_us);
+        int64_t began_us = clock_now_us(&clock_system);
         job_run(engine, engine->job);
+        engine->job->used_us = engine->options.turns != NULL
+                                   ? turns_used_us(engine->options.turns)
+                                   : (uint64_t)(clock_now_us(&clock_system) - began_us);
         atomic_store_explicit(&engine->done, true, memory_order_release);
         wake_loop(engine); /* before other processes get the cores, perhaps this one's */
         turns_end(engine->options.turns);

@@ -54,6 +54,7 @@ struct engine_job {
     /* Microseconds after which the engine yields the cores at the end of a layer, if other machines
      * wait for them (options.turns). */
     uint32_t turn_us;
+    uint64_t used_us; /* Result: time that the job has taken, without waiting for turns. */
 };
 
 struct engine_options {

@@ -88,7 +88,7 @@ static enum status plan_memory(const struct config *config, const struct config_
 static void plan_batches(const struct config *config, struct machine_shape *out)
 {
     uint32_t prompts = config->scheduler.prompt_batch_tokens;
-    uint32_t beside_decodes = min_u32(config->scheduler.mixed_prompt_tokens, prompts);
+    uint32_t beside_decodes = min_u32(sched_mixed_tokens_most(config), prompts);
     out->sequences_max = config->scheduler.batch_sequences_max;
     if (out->plan.batches_in_flight > 1) {
         uint32_t micro = sched_micro_batch_tokens(config, out->plan.micro_batch_tokens);

@@ -111,6 +111,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     assert(event->pool < POOL_COUNT);
     machine->known = true;
     machine->kv_tokens = event->kv_tokens;
+    machine->cores = event->cores;
     machine->mixed_kv_tokens =
         event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
     machine->busy = false;

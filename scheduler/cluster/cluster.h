@@ -20,6 +20,9 @@
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
+ * With `together`, a route whose two machines share cores uses the token machine only, unless the
+ * prompt machine holds a prefix of the prompt.
+ *
  * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve, and rules 1 and
  * 2 take a machine over its threshold if there is no other.
  *
@@ -93,6 +96,9 @@ struct sched_cluster_options {
     /* true: a machine moved by rule 3 stays in the mixed pool even if rule 4 takes the request
      * (Splitwise's simulator). false: rule 3 moves a machine only if that makes a pair. */
     bool lent_stay;
+    /* A token machine computes the prompts of its answers itself where the prompt machine has the
+     * same cores (sched_event.cores): the other machine could add no work per second. */
+    bool together;
     /* A mixed machine that computes a prompt also decodes it, unless another mixed machine has at
      * least this number of tokens less scheduled; 0 = no preference. */
     uint64_t stay_tokens;
@@ -126,7 +132,7 @@ enum sched_event_kind {
     /* `request` is done, failed or cancelled, in any state; ignored if it is unknown. output_tokens
      * = tokens generated in this generation. */
     SCHED_ENDED,
-    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens. */
+    /* `machine` is up: pool (its home pool), kv_tokens, mixed_kv_tokens, cores. */
     SCHED_MACHINE_UP,
     SCHED_MACHINE_DOWN, /* `machine` is down, with its links in both directions. */
     SCHED_LINK_UP,      /* `machine` can write KV to `peer`. */
@@ -200,6 +206,8 @@ struct sched_event {
     /* Tokens of the largest request of which the machine does only one phase while it is in the
      * mixed pool; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
+    uint32_t
+        cores; /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
     struct sched_prefix prefix;
     struct sched_others others;
 };

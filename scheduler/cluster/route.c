@@ -304,6 +304,20 @@ static void pools_route(struct seek *s, struct route *out)
     out->token = token_of_pools(s);
 }
 
+/* Shared cores do no more work per second if both machines are used, and one machine reads the
+ * weights once for a batch of prompts and answers. A prompt machine that drains holds the KV. */
+static void compute_together(const struct seek *s, struct route *out)
+{
+    const struct sched_cluster *sc = s->sc;
+    if (!sc->options.together || out->token == SCHED_NO_MACHINE || out->token == out->prompt ||
+        out->prompt_moves || out->token_moves || out->prefix_tokens > 0 ||
+        !set_has(&sc->open, out->prompt))
+        return;
+    uint32_t cores = sc->machines[out->token].cores;
+    if (cores > 0 && cores == sc->machines[out->prompt].cores && seek_both_fit(s, out->token))
+        *out = (struct route){.prompt = out->token, .token = out->token};
+}
+
 static bool route_found(struct seek *s, struct route *out)
 {
     *out = (struct route){.prompt = SCHED_NO_MACHINE, .token = SCHED_NO_MACHINE};
@@ -316,8 +330,10 @@ static bool route_found(struct seek *s, struct route *out)
         lend(s, out);
     if (!complete(s, out) && s->flexible)
         one_for_both(s, out);
-    if (complete(s, out) && !s->idle)
+    if (complete(s, out) && !s->idle) {
         cluster_cheapest(s, out);
+        compute_together(s, out);
+    }
     return complete(s, out);
 }
 

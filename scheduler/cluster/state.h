@@ -74,6 +74,7 @@ struct cluster_machine {
     enum pool pool;          /* Current pool. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
+    uint32_t cores;                 /* Machines with the same number share cores; 0 = own cores. */
     uint64_t prompt_tokens_pending; /* See struct sched_machine_view. */
     uint64_t memory_tokens;         /* KV tokens scheduled on the machine. */
     uint32_t prompts;               /* Prompts routed to the machine, until SCHED_PREFILLED. */

@@ -107,6 +107,12 @@ void sched_machine_time(struct sched_machine *sm, int64_t now_us)
     }
 }
 
+void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens)
+{
+    assert(tokens >= SCHED_CHUNK_TOKENS && tokens <= LIMIT_BATCH_TOKENS);
+    sm->options.mixed_prompt_tokens = tokens;
+}
+
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens)
 {
     if (rank == NULL)
@@ -216,11 +222,14 @@ void sched_machine_load(const struct sched_machine *sm, struct sched_machine_loa
     *out = (struct sched_machine_load){
         .prompts_running = sm->prompts_running,
         .prompt_tokens_pending = sm->prompt_tokens_pending,
+        .prompt_tokens_open = sm->prompt_tokens_pending,
         .reservations_waiting = sm->reservations.count,
         .decode_tokens_pending = sm->decode_tokens_pending,
     };
     for (uint32_t i = 0; i < sm->options.path_count; i++) {
         out->prompts_waiting += sm->paths[i].prompts.count + sm->paths[i].booked.count;
         out->decodes_running += sm->paths[i].decodes.count;
+        if (sm->paths[i].running != SLOT_NONE)
+            out->prompt_tokens_open += sm->slots[sm->paths[i].running].tokens_done;
     }
 }

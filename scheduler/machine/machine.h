@@ -48,7 +48,8 @@ struct sched_machine_options {
     uint32_t prompt_fill_tokens;
     /* Most prompt tokens of a batch without decodes; ≤ LIMIT_BATCH_TOKENS. */
     uint32_t prompt_batch_tokens;
-    /* Most prompt tokens of a batch with decodes; ≤ LIMIT_BATCH_TOKENS. */
+    /* Most prompt tokens of a batch with decodes; ≤ LIMIT_BATCH_TOKENS. sched_machine_mixed_tokens
+     * changes it. */
     uint32_t mixed_prompt_tokens;
     uint32_t batch_sequences_max; /* Most requests of a batch; ≤ LIMIT_BATCH_SEQUENCES. */
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
@@ -88,6 +89,10 @@ void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
 /* Sets the time and applies ageing, so the order of the queues may change. Must not be called
  * between sched_machine_prompt_after and sched_machine_batch_next. */
 void sched_machine_time(struct sched_machine *sm, int64_t now_us);
+
+/* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS ≤
+ * tokens ≤ LIMIT_BATCH_TOKENS. */
+void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens);
 
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). Before the prompt
  * starts, the caller takes `blocks` blocks for it; 0 = it has its blocks (the request will be
@@ -204,6 +209,8 @@ struct sched_machine_load {
     uint32_t prompts_waiting;       /* Prompts that no batch has begun. */
     uint32_t prompts_running;       /* Prompts that were begun and have not ended. */
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
+    /* The same with the computed part of the prompts that are between two chunks. */
+    uint64_t prompt_tokens_open;
     uint32_t reservations_waiting;
     uint32_t decodes_running;
     uint64_t decode_tokens_pending; /* Most tokens left to generate, of all decodes. */

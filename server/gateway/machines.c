@@ -2,6 +2,7 @@
  * that do not concern a single request. */
 #include "server/gateway/internal.h"
 
+#include "common/cores.h"
 #include "scheduler/memory.h"
 
 #include <stdio.h>
@@ -39,6 +40,26 @@ static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t 
     return (uint64_t)block_tokens * sched_memory_prompt_share(block_count, block_tokens, context);
 }
 
+/* True if the machine computes in its own process, on cores of this host. */
+static bool uses_cores(const struct config_machine *machine)
+{
+    return machine->local && machine->stages[0] == 0 && strcmp(machine->device, "cpu") == 0;
+}
+
+/* Returns 1 if the machine shares this host's cores with other machines, which together have more
+ * threads than there are cores; 0 = it has cores of its own, or they are not known. */
+static uint32_t cores_shared(const struct gateway *g, const struct fleet_machine *m)
+{
+    uint32_t cores = cores_usable(), threads = 0;
+    for (const struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
+         other = fleet_next(g->fleet, other))
+        if (uses_cores(&other->config))
+            threads += other->config.threads > 0 && other->config.threads < cores
+                           ? other->config.threads
+                           : cores;
+    return uses_cores(&m->config) && threads > cores ? 1 : 0;
+}
+
 static void stats_set(struct gateway *g, struct fleet_machine *m, const struct message_stats *stats)
 {
     g->prompts_waiting += stats->prompts_waiting;
@@ -66,6 +87,7 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
                                 .machine = m->index,
                                 .pool = m->home,
                                 .kv_tokens = m->kv_tokens,
+                                .cores = cores_shared(g, m),
                                 .mixed_kv_tokens = mixed_kv_tokens(m->version, region->block_count,
                                                                    identity->block_tokens)};
     gateway_schedule(g, m->version, &event);

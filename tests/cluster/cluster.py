@@ -32,6 +32,8 @@ DEFAULT_MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
 MODEL = os.environ.get("CLEAVE_MODEL") or (tiny_model(DEFAULT_MODEL) if os.path.exists(DEFAULT_MODEL) else DEFAULT_MODEL)
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 GATE_PLUGIN = os.environ.get("CLEAVE_GATE_PLUGIN")  # libcleave-gate.so (tests/device/gate_plugin.c)
+# Tests of the split phases run on one computer, where "auto" would use one machine for both.
+SCHEDULER = {"placement": "split"}
 
 
 def skip(reason):
@@ -83,8 +85,11 @@ class Cluster:
             self.wait_ready(timeout)
 
     def write(self, name, content, mode=0o600):
-        """Writes a file of the cluster's folder, replacing the old file at once. Returns its path."""
+        """Writes a file of the cluster's folder, replacing the old file at once. A config gets SCHEDULER's defaults.
+        Returns its path."""
         path = os.path.join(self.folder.name, name)
+        if isinstance(content, dict) and "pools" in content:
+            content = {**content, "scheduler": {**SCHEDULER, **content.get("scheduler", {})}}
         with open(path + ".new", "w", opener=lambda p, flags: os.open(p, flags, mode)) as file:
             file.write(content if isinstance(content, str) else json.dumps(content, indent=1))
         os.replace(path + ".new", path)

@@ -31,7 +31,7 @@ static void test_default(void)
     CHECK(strcmp(config.http.listen, "127.0.0.1:8080") == 0);
     CHECK(config.http.body_bytes_max == 8 << 20 && config.http.connections_max == 4096);
     CHECK(config.scheduler.prompt_batch_tokens == 512 &&
-          config.scheduler.mixed_prompt_tokens == 512);
+          config.scheduler.mixed_prompt_tokens == CONFIG_AUTO);
     CHECK(config.scheduler.batch_sequences_max == 256 &&
           config.scheduler.queue_requests_max == 1024);
     CHECK(config.scheduler.prompt_queue_threshold_tokens == 8192);
@@ -175,6 +175,11 @@ static const struct {
      "cleave.json:2: /slo/tbt_ms = -1: want a whole number from 1 to 3600000"},
     {"{\"slo\": {\"tbt_ms\": null}}",
      "cleave.json:1: /slo/tbt_ms = null: want a whole number from 1 to 3600000"},
+    {"{\"scheduler\": {\"turn_ms\": \"automatic\"}}",
+     "cleave.json:1: /scheduler/turn_ms = \"automatic\": want \"auto\" or a whole number from 0 to "
+     "1000"},
+    {"{\"scheduler\": {\"ageing_ms\": \"auto\"}}",
+     "cleave.json:1: /scheduler/ageing_ms = \"auto\": want a whole number from 0 to 3600000"},
     {"{\"slo\": 5}", "cleave.json:1: /slo = 5: want an object"},
     {"{\"kv\": {\"dtype\": \"bf16\"}}", "cleave.json:1: /kv/dtype = \"bf16\": want \"auto\" or "
                                         "\"i16\" or \"f16\" or \"f32\" or \"i8\""},

@@ -375,6 +375,50 @@ static void test_bad(void)
     turns_close(NULL);
 }
 
+/* Steps of other machines are known to each other while those machines decode; the time of a batch
+ * does not contain waits for turns. */
+static void test_times(void)
+{
+    begin_test();
+    struct turns *a = join(0), *b = join(0), *c = join(0);
+    CHECK(turns_steps_us(a) == 0 && turns_steps_us(NULL) == 0);
+    turns_step_set(a, 3000);
+    turns_step_set(b, 500);
+    turns_step_set(NULL, 7);
+    CHECK(turns_steps_us(a) == 500 && turns_steps_us(b) == 3000 && turns_steps_us(c) == 3500);
+    /* As if the latest step had been long ago. */
+    atomic_fetch_sub(&a->board->parties[a->index].step_at_ns, STEP_OLD_NS);
+    CHECK(turns_steps_us(c) == 500);
+    turns_close(b);
+    CHECK(turns_steps_us(c) == 0);
+    b = join(0); /* It gets the entry of the one before, but not its steps. */
+    CHECK(turns_steps_us(c) == 0);
+    turns_begin(a, 0);
+    turns_ask(c);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) { /* c has its turn for 30 ms, which is time that a waits. */
+        while ((atomic_load(&c->board->holding) & c->bit) == 0)
+            usleep(100);
+        usleep(30000);
+        turns_end(c);
+        _exit(0);
+    }
+    uint64_t from = (uint64_t)clock_system_ns();
+    turns_pause(a);
+    uint64_t passed_us = ((uint64_t)clock_system_ns() - from) / 1000;
+    CHECK(passed_us >= 30000);
+    CHECKF(turns_used_us(a) < passed_us, "%llu of %llu", (unsigned long long)turns_used_us(a),
+           (unsigned long long)passed_us);
+    int status;
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    turns_end(a);
+    CHECK(turns_used_us(NULL) == 0);
+    turns_close(a);
+    turns_close(b);
+    turns_close(c);
+}
+
 int main(void)
 {
     alarm(TEST_LIMIT_S);
@@ -390,6 +434,7 @@ int main(void)
     test_asked();
     test_half_given();
     test_cores_kept();
+    test_times();
     test_bad();
     return 0;
 }

@@ -398,6 +398,14 @@ static bool takes_both(const struct look *l, uint32_t i)
            (l->r->output_tokens > 0 || prompt_alone(l, i));
 }
 
+/* Whether the token machine computes the prompt too, because the two share cores. */
+static bool one_does_both(const struct look *l, uint32_t prompt, uint32_t token)
+{
+    uint32_t cores = l->m->machines[token].cores;
+    return l->m->options.together && cores > 0 && cores == l->m->machines[prompt].cores &&
+           takes(l, token, PENDING, total(l)) && takes(l, token, MEMORY, total(l));
+}
+
 /* lent: the machine that rule 3 has moved for good, which makes it the last mixed machine; NONE =
  * none. */
 static uint32_t rule_4(const struct look *l, uint32_t lent)
@@ -442,8 +450,12 @@ static bool choose(const struct look *l, struct chosen *c)
             c->token = token_in(l, POOL_PROMPT, c->prompt, true);
             c->token_moves = c->token != NONE;
         }
-        if (c->prompt != NONE && (!decodes || c->token != NONE))
+        if (c->prompt != NONE && (!decodes || c->token != NONE)) {
+            if (!l->idle && decodes && !c->prompt_moves && !c->token_moves &&
+                one_does_both(l, c->prompt, c->token))
+                c->prompt = c->token;
             return true;
+        }
         if (l->m->options.lent_stay)
             lent = c->prompt_moves ? c->prompt : c->token_moves ? c->token : NONE;
     }
@@ -674,6 +686,7 @@ static void on_machine(struct model *m, const struct sched_event *event)
         machine->busy = false;
         machine->others = (struct sched_others){0};
         machine->kv_tokens = event->kv_tokens;
+        machine->cores = event->cores;
         machine->mixed_kv_tokens =
             event->mixed_kv_tokens > 0 ? event->mixed_kv_tokens : event->kv_tokens;
         set_home(m, i, event->pool);

@@ -41,6 +41,7 @@ struct model_machine {
     uint64_t order; /* Order of its last move; 0 = none. */
     uint64_t kv_tokens;
     uint64_t mixed_kv_tokens;
+    uint32_t cores;
     uint32_t prompt_rate;
     struct sched_others others;
     bool link[MODEL_MACHINES];

@@ -63,6 +63,7 @@ static bool event_draw(struct sched_event *event)
                                   .pool = (enum pool)draw(POOL_COUNT),
                                   .kv_tokens = 100 + draw(400)};
     event->mixed_kv_tokens = draw(2) == 0 ? 0 : event->kv_tokens / 2;
+    event->cores = draw(3);
     switch (draw(12)) {
     case 0:
         event->kind = SCHED_MACHINE_UP;
@@ -175,15 +176,16 @@ static struct sched_cluster_options options_draw(void)
         .queues_told = draw(4) == 0,
         .homing = (enum sched_homing)draw(3),
         .lent_stay = draw(3) == 0,
+        .together = draw(2) == 0,
         .stay_tokens = draw(2) == 0 ? 0 : draw(100),
         .ttft_us_max = draw(5) == 0 ? draw(1000000) : 0,
     };
     LOG("queue %u wait %d cover %d kv multiple %u threshold %u memory %d machine tokens %u "
-        "adaptive %d unsplit %d told %d homing %d lent %d stay %u ttft %d\n",
+        "adaptive %d unsplit %d told %d homing %d lent %d together %d stay %u ttft %d\n",
         options.queue_requests_max, (int)options.wait_us_max, (int)options.cover_after_us,
         options.machine_kv_multiple, (uint32_t)options.prompt_queue_threshold_tokens,
         options.token_memory_threshold, (uint32_t)options.machine_tokens_max, options.adaptive,
-        options.unsplit, options.queues_told, options.homing, options.lent_stay,
+        options.unsplit, options.queues_told, options.homing, options.lent_stay, options.together,
         (uint32_t)options.stay_tokens, (int)options.ttft_us_max);
     return options;
 }

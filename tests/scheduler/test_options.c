@@ -5,6 +5,7 @@
 
 #include "tests/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct config config;
@@ -35,6 +36,9 @@ static void test_cluster_plain(void)
     CHECK(o.repurpose_window_us == 14000 && o.repurpose_interval_us_min == 15000);
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
     CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
+    CHECK(o.together);
+    snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
+    CHECK(!sched_cluster_options_make(&config, &facts).together);
     config.scheduler.preemptions_max = 1;
     config.scheduler.adaptive_pools = false;
     o = sched_cluster_options_make(&config, &facts);
@@ -93,6 +97,9 @@ static void test_machine(void)
     CHECK(sched_machine_options_make(&config, &facts).micro_batch_tokens == 32);
     facts.stage_count = 1;
     o = sched_machine_options_make(&config, &facts);
+    CHECK(o.mixed_prompt_tokens == o.prompt_batch_tokens); /* Until times are measured. */
+    config.scheduler.mixed_prompt_tokens = 48;
+    CHECK(sched_machine_options_make(&config, &facts).mixed_prompt_tokens == 48);
     CHECK(o.batches_in_flight == 1 && o.micro_batch_tokens == 0);
     /* Without stages, prompt_fill_tokens is no micro-batch, and may be smaller than a chunk. */
     config.scheduler.micro_batch_tokens = 0;

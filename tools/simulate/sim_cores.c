@@ -9,6 +9,8 @@
 
 /* Times that differ by less count as equal, because the sum of a batch's layers is rounded. */
 #define SAME_S 1e-9
+/* A machine that has not decoded for so long does not decode (host/turns.c). */
+#define STEP_OLD_S 1.0
 
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count)
@@ -72,6 +74,8 @@ static void turns_grant(struct sim_cores *c, double now_s)
 
 static double slice_s(const struct sim_cores *c, const struct sim_cores_machine *m)
 {
+    if (m->work.turn_s > 0)
+        return m->work.turn_s;
     return c->turn_s * (m->work.prompts ? 1 : SCHED_DECODE_TURNS);
 }
 
@@ -120,10 +124,23 @@ void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
     struct sim_cores_machine *m = &c->machines[machine];
     assert(m->state == SIM_CORES_AWAY && work->layers >= 1);
     m->work = *work;
+    if (!work->prompts) {
+        m->step_s = work->work_s;
+        m->step_at_s = now_s;
+    }
     m->left_s = work->work_s;
     m->since_s = now_s;
     m->state = has_turns(c) ? SIM_CORES_WAITS : SIM_CORES_COMPUTES;
     share_anew(c, now_s);
+}
+
+double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s)
+{
+    double sum_s = 0;
+    for (uint32_t i = 0; i < c->machine_count; i++)
+        if (i != machine && now_s - c->machines[i].step_at_s < STEP_OLD_S)
+            sum_s += c->machines[i].step_s;
+    return sum_s;
 }
 
 void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s)

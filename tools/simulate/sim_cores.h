@@ -22,6 +22,7 @@ struct sim_cores_work {
     /* True: the batch has prompt tokens. False: only decodes; slices are SCHED_DECODE_TURNS times
      * as long. */
     bool prompts;
+    double turn_s; /* Length of its turns; 0 = as sim_cores_init says. */
 };
 
 /* Whether the machine has no batch, waits for a turn with its batch, or computes it. */
@@ -35,6 +36,8 @@ struct sim_cores_machine {
     double since_s; /* Waiting: when the wait began. Computing: the time that left_s refers to. */
     double turn_began_s; /* Begin of the machine's turn. */
     double speed;        /* 1 = full speed. */
+    double step_s;       /* Work of its latest batch without prompts, which began at step_at_s. */
+    double step_at_s;
 };
 
 struct sim_cores {
@@ -44,13 +47,15 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* turn_ms: value of the config. threads[machine_count]: threads of each machine; 0 counts as 1. */
+/* turn_ms: value of the config; with CONFIG_AUTO each batch says how long its turns are. threads[machine_count]: threads of each machine; 0 counts as 1. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
 /* Begins a batch. Requires that the machine has none. */
 void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
                      const struct sim_cores_work *work);
+/* Returns the sum of the steps of the other machines that have decoded lately (turns_steps_us). */
+double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
 /* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
  * machine has no batch. */
 void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s);

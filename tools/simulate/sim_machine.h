@@ -86,9 +86,11 @@ void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* Gives blocks to answers that grow, then to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
-/* Begins the next batch. False: there is no batch to begin. *work_out: the work for the machine's
+/* Begins the next batch. False: there is no batch to begin. steps_s: sim_cores_steps_s of the
+ * machine; 0 if it shares no cores. *work_out: the work for the machine's
  * cores. */
-bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out);
+bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
+                       struct sim_cores_work *work_out);
 /* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
  * (sched_memory_deadlock_victim). */
 void sim_machine_deadlock_break(struct sim_machine *m);

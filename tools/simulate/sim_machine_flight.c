@@ -2,6 +2,8 @@
  * the replicas of its path. A machine with several stages has several batches in flight. */
 #include "tools/simulate/sim_machine_state.h"
 
+#include "scheduler/options.h"
+
 #include <assert.h>
 #include <string.h>
 
@@ -64,10 +66,35 @@ static double flight_times(struct sim_machine *m, struct sim_flight *flight,
     return work_s;
 }
 
-bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_work *work_out)
+/* As machine/batch.c: notes the open prompts, and limits those of batches that also decode. */
+static void pace_prompts(struct sim_machine *m, double now_s)
+{
+    const struct config *config = m->options.config;
+    const struct sched_pace_targets targets = sched_pace_targets_make(config);
+    struct sched_machine_load load;
+    sched_machine_load(m->sched, &load);
+    sched_pace_open(&m->pace, load.prompt_tokens_open, (int64_t)(now_s * 1e6));
+    if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO &&
+        m->flights_of_path * m->paths.path_count == 1)
+        sched_machine_mixed_tokens(
+            m->sched, sched_pace_tokens(&m->pace, &targets, sched_mixed_tokens_most(config)));
+}
+
+static double turn_s(const struct sim_machine *m, bool prompts, double steps_s)
+{
+    const struct config *config = m->options.config;
+    if (config->scheduler.turn_ms != CONFIG_AUTO)
+        return 0;
+    const struct sched_pace_targets targets = sched_pace_targets_make(config);
+    return sched_pace_turn_us(&m->pace, &targets, prompts, steps_s * 1e6) / 1e6;
+}
+
+bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
+                       struct sim_cores_work *work_out)
 {
     struct sched_batch batch;
     uint32_t path = 0;
+    pace_prompts(m, now_s);
     while (path < m->paths.path_count &&
            !sched_machine_batch_next(m->sched, path, m->blocks_free, &batch))
         path++;
@@ -86,7 +113,9 @@ bool sim_machine_start(struct sim_machine *m, double now_s, struct sim_cores_wor
     *work_out = (struct sim_cores_work){.work_s = flight_times(m, flight, &work, now_s),
                                         .beside = sim_cost_beside(&m->options.host->cost, &work),
                                         .layers = m->options.host->cost.layer_count,
-                                        .prompts = work.prompt_tokens > 0};
+                                        .prompts = work.prompt_tokens > 0,
+                                        .turn_s = turn_s(m, work.prompt_tokens > 0, steps_s)};
+    flight->used_s = work_out->work_s;
     sim_flight_watch(m, flight, &work, now_s);
     if (m->flights_of_path * m->paths.path_count > 1) /* The machine may begin another batch. */
         sim_machine_grow(m);
@@ -140,6 +169,8 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
         sched_rates_prompts(&m->rates, flight->prompt_rows, us);
     else
         sched_rates_decodes(&m->rates, 1, flight->decodes, us);
+    sched_pace_batch(&m->pace, flight->decodes, flight->prompt_rows,
+                     (uint64_t)(flight->used_s * 1e6));
     sched_machine_batch_done(m->sched, flight->batch.index);
     for (uint32_t i = 0; i < flight->batch.item_count; i++)
         m->tasks[flight->batch.items[i].slot].in_flight--;

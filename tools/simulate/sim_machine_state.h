@@ -6,6 +6,7 @@
 #define TOOLS_SIMULATE_SIM_MACHINE_STATE_H
 
 #include "scheduler/memory.h"
+#include "scheduler/pace.h"
 #include "scheduler/paths.h"
 #include "tools/simulate/sim_machine.h"
 
@@ -46,6 +47,7 @@ struct sim_flight {
     bool in_flight; /* False: the entry is unused. */
     double begin_s; /* When it began at its first stage. */
     double end_s;
+    double used_s;        /* Computing time of all stages. */
     uint32_t prompt_rows; /* Prompt tokens of the batch. */
     uint32_t decodes;
     /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
@@ -66,6 +68,7 @@ struct sim_machine {
     struct sched_paths paths;
     double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
+    struct sched_pace pace;
     uint32_t flight_count;      /* Batches in flight. */
     uint32_t flights_of_path;   /* Most batches in flight of each path. */
     struct sim_flight *flights; /* Indexed by the batch's index, over all paths. */

@@ -37,9 +37,10 @@ static void cores_open(struct run *r)
         threads[i] = r->options.hosts->hosts[i].threads;
         all += threads[i] > 0 ? threads[i] : 1;
     }
-    bool turns = all > r->options.cores;
-    sim_cores_init(&r->cores, r->options.cores, turns ? r->options.config->scheduler.turn_ms : 0,
-                   threads, r->options.hosts->count);
+    r->cores_shared = is_shared(r) && all > r->options.cores;
+    sim_cores_init(&r->cores, r->options.cores,
+                   r->cores_shared ? r->options.config->scheduler.turn_ms : 0, threads,
+                   r->options.hosts->count);
 }
 
 /* ---- batches ---- */
@@ -68,7 +69,8 @@ static void batches_begin(struct run *r, uint32_t i)
     if (host->machine == NULL)
         return;
     sim_machine_grant(host->machine, r->now_s);
-    while (sim_machine_start(host->machine, r->now_s, &work)) {
+    double steps_s = is_shared(r) ? sim_cores_steps_s(&r->cores, i, r->now_s) : 0;
+    while (sim_machine_start(host->machine, r->now_s, steps_s, &work)) {
         if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
         if (is_shared(r)) {

@@ -197,7 +197,8 @@ static enum status machine_up(struct run *r, uint32_t i)
                                  .machine = i,
                                  .pool = host->home,
                                  .kv_tokens = sim_machine_kv_tokens(host->machine),
-                                 .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine)});
+                                 .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
+                                 .cores = r->cores_shared ? 1 : 0});
     failure_draw(r, i);
     return ST_OK;
 }

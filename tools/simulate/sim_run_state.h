@@ -82,6 +82,7 @@ struct run {
     struct text text;         /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
+    bool cores_shared; /* The machines have more threads together than there are cores. */
     uint64_t number_next; /* Number of the next request. */
     /* Number of events in a row that were not work (no batch, no step of a request). */
     uint32_t quiet_events;

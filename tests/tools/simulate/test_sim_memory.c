@@ -357,7 +357,7 @@ static void sim_start(void)
     struct sim_cores_work work;
     double now_s = ((double)now_us + 0.5) / 1e6;
     sim_machine_grant(sim, now_s);
-    while (sim_machine_start(sim, now_s, &work))
+    while (sim_machine_start(sim, now_s, 0, &work))
         continue;
     sim_machine_deadlock_break(sim);
 }

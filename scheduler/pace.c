@@ -1,0 +1,86 @@
+/* pace: see the header. */
+#include "scheduler/pace.h"
+
+#include "common/limits.h"
+
+#include <math.h>
+
+/* Part of a new measurement in the mean. */
+#define NEW_PART 0.25
+/* The mean of the open prompts is over this time. A longer pause between two batches counts as
+ * PAUSE_US_MAX. */
+#define OPEN_US      1e6
+#define PAUSE_US_MAX 1e5
+
+/* A value far above the mean, as of a process that was stopped, is not believed at once. */
+#define OUTLIER 8
+
+static void mean_add(double *mean, double value)
+{
+    if (*mean > 0 && value > OUTLIER * *mean)
+        value = OUTLIER * *mean;
+    *mean = *mean > 0 ? *mean + NEW_PART * (value - *mean) : value;
+}
+
+void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
+                      uint64_t us)
+{
+    double step_us = decodes > 0 ? pace->step_us : 0;
+    if (us == 0)
+        return;
+    if (prompt_tokens == 0)
+        mean_add(&pace->step_us, (double)us);
+    else if (prompt_tokens >= LIMIT_CHUNK_TOKENS && (double)us > step_us)
+        mean_add(&pace->row_us, ((double)us - step_us) / prompt_tokens);
+}
+
+void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us)
+{
+    double passed_us = (double)(now_us - pace->open_at_us);
+    double part = (passed_us < PAUSE_US_MAX ? passed_us : PAUSE_US_MAX) / OPEN_US;
+    pace->open_at_us = now_us;
+    if (tokens == 0)
+        return;
+    if (pace->open_tokens > 0)
+        pace->open_tokens *= pow((double)tokens / pace->open_tokens, part);
+    else
+        pace->open_tokens = (double)tokens;
+}
+
+/* Returns the share of prompts in microseconds, > 0. prompts_us = compute time of all open prompts;
+ * steps_us = time of the steps between two shares, of all machines that take turns. */
+static int64_t share_us(const struct sched_pace_targets *targets, double prompts_us,
+                        double steps_us)
+{
+    double tbt_us = (double)targets->tbt_us;
+    double share = prompts_us * tbt_us / (double)targets->ttft_us;
+    /* Where a step alone misses the target, prompts get as much time as steps. */
+    double most = tbt_us - steps_us > steps_us ? tbt_us - steps_us : steps_us;
+    double least = steps_us / 2;
+    share = share > most ? most : share < least ? least : share;
+    return share > 1 ? (int64_t)share : 1;
+}
+
+uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
+                           uint32_t most)
+{
+    uint32_t whole = most / LIMIT_CHUNK_TOKENS * LIMIT_CHUNK_TOKENS;
+    if (pace->row_us <= 0)
+        return whole;
+    int64_t share = share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
+    double tokens = (double)share / pace->row_us;
+    if (tokens >= whole)
+        return whole;
+    uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS + 0.5);
+    return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS;
+}
+
+uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
+                            bool prompts, double steps_us)
+{
+    int64_t least = (int64_t)(pace->row_us * LIMIT_CHUNK_TOKENS);
+    if (!prompts)
+        return (uint32_t)targets->tbt_us;
+    int64_t share = share_us(targets, pace->open_tokens * pace->row_us, steps_us);
+    return (uint32_t)(share > least ? share : least);
+}

@@ -1,0 +1,59 @@
+/* pace: how much time prompts get beside running answers, on one machine or on machines that take
+ * turns on the same cores. The machine's loop (machine/batch.c, on its event loop thread) and the
+ * simulator have one struct for each machine. Pure: no clock and no I/O. It chooses no requests
+ * (machine/machine.h does) and measures nothing itself.
+ *
+ * Running answers get a token each per *step*, a batch without prompts. Between two steps, prompts
+ * get a *share* of t microseconds. With P microseconds of open prompts (not computed, or between
+ * two chunks) and steps of s microseconds, the last of these prompts takes P (t + s) / t, and
+ * answers get a token every t + s. Both are equally far from their targets (TTFT and TBT) at
+ *
+ *     t = P × TBT / TTFT,
+ *
+ * whatever s is: so a short queue disturbs the answers little, and a long one is not kept waiting
+ * for their sake. P is a mean over the last second in which prompts were open, because a few long
+ * shares would spoil the TBT, and short ones between them would not make prompts faster. It is a
+ * geometric mean, so that a burst is soon forgotten. The share
+ * is at most what the TBT target leaves, because beyond that longer shares hardly make prompts
+ * faster; and at least half a step. */
+#ifndef SCHEDULER_PACE_H
+#define SCHEDULER_PACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Compute times of a machine, from its latest batches. All zeros = nothing is known. */
+struct sched_pace {
+    double row_us;  /* One prompt token, in batches of the latest sizes; 0 = not known. */
+    double step_us; /* A batch without prompts; 0 = not known. */
+    /* Geometric mean of the tokens of the open prompts, while there were any; 0 = not known. */
+    double open_tokens;
+    int64_t open_at_us; /* Time of the latest sched_pace_open. */
+};
+
+struct sched_pace_targets {
+    int64_t ttft_us; /* > 0 */
+    int64_t tbt_us;  /* > 0 */
+};
+
+/* Records a batch that was computed in `us` microseconds. */
+void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
+                      uint64_t us);
+
+/* Records the tokens of the open prompts when a batch begins. */
+void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
+
+/* Returns the most prompt tokens for a batch that also decodes, a multiple of LIMIT_CHUNK_TOKENS
+ * from that number to `most` (rounded down): the share of this machine's open prompts. Returns
+ * `most` while the time of a prompt token is not known. */
+uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
+                           uint32_t most);
+
+/* Returns the microseconds of a batch's turns on cores that machines share: the share of this
+ * machine's open prompts, at least the time of LIMIT_CHUNK_TOKENS. steps_us = sum of the other
+ * machines' steps (turns_steps_us). A batch without prompts is not interrupted within the TBT
+ * target, because all its answers wait for its end. */
+uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
+                            bool prompts, double steps_us);
+
+#endif
