@@ -110,9 +110,8 @@ class Bench:
                 busy = self.streams(url, 2 * index, self.options.streams, self.options.seconds)
                 alone = self.streams(url, 2 * index + 1, 1, ALONE_S)
             if busy is None or alone is None:
-                print(f"{form}: a request failed; this round of it is left out", flush=True)
-                continue
-            sample = {**busy, **{f"alone_{name}": alone[name] for name in alone}}
+                print(f"{form}: a request failed; its figures of this round are left out", flush=True)
+            sample = {**(busy or {}), **{f"alone_{name}": value for name, value in (alone or {}).items()}}
             self.samples.setdefault(form, []).append(sample)
 
     def report(self):
@@ -120,7 +119,7 @@ class Bench:
         for figure, title in FIGURES:
             row = [title]
             for form in self.forms:
-                values = [sample[figure] for sample in self.samples.get(form, [])]
+                values = [sample[figure] for sample in self.samples.get(form, []) if figure in sample]
                 row.append(f"{number(median(values))} ({spread(values)})" if values else "-")
             rows.append(row)
         return table(["median (range)", *self.forms], rows)

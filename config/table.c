@@ -325,6 +325,11 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_YES,
      .help = "A prompt machine with more pending prompt tokens than this counts as overloaded; "
              "machines of the mixed pool then help."},
+    {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
+     FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .automatic = true,
+     .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .help = "The same for the time that the pending prompts need at the machine's measured rate. "
+             "auto: half of `slo/ttft_ms`. 0 = only the tokens count."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "

@@ -31,6 +31,8 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, wait_us_max, true),
     ROW(sched_cluster_options, cover_after_us, true),
     ROW(sched_cluster_options, prompt_queue_threshold_tokens, false),
+    ROW(sched_cluster_options, prompt_queue_threshold_us, true),
+    ROW(sched_cluster_options, equal_time, false),
     ROW(sched_cluster_options, token_memory_threshold, false),
     ROW(sched_cluster_options, answers_grow, false),
     ROW(sched_cluster_options, machine_kv_multiple, false),

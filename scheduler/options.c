@@ -17,6 +17,13 @@ bool sched_policy_prefix(const struct config *config)
     return strcmp(config->scheduler.policy, "prefix") == 0;
 }
 
+/* Half of the TTFT target: the other half is for the prompt itself and for the transfer. */
+static uint32_t threshold_ms(const struct config *config)
+{
+    uint32_t ms = config->scheduler.prompt_queue_threshold_ms;
+    return ms == CONFIG_AUTO ? (config->slo.ttft_ms + 1) / 2 : ms;
+}
+
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
                                                         const struct sched_cluster_facts *facts)
 {
@@ -33,6 +40,8 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .wait_us_max = config->scheduler.wait_ms * 1000ll,
         .cover_after_us = config->scheduler.cover_ms * 1000ll,
         .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
+        .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
+        .equal_time = true,
         .token_memory_threshold = adaptive,
         .answers_grow = config->scheduler.preemptions_max > 0,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,

@@ -39,7 +39,6 @@ struct holder {
 struct choice {
     const struct seek *seek;
     const struct route *base; /* The pair that the rules have chosen. */
-    uint64_t rate;            /* Assumed for machines with an unknown rate. */
     uint32_t holder_tokens;   /* Prefix length of the holders that are being looked up. */
     uint32_t holder_count;
     struct holder holders[HOLDERS_MAX];
@@ -103,25 +102,12 @@ static void holders_find(struct choice *c)
 
 /* ---- time of a pair ---- */
 
-static uint64_t mean_rate(const struct sched_cluster *sc)
-{
-    uint64_t sum = 0;
-    uint64_t known = 0;
-    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
-        if (!sc->machines[i].up || sc->machines[i].prompt_tokens_per_s == 0)
-            continue; /* The rate of a draining machine is known too. */
-        sum += sc->machines[i].prompt_tokens_per_s;
-        known++;
-    }
-    return known > 0 ? sum / known : US_PER_S;
-}
-
 static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
 {
     const struct sched_cluster *sc = c->seek->sc;
     const struct cluster_machine *machine = &sc->machines[prompt];
     uint32_t tokens = c->seek->request->prompt_tokens;
-    uint64_t rate = machine->prompt_tokens_per_s > 0 ? machine->prompt_tokens_per_s : c->rate;
+    uint64_t rate = cluster_rate(sc, prompt, MEASURE_PENDING);
     uint64_t left = tokens - tokens_held(c, prompt);
     uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
     uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
@@ -230,7 +216,6 @@ void cluster_cheapest(const struct seek *s, struct route *out)
     holders_find(&c);
     if (c.holder_count == 0)
         return;
-    c.rate = mean_rate(s->sc);
     out->prefix_tokens = tokens_held(&c, base.prompt);
     uint64_t best_us = pair_us(&c, base.prompt, base.token);
     for (uint32_t i = 0; i < c.holder_count; i++) {

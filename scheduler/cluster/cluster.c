@@ -67,6 +67,7 @@ enum status sched_cluster_open(const struct sched_cluster_options *options,
     for (uint32_t i = 0; i < options->machine_count; i++)
         sc->machines[i].move_reported = true;
     cluster_pool_sizes(sc);
+    cluster_speeds_refresh(sc);
     *out = sc;
     return ST_OK;
 }
@@ -129,6 +130,7 @@ static void on_machine_up(struct sched_cluster *sc, const struct sched_event *ev
     machine->up = true;
     cluster_pool_refresh(sc, event->machine);
     cluster_pool_sizes(sc);
+    cluster_speeds_refresh(sc);
     if (sc->first_up_us < 0)
         sc->first_up_us = event->now_us;
 }
@@ -138,6 +140,7 @@ static void on_machine_down(struct sched_cluster *sc, uint32_t id)
     struct cluster_machine *machine = machine_at(sc, id);
     machine->up = false;
     cluster_pool_refresh(sc, id);
+    cluster_speeds_refresh(sc);
     cluster_load_others(sc, id, &(struct sched_others){0});
     machine->links = (struct machine_set){{0}};
     for (uint32_t i = 0; i < sc->options.machine_count; i++)
@@ -194,6 +197,7 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         machine->prompt_tokens_per_s = event->prompt_tokens_per_s;
         machine->output_tokens_per_s = event->output_tokens_per_s;
         machine->push_tokens_per_s = event->push_tokens_per_s;
+        cluster_speeds_refresh(sc);
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;
     } else if (event->kind == SCHED_MACHINE_LOAD) {
@@ -262,6 +266,7 @@ enum status sched_cluster_configure(struct sched_cluster *sc,
     if (options->repurpose_window_us != sc->options.repurpose_window_us)
         sc->demand_until_us = -1; /* Starts the measurement again. */
     sc->options = *options;
+    cluster_speeds_refresh(sc);
     sched_cluster_more(sc, now_us, out);
     return ST_OK;
 }

@@ -8,8 +8,8 @@
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless it has
- *    work and the request would put it over prompt_queue_threshold_tokens. Otherwise the machine
- *    of the mixed pool, by the same condition.
+ *    work and the request would put it over prompt_queue_threshold_tokens or _us. Otherwise the
+ *    machine of the mixed pool, by the same condition.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless the
  *    request does not fit into the memory that is left. Otherwise the machine of the mixed pool,
  *    by the same condition.
@@ -22,6 +22,9 @@
  *
  * With `together`, a route whose two machines share cores uses the token machine only, unless the
  * prompt machine holds a prefix of the prompt.
+ *
+ * "Fewest" and "least" compare tokens. With `equal_time`, and rates that differ (speed.c), they
+ * compare the time that these tokens and the request take each machine.
  *
  * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve, and rules 1 and
  * 2 take a machine over its threshold if there is no other.
@@ -71,8 +74,12 @@ struct sched_cluster_options {
      * machine is up before they do the work of the other phase. */
     int64_t cover_after_us;
 
-    uint64_t prompt_queue_threshold_tokens; /* Rule 1; 0 = no threshold. */
-    bool token_memory_threshold;            /* Rule 2 checks the memory that is left. */
+    /* Rule 1; 0 = no threshold. The threshold in time applies to machines with a known rate. */
+    uint64_t prompt_queue_threshold_tokens;
+    int64_t prompt_queue_threshold_us;
+    /* Machines of one pool are compared by time instead of tokens if their rates differ. */
+    bool equal_time;
+    bool token_memory_threshold; /* Rule 2 checks the memory that is left. */
     /* How much KV memory an answer is scheduled with. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
     bool answers_grow;

@@ -60,9 +60,51 @@ bool seek_token_fits(const void *self, uint32_t i)
            (s->prompt == SCHED_NO_MACHINE || reaches(s, s->prompt, i));
 }
 
+/* Tokens that the request adds to a machine. */
+static uint64_t added_tokens(const struct seek *s, enum measure measure)
+{
+    return measure == MEASURE_PENDING ? s->request->prompt_tokens : request_memory(s->request);
+}
+
+/* True if the machine is better than `best`, which may be SCHED_NO_MACHINE. */
+static bool better(const struct seek *s, enum measure measure, uint32_t machine, uint32_t best)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[measure];
+    if (best == SCHED_NO_MACHINE)
+        return true;
+    uint64_t more = added_tokens(s, measure);
+    uint64_t us = cluster_work_us(s->sc, machine, measure, more);
+    uint64_t best_us = cluster_work_us(s->sc, best, measure, more);
+    return us != best_us ? us < best_us : cluster_rank_before(ranks, machine, best);
+}
+
+/* Unequal machines: returns the one of the pool that has done its work and the request first. */
+static uint32_t find_soonest(const struct seek *s, enum measure measure, enum pool pool,
+                             bool (*fits)(const void *self, uint32_t machine))
+{
+    uint32_t best = SCHED_NO_MACHINE;
+    for (uint32_t i = 0; i < s->sc->options.machine_count; i++)
+        if (set_has(&s->sc->open, i) && s->sc->machines[i].pool == pool &&
+            better(s, measure, i, best) && fits(s, i))
+            best = i;
+    return best;
+}
+
+/* True if machine `b` has strictly less work by `measure` than machine `a`. */
+static bool less_work(const struct seek *s, enum measure measure, uint32_t b, uint32_t a)
+{
+    const struct cluster_rank *ranks = s->sc->ranks[measure];
+    uint64_t more = added_tokens(s, measure);
+    if (s->sc->unequal[measure])
+        return cluster_work_us(s->sc, b, measure, more) < cluster_work_us(s->sc, a, measure, more);
+    return ranks[b].tokens < ranks[a].tokens;
+}
+
 static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
                      bool (*fits)(const void *self, uint32_t machine))
 {
+    if (s->sc->unequal[measure])
+        return find_soonest(s, measure, pool, fits);
     return cluster_tree_find(&s->sc->trees[measure][pool], s->sc->ranks[measure], s->below, fits,
                              s);
 }
@@ -71,12 +113,11 @@ static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
 static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
                             bool (*fits)(const void *, uint32_t))
 {
-    const struct cluster_rank *ranks = s->sc->ranks[measure];
     uint32_t first = find(s, measure, a, fits);
     uint32_t second = find(s, measure, b, fits);
     if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
         return first == SCHED_NO_MACHINE ? second : first;
-    return ranks[second].tokens < ranks[first].tokens ? second : first;
+    return less_work(s, measure, second, first) ? second : first;
 }
 
 /* True if the machine holds a prompt without a token phase. */
@@ -118,15 +159,29 @@ bool seek_both_fit(const void *self, uint32_t i)
 
 /* ---- rules 1 and 2: the phase's own pool, then the mixed pool ---- */
 
+/* Returns the time in which the machine would have computed its pending tokens and the request's
+ * prompt; 0 = its rate is not known. */
+static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_request *request,
+                           uint32_t i)
+{
+    return sc->machines[i].prompt_tokens_per_s == 0
+               ? 0
+               : (int64_t)cluster_work_us(sc, i, MEASURE_PENDING, request->prompt_tokens);
+}
+
 bool seek_prompt_over(const struct seek *s, uint32_t i)
 {
     const struct sched_cluster_options *options = &s->sc->options;
     const struct cluster_machine *machine = &s->sc->machines[i];
     bool busy = options->queues_told ? machine->busy
                                      : machine->prompts_pending > 0 || machine->others.prompts > 0;
-    return s->thresholds && options->prompt_queue_threshold_tokens > 0 && busy &&
-           s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens >
-               options->prompt_queue_threshold_tokens;
+    if (!s->thresholds || !busy)
+        return false;
+    uint64_t tokens = s->sc->ranks[MEASURE_PENDING][i].tokens + s->request->prompt_tokens;
+    return (options->prompt_queue_threshold_tokens > 0 &&
+            tokens > options->prompt_queue_threshold_tokens) ||
+           (options->prompt_queue_threshold_us > 0 &&
+            computed_us(s->sc, s->request, i) > options->prompt_queue_threshold_us);
 }
 
 bool seek_token_over(const struct seek *s, uint32_t i)
@@ -162,7 +217,6 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 
 static uint32_t token_of_pools(const struct seek *s)
 {
-    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_MEMORY];
     uint32_t own = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
     if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
         return own;
@@ -173,20 +227,10 @@ static uint32_t token_of_pools(const struct seek *s)
         return SCHED_NO_MACHINE;
     if (own == SCHED_NO_MACHINE || mixed == SCHED_NO_MACHINE)
         return own == SCHED_NO_MACHINE ? mixed : own;
-    return ranks[mixed].tokens < ranks[own].tokens ? mixed : own;
+    return less_work(s, MEASURE_MEMORY, mixed, own) ? mixed : own;
 }
 
 /* ---- machines that keep the TTFT limit ---- */
-
-/* Time in which the machine would have computed its pending tokens and the request's prompt;
- * 0 = its rate is not known. */
-static int64_t computed_us(const struct sched_cluster *sc, const struct cluster_request *request,
-                           uint32_t i)
-{
-    uint64_t rate = sc->machines[i].prompt_tokens_per_s;
-    uint64_t tokens = sc->ranks[MEASURE_PENDING][i].tokens + request->prompt_tokens;
-    return rate == 0 ? 0 : (int64_t)(tokens * US_PER_S / rate);
-}
 
 /* Returns the machine that would finish the prompt first, if `prompt`, which has the shortest
  * queue, would be late; else `prompt`. With machines of equal speed the queue decides alone, so
@@ -262,7 +306,6 @@ static bool fits_beside_lent(const void *self, uint32_t i)
 static void one_for_both(const struct seek *s, struct route *out)
 {
     static const enum pool order[] = {POOL_PROMPT, POOL_MIXED, POOL_TOKEN};
-    const struct cluster_rank *ranks = s->sc->ranks[MEASURE_PENDING];
     uint32_t best = SCHED_NO_MACHINE;
     struct seek beside = *s;
     if (s->sc->options.lent_stay)
@@ -270,10 +313,10 @@ static void one_for_both(const struct seek *s, struct route *out)
     for (int i = 0; i < POOL_COUNT; i++) {
         uint32_t found = find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
-            (best == SCHED_NO_MACHINE || ranks[found].tokens < ranks[best].tokens))
+            (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, found, best)))
             best = found;
         if (order[i] == POOL_MIXED && beside.lent > 0 && seek_both_fit(s, beside.lent - 1) &&
-            (best == SCHED_NO_MACHINE || ranks[beside.lent - 1].tokens < ranks[best].tokens))
+            (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, beside.lent - 1, best)))
             best = beside.lent - 1;
     }
     *out = (struct route){.prompt = best, .token = best, .lent = beside.lent};

@@ -1,6 +1,6 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; cheapest.c: the choice by prefixes that machines hold; repurpose.c:
+ * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes that machines hold; repurpose.c:
  * home pools that follow the demand. They run on the thread that calls sched_cluster; not
  * thread-safe. Pure: no clock, no I/O. Nothing here is visible to the gateway or the simulator. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
@@ -112,6 +112,10 @@ struct sched_cluster {
     struct machine_set open;
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
+    /* By measure (speed.c): mean of the known rates of machines that are up, tokens per second; and
+     * whether the rates differ so much that machines are compared by time. */
+    uint64_t mean_rate[MEASURE_COUNT];
+    bool unequal[MEASURE_COUNT];
     uint64_t moves; /* Number of pool moves. A machine's latest move is the order of its ranks. */
     uint32_t away;  /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
@@ -226,6 +230,17 @@ void cluster_pool_sizes(struct sched_cluster *sc);
 
 /* Computes sc->pair and sc->paired. Must be called after a change of pools, links or sc->open. */
 void cluster_pool_pair(struct sched_cluster *sc);
+
+/* ---- speed.c ---- */
+
+/* Computes mean_rate and unequal. Must be called after a change of rates, `up` or the options. */
+void cluster_speeds_refresh(struct sched_cluster *sc);
+/* Returns the machine's measured rate in tokens per second; the mean of the others if it is not
+ * known; 1,000,000 if none is known. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY: answers. */
+uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure);
+/* Returns the microseconds that the machine's load by `measure` and `more` tokens take it. */
+uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
+                         uint64_t more);
 
 /* ---- route.c ---- */
 

@@ -32,8 +32,9 @@ DEFAULT_MODEL = os.environ.get("CLEAVE_MODEL") or os.path.join(
 MODEL = os.environ.get("CLEAVE_MODEL") or (tiny_model(DEFAULT_MODEL) if os.path.exists(DEFAULT_MODEL) else DEFAULT_MODEL)
 DATA = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data")
 GATE_PLUGIN = os.environ.get("CLEAVE_GATE_PLUGIN")  # libcleave-gate.so (tests/device/gate_plugin.c)
-# Tests of the split phases run on one computer, where "auto" would use one machine for both.
-SCHEDULER = {"placement": "split"}
+# Tests of the split phases run on one computer, where "auto" would use one machine for both. On a slow computer, a
+# threshold in time would lend machines where a test wants the pools of its config.
+SCHEDULER = {"placement": "split", "prompt_queue_threshold_ms": 0}
 
 
 def skip(reason):

@@ -207,7 +207,7 @@ static uint64_t rank(const struct model *m, uint32_t i, enum by by)
     return model_pending(m, i) + model_decodes(m, i) + others->prompt_tokens + others->decodes;
 }
 
-static bool before(const struct model *m, uint32_t a, uint32_t b, enum by by)
+static bool before_by_tokens(const struct model *m, uint32_t a, uint32_t b, enum by by)
 {
     if (rank(m, a, by) != rank(m, b, by))
         return rank(m, a, by) < rank(m, b, by);
@@ -223,6 +223,47 @@ struct look {
     bool flexible;
     bool thresholds;
 };
+
+/* The machine's rate; 0 = not known. */
+static uint64_t known_rate(const struct model_machine *machine, enum by by)
+{
+    return by == PENDING ? machine->prompt_rate : machine->output_rate;
+}
+
+/* Returns whether machines are compared by time; *mean_out: the rate of machines without one. */
+static bool by_time(const struct model *m, enum by by, uint64_t *mean_out)
+{
+    uint64_t sum = 0, known = 0, least = UINT64_MAX, most = 0;
+    for (uint32_t i = 0; i < MODEL_MACHINES; i++) {
+        uint64_t rate = known_rate(&m->machines[i], by);
+        if (!m->machines[i].up || rate == 0)
+            continue;
+        sum += rate;
+        known++;
+        if (rate < least)
+            least = rate;
+        if (rate > most)
+            most = rate;
+    }
+    *mean_out = known > 0 ? sum / known : 1000000;
+    return m->options.equal_time && known >= 2 && most * 100 > least * 125;
+}
+
+/* The load of the machine with the request: microseconds, or tokens without it. */
+static uint64_t load(const struct look *l, uint32_t i, enum by by)
+{
+    uint64_t mean, rate = known_rate(&l->m->machines[i], by);
+    if (!by_time(l->m, by, &mean))
+        return rank(l->m, i, by);
+    uint64_t more = l->r->prompt_tokens + (by == MEMORY ? l->r->answer_memory : 0);
+    return (rank(l->m, i, by) + more) * 1000000 / (rate > 0 ? rate : mean);
+}
+
+static bool before(const struct look *l, uint32_t a, uint32_t b, enum by by)
+{
+    uint64_t load_a = load(l, a, by), load_b = load(l, b, by);
+    return load_a != load_b ? load_a < load_b : before_by_tokens(l->m, a, b, by);
+}
 
 static uint64_t total(const struct look *l)
 {
@@ -273,7 +314,7 @@ static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, 
         if (l->m->machines[t].pool == pool && takes(l, t, MEMORY, total(l)) &&
             !(alone && !l->idle && has_large(l->m, t)) &&
             (prompt == NONE || reaches(l, prompt, t, alone)) &&
-            (best == NONE || before(l->m, t, best, MEMORY)))
+            (best == NONE || before(l, t, best, MEMORY)))
             best = t;
     return best;
 }
@@ -303,19 +344,29 @@ static uint32_t prompt_in(const struct look *l, enum pool pool)
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
         if (l->m->machines[p].pool == pool && prompt_good(l, p) &&
-            (best == NONE || before(l->m, p, best, PENDING)))
+            (best == NONE || before(l, p, best, PENDING)))
             best = p;
     return best;
 }
 
+static int64_t computed_us(const struct look *l, uint32_t i)
+{
+    uint64_t rate = l->m->machines[i].prompt_rate;
+    uint64_t tokens = rank(l->m, i, PENDING) + l->r->prompt_tokens;
+    return rate == 0 ? 0 : (int64_t)(tokens * 1000000 / rate);
+}
+
 static bool prompt_over(const struct look *l, uint32_t p)
 {
-    uint64_t threshold = l->m->options.prompt_queue_threshold_tokens;
+    const struct sched_cluster_options *options = &l->m->options;
+    uint64_t tokens = options->prompt_queue_threshold_tokens;
+    int64_t us = options->prompt_queue_threshold_us;
     bool busy = l->m->options.queues_told
                     ? l->m->machines[p].busy
                     : model_pending(l->m, p) > 0 || l->m->machines[p].others.prompts > 0;
-    return l->thresholds && threshold > 0 && busy &&
-           rank(l->m, p, PENDING) + l->r->prompt_tokens > threshold;
+    return l->thresholds && busy &&
+           ((tokens > 0 && rank(l->m, p, PENDING) + l->r->prompt_tokens > tokens) ||
+            (us > 0 && computed_us(l, p) > us));
 }
 
 static bool token_over(const struct look *l, uint32_t t)
@@ -330,7 +381,7 @@ static uint32_t less_of(const struct look *l, uint32_t a, uint32_t b, enum by by
 {
     if (a == NONE || b == NONE)
         return a == NONE ? b : a;
-    return rank(l->m, b, by) < rank(l->m, a, by) ? b : a;
+    return load(l, b, by) < load(l, a, by) ? b : a;
 }
 
 static uint32_t rule_1(const struct look *l)
@@ -342,13 +393,6 @@ static uint32_t rule_1(const struct look *l)
     if (mixed != NONE && !prompt_over(l, mixed))
         return mixed;
     return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, PENDING);
-}
-
-static int64_t computed_us(const struct look *l, uint32_t i)
-{
-    uint64_t rate = l->m->machines[i].prompt_rate;
-    uint64_t tokens = rank(l->m, i, PENDING) + l->r->prompt_tokens;
-    return rate == 0 ? 0 : (int64_t)(tokens * 1000000 / rate);
 }
 
 /* If `prompt` would miss the deadline, returns the machine that computes the prompt first. */
@@ -387,7 +431,7 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
             takes(l, p, PENDING, l->r->prompt_tokens) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
-            (best == NONE || before(l->m, p, best, PENDING)))
+            (best == NONE || before(l, p, best, PENDING)))
             best = p;
     return best;
 }
@@ -416,7 +460,7 @@ static uint32_t rule_4(const struct look *l, uint32_t lent)
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
             if (i != lent && l->m->machines[i].pool == order[k] && takes_both(l, i) &&
-                (in_pool == NONE || before(l->m, i, in_pool, PENDING)))
+                (in_pool == NONE || before(l, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
         if (order[k] == POOL_MIXED && lent != NONE && takes_both(l, lent))
@@ -771,6 +815,7 @@ void model_event(struct model *m, const struct sched_event *event)
         break;
     case SCHED_MACHINE_RATES:
         machine->prompt_rate = event->prompt_tokens_per_s;
+        machine->output_rate = event->output_tokens_per_s;
         break;
     case SCHED_MACHINE_QUEUE:
         machine->busy = event->busy;

@@ -43,6 +43,7 @@ struct model_machine {
     uint64_t mixed_kv_tokens;
     uint32_t cores;
     uint32_t prompt_rate;
+    uint32_t output_rate;
     struct sched_others others;
     bool link[MODEL_MACHINES];
 };

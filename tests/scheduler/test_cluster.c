@@ -45,6 +45,7 @@ static void machine_event_draw(struct sched_event *event)
     event->kind = kinds[draw(sizeof(kinds) / sizeof(kinds[0]))];
     event->busy = draw(2) == 0;
     event->prompt_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
+    event->output_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
     if (event->kind == SCHED_MACHINE_LOAD && draw(3) > 0)
         event->others = (struct sched_others){.prompt_tokens = draw(200),
                                               .kv_tokens = draw(300),
@@ -177,6 +178,8 @@ static struct sched_cluster_options options_draw(void)
         .homing = (enum sched_homing)draw(3),
         .lent_stay = draw(3) == 0,
         .together = draw(2) == 0,
+        .equal_time = draw(2) == 0,
+        .prompt_queue_threshold_us = draw(3) == 0 ? draw(1000000) : 0,
         .stay_tokens = draw(2) == 0 ? 0 : draw(100),
         .ttft_us_max = draw(5) == 0 ? draw(1000000) : 0,
     };

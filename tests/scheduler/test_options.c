@@ -36,7 +36,10 @@ static void test_cluster_plain(void)
     CHECK(o.repurpose_window_us == 14000 && o.repurpose_interval_us_min == 15000);
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
     CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
-    CHECK(o.together);
+    CHECK(o.together && o.equal_time);
+    CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);
+    config.scheduler.prompt_queue_threshold_ms = 7;
+    CHECK(sched_cluster_options_make(&config, &facts).prompt_queue_threshold_us == 7000);
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
     CHECK(!sched_cluster_options_make(&config, &facts).together);
     config.scheduler.preemptions_max = 1;

@@ -1,6 +1,6 @@
 /* Goal: home pools follow a lasting demand, and only that; a prompt goes to a machine that has its
  * prefix if that is faster; a request that cannot meet its deadline is refused with the time that
- * it would take. Method: small scenes in virtual time with results computed by hand. */
+ * it would take; unequal machines get work by their speed. Method: small scenes in virtual time with results computed by hand. */
 #include "common/random.h"
 #include "scheduler/cluster/cluster.h"
 #include "tests/check.h"
@@ -314,6 +314,87 @@ static void test_one_token_uses_whole_memory(void)
     sched_cluster_close(sc);
 }
 
+static void rates_tell(uint32_t machine, uint32_t prompts_per_s, uint32_t outputs_per_s)
+{
+    tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                              .machine = machine,
+                              .prompt_tokens_per_s = prompts_per_s,
+                              .output_tokens_per_s = outputs_per_s});
+}
+
+/* 60 prompts that all wait at once: returns those of machine 0. */
+static uint32_t prompts_of_first(uint32_t *token_first_out)
+{
+    struct sched_machine_view view;
+    for (uint32_t i = 0; i < 60; i++)
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .request = i, .prompt_tokens = 100, .output_tokens = 100});
+    sched_cluster_view(sc, 2, &view);
+    *token_first_out = view.decodes;
+    sched_cluster_view(sc, 0, &view);
+    for (uint32_t i = 0; i < 60; i++)
+        tell((struct sched_event){.kind = SCHED_ENDED, .request = i, .output_tokens = 100});
+    return view.prompts;
+}
+
+/* Two prompt and four token machines. Unequal machines get work in proportion to their speed, and
+ * an idle fast one goes before an idle slow one; machines that measurements tell apart by a few
+ * percent only, or not at all, get equal shares. */
+static void test_equal_time(void)
+{
+    struct sched_cluster_options options = adaptive;
+    uint32_t tokens;
+    options.adaptive = false;
+    options.repurpose_window_us = 0;
+    options.equal_time = true;
+    cluster_open(&options, 2, 0);
+    CHECK(prompts_of_first(&tokens) == 30 && tokens == 15); /* No rate is known. */
+    rates_tell(0, 1000, 0);
+    CHECK(prompts_of_first(&tokens) == 30);
+    rates_tell(1, 1200, 0);
+    CHECK(prompts_of_first(&tokens) == 30); /* As good as equal. */
+    rates_tell(1, 3000, 0);
+    CHECKF(prompts_of_first(&tokens) == 15 && tokens == 15, "%u", tokens);
+    tell((struct sched_event){
+        .kind = SCHED_ARRIVED, .request = 0, .prompt_tokens = 100, .output_tokens = 1});
+    CHECK(routed_to == 1);
+    tell((struct sched_event){.kind = SCHED_ENDED, .request = 0});
+    /* The token machines: one of five times the speed of the other three gets about 5 of 8 answers. The
+     * rate that is not known is that of the mean. */
+    rates_tell(2, 0, 5000);
+    rates_tell(3, 0, 1000);
+    rates_tell(4, 0, 1000);
+    rates_tell(5, 0, 1000);
+    CHECKF(prompts_of_first(&tokens) == 15 && tokens >= 37 && tokens <= 40, "%u", tokens);
+    options.equal_time = false;
+    CHECK(sched_cluster_configure(sc, &options, now_us, &actions) == ST_OK);
+    CHECK(prompts_of_first(&tokens) == 30 && tokens == 15);
+    sched_cluster_close(sc);
+}
+
+/* The threshold in time: the same queue is over it on a slow machine only. */
+static void test_threshold_us(void)
+{
+    struct sched_machine_view view;
+    for (uint32_t rate = 1000; rate <= 4000; rate += 3000) {
+        struct sched_cluster_options options = adaptive;
+        options.repurpose_window_us = 0;
+        options.prompt_queue_threshold_us = 250000;
+        cluster_open(&options, 2, rate);
+        for (uint32_t i = 0; i < 6; i++)
+            tell((struct sched_event){
+                .kind = SCHED_ARRIVED, .request = i, .prompt_tokens = 200, .output_tokens = 10});
+        uint32_t prompts = 0;
+        for (uint32_t i = 0; i < 2; i++) {
+            sched_cluster_view(sc, i, &view);
+            prompts += view.prompts;
+        }
+        /* 200 tokens take 200 ms or 50 ms: one prompt each, or all. Token machines help. */
+        CHECKF(prompts == (rate == 1000 ? 2 : 6), "rate %u: %u prompts", rate, prompts);
+        sched_cluster_close(sc);
+    }
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -323,6 +404,8 @@ int main(void)
         test_no_swing(seed + i);
     test_prefix();
     test_deadline();
+    test_equal_time();
+    test_threshold_us();
     test_keys();
     test_one_token_uses_whole_memory();
     return 0;
