@@ -1,0 +1,41 @@
+/* cluster_model_choice: the part of the model of the cluster scheduler (cluster_model.h) that chooses
+ * machines: the rules of scheduler/cluster/cluster.h, written as loops over all machines. */
+#ifndef TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
+#define TESTS_SCHEDULER_CLUSTER_MODEL_CHOICE_H
+
+#include "tests/scheduler/cluster_model.h"
+
+enum by { PENDING, MEMORY };
+
+struct look {
+    const struct model *m;
+    const struct model_request *r;
+    bool idle;
+    bool flexible;
+    bool thresholds;
+};
+
+struct chosen {
+    uint32_t prompt;
+    uint32_t token;
+    bool prompt_moves;
+    bool token_moves;
+    uint32_t lent; /* This machine moves though it is not chosen; NONE = none. */
+};
+
+/* cluster_model.c */
+bool model_is_open(const struct model *m, uint32_t i);
+bool model_serves(enum pool pool, enum pool phase);
+bool model_covers(const struct model *m);
+bool model_has_large(const struct model *m, uint32_t i);
+
+/* cluster_model_choice.c */
+/* The load that orders machines, in tokens. */
+uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
+/* Stores the machines for a request. Returns false if there are none now. */
+bool model_choose(const struct look *l, struct chosen *c);
+/* Returns false if no machine that was ever up is large enough. A request of one token whose prompt
+ * fits into no machine's share is changed into a request that decodes, if that is possible. */
+bool model_ever_possible(const struct model *m, struct model_request *r);
+
+#endif
