@@ -134,6 +134,7 @@ struct config {
         char policy[16];             /* "jsq", "prefix" or "deadline". */
         char placement[8];           /* "auto" or "split". */
         bool adaptive_pools;
+        bool compare_time;
         uint32_t wait_ms; /* 0 = unlimited. */
         uint32_t cover_ms;
         uint32_t prefix_slack_tokens;

@@ -334,6 +334,10 @@ const struct config_key config_keys[] = {
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
              "Retry-After."},
+    {"scheduler/compare_time", CONFIG_BOOL, FIELD(scheduler.compare_time), .default_text = "true",
+     .reload = CONFIG_RELOAD_YES,
+     .help = "true: machines of one pool whose measured rates differ by more than a quarter are "
+             "compared by the time that their work takes. false: by tokens, whatever their speed."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether a request's prompt and answer are computed on two machines. split: always, "

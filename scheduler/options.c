@@ -41,7 +41,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .cover_after_us = config->scheduler.cover_ms * 1000ll,
         .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
-        .equal_time = true,
+        .equal_time = config->scheduler.compare_time,
         .token_memory_threshold = adaptive,
         .answers_grow = config->scheduler.preemptions_max > 0,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,

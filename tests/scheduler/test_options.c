@@ -38,6 +38,8 @@ static void test_cluster_plain(void)
     CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
     CHECK(o.together && o.equal_time);
     CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);
+    config.scheduler.compare_time = false;
+    CHECK(!sched_cluster_options_make(&config, &facts).equal_time);
     config.scheduler.prompt_queue_threshold_ms = 7;
     CHECK(sched_cluster_options_make(&config, &facts).prompt_queue_threshold_us == 7000);
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");

@@ -25,6 +25,16 @@ int main(void)
         sched_rates_prompts(&rates, 2048, 4096000);
     CHECK(NEAR(sched_rates_prompt_tokens_per_s(&rates), 500));
 
+    struct sched_rates stopped = {0}; /* One batch was stopped for 10 s; then all is as before. */
+    for (int i = 0; i < 50; i++) {
+        sched_rates_prompts(&stopped, 200, 100000);
+        decodes(&stopped, 8, 4000, 100);
+    }
+    sched_rates_prompts(&stopped, 200, 10000000);
+    sched_rates_decodes(&stopped, 1, 8, 10000000);
+    CHECK(sched_rates_prompt_tokens_per_s(&stopped) > 1600);
+    CHECK(sched_rates_output_tokens_per_s(&stopped, 8, 50000) > 1500);
+
     struct sched_rates long_known = {0}; /* Ten hours at one speed, then a minute at another. */
     sched_rates_prompts(&long_known, 72000000, 36000000000);
     sched_rates_decodes(&long_known, 3600000, 14400000, 36000000000);
