@@ -13,9 +13,9 @@
  * whatever s is: so a short queue disturbs the answers little, and a long one is not kept waiting
  * for their sake. P is a mean over the last second in which prompts were open, because a few long
  * shares would spoil the TBT, and short ones between them would not make prompts faster. It is a
- * geometric mean, so that a burst is soon forgotten. The share
- * is at most what the TBT target leaves, because beyond that longer shares hardly make prompts
- * faster; and at least half a step. */
+ * geometric mean, so that a burst is soon forgotten. The share is at most what the TBT target
+ * leaves, because beyond that longer shares hardly make prompts faster; and at least half a step.
+ */
 #ifndef SCHEDULER_PACE_H
 #define SCHEDULER_PACE_H
 
