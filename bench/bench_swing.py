@@ -28,13 +28,13 @@ PERIOD_US = 5000
 TTFT_MS, TBT_MS = 2000, 80
 # Prompt tokens, answer tokens, requests per second for each whole core of the four machines together.
 PHASES = (("prompt-heavy", 600, 16, 1.8), ("token-heavy", 64, 200, 4.2))
-FIXED = {"adaptive_pools": False, "repurpose_window_ms": 0}
-# A prompt machine of 0.4 cores computes 900 tokens per second. A prompt that would wait for longer than half the limit
-# goes to another machine.
-LENDS = {"adaptive_pools": True, "repurpose_window_ms": 0, "prompt_queue_threshold_tokens": 1000}
+# The machines have cores of their own here, which the gateway cannot know.
+FIXED = {"placement": "split", "adaptive_pools": False, "repurpose_window_ms": 0}
+LENDS = {**FIXED, "adaptive_pools": True}
+TOKENS = {**LENDS, "prompt_queue_threshold_ms": 0}  # Only the 8192 tokens of the other threshold.
 MOVES = {**LENDS, "repurpose_window_ms": 16000, "repurpose_interval_ms": 10000}
 FORMS = (("1 prompt + 3 token, fixed", 1, FIXED), ("2 + 2, fixed", 2, FIXED), ("3 + 1, fixed", 3, FIXED),
-         ("2 + 2, lends", 2, LENDS), ("2 + 2, lends and changes homes", 2, MOVES))
+         ("2 + 2, lends", 2, LENDS), ("2 + 2, lends by tokens", 2, TOKENS), ("2 + 2, lends and changes homes", 2, MOVES))
 
 
 class Group:
@@ -84,7 +84,7 @@ def replay(url, trace):
 def run(form, trace, cores):
     _, prompts, scheduler = form
     config = {"threads": 1, "kv": {"memory": "256MiB", "prefix_cache": False}, "scheduler": {"turn_ms": 0, **scheduler},
-              "pools": {"prompt": prompts, "token": 4 - prompts}}
+              "pools": {"prompt": prompts, "token": 4 - prompts}, "slo": {"ttft_ms": TTFT_MS, "tbt_ms": TBT_MS}}
     groups = []
     with cluster.Cluster(config, binary=BINARY) as one:
         try:
