@@ -129,6 +129,7 @@ struct config {
         uint32_t ageing_ms; /* 0 = no ageing. */
         uint32_t prompt_queue_threshold_tokens;
         uint32_t prompt_queue_threshold_ms; /* 0 = none; or CONFIG_AUTO. */
+        uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */

@@ -329,7 +329,13 @@ const struct config_key config_keys[] = {
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "The same for the time that the pending prompts need at the machine's measured rate. "
-             "auto: half of `slo/ttft_ms`. 0 = only the tokens count."},
+             "auto: half of `slo/ttft_ms` with `placement` split; with auto only the tokens count. "
+             "0 = only the tokens count."},
+    {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
+     .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
+     .help = "A machine gets no more prompts while those that it has take it at least this time, at "
+             "its measured rate. Further ones wait in the gateway, where priorities count and "
+             "any machine can take them. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
@@ -341,8 +347,9 @@ const struct config_key config_keys[] = {
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether a request's prompt and answer are computed on two machines. split: always, "
-             "if the pools have two. auto: also, but not on two machines that share the cores of "
-             "one computer, where one machine for both is faster (scheduling.md)."},
+             "if the pools have two. auto: by measured times, request by request, so that TTFT and "
+             "TBT stay below `slo`; never on two machines that share the cores of one computer "
+             "(scheduling.md)."},
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
      .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "

@@ -11,17 +11,36 @@
  * machine's memory full and the next requests at hand, and small enough for its request table. */
 #define MACHINE_KV_MULTIPLE 2
 #define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
+#define PENDING_MS_LEAST    100
 
 bool sched_policy_prefix(const struct config *config)
 {
     return strcmp(config->scheduler.policy, "prefix") == 0;
 }
 
-/* Half of the TTFT target: the other half is for the prompt itself and for the transfer. */
+static bool placement_auto(const struct config *config)
+{
+    return strcmp(config->scheduler.placement, "auto") == 0;
+}
+
+/* If requests are always split, half of the TTFT target: the other half is for the prompt itself
+ * and for the transfer. Otherwise each request's place is weighed, which needs no threshold. */
 static uint32_t threshold_ms(const struct config *config)
 {
     uint32_t ms = config->scheduler.prompt_queue_threshold_ms;
-    return ms == CONFIG_AUTO ? (config->slo.ttft_ms + 1) / 2 : ms;
+    if (ms != CONFIG_AUTO)
+        return ms;
+    return placement_auto(config) ? 0 : (config->slo.ttft_ms + 1) / 2;
+}
+
+/* As long as the TTFT target: what a machine has at hand must not run out, and more than that waits
+ * better in the gateway. Not so short that prompts no longer share batches. */
+static uint32_t pending_ms(const struct config *config)
+{
+    uint32_t ms = config->scheduler.machine_pending_ms;
+    if (ms != CONFIG_AUTO)
+        return ms;
+    return config->slo.ttft_ms > PENDING_MS_LEAST ? config->slo.ttft_ms : PENDING_MS_LEAST;
 }
 
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
@@ -46,10 +65,13 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .answers_grow = config->scheduler.preemptions_max > 0,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
         .machine_tokens_max = MACHINE_TOKENS_MAX,
+        .machine_us_max = pending_ms(config) * 1000ll,
         .ageing_us = config->scheduler.ageing_ms * 1000ll,
         .adaptive = adaptive,
         .homing = SCHED_HOMING_DONE,
-        .together = strcmp(config->scheduler.placement, "auto") == 0,
+        .together = placement_auto(config),
+        .together_ttft_us = config->slo.ttft_ms * 1000ll,
+        .together_tbt_us = config->slo.tbt_ms * 1000ll,
         .stay_tokens = 1, /* Among equals, the machine that has the KV. */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
         .prefix_step_tokens = facts->prefix_step_tokens,

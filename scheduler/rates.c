@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-#define US_PER_S 1e6
+#define US_PER_S  1e6
+#define NS_PER_US 1e3
 
 /* A measurement counts as at most this many times slower than the mean. */
 #define OUTLIER 8
@@ -86,11 +87,9 @@ uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates)
     return rates->push_us > 0 ? rate_of(rates->push_tokens, rates->push_us) : 0;
 }
 
-uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
-                                         int64_t tbt_us)
+/* The line through the measured decode batches. Requires that there were any. */
+static void decode_line(const struct sched_rates *rates, double *fixed_out, double *per_row_out)
 {
-    if (rates->weight <= 0)
-        return 0;
     double rows = rates->rows / rates->weight;
     double us = rates->us / rates->weight;
     double variance = rates->rows_rows / rates->weight - rows * rows;
@@ -102,7 +101,32 @@ uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32
         per_row = 0;
     if (per_row > us / rows)
         per_row = us / rows;
-    double fixed = us - per_row * rows;
+    *fixed_out = us - per_row * rows;
+    *per_row_out = per_row;
+}
+
+static uint32_t ns_of(double us)
+{
+    double ns = us * NS_PER_US;
+    return ns >= UINT32_MAX ? UINT32_MAX : (uint32_t)ns;
+}
+
+struct sched_step sched_rates_step(const struct sched_rates *rates)
+{
+    if (rates->weight <= 0)
+        return (struct sched_step){0};
+    double fixed, per_row;
+    decode_line(rates, &fixed, &per_row);
+    return (struct sched_step){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
+}
+
+uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
+                                         int64_t tbt_us)
+{
+    if (rates->weight <= 0)
+        return 0;
+    double fixed, per_row;
+    decode_line(rates, &fixed, &per_row);
     double most = (double)rows_max;
     if (per_row > 0 && fixed + per_row * most > (double)tbt_us)
         most = ((double)tbt_us - fixed) / per_row;

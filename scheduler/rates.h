@@ -27,6 +27,13 @@ struct sched_rates {
     double push_us;
 };
 
+/* The time of a batch that only decodes: fixed_ns + row_ns for each answer. All zeros = not known.
+ */
+struct sched_step {
+    uint32_t fixed_ns;
+    uint32_t row_ns;
+};
+
 /* Records that batches with prompts computed `rows` rows in `us` microseconds. */
 void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us);
 /* Records `batches` batches that only decoded, with `rows` rows and `us` microseconds in all. */
@@ -43,5 +50,7 @@ uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
  * known yet. */
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us);
+/* Returns the time of a decode batch; all zeros = not known yet. */
+struct sched_step sched_rates_step(const struct sched_rates *rates);
 
 #endif

@@ -15,7 +15,8 @@ static bool options_good(const struct sched_cluster_options *options)
 {
     return options->request_count > 0 && options->request_count <= SCHED_REQUESTS_MAX &&
            options->machine_count > 0 && options->machine_count <= SCHED_MACHINES_MAX &&
-           (options->prefix_count == 0 || options->prefix_step_tokens > 0);
+           (options->prefix_count == 0 || options->prefix_step_tokens > 0) &&
+           (!options->together || (options->together_ttft_us > 0 && options->together_tbt_us > 0));
 }
 
 /* Allocates the tables of *sc. On failure the caller's sched_cluster_close frees what was
@@ -197,6 +198,7 @@ static void on_machine_word(struct sched_cluster *sc, const struct sched_event *
         machine->prompt_tokens_per_s = event->prompt_tokens_per_s;
         machine->output_tokens_per_s = event->output_tokens_per_s;
         machine->push_tokens_per_s = event->push_tokens_per_s;
+        machine->step = event->step;
         cluster_speeds_refresh(sc);
     } else if (event->kind == SCHED_MACHINE_QUEUE) {
         machine->busy = event->busy;

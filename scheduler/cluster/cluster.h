@@ -20,8 +20,8 @@
  * 4. If a machine is still missing, the machine with the fewest pending tokens of all pools does
  *    both phases.
  *
- * With `together`, a route whose two machines share cores uses the token machine only, unless the
- * prompt machine holds a prefix of the prompt.
+ * With `together`, one machine does both phases where that is better (together.c): where the two
+ * machines share cores, or where it brings TTFT and TBT further below their targets.
  *
  * "Fewest" and "least" compare tokens. With `equal_time`, and rates that differ (speed.c), they
  * compare the time that these tokens and the request take each machine.
@@ -42,6 +42,7 @@
 #include "common/limits.h"
 #include "common/pool.h"
 #include "common/status.h"
+#include "scheduler/rates.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -89,6 +90,9 @@ struct sched_cluster_options {
     /* A machine gets no more prompts or answers while its pending or scheduled tokens reach this
      * number; 0 = no bound. */
     uint64_t machine_tokens_max;
+    /* A machine gets no more prompts while its pending tokens take at least this time at its
+     * measured rate; 0 = no bound. */
+    int64_t machine_us_max;
 
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
@@ -103,9 +107,11 @@ struct sched_cluster_options {
     /* true: a machine moved by rule 3 stays in the mixed pool even if rule 4 takes the request
      * (Splitwise's simulator). false: rule 3 moves a machine only if that makes a pair. */
     bool lent_stay;
-    /* A token machine computes the prompts of its answers itself where the prompt machine has the
-     * same cores (sched_event.cores): the other machine could add no work per second. */
+    /* One machine does both phases of a request where that is better (together.c). */
     bool together;
+    /* Targets by which the two forms are compared, > 0; only used with `together`. */
+    int64_t together_ttft_us;
+    int64_t together_tbt_us;
     /* A mixed machine that computes a prompt also decodes it, unless another mixed machine has at
      * least this number of tokens less scheduled; 0 = no preference. */
     uint64_t stay_tokens;
@@ -149,8 +155,8 @@ enum sched_event_kind {
     SCHED_MACHINE_UNDRAIN, /* `machine` gets requests again. */
     /* The home pool of `machine` is now `pool`. The machine finishes its requests. */
     SCHED_MACHINE_HOME,
-    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s; 0 =
-     * not known. */
+    /* Measured rates of `machine`: prompt_tokens_per_s, output_tokens_per_s, push_tokens_per_s,
+     * step; 0 = not known. */
     SCHED_MACHINE_RATES,
     SCHED_MACHINE_QUEUE, /* `busy`: whether `machine` has work that waits. */
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
@@ -209,6 +215,7 @@ struct sched_event {
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */
+    struct sched_step step;
     uint64_t kv_tokens; /* Size of the machine's KV memory. Larger requests are not routed to it. */
     /* Tokens of the largest request of which the machine does only one phase while it is in the
      * mixed pool; 0 = kv_tokens. */

@@ -3,7 +3,7 @@
  * changes nothing; queue.c carries the route out.
  *
  * There are two kinds of limits. The thresholds of rules 1 and 2 divert work to other machines; the
- * bounds (machine_kv_multiple, machine_tokens_max) make it wait. */
+ * bounds (machine_kv_multiple, machine_tokens_max, machine_us_max) make it wait. */
 #include "scheduler/cluster/seek.h"
 
 #include <assert.h>
@@ -11,20 +11,27 @@
 
 #define US_PER_S 1000000
 
-static uint64_t bound_of(const struct seek *s, uint32_t i)
+static uint64_t bound_of(const struct seek *s, uint32_t i, enum measure measure)
 {
     const struct sched_cluster_options *options = &s->sc->options;
+    const struct cluster_machine *machine = &s->sc->machines[i];
     uint64_t bound = options->machine_tokens_max == 0 ? UINT64_MAX : options->machine_tokens_max;
-    uint64_t most = s->sc->machines[i].kv_tokens * options->machine_kv_multiple;
     if (s->idle)
         return UINT64_MAX;
-    return options->machine_kv_multiple > 0 && most < bound ? most : bound;
+    uint64_t most = machine->kv_tokens * options->machine_kv_multiple;
+    if (options->machine_kv_multiple > 0 && most < bound)
+        bound = most;
+    if (measure == MEASURE_MEMORY || options->machine_us_max == 0 ||
+        machine->prompt_tokens_per_s == 0)
+        return bound;
+    most = (uint64_t)options->machine_us_max * machine->prompt_tokens_per_s / US_PER_S + 1;
+    return most < bound ? most : bound;
 }
 
 bool seek_holds(const struct seek *s, uint32_t i, enum measure measure, uint64_t tokens)
 {
     return s->sc->machines[i].kv_tokens >= tokens &&
-           s->sc->ranks[measure][i].tokens < bound_of(s, i);
+           s->sc->ranks[measure][i].tokens < bound_of(s, i, measure);
 }
 
 /* True if the machine is in the mixed pool or about to move there. */
@@ -100,8 +107,8 @@ static bool less_work(const struct seek *s, enum measure measure, uint32_t b, ui
     return ranks[b].tokens < ranks[a].tokens;
 }
 
-static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
-                     bool (*fits)(const void *self, uint32_t machine))
+uint32_t seek_find(const struct seek *s, enum measure measure, enum pool pool,
+                   bool (*fits)(const void *self, uint32_t machine))
 {
     if (s->sc->unequal[measure])
         return find_soonest(s, measure, pool, fits);
@@ -113,8 +120,8 @@ static uint32_t find(const struct seek *s, enum measure measure, enum pool pool,
 static uint32_t find_of_two(const struct seek *s, enum measure measure, enum pool a, enum pool b,
                             bool (*fits)(const void *, uint32_t))
 {
-    uint32_t first = find(s, measure, a, fits);
-    uint32_t second = find(s, measure, b, fits);
+    uint32_t first = seek_find(s, measure, a, fits);
+    uint32_t second = seek_find(s, measure, b, fits);
     if (first == SCHED_NO_MACHINE || second == SCHED_NO_MACHINE)
         return first == SCHED_NO_MACHINE ? second : first;
     return less_work(s, measure, second, first) ? second : first;
@@ -137,8 +144,8 @@ static bool has_partner(const struct seek *s, uint32_t prompt)
         return true;
     struct seek partner = *s;
     partner.prompt = prompt;
-    return find(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
-           find(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
+    return seek_find(&partner, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits) != SCHED_NO_MACHINE ||
+           seek_find(&partner, MEASURE_MEMORY, POOL_MIXED, seek_token_fits) != SCHED_NO_MACHINE;
 }
 
 static bool prompt_fits(const void *self, uint32_t i)
@@ -153,7 +160,7 @@ bool seek_both_fit(const void *self, uint32_t i)
 {
     const struct seek *s = self;
     return seek_holds(s, i, MEASURE_PENDING, request_tokens(s->request)) &&
-           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i) &&
+           s->sc->ranks[MEASURE_MEMORY][i].tokens < bound_of(s, i, MEASURE_MEMORY) &&
            (s->request->output_tokens > 0 || holds_prompt(s, i));
 }
 
@@ -193,9 +200,9 @@ bool seek_token_over(const struct seek *s, uint32_t i)
 
 static uint32_t prompt_of_pools(const struct seek *s)
 {
-    uint32_t found = find(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
+    uint32_t found = seek_find(s, MEASURE_PENDING, POOL_PROMPT, prompt_fits);
     if (found == SCHED_NO_MACHINE || seek_prompt_over(s, found))
-        found = find(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
+        found = seek_find(s, MEASURE_PENDING, POOL_MIXED, prompt_fits);
     if (found != SCHED_NO_MACHINE && !seek_prompt_over(s, found))
         return found;
     if (s->flexible && s->thresholds)
@@ -217,10 +224,10 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 
 static uint32_t token_of_pools(const struct seek *s)
 {
-    uint32_t own = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+    uint32_t own = seek_find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
     if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
         return own;
-    uint32_t mixed = mixed_or_self(s, find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
+    uint32_t mixed = mixed_or_self(s, seek_find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
     if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed))
         return mixed;
     if (s->flexible && s->thresholds)
@@ -285,12 +292,12 @@ static void lend(const struct seek *s, struct route *out)
     if (out->prompt == SCHED_NO_MACHINE) {
         lent.partner = out->token;
         lent.prompt = SCHED_NO_MACHINE;
-        out->prompt = find(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
+        out->prompt = seek_find(&lent, MEASURE_PENDING, POOL_TOKEN, lent_prompt_fits);
         out->prompt_moves = out->prompt != SCHED_NO_MACHINE;
     }
     if (out->token == SCHED_NO_MACHINE && s->request->output_tokens > 0) {
         lent.prompt = out->prompt;
-        out->token = find(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
+        out->token = seek_find(&lent, MEASURE_MEMORY, POOL_PROMPT, lent_token_fits);
         out->token_moves = out->token != SCHED_NO_MACHINE;
     }
 }
@@ -311,7 +318,7 @@ static void one_for_both(const struct seek *s, struct route *out)
     if (s->sc->options.lent_stay)
         beside.lent = out->prompt_moves ? out->prompt + 1 : out->token_moves ? out->token + 1 : 0;
     for (int i = 0; i < POOL_COUNT; i++) {
-        uint32_t found = find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
+        uint32_t found = seek_find(&beside, MEASURE_PENDING, order[i], fits_beside_lent);
         if (found != SCHED_NO_MACHINE &&
             (best == SCHED_NO_MACHINE || less_work(s, MEASURE_PENDING, found, best)))
             best = found;
@@ -336,29 +343,15 @@ static void pools_route(struct seek *s, struct route *out)
 {
     s->prompt = s->partner = SCHED_NO_MACHINE;
     if (s->request->output_tokens > 0) {
-        s->partner = find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
+        s->partner = seek_find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
         if (s->partner == SCHED_NO_MACHINE)
-            s->partner = find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
+            s->partner = seek_find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits);
     }
     out->prompt = earliest_prompt(s, prompt_of_pools(s));
     if (s->request->output_tokens == 0)
         return;
     s->prompt = out->prompt;
     out->token = token_of_pools(s);
-}
-
-/* Shared cores do no more work per second if both machines are used, and one machine reads the
- * weights once for a batch of prompts and answers. A prompt machine that drains holds the KV. */
-static void compute_together(const struct seek *s, struct route *out)
-{
-    const struct sched_cluster *sc = s->sc;
-    if (!sc->options.together || out->token == SCHED_NO_MACHINE || out->token == out->prompt ||
-        out->prompt_moves || out->token_moves || out->prefix_tokens > 0 ||
-        !set_has(&sc->open, out->prompt))
-        return;
-    uint32_t cores = sc->machines[out->token].cores;
-    if (cores > 0 && cores == sc->machines[out->prompt].cores && seek_both_fit(s, out->token))
-        *out = (struct route){.prompt = out->token, .token = out->token};
 }
 
 static bool route_found(struct seek *s, struct route *out)
@@ -375,7 +368,7 @@ static bool route_found(struct seek *s, struct route *out)
         one_for_both(s, out);
     if (complete(s, out) && !s->idle) {
         cluster_cheapest(s, out);
-        compute_together(s, out);
+        cluster_together(s, out);
     }
     return complete(s, out);
 }

@@ -1,7 +1,8 @@
-/* cluster_seek: what route.c and cheapest.c share of the search for a request's pair of machines.
- * route.c chooses by load, with the rules of cluster.h, and defines the functions seek_*. Then it
- * calls cluster_cheapest (cheapest.c), which also considers the prefixes that machines hold. No
- * other file includes this header. The thread that calls sched_cluster runs the search. Pure: a
+/* cluster_seek: what route.c, cheapest.c and together.c share of the search for a request's pair of
+ * machines. route.c chooses by load, with the rules of cluster.h, and defines the functions seek_*.
+ * Then it calls cluster_cheapest (cheapest.c), which also considers the prefixes that machines
+ * hold, and cluster_together (together.c), which considers one machine for both phases. No other
+ * file includes this header. The thread that calls sched_cluster runs the search. Pure: a
  * search changes only the route that it returns; queue.c carries the route out. */
 #ifndef SCHEDULER_CLUSTER_SEEK_H
 #define SCHEDULER_CLUSTER_SEEK_H
@@ -29,7 +30,7 @@ struct seek {
 };
 
 /* Returns true if the machine's KV memory has room for `tokens` tokens when empty, and its load by
- * `measure` is below its bound (machine_kv_multiple, machine_tokens_max). */
+ * `measure` is below its bound (machine_kv_multiple, machine_tokens_max, machine_us_max). */
 bool seek_holds(const struct seek *s, uint32_t machine, enum measure measure, uint64_t tokens);
 /* Returns true if the machine can be the request's token machine and, if the prompt machine is
  * chosen, that machine has a link to it. `self` is a const struct seek *. */
@@ -37,6 +38,10 @@ bool seek_token_fits(const void *self, uint32_t machine);
 /* Returns true if the machine can do both phases of the request. `self` is a const struct seek *.
  */
 bool seek_both_fit(const void *self, uint32_t machine);
+/* Returns the machine of the pool with the least work by `measure` among those for which
+ * fits(s, machine) is true; SCHED_NO_MACHINE = none. */
+uint32_t seek_find(const struct seek *s, enum measure measure, enum pool pool,
+                   bool (*fits)(const void *self, uint32_t machine));
 /* The two functions return true if the request would put the machine over the threshold of rule 1
  * (prompt) or rule 2 (token), and thresholds apply. */
 bool seek_prompt_over(const struct seek *s, uint32_t machine);
@@ -48,5 +53,9 @@ bool seek_keeps_pool(const struct seek *s, uint32_t machine);
 /* Requires that *out is a route with all machines that the request needs. Replaces it if another
  * route takes less time because of prefixes that machines hold, and sets out->prefix_tokens. */
 void cluster_cheapest(const struct seek *s, struct route *out);
+
+/* Requires that *out is a route with all machines that the request needs. Replaces it by a route
+ * with one machine for both phases where that is better (option `together`). */
+void cluster_together(const struct seek *s, struct route *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* cluster_speed: what the scheduler makes of the measured rates of the machines. Machines whose rates
- * differ little count as equal: their queues are compared in tokens, through the trees, and the
+/* cluster_speed: what the scheduler makes of the measured rates of the machines. Machines whose
+ * rates differ little count as equal: their queues are compared in tokens, through the trees, and the
  * noise of measurements decides nothing. Between unequal machines, time decides: of two idle ones
  * the faster is chosen, and queues are as long as the machines are fast. */
 #include "scheduler/cluster/state.h"
@@ -12,6 +12,28 @@
 static uint64_t known_rate(const struct cluster_machine *machine, enum measure measure)
 {
     return measure == MEASURE_PENDING ? machine->prompt_tokens_per_s : machine->output_tokens_per_s;
+}
+
+static bool step_known(const struct sched_step *step)
+{
+    return step->fixed_ns > 0 || step->row_ns > 0;
+}
+
+static void mean_step_refresh(struct sched_cluster *sc)
+{
+    uint64_t fixed_ns = 0, row_ns = 0, known = 0;
+    for (uint32_t i = 0; i < sc->options.machine_count; i++) {
+        const struct cluster_machine *machine = &sc->machines[i];
+        if (!machine->up || !step_known(&machine->step))
+            continue;
+        fixed_ns += machine->step.fixed_ns;
+        row_ns += machine->step.row_ns;
+        known++;
+    }
+    sc->mean_step = (struct sched_step){0};
+    if (known > 0)
+        sc->mean_step = (struct sched_step){.fixed_ns = (uint32_t)(fixed_ns / known),
+                                            .row_ns = (uint32_t)(row_ns / known)};
 }
 
 void cluster_speeds_refresh(struct sched_cluster *sc)
@@ -31,6 +53,14 @@ void cluster_speeds_refresh(struct sched_cluster *sc)
         sc->unequal[measure] =
             sc->options.equal_time && known > 1 && most * 100 > least * (100 + EQUAL_PERCENT);
     }
+    mean_step_refresh(sc);
+}
+
+uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint64_t decodes)
+{
+    const struct sched_step *own = &sc->machines[machine].step;
+    const struct sched_step *step = step_known(own) ? own : &sc->mean_step;
+    return step->fixed_ns + step->row_ns * decodes;
 }
 
 uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure)

@@ -1,7 +1,8 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes that machines hold; repurpose.c:
- * home pools that follow the demand. They run on the thread that calls sched_cluster; not
+ * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes that
+ * machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow the
+ * demand. They run on the thread that calls sched_cluster; not
  * thread-safe. Pure: no clock, no I/O. Nothing here is visible to the gateway or the simulator. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
@@ -86,6 +87,7 @@ struct cluster_machine {
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s;
+    struct sched_step step;     /* All zeros = not known. */
     struct sched_others others; /* `others` of the latest SCHED_MACHINE_LOAD. */
     struct machine_set links;   /* Machines that this machine can write KV to. */
 };
@@ -116,6 +118,7 @@ struct sched_cluster {
      * whether the rates differ so much that machines are compared by time. */
     uint64_t mean_rate[MEASURE_COUNT];
     bool unequal[MEASURE_COUNT];
+    struct sched_step mean_step; /* Mean of the known steps; all zeros = none is known. */
     uint64_t moves; /* Number of pool moves. A machine's latest move is the order of its ranks. */
     uint32_t away;  /* Machines in the trees that are lent. */
     uint32_t unreported_moves; /* Machines whose `move_reported` is false. */
@@ -238,6 +241,9 @@ void cluster_speeds_refresh(struct sched_cluster *sc);
 /* Returns the machine's measured rate in tokens per second; the mean of the others if it is not
  * known; 1,000,000 if none is known. MEASURE_PENDING: prompt tokens; MEASURE_MEMORY: answers. */
 uint64_t cluster_rate(const struct sched_cluster *sc, uint32_t machine, enum measure measure);
+/* Returns the nanoseconds of a batch of `decodes` answers on the machine, by its own measured
+ * times or, if these are not known, the mean of the others; 0 = none is known. */
+uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint64_t decodes);
 /* Returns the microseconds that the machine's load by `measure` and `more` tokens take it. */
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);

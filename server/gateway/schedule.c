@@ -276,6 +276,7 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
         .output_tokens_per_s = sched_rates_output_tokens_per_s(
             &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
         .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
+        .step = sched_rates_step(&m->rates),
     };
     gateway_schedule(g, m->version, &event);
 }

@@ -459,6 +459,8 @@ void model_event(struct model *m, const struct sched_event *event)
     case SCHED_MACHINE_RATES:
         machine->prompt_rate = event->prompt_tokens_per_s;
         machine->output_rate = event->output_tokens_per_s;
+        machine->push_rate = event->push_tokens_per_s;
+        machine->step = event->step;
         break;
     case SCHED_MACHINE_QUEUE:
         machine->busy = event->busy;

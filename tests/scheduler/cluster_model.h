@@ -44,6 +44,8 @@ struct model_machine {
     uint32_t cores;
     uint32_t prompt_rate;
     uint32_t output_rate;
+    uint32_t push_rate;
+    struct sched_step step;
     struct sched_others others;
     bool link[MODEL_MACHINES];
 };

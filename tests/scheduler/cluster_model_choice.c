@@ -57,7 +57,7 @@ static uint64_t load(const struct look *l, uint32_t i, enum by by)
     return (model_rank(l->m, i, by) + more) * 1000000 / (rate > 0 ? rate : mean);
 }
 
-static bool before(const struct look *l, uint32_t a, uint32_t b, enum by by)
+bool model_before(const struct look *l, uint32_t a, uint32_t b, enum by by)
 {
     uint64_t load_a = load(l, a, by), load_b = load(l, b, by);
     return load_a != load_b ? load_a < load_b : before_by_tokens(l->m, a, b, by);
@@ -68,8 +68,7 @@ static uint64_t total(const struct look *l)
     return (uint64_t)l->r->prompt_tokens + l->r->output_tokens;
 }
 
-/* The machine is large enough, and its load is below the limits. */
-static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
+bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
 {
     const struct model_machine *machine = &l->m->machines[i];
     const struct sched_cluster_options *options = &l->m->options;
@@ -80,6 +79,9 @@ static bool takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens)
     uint64_t load = model_rank(l->m, i, by);
     if (options->machine_kv_multiple > 0 &&
         load >= machine->kv_tokens * options->machine_kv_multiple)
+        return false;
+    if (by == PENDING && options->machine_us_max > 0 && machine->prompt_rate > 0 &&
+        load > (uint64_t)options->machine_us_max * machine->prompt_rate / 1000000)
         return false;
     return options->machine_tokens_max == 0 || load < options->machine_tokens_max;
 }
@@ -109,10 +111,10 @@ static uint32_t token_in(const struct look *l, enum pool pool, uint32_t prompt, 
 {
     uint32_t best = NONE;
     for (uint32_t t = 0; t < MODEL_MACHINES; t++)
-        if (l->m->machines[t].pool == pool && takes(l, t, MEMORY, total(l)) &&
+        if (l->m->machines[t].pool == pool && model_takes(l, t, MEMORY, total(l)) &&
             !(alone && !l->idle && model_has_large(l->m, t)) &&
             (prompt == NONE || reaches(l, prompt, t, alone)) &&
-            (best == NONE || before(l, t, best, MEMORY)))
+            (best == NONE || model_before(l, t, best, MEMORY)))
             best = t;
     return best;
 }
@@ -126,14 +128,14 @@ static bool prompt_alone(const struct look *l, uint32_t p)
 
 static bool prompt_good(const struct look *l, uint32_t p)
 {
-    if (!takes(l, p, PENDING, l->r->prompt_tokens))
+    if (!model_takes(l, p, PENDING, l->r->prompt_tokens))
         return false;
     if (l->r->output_tokens == 0)
         return prompt_alone(l, p);
     bool any_token = token_in(l, POOL_TOKEN, NONE, false) != NONE ||
                      token_in(l, POOL_MIXED, NONE, false) != NONE;
     if (!any_token)
-        return l->flexible && takes(l, p, MEMORY, total(l));
+        return l->flexible && model_takes(l, p, MEMORY, total(l));
     return token_in(l, POOL_TOKEN, p, false) != NONE || token_in(l, POOL_MIXED, p, false) != NONE;
 }
 
@@ -142,7 +144,7 @@ static uint32_t prompt_in(const struct look *l, enum pool pool)
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
         if (l->m->machines[p].pool == pool && prompt_good(l, p) &&
-            (best == NONE || before(l, p, best, PENDING)))
+            (best == NONE || model_before(l, p, best, PENDING)))
             best = p;
     return best;
 }
@@ -167,7 +169,7 @@ static bool prompt_over(const struct look *l, uint32_t p)
             (us > 0 && computed_us(l, p) > us));
 }
 
-static bool token_over(const struct look *l, uint32_t t)
+bool model_token_over(const struct look *l, uint32_t t)
 {
     return l->thresholds && l->m->options.token_memory_threshold &&
            model_rank(l->m, t, MEMORY) + l->r->prompt_tokens + l->r->answer_memory >
@@ -211,13 +213,13 @@ static uint32_t rule_2(const struct look *l, uint32_t prompt)
     uint32_t own = token_in(l, POOL_TOKEN, prompt, false);
     uint32_t mixed = token_in(l, POOL_MIXED, prompt, false);
     if (mixed != NONE && prompt != NONE && l->m->machines[prompt].pool == POOL_MIXED &&
-        takes(l, prompt, MEMORY, total(l)) &&
+        model_takes(l, prompt, MEMORY, total(l)) &&
         model_rank(l->m, prompt, MEMORY) <
             model_rank(l->m, mixed, MEMORY) + l->m->options.stay_tokens)
         mixed = prompt;
-    if (own != NONE && !token_over(l, own))
+    if (own != NONE && !model_token_over(l, own))
         return own;
-    if (mixed != NONE && !token_over(l, mixed))
+    if (mixed != NONE && !model_token_over(l, mixed))
         return mixed;
     return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, MEMORY);
 }
@@ -227,26 +229,18 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
         if (l->m->machines[p].pool == POOL_TOKEN && (l->idle || !model_has_large(l->m, p)) &&
-            takes(l, p, PENDING, l->r->prompt_tokens) &&
+            model_takes(l, p, PENDING, l->r->prompt_tokens) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
-            (best == NONE || before(l, p, best, PENDING)))
+            (best == NONE || model_before(l, p, best, PENDING)))
             best = p;
     return best;
 }
 
-static bool takes_both(const struct look *l, uint32_t i)
+bool model_takes_both(const struct look *l, uint32_t i)
 {
-    return takes(l, i, PENDING, total(l)) && takes(l, i, MEMORY, total(l)) &&
+    return model_takes(l, i, PENDING, total(l)) && model_takes(l, i, MEMORY, total(l)) &&
            (l->r->output_tokens > 0 || prompt_alone(l, i));
-}
-
-/* Whether the token machine computes the prompt too, because the two share cores. */
-static bool one_does_both(const struct look *l, uint32_t prompt, uint32_t token)
-{
-    uint32_t cores = l->m->machines[token].cores;
-    return l->m->options.together && cores > 0 && cores == l->m->machines[prompt].cores &&
-           takes(l, token, PENDING, total(l)) && takes(l, token, MEMORY, total(l));
 }
 
 /* lent: the machine that rule 3 has moved for good, which makes it the last mixed machine; NONE =
@@ -258,11 +252,11 @@ static uint32_t rule_4(const struct look *l, uint32_t lent)
     for (int k = 0; k < 3; k++) {
         uint32_t in_pool = NONE;
         for (uint32_t i = 0; i < MODEL_MACHINES; i++)
-            if (i != lent && l->m->machines[i].pool == order[k] && takes_both(l, i) &&
-                (in_pool == NONE || before(l, i, in_pool, PENDING)))
+            if (i != lent && l->m->machines[i].pool == order[k] && model_takes_both(l, i) &&
+                (in_pool == NONE || model_before(l, i, in_pool, PENDING)))
                 in_pool = i;
         best = less_of(l, best, in_pool, PENDING);
-        if (order[k] == POOL_MIXED && lent != NONE && takes_both(l, lent))
+        if (order[k] == POOL_MIXED && lent != NONE && model_takes_both(l, lent))
             best = less_of(l, best, lent, PENDING);
     }
     return best;
@@ -286,9 +280,8 @@ bool model_choose(const struct look *l, struct chosen *c)
             c->token_moves = c->token != NONE;
         }
         if (c->prompt != NONE && (!decodes || c->token != NONE)) {
-            if (!l->idle && decodes && !c->prompt_moves && !c->token_moves &&
-                one_does_both(l, c->prompt, c->token))
-                c->prompt = c->token;
+            if (!l->idle && !c->prompt_moves && !c->token_moves)
+                model_choose_together(l, c);
             return true;
         }
         if (l->m->options.lent_stay)
@@ -299,6 +292,8 @@ bool model_choose(const struct look *l, struct chosen *c)
     *c = (struct chosen){.prompt = rule_4(l, lent), .token = NONE, .lent = lent};
     if (decodes)
         c->token = c->prompt;
+    else if (!l->idle && !l->m->options.unsplit && lent == NONE && c->prompt != NONE)
+        model_choose_together(l, c);
     return c->prompt != NONE;
 }
 

@@ -30,6 +30,12 @@ bool model_covers(const struct model *m);
 bool model_has_large(const struct model *m, uint32_t i);
 
 /* cluster_model_choice.c */
+/* Returns true if the machine is large enough, and its load is below the limits. */
+bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens);
+bool model_takes_both(const struct look *l, uint32_t i);
+bool model_token_over(const struct look *l, uint32_t i);
+/* Returns true if machine `a` is taken before machine `b`. */
+bool model_before(const struct look *l, uint32_t a, uint32_t b, enum by by);
 /* The load that orders machines, in tokens. */
 uint64_t model_rank(const struct model *m, uint32_t i, enum by by);
 /* Stores the machines for a request. Returns false if there are none now. */
@@ -37,5 +43,9 @@ bool model_choose(const struct look *l, struct chosen *c);
 /* Returns false if no machine that was ever up is large enough. A request of one token whose prompt
  * fits into no machine's share is changed into a request that decodes, if that is possible. */
 bool model_ever_possible(const struct model *m, struct model_request *r);
+
+/* cluster_model_together.c */
+/* Puts one machine for both phases into *c where the option `together` prefers it. */
+void model_choose_together(const struct look *l, struct chosen *c);
 
 #endif

@@ -46,6 +46,9 @@ static void machine_event_draw(struct sched_event *event)
     event->busy = draw(2) == 0;
     event->prompt_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
     event->output_tokens_per_s = draw(4) == 0 ? 0 : 1 + draw(2000);
+    event->push_tokens_per_s = draw(2) == 0 ? 0 : 1 + draw(5000);
+    event->step = (struct sched_step){.fixed_ns = draw(3) == 0 ? 0 : draw(30000000),
+                                      .row_ns = draw(3) == 0 ? 0 : draw(10000000)};
     if (event->kind == SCHED_MACHINE_LOAD && draw(3) > 0)
         event->others = (struct sched_others){.prompt_tokens = draw(200),
                                               .kv_tokens = draw(300),
@@ -171,6 +174,7 @@ static struct sched_cluster_options options_draw(void)
         .token_memory_threshold = draw(2) == 0,
         .answers_grow = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300),
+        .machine_us_max = draw(2) == 0 ? 0 : 1 + draw(1000000),
         .ageing_us = draw(2) == 0 ? 0 : 1 + draw(3000000),
         .adaptive = draw(3) > 0,
         .unsplit = draw(12) == 0,
@@ -178,6 +182,8 @@ static struct sched_cluster_options options_draw(void)
         .homing = (enum sched_homing)draw(3),
         .lent_stay = draw(3) == 0,
         .together = draw(2) == 0,
+        .together_ttft_us = 1 + draw(2000000),
+        .together_tbt_us = 1 + draw(100000),
         .equal_time = draw(2) == 0,
         .prompt_queue_threshold_us = draw(3) == 0 ? draw(1000000) : 0,
         .stay_tokens = draw(2) == 0 ? 0 : draw(100),

@@ -37,13 +37,22 @@ static void test_cluster_plain(void)
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
     CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
     CHECK(o.together && o.equal_time);
-    CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);
+    CHECK(o.together_ttft_us == config.slo.ttft_ms * 1000ll);
+    CHECK(o.together_tbt_us == config.slo.tbt_ms * 1000ll);
+    CHECK(o.prompt_queue_threshold_us == 0); /* The comparison needs no threshold. */
+    CHECK(o.machine_us_max == config.slo.ttft_ms * 1000ll);
+    config.scheduler.machine_pending_ms = 0;
+    CHECK(sched_cluster_options_make(&config, &facts).machine_us_max == 0);
     config.scheduler.compare_time = false;
     CHECK(!sched_cluster_options_make(&config, &facts).equal_time);
     config.scheduler.prompt_queue_threshold_ms = 7;
     CHECK(sched_cluster_options_make(&config, &facts).prompt_queue_threshold_us == 7000);
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");
-    CHECK(!sched_cluster_options_make(&config, &facts).together);
+    o = sched_cluster_options_make(&config, &facts);
+    CHECK(!o.together && o.prompt_queue_threshold_us == 7000);
+    config.scheduler.prompt_queue_threshold_ms = CONFIG_AUTO;
+    o = sched_cluster_options_make(&config, &facts);
+    CHECK(o.prompt_queue_threshold_us == config.slo.ttft_ms * 500ll);
     config.scheduler.preemptions_max = 1;
     config.scheduler.adaptive_pools = false;
     o = sched_cluster_options_make(&config, &facts);

@@ -395,6 +395,124 @@ static void test_threshold_us(void)
     }
 }
 
+/* ---- one machine for both phases ---- */
+
+static uint32_t decoded_by;
+
+/* Two prompt and four token machines that compute 1000 prompt tokens per second, and decode a batch
+ * in 10 ms; targets: 1 s and 50 ms. `answers` of the token machines' answers run. */
+static void together_open(uint32_t answers)
+{
+    struct sched_cluster_options options = adaptive;
+    options.repurpose_window_us = 0;
+    options.together = true;
+    options.together_ttft_us = 1000000;
+    options.together_tbt_us = 50000;
+    cluster_open(&options, 2, 0);
+    for (uint32_t i = 0; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = 1000,
+                                  .step = {.fixed_ns = 10000000}});
+    for (uint32_t i = 0; i < answers; i++) {
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .request = i, .prompt_tokens = 1, .output_tokens = 100});
+        tell((struct sched_event){.kind = SCHED_PREFILLED, .request = i});
+    }
+}
+
+/* Routes a request; stores its token machine in decoded_by. */
+static void begin(uint32_t id, uint32_t prompt, uint32_t output)
+{
+    tell((struct sched_event){
+        .kind = SCHED_ARRIVED, .request = id, .prompt_tokens = prompt, .output_tokens = output});
+    CHECK(actions.count == 1 && actions.items[0].kind == SCHED_ROUTE);
+    decoded_by = actions.items[0].peer;
+}
+
+static void test_together(void)
+{
+    /* Without a queue, phases are split, whatever the machines do besides. */
+    for (uint32_t answers = 0; answers <= 8; answers += 4) {
+        together_open(answers);
+        begin(20, 300, 100);
+        CHECK(routed_to < 2 && decoded_by >= 2);
+        begin(21, 300, 100);
+        CHECK(routed_to < 2 && decoded_by >= 2);
+        /* Both prompt machines have a queue of 0.3 s of 1 s. On an idle token machine the prompt
+         * costs its own 0.3, and the decode step 10 of 50 ms: 0.5 of the targets, not 0.6. */
+        begin(22, 300, 100);
+        CHECK(routed_to >= 2 && decoded_by == routed_to);
+        /* A short prompt has 0.31 or 0.21: it is computed on a token machine without prompts. */
+        uint32_t busy = routed_to;
+        begin(23, 10, 100);
+        CHECK(routed_to >= 2 && decoded_by == routed_to && routed_to != busy);
+        sched_cluster_close(sc);
+    }
+    /* Answers that would be late by the prompt beside them are left alone: 10 ms + 300 ms / 5. */
+    together_open(16);
+    begin(20, 300, 5);
+    begin(21, 300, 5);
+    begin(22, 300, 5);
+    CHECK(routed_to < 2 && decoded_by >= 2);
+    sched_cluster_close(sc);
+    /* Token machines that are late: the answer stays where its prompt is computed. */
+    together_open(16);
+    for (uint32_t i = 2; i < MACHINES; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = 1000,
+                                  .step = {.fixed_ns = 60000000}});
+    begin(20, 100, 100);
+    CHECK(routed_to < 2 && decoded_by == routed_to);
+    sched_cluster_close(sc);
+    /* KV that moves slowly: 300 tokens take 3 s. */
+    together_open(0);
+    for (uint32_t i = 0; i < 2; i++)
+        tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
+                                  .machine = i,
+                                  .prompt_tokens_per_s = 1000,
+                                  .push_tokens_per_s = 100,
+                                  .step = {.fixed_ns = 10000000}});
+    begin(20, 300, 100);
+    CHECK(decoded_by == routed_to);
+    sched_cluster_close(sc);
+    /* Nothing is known: split. */
+    struct sched_cluster_options options = adaptive;
+    options.together = true;
+    options.together_ttft_us = options.together_tbt_us = 1;
+    cluster_open(&options, 2, 0);
+    for (uint32_t i = 0; i < 8; i++) {
+        begin(i, 300, 100);
+        CHECK(routed_to < 2 && decoded_by >= 2);
+    }
+    sched_cluster_close(sc);
+    options.together_tbt_us = 0;
+    CHECK(sched_cluster_open(&options, &sc) == ST_INVALID);
+}
+
+/* A machine gets no more prompts while it has work for machine_us_max. */
+static void test_pending_us(void)
+{
+    struct sched_cluster_options options = adaptive;
+    struct sched_machine_view view;
+    options.adaptive = false;
+    options.repurpose_window_us = 0;
+    options.machine_us_max = 500000;
+    cluster_open(&options, 2, 1000);
+    for (uint32_t i = 0; i < 20; i++)
+        tell((struct sched_event){
+            .kind = SCHED_ARRIVED, .request = i, .prompt_tokens = 200, .output_tokens = 10});
+    for (uint32_t i = 0; i < 2; i++) {
+        sched_cluster_view(sc, i, &view);
+        CHECKF(view.prompts == 3, "%u prompts", view.prompts); /* 0, 200 and 400 ms are below. */
+    }
+    tell((struct sched_event){.kind = SCHED_COMPUTED, .request = 0});
+    sched_cluster_view(sc, 0, &view);
+    CHECK(view.prompt_tokens_pending == 600); /* The next one came at once. */
+    sched_cluster_close(sc);
+}
+
 int main(void)
 {
     uint64_t seed = test_seed();
@@ -406,6 +524,8 @@ int main(void)
     test_deadline();
     test_equal_time();
     test_threshold_us();
+    test_together();
+    test_pending_us();
     test_keys();
     test_one_token_uses_whole_memory();
     return 0;

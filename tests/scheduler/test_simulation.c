@@ -271,12 +271,14 @@ static void machine_prompt_done(uint32_t machine, uint32_t request, uint32_t gen
     const struct request *r = &requests[request];
     say(MESSAGE_FIRST, machine, request, generation, MESSAGE_US);
     bool current = r->generation == generation && r->state == ROUTED;
-    if (current && r->token_machine == machine)
-        say(MESSAGE_KV, machine, request, generation, 0);
-    else if (current && r->token_machine != SCHED_NO_MACHINE)
-        say(MESSAGE_KV, machine, request, generation, MESSAGE_US + draw(3000));
-    else
+    if (!current || r->token_machine == SCHED_NO_MACHINE) {
         sim_machine_prompt_free(&machines[machine].sim, request, generation);
+        return;
+    }
+    struct event kv = {.kind = MESSAGE_KV, .machine = machine, .request = request};
+    kv.generation = generation;
+    kv.value = r->token_machine;
+    later(kv.value == machine ? 0 : MESSAGE_US + draw(3000), kv);
 }
 
 static void machine_decoded(uint32_t machine, uint32_t request, uint32_t generation)
@@ -329,10 +331,13 @@ static void on_kv(const struct event *event)
     struct request *r = &requests[event->request];
     struct machine *p = &machines[event->machine];
     sim_machine_prompt_free(&p->sim, event->request, event->generation);
-    uint32_t t = r->token_machine;
-    if (r->wanted <= 1 && r->generation == event->generation) /* The only token. */
+    uint32_t t = event->value;
+    bool over = r->generation != event->generation || r->state != ROUTED;
+    if ((over || r->wanted <= 1) && machines[t].up) { /* The answer needs no KV. */
         sim_machine_cancel(&machines[t].sim, event->request, event->generation);
-    if (r->generation != event->generation || r->state != ROUTED)
+        kick(t);
+    }
+    if (over)
         return;
     bool there = t == event->machine || (p->link[t] && machines[t].up);
     if (!there) {
@@ -589,7 +594,8 @@ static void something_happens(void)
                                   .machine = i,
                                   .prompt_tokens_per_s = draw(20000),
                                   .output_tokens_per_s = draw(20000),
-                                  .push_tokens_per_s = draw(200000)});
+                                  .push_tokens_per_s = draw(200000),
+                                  .step = {.fixed_ns = draw(5000000), .row_ns = draw(500000)}});
         break;
     case 24:
     case 25:
@@ -764,9 +770,8 @@ static void run(void)
     sched_cluster_close(cluster);
 }
 
-/* Seeds that stood still before reservations were given up: prompts of two machines whose pools had
- * changed waited for each other. */
-static const uint64_t known[] = {UINT64_C(2636800663122704474), UINT64_C(1360783479973413716)};
+/* Seeds with prompts of two machines that wait for each other, because the pools have changed. */
+static const uint64_t known[] = {151, 247};
 
 int main(int argc, char **argv)
 {

@@ -100,6 +100,11 @@ uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
     return (uint64_t)share * m->block_tokens;
 }
 
+void sim_machine_pushed(struct sim_machine *m, uint64_t tokens, double exposed_s)
+{
+    sched_rates_pushes(&m->rates, tokens, (uint64_t)(exposed_s * 1e6));
+}
+
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m)
 {
     return &m->rates;

@@ -116,6 +116,8 @@ void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
  * prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
+/* Records that KV of `tokens` tokens arrived at its token machine exposed_s after it was computed. */
+void sim_machine_pushed(struct sim_machine *m, uint64_t tokens, double exposed_s);
 /* Returns the machine's measured rates, which it reports to the scheduler. */
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
 

@@ -126,7 +126,8 @@ void run_rates(struct run *r)
                    .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
                    .output_tokens_per_s = sched_rates_output_tokens_per_s(
                        rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-                   .push_tokens_per_s = sched_rates_push_tokens_per_s(rates)});
+                   .push_tokens_per_s = sched_rates_push_tokens_per_s(rates),
+                   .step = sched_rates_step(rates)});
     }
     event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
 }

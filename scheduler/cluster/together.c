@@ -1,0 +1,159 @@
+/* cluster_together: whether one machine does both phases of a request, instead of two.
+ *
+ * Two machines that share the cores of a computer do no more work per second than one, and one
+ * machine reads the weights once for a batch of prompts and answers. So there one machine does
+ * both.
+ *
+ * Between machines with cores of their own, the expected times decide. A machine with P seconds of
+ * open prompts and a decode step of s seconds delivers the last first token after P, and with
+ * answers beside them, which get one step between two shares of prompts (scheduler/pace.h), after
+ *
+ *     P + s × TTFT/TBT.
+ *
+ * An answer of L tokens waits for these prompts once, so its mean gap between tokens is
+ *
+ *     s + P / L.
+ *
+ * Both are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
+ * compute the prompt and the token machine the answer, after the time for moving the KV; one
+ * machine for both does both. The cost of a route is the largest of these parts; if one is above 1,
+ * the cost is 1 plus the sum of what exceeds 1, for the request and for each answer that the
+ * request slows down. The cheapest route is taken, the split one among equals.
+ *
+ * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
+ * beside answers goes to machines that decode; and where tokens are late, answers stay where their
+ * prompt was computed. `bench/bench_surface.py` measures what this is worth. */
+#include "scheduler/cluster/seek.h"
+
+#define US_PER_S  1e6
+#define NS_PER_US 1e3
+/* Assumed for a machine that has not pushed yet. */
+#define PUSH_TOKENS_PER_S 1e6
+
+/* What the request adds to a machine. */
+struct added {
+    uint64_t prompt_tokens;
+    uint64_t decodes;
+};
+
+/* A machine's times as parts of their targets. */
+struct times {
+    double ttft; /* Of the last of its open prompts. */
+    double tbt;  /* Of its answers; 0 = it has none. */
+    uint64_t decodes;
+};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Returns the expected length of the request's answer. */
+static double answer_tokens(const struct cluster_request *request)
+{
+    uint32_t tokens = request->resumed ? request->answer_memory : request->answer_charged;
+    return tokens > 0 ? tokens : 1;
+}
+
+static struct times times_with(const struct seek *s, uint32_t i, struct added added)
+{
+    const struct sched_cluster *sc = s->sc;
+    const struct cluster_machine *machine = &sc->machines[i];
+    uint64_t tokens =
+        machine->prompt_tokens_pending + machine->others.prompt_tokens + added.prompt_tokens;
+    uint64_t decodes = (uint64_t)machine->decodes + machine->others.decodes + added.decodes;
+    double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
+    struct times out = {.ttft = prompts_us / (double)sc->options.together_ttft_us,
+                        .decodes = decodes};
+    if (decodes == 0)
+        return out;
+    double step_us = (double)cluster_step_ns(sc, i, decodes) / NS_PER_US;
+    double tbt_us = (double)sc->options.together_tbt_us;
+    out.ttft += step_us / tbt_us;
+    out.tbt = (step_us + prompts_us / answer_tokens(s->request)) / tbt_us;
+    return out;
+}
+
+static double excess(double part)
+{
+    return part > 1 ? part - 1 : 0;
+}
+
+/* Returns how much more the answers of the machine exceed their target with what is added. */
+static double answers_excess(const struct seek *s, uint32_t i, struct times with)
+{
+    struct times without = times_with(s, i, (struct added){0});
+    return (double)with.decodes * excess(with.tbt) - (double)without.decodes * excess(without.tbt);
+}
+
+/* token = SCHED_NO_MACHINE: only the prompt is computed. */
+static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
+{
+    const struct sched_cluster *sc = s->sc;
+    bool together = prompt == token;
+    struct added added = {.prompt_tokens = s->request->prompt_tokens, .decodes = together ? 1 : 0};
+    struct times at = times_with(s, prompt, added);
+    double worse = answers_excess(s, prompt, at);
+    if (!together && token != SCHED_NO_MACHINE) {
+        uint32_t rate = sc->machines[prompt].push_tokens_per_s;
+        double push_us =
+            s->request->prompt_tokens * US_PER_S / (rate > 0 ? rate : PUSH_TOKENS_PER_S);
+        struct times on = times_with(s, token, (struct added){.decodes = 1});
+        at.ttft += push_us / (double)sc->options.together_ttft_us;
+        at.tbt = larger(at.tbt, on.tbt);
+        worse += answers_excess(s, token, on);
+    }
+    worse = larger(worse, 0) + excess(at.ttft);
+    return worse > 0 ? 1 + worse : larger(at.ttft, at.tbt);
+}
+
+static void machine_try(const struct seek *s, uint32_t i, double *least, struct route *out)
+{
+    bool decodes = s->request->output_tokens > 0;
+    uint32_t token = decodes ? i : SCHED_NO_MACHINE;
+    if (i == SCHED_NO_MACHINE || !seek_both_fit(s, i) || (decodes && seek_token_over(s, i)))
+        return;
+    double its = cost(s, i, token);
+    if (its >= *least)
+        return;
+    *least = its;
+    *out = (struct route){.prompt = i, .token = token};
+}
+
+static bool same_cores(const struct sched_cluster *sc, const struct route *route)
+{
+    if (route->token == SCHED_NO_MACHINE)
+        return false;
+    uint32_t cores = sc->machines[route->token].cores;
+    return cores > 0 && cores == sc->machines[route->prompt].cores;
+}
+
+static bool measured(const struct sched_cluster *sc, uint32_t prompt)
+{
+    return sc->machines[prompt].prompt_tokens_per_s > 0 &&
+           (sc->mean_step.fixed_ns > 0 || sc->mean_step.row_ns > 0);
+}
+
+void cluster_together(const struct seek *s, struct route *out)
+{
+    const struct sched_cluster *sc = s->sc;
+    const struct route base = *out;
+    /* A prompt machine that drains, or that holds a prefix, has KV of the request. */
+    if (!sc->options.together || base.token == base.prompt || base.prompt_moves ||
+        base.token_moves || base.lent > 0 || base.prefix_tokens > 0 ||
+        !set_has(&sc->open, base.prompt))
+        return;
+    if (same_cores(sc, &base)) {
+        if (seek_both_fit(s, base.token))
+            *out = (struct route){.prompt = base.token, .token = base.token};
+        return;
+    }
+    if (!measured(sc, base.prompt))
+        return;
+    double least = cost(s, base.prompt, base.token);
+    if (base.token != SCHED_NO_MACHINE)
+        machine_try(s, base.token, &least, out);
+    machine_try(s, base.prompt, &least, out);
+    for (int pool = 0; pool < POOL_COUNT; pool++)
+        machine_try(s, seek_find(s, MEASURE_PENDING, (enum pool)pool, seek_both_fit), &least, out);
+}

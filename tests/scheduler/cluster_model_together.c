@@ -1,0 +1,137 @@
+/* cluster_model_together: the part of the model (cluster_model_choice.h) that decides whether one
+ * machine does both phases: the formulas of scheduler/cluster/together.c. */
+#include "tests/scheduler/cluster_model_choice.h"
+
+#define NONE SCHED_NO_MACHINE
+
+struct figures {
+    double ttft;
+    double tbt;
+    double late; /* Sum over all answers of what is above their target. */
+};
+
+static double above(double part)
+{
+    return part > 1 ? part - 1 : 0;
+}
+
+static double prompt_rate(const struct model *m, uint32_t i)
+{
+    uint64_t sum = 0, known = 0;
+    for (int k = 0; k < MODEL_MACHINES; k++) {
+        if (!m->machines[k].up || m->machines[k].prompt_rate == 0)
+            continue;
+        sum += m->machines[k].prompt_rate;
+        known++;
+    }
+    if (m->machines[i].prompt_rate > 0)
+        return m->machines[i].prompt_rate;
+    return known > 0 ? (double)(sum / known) : 1e6;
+}
+
+static bool has_step(const struct model_machine *machine)
+{
+    return machine->step.fixed_ns + (uint64_t)machine->step.row_ns > 0;
+}
+
+/* Returns the time of a batch of `decodes` answers; 0 = no machine has measured one. */
+static uint64_t step_ns(const struct model *m, uint32_t i, uint64_t decodes)
+{
+    uint64_t fixed = 0, row = 0, known = 0;
+    for (int k = 0; k < MODEL_MACHINES; k++) {
+        if (!m->machines[k].up || !has_step(&m->machines[k]))
+            continue;
+        fixed += m->machines[k].step.fixed_ns;
+        row += m->machines[k].step.row_ns;
+        known++;
+    }
+    if (has_step(&m->machines[i]))
+        return m->machines[i].step.fixed_ns + m->machines[i].step.row_ns * decodes;
+    return known == 0 ? 0 : fixed / known + row / known * decodes;
+}
+
+static bool any_step(const struct model *m)
+{
+    for (uint32_t k = 0; k < MODEL_MACHINES; k++)
+        if (m->machines[k].up && has_step(&m->machines[k]))
+            return true;
+    return false;
+}
+
+/* The machine with one more prompt or one more answer, or both. */
+static struct figures figures(const struct look *l, uint32_t i, bool prompt, bool answer)
+{
+    const struct model *m = l->m;
+    const struct sched_others *others = &m->machines[i].others;
+    uint64_t tokens = model_pending(m, i) + others->prompt_tokens;
+    uint64_t decodes = (uint64_t)model_decodes(m, i) + others->decodes + (answer ? 1 : 0);
+    tokens += prompt ? l->r->prompt_tokens : 0;
+    double length = l->r->resumed ? l->r->answer_memory : l->r->answer_charged;
+    double prompts_us = (double)tokens * 1e6 / prompt_rate(m, i);
+    struct figures f = {.ttft = prompts_us / (double)m->options.together_ttft_us};
+    if (decodes == 0)
+        return f;
+    double step_us = (double)step_ns(m, i, decodes) / 1e3;
+    f.ttft += step_us / (double)m->options.together_tbt_us;
+    f.tbt = (step_us + prompts_us / (length < 1 ? 1 : length)) / (double)m->options.together_tbt_us;
+    f.late = (double)decodes * above(f.tbt);
+    return f;
+}
+
+static double cost(const struct look *l, uint32_t prompt, uint32_t token)
+{
+    struct figures at = figures(l, prompt, true, prompt == token);
+    double late = at.late - figures(l, prompt, false, false).late;
+    if (token != prompt && token != NONE) {
+        double rate = l->m->machines[prompt].push_rate > 0 ? l->m->machines[prompt].push_rate : 1e6;
+        struct figures on = figures(l, token, false, true);
+        at.ttft += l->r->prompt_tokens * 1e6 / rate / (double)l->m->options.together_ttft_us;
+        at.tbt = on.tbt > at.tbt ? on.tbt : at.tbt;
+        late += on.late - figures(l, token, false, false).late;
+    }
+    late = (late > 0 ? late : 0) + above(at.ttft);
+    if (late > 0)
+        return 1 + late;
+    return at.ttft > at.tbt ? at.ttft : at.tbt;
+}
+
+static bool both(const struct look *l, uint32_t i)
+{
+    return i != NONE && model_takes_both(l, i) &&
+           !(l->r->output_tokens > 0 && model_token_over(l, i));
+}
+
+void model_choose_together(const struct look *l, struct chosen *c)
+{
+    const struct model *m = l->m;
+    const struct chosen split = *c;
+    bool decodes = split.token != NONE;
+    if (!m->options.together || split.prompt == split.token || !model_is_open(m, split.prompt))
+        return;
+    uint32_t cores = m->machines[split.prompt].cores;
+    if (decodes && cores > 0 && cores == m->machines[split.token].cores) {
+        if (model_takes_both(l, split.token))
+            c->prompt = split.token;
+        return;
+    }
+    if (m->machines[split.prompt].prompt_rate == 0 || !any_step(m))
+        return;
+    uint32_t candidates[2 + POOL_COUNT] = {split.token, split.prompt};
+    for (int pool = 0; pool < POOL_COUNT; pool++) {
+        uint32_t best = NONE;
+        for (uint32_t i = 0; i < MODEL_MACHINES; i++)
+            if (m->machines[i].pool == (enum pool)pool && model_takes_both(l, i) &&
+                (best == NONE || model_before(l, i, best, PENDING)))
+                best = i;
+        candidates[2 + pool] = best;
+    }
+    double least = cost(l, split.prompt, split.token);
+    for (int k = 0; k < 2 + POOL_COUNT; k++) {
+        uint32_t i = candidates[k];
+        if (!both(l, i) || cost(l, i, decodes ? i : NONE) >= least)
+            continue;
+        least = cost(l, i, decodes ? i : NONE);
+        c->prompt = i;
+        c->token = decodes ? i : NONE;
+    }
+}
