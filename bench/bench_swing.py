@@ -143,4 +143,5 @@ def main():
                  for form in forms]))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -10,13 +10,14 @@
  *
  *     P + s × TTFT/TBT.
  *
- * An answer of L tokens waits for these prompts once, so its mean gap between tokens is
+ * An answer of L tokens that runs already waits for these prompts once, so its mean gap between
+ * tokens is
  *
  *     s + P / L.
  *
  * Both are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
- * compute the prompt and the token machine the answer, after the time for moving the KV; one
- * machine for both does both. The cost of a route is the largest of these parts; if one is above 1,
+ * compute the prompt, which gives the first token, and the token machine the rest of the answer,
+ * whose second token waits for the KV; one machine for both does both. The cost of a route is the largest of these parts; if one is above 1,
  * the cost is 1 plus the sum of what exceeds 1, for the request and for each answer that the
  * request slows down. The cheapest route is taken, the split one among equals.
  *
@@ -30,17 +31,11 @@
 /* Assumed for a machine that has not pushed yet. */
 #define PUSH_TOKENS_PER_S 1e6
 
-/* What the request adds to a machine. */
-struct added {
-    uint64_t prompt_tokens;
-    uint64_t decodes;
-};
-
 /* A machine's times as parts of their targets. */
 struct times {
-    double ttft; /* Of the last of its open prompts. */
-    double tbt;  /* Of its answers; 0 = it has none. */
-    uint64_t decodes;
+    double ttft;    /* Of the last of its open prompts. */
+    double answers; /* TBT of the answers that wait for these prompts; 0 = there are none. */
+    double answer;  /* TBT of an answer that waits for no prompt. */
 };
 
 static double larger(double a, double b)
@@ -55,22 +50,28 @@ static double answer_tokens(const struct cluster_request *request)
     return tokens > 0 ? tokens : 1;
 }
 
-static struct times times_with(const struct seek *s, uint32_t i, struct added added)
+static uint64_t decodes_of(const struct seek *s, uint32_t i)
+{
+    const struct cluster_machine *machine = &s->sc->machines[i];
+    return (uint64_t)machine->decodes + machine->others.decodes;
+}
+
+/* The machine with prompt_tokens and `decodes` (0 or 1) added to its work. */
+static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt_tokens,
+                               uint32_t decodes)
 {
     const struct sched_cluster *sc = s->sc;
     const struct cluster_machine *machine = &sc->machines[i];
     uint64_t tokens =
-        machine->prompt_tokens_pending + machine->others.prompt_tokens + added.prompt_tokens;
-    uint64_t decodes = (uint64_t)machine->decodes + machine->others.decodes + added.decodes;
-    double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
-    struct times out = {.ttft = prompts_us / (double)sc->options.together_ttft_us,
-                        .decodes = decodes};
-    if (decodes == 0)
-        return out;
-    double step_us = (double)cluster_step_ns(sc, i, decodes) / NS_PER_US;
+        machine->prompt_tokens_pending + machine->others.prompt_tokens + prompt_tokens;
+    uint64_t all = decodes_of(s, i) + decodes;
     double tbt_us = (double)sc->options.together_tbt_us;
-    out.ttft += step_us / tbt_us;
-    out.tbt = (step_us + prompts_us / answer_tokens(s->request)) / tbt_us;
+    double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
+    double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
+    struct times out = {.answer = step_us / tbt_us};
+    out.ttft = prompts_us / (double)sc->options.together_ttft_us + out.answer;
+    if (decodes_of(s, i) > 0)
+        out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
     return out;
 }
 
@@ -79,32 +80,34 @@ static double excess(double part)
     return part > 1 ? part - 1 : 0;
 }
 
-/* Returns how much more the answers of the machine exceed their target with what is added. */
+/* Returns how much more the answers of the machine exceed their target, in all, than without the
+ * request. */
 static double answers_excess(const struct seek *s, uint32_t i, struct times with)
 {
-    struct times without = times_with(s, i, (struct added){0});
-    return (double)with.decodes * excess(with.tbt) - (double)without.decodes * excess(without.tbt);
+    double without = excess(times_with(s, i, 0, 0).answers);
+    return (double)decodes_of(s, i) * larger(excess(with.answers) - without, 0);
 }
 
 /* token = SCHED_NO_MACHINE: only the prompt is computed. */
 static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
 {
     const struct sched_cluster *sc = s->sc;
-    bool together = prompt == token;
-    struct added added = {.prompt_tokens = s->request->prompt_tokens, .decodes = together ? 1 : 0};
-    struct times at = times_with(s, prompt, added);
-    double worse = answers_excess(s, prompt, at);
-    if (!together && token != SCHED_NO_MACHINE) {
+    uint32_t tokens = s->request->prompt_tokens;
+    struct times at = times_with(s, prompt, tokens, prompt == token ? 1 : 0);
+    double tbt = prompt == token ? at.answer : 0;
+    double worst = larger(at.ttft, at.answers);
+    double late = excess(at.ttft) + answers_excess(s, prompt, at);
+    if (prompt != token && token != SCHED_NO_MACHINE) {
+        struct times on = times_with(s, token, 0, 1);
         uint32_t rate = sc->machines[prompt].push_tokens_per_s;
-        double push_us =
-            s->request->prompt_tokens * US_PER_S / (rate > 0 ? rate : PUSH_TOKENS_PER_S);
-        struct times on = times_with(s, token, (struct added){.decodes = 1});
-        at.ttft += push_us / (double)sc->options.together_ttft_us;
-        at.tbt = larger(at.tbt, on.tbt);
-        worse += answers_excess(s, token, on);
+        double push_us = tokens * US_PER_S / (rate > 0 ? rate : PUSH_TOKENS_PER_S);
+        tbt = larger(on.answer, on.answers) +
+              push_us / answer_tokens(s->request) / (double)sc->options.together_tbt_us;
+        late += answers_excess(s, token, on);
     }
-    worse = larger(worse, 0) + excess(at.ttft);
-    return worse > 0 ? 1 + worse : larger(at.ttft, at.tbt);
+    worst = larger(worst, tbt);
+    late += excess(tbt);
+    return late > 0 ? 1 + late : worst;
 }
 
 static void machine_try(const struct seek *s, uint32_t i, double *least, struct route *out)

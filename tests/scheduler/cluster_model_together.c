@@ -6,8 +6,8 @@
 
 struct figures {
     double ttft;
-    double tbt;
-    double late; /* Sum over all answers of what is above their target. */
+    double running; /* TBT of the answers that run; 0 = there are none. */
+    double fresh;   /* TBT of an answer whose prompt is the last one. */
 };
 
 static double above(double part)
@@ -58,41 +58,59 @@ static bool any_step(const struct model *m)
     return false;
 }
 
+static double answer_length(const struct look *l)
+{
+    double length = l->r->resumed ? l->r->answer_memory : l->r->answer_charged;
+    return length < 1 ? 1 : length;
+}
+
+static uint64_t running(const struct look *l, uint32_t i)
+{
+    return (uint64_t)model_decodes(l->m, i) + l->m->machines[i].others.decodes;
+}
+
 /* The machine with one more prompt or one more answer, or both. */
 static struct figures figures(const struct look *l, uint32_t i, bool prompt, bool answer)
 {
     const struct model *m = l->m;
-    const struct sched_others *others = &m->machines[i].others;
-    uint64_t tokens = model_pending(m, i) + others->prompt_tokens;
-    uint64_t decodes = (uint64_t)model_decodes(m, i) + others->decodes + (answer ? 1 : 0);
+    uint64_t tokens = model_pending(m, i) + m->machines[i].others.prompt_tokens;
+    uint64_t decodes = running(l, i) + (answer ? 1 : 0);
     tokens += prompt ? l->r->prompt_tokens : 0;
-    double length = l->r->resumed ? l->r->answer_memory : l->r->answer_charged;
     double prompts_us = (double)tokens * 1e6 / prompt_rate(m, i);
-    struct figures f = {.ttft = prompts_us / (double)m->options.together_ttft_us};
-    if (decodes == 0)
-        return f;
-    double step_us = (double)step_ns(m, i, decodes) / 1e3;
-    f.ttft += step_us / (double)m->options.together_tbt_us;
-    f.tbt = (step_us + prompts_us / (length < 1 ? 1 : length)) / (double)m->options.together_tbt_us;
-    f.late = (double)decodes * above(f.tbt);
+    double step_us = decodes == 0 ? 0 : (double)step_ns(m, i, decodes) / 1e3;
+    double tbt_us = (double)m->options.together_tbt_us;
+    struct figures f = {.fresh = step_us / tbt_us};
+    f.ttft = prompts_us / (double)m->options.together_ttft_us + f.fresh;
+    if (running(l, i) > 0)
+        f.running = f.fresh + prompts_us / answer_length(l) / tbt_us;
     return f;
+}
+
+/* What the answers that run on the machine lose in all, if it becomes as in `f`. */
+static double loss(const struct look *l, uint32_t i, struct figures f)
+{
+    double more = above(f.running) - above(figures(l, i, false, false).running);
+    return more > 0 ? (double)running(l, i) * more : 0;
 }
 
 static double cost(const struct look *l, uint32_t prompt, uint32_t token)
 {
     struct figures at = figures(l, prompt, true, prompt == token);
-    double late = at.late - figures(l, prompt, false, false).late;
+    double tbt = prompt == token ? at.fresh : 0;
+    double late = above(at.ttft) + loss(l, prompt, at);
+    double most = at.ttft > at.running ? at.ttft : at.running;
     if (token != prompt && token != NONE) {
         double rate = l->m->machines[prompt].push_rate > 0 ? l->m->machines[prompt].push_rate : 1e6;
         struct figures on = figures(l, token, false, true);
-        at.ttft += l->r->prompt_tokens * 1e6 / rate / (double)l->m->options.together_ttft_us;
-        at.tbt = on.tbt > at.tbt ? on.tbt : at.tbt;
-        late += on.late - figures(l, token, false, false).late;
+        tbt = (on.fresh > on.running ? on.fresh : on.running) +
+              l->r->prompt_tokens * 1e6 / rate / answer_length(l) /
+                  (double)l->m->options.together_tbt_us;
+        late += loss(l, token, on);
     }
-    late = (late > 0 ? late : 0) + above(at.ttft);
+    late += above(tbt);
     if (late > 0)
         return 1 + late;
-    return at.ttft > at.tbt ? at.ttft : at.tbt;
+    return most > tbt ? most : tbt;
 }
 
 static bool both(const struct look *l, uint32_t i)
