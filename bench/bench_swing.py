@@ -28,13 +28,15 @@ PERIOD_US = 5000
 TTFT_MS, TBT_MS = 2000, 80
 # Prompt tokens, answer tokens, requests per second for each whole core of the four machines together.
 PHASES = (("prompt-heavy", 600, 16, 1.8), ("token-heavy", 64, 200, 4.2))
-# The machines have cores of their own here, which the gateway cannot know.
 FIXED = {"placement": "split", "adaptive_pools": False, "repurpose_window_ms": 0}
 LENDS = {**FIXED, "adaptive_pools": True}
 TOKENS = {**LENDS, "prompt_queue_threshold_ms": 0}  # Only the 8192 tokens of the other threshold.
-MOVES = {**LENDS, "repurpose_window_ms": 16000, "repurpose_interval_ms": 10000}
+AUTO = {**LENDS, "placement": "auto"}
+SOON = {"repurpose_window_ms": 16000, "repurpose_interval_ms": 10000}
 FORMS = (("1 prompt + 3 token, fixed", 1, FIXED), ("2 + 2, fixed", 2, FIXED), ("3 + 1, fixed", 3, FIXED),
-         ("2 + 2, lends", 2, LENDS), ("2 + 2, lends by tokens", 2, TOKENS), ("2 + 2, lends and changes homes", 2, MOVES))
+         ("2 + 2, lends", 2, LENDS), ("2 + 2, lends by tokens", 2, TOKENS),
+         ("2 + 2, lends and changes homes", 2, {**LENDS, **SOON}), ("2 + 2, auto", 2, AUTO),
+         ("2 + 2, auto, changes homes", 2, {**AUTO, **SOON}), ("4 mixed", 4, {}))
 
 
 class Group:
@@ -83,8 +85,9 @@ def replay(url, trace):
 
 def run(form, trace, cores):
     _, prompts, scheduler = form
+    pools = {"mixed": 4} if prompts == 4 else {"prompt": prompts, "token": 4 - prompts}
     config = {"threads": 1, "kv": {"memory": "256MiB", "prefix_cache": False}, "scheduler": {"turn_ms": 0, **scheduler},
-              "pools": {"prompt": prompts, "token": 4 - prompts}, "slo": {"ttft_ms": TTFT_MS, "tbt_ms": TBT_MS}}
+              "pools": pools, "slo": {"ttft_ms": TTFT_MS, "tbt_ms": TBT_MS}}
     groups = []
     with cluster.Cluster(config, binary=BINARY) as one:
         try:
@@ -135,8 +138,8 @@ def main():
                     shares[form[0]][name].append(100 * sum(of) / len(of))
                 both[form[0]].append(sum(flags) / options.seconds)
                 moved[form[0]].append(moves)
-                print(f"{form[0]}: {both[form[0]][-1]:.2f} good requests/s", [round(v[-1]) for v in shares[form[0]].values()],
-                      file=sys.stderr, flush=True)
+                print(f"{form[0]}: {both[form[0]][-1]:.2f} good requests/s",
+                      [round(v[-1]) for v in shares[form[0]].values()], file=sys.stderr, flush=True)
     print(table(["pools", "good requests/s", "range", *(f"good, {name}, %" for name, *_ in PHASES), "moves"],
                 [[form[0], number(median(both[form[0]])), spread(both[form[0]]),
                   *(number(median(shares[form[0]][name])) for name, *_ in PHASES), number(median(moved[form[0]]))]

@@ -66,6 +66,10 @@
       "KV bytes not written, because the token machine had them.")                                 \
     X(64, resident_bytes, STATE, LOAD, 1, "cleave_machine_resident_bytes",                         \
       "Resident memory of a machine's process.")                                                   \
+    X(64, mixed_prompt_tokens, STATE, LOAD, 1, "cleave_mixed_prompt_tokens",                       \
+      "Most prompt tokens of a batch that also decodes (scheduler/mixed_prompt_tokens).")          \
+    X(64, prompt_turn_us, STATE, LOAD, 1e-6, "cleave_prompt_turn_seconds",                         \
+      "Turn of a batch with prompts on cores that machines share (scheduler/turn_ms).")            \
     X(64, prompt_batch_rows, COUNTER, HIDDEN, 1, "",                                               \
       "Tokens in batches with prompts, for the gateway's estimate of the machine's speed.")        \
     X(64, prompt_batch_us, COUNTER, HIDDEN, 1, "", "Time of batches with prompts.")                \
@@ -127,6 +131,10 @@
       "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
       "Requests in the gateway's queue, without a machine yet.")                                   \
+    X(ROUTES_SPLIT, COUNTER, ROUTING, "cleave_routes_split_total",                                 \
+      "Requests sent to a prompt machine and another token machine.")                              \
+    X(ROUTES_TOGETHER, COUNTER, ROUTING, "cleave_routes_together_total",                           \
+      "Requests sent to one machine for prompt and answer.")                                       \
     X(REQUESTS_REFUSED, COUNTER, ROUTING, "cleave_requests_refused_total",                         \
       "Refused requests: a queue was full, or they can never fit.")                                \
     X(REQUESTS_RESUMED, COUNTER, ROUTING, "cleave_requests_resumed_total",                         \

@@ -315,7 +315,8 @@ const struct config_key config_keys[] = {
              "While another machine waits, a turn ends with its batch, or at the first layer "
              "boundary after this many milliseconds (four times as many for batches that only "
              "decode). auto: as long as the pending prompts need, so that TTFT and TBT are "
-             "equally far from `slo` (scheduling.md). 0 = no turns."},
+             "equally far from `slo` (scheduling.md). 0 = no turns, and the machines count as having "
+             "cores of their own (as by CPU quotas)."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "

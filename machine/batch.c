@@ -202,9 +202,11 @@ static void pace_prompts(struct machine *m)
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
     sched_pace_open(&m->pace, load.prompt_tokens_open, m->now_us);
-    if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO && m->batch_count == 1)
-        sched_machine_mixed_tokens(
-            m->sched, sched_pace_tokens(&m->pace, &targets, sched_mixed_tokens_most(config)));
+    m->mixed_prompt_tokens = sched_mixed_tokens_most(config);
+    if (config->scheduler.mixed_prompt_tokens != CONFIG_AUTO || m->batch_count != 1)
+        return;
+    m->mixed_prompt_tokens = sched_pace_tokens(&m->pace, &targets, m->mixed_prompt_tokens);
+    sched_machine_mixed_tokens(m->sched, m->mixed_prompt_tokens);
 }
 
 /* Converts the scheduler's items to the engine's input. */
@@ -237,6 +239,8 @@ static void batch_fill(struct machine *m, struct machine_batch *batch)
         row += item->token_count;
     }
     batch->job.turn_us = turn_us(m, batch->prompts);
+    if (batch->prompts)
+        m->prompt_turn_us = batch->job.turn_us;
 }
 
 /* Returns the path's next batch; NULL = none. */

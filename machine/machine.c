@@ -58,6 +58,8 @@ static void stats_make(struct machine *m, struct message_stats *out)
         .decodes_running = load.decodes_running,
         .decode_tokens_pending = load.decode_tokens_pending,
         .resident_bytes = memory_resident(),
+        .mixed_prompt_tokens = m->mixed_prompt_tokens,
+        .prompt_turn_us = m->prompt_turn_us,
         .staged = machine_staged(m->transport),
     };
     _Static_assert(sizeof(out->kv_blocks) / sizeof(out->kv_blocks[0]) == KV_STATE_COUNT,

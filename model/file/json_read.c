@@ -1,15 +1,89 @@
 /* json_read: see json_read.h. */
 #include "model/file/json_read.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define PATH_BYTES 96
+
+static bool in_number(char c)
+{
+    return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
+}
+
+#define DIGITS_FIT 18 /* So many digits fit json_int_t. */
+
+/* True if the number at `at` is whole, and json_int_t cannot hold it. */
+static bool whole_too_large(const char *at, size_t bytes)
+{
+    char number[400];
+    if (bytes <= DIGITS_FIT || bytes >= sizeof(number))
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] == '.' || at[i] == 'e' || at[i] == 'E')
+            return false;
+    memcpy(number, at, bytes);
+    number[bytes] = 0;
+    errno = 0;
+    strtoll(number, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* Returns the text with ".0" after each whole number that jansson cannot hold, so that it is read
+ * as a real number; NULL = out of memory. The caller frees it. transformers writes 10^30 where a
+ * tokenizer has no limit (model_max_length). */
+static char *large_numbers_real(struct mapped_text text, size_t *bytes_out)
+{
+    char *out = malloc(text.bytes + text.bytes / (DIGITS_FIT / 2) + 1);
+    const char *in = text.text;
+    size_t used = 0;
+    bool string = false;
+    if (out == NULL)
+        return NULL;
+    for (size_t i = 0; i < text.bytes;) {
+        size_t count = 0;
+        while (!string && i + count < text.bytes && in_number(in[i + count]))
+            count++;
+        if (count > 0) {
+            memcpy(out + used, in + i, count);
+            used += count;
+            if (whole_too_large(in + i, count)) {
+                memcpy(out + used, ".0", 2);
+                used += 2;
+            }
+            i += count;
+            continue;
+        }
+        bool escape = string && in[i] == '\\' && i + 1 < text.bytes;
+        if (in[i] == '"')
+            string = !string;
+        for (int k = 0; k < (escape ? 2 : 1); k++)
+            out[used++] = in[i++];
+    }
+    *bytes_out = used;
+    return out;
+}
+
+static json_t *json_parse(struct mapped_text text, json_error_t *why)
+{
+    json_t *root = json_loadb(text.text, text.bytes, JSON_REJECT_DUPLICATES, why);
+    if (root != NULL || json_error_code(why) != json_error_numeric_overflow)
+        return root;
+    size_t bytes;
+    char *real = large_numbers_real(text, &bytes);
+    if (real != NULL)
+        root = json_loadb(real, bytes, JSON_REJECT_DUPLICATES, why);
+    free(real);
+    return root;
+}
 
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error)
 {
     json_error_t why;
-    json_t *root = json_loadb(text.text, text.bytes, JSON_REJECT_DUPLICATES, &why);
+    json_t *root = json_parse(text, &why);
     if (root == NULL)
         return error_set(error, ST_INVALID, "%s:%d:%d: %s", file, why.line, why.column, why.text);
     if (!json_is_object(root)) {

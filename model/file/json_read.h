@@ -9,8 +9,9 @@
 
 #include <jansson.h>
 
-/* Parses `text`, which must be a JSON object. A name that occurs twice in one object is an error.
- * The error names `file`, line and column. The caller releases *out with json_decref. */
+/* Parses `text`, which must be a JSON object. Whole numbers beyond 64 bits are read as real ones. A
+ * name that occurs twice in one object is an error. The error names `file`, line and column. The
+ * caller releases *out with json_decref. */
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
 /* Returns the value at path "a/b" below root. `paths` may have several paths separated by '|': the

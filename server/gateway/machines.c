@@ -47,10 +47,12 @@ static bool uses_cores(const struct config_machine *machine)
 }
 
 /* Returns 1 if the machine shares this host's cores with other machines, which together have more
- * threads than there are cores; 0 = it has cores of its own, or they are not known. */
+ * threads than there are cores and take turns; 0 = it has cores of its own, or they are not known. */
 static uint32_t cores_shared(const struct gateway *g, const struct fleet_machine *m)
 {
     uint32_t cores = cores_usable(), threads = 0;
+    if (g->options.config->scheduler.turn_ms == 0)
+        return 0;
     for (const struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
          other = fleet_next(g->fleet, other))
         if (uses_cores(&other->config))

@@ -82,6 +82,11 @@ static void action_do(struct gateway *g, const struct sched_action *action)
     struct gateway_request *r = requests_at(g->requests, action->request);
     switch (action->kind) {
     case SCHED_ROUTE:
+        if (action->peer != SCHED_NO_MACHINE)
+            metrics_counter_add(g->options.metrics,
+                                action->peer == action->machine ? METRICS_ROUTES_TOGETHER
+                                                                : METRICS_ROUTES_SPLIT,
+                                1);
         requests_route(g->requests, r, &g->fleet->machines[action->machine],
                        action->peer == SCHED_NO_MACHINE ? NULL : &g->fleet->machines[action->peer],
                        gateway_request_version(g, r)->kv.prefix_cache);

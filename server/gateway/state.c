@@ -35,7 +35,34 @@ static void stats_add(struct text *out, const struct message_stats *stats)
     text_adds(out, "}");
 }
 
-static void machine_add(struct text *out, const struct fleet_machine *m)
+/* The speed by which the gateway decides; 0 = not measured yet. */
+static void speed_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)
+{
+    const struct config *config = g->options.config;
+    const struct sched_rates *rates = &m->rates;
+    struct sched_step step = sched_rates_step(rates);
+    text_addf(out,
+              ",\"measured\":{\"prompt_tokens_per_s\":%u,\"output_tokens_per_s\":%u"
+              ",\"push_tokens_per_s\":%u,\"step_us\":%u,\"step_us_per_answer\":%u}",
+              sched_rates_prompt_tokens_per_s(rates),
+              sched_rates_output_tokens_per_s(rates, config->scheduler.batch_sequences_max,
+                                              config->slo.tbt_ms * 1000ll),
+              sched_rates_push_tokens_per_s(rates), step.fixed_ns / 1000, step.row_ns / 1000);
+}
+
+/* The values in effect of the keys that are "auto". */
+static void automatic_add(struct text *out, const struct gateway *g)
+{
+    struct sched_cluster_options options = gateway_sched_options(g, g->current);
+    text_addf(out,
+              ",\"automatic\":{\"placement\":\"%s\",\"prompt_queue_threshold_ms\":%lld"
+              ",\"machine_pending_ms\":%lld}",
+              g->options.config->scheduler.placement,
+              (long long)options.prompt_queue_threshold_us / 1000,
+              (long long)options.machine_us_max / 1000);
+}
+
+static void machine_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)
 {
     struct sched_machine_view view;
     sched_cluster_view(m->version->scheduler, m->index, &view);
@@ -54,8 +81,10 @@ static void machine_add(struct text *out, const struct fleet_machine *m)
               (unsigned long long)m->kv_tokens, view.prompts, view.decodes,
               (unsigned long long)view.prompt_tokens_pending,
               (unsigned long long)view.kv_tokens_scheduled);
-    if (m->connection.state == CONNECTION_UP)
+    if (m->connection.state == CONNECTION_UP) {
         stats_add(out, &m->stats);
+        speed_add(out, g, m);
+    }
     if (m->others.gateways > 0)
         text_addf(out,
                   ",\"gateways\":%u,\"others\":{\"prompts\":%u,\"prompt_tokens\":%llu"
@@ -111,11 +140,12 @@ void gateway_state_write(const struct gateway *g, struct text *out)
     text_addf(out, "\"gateway\":\"%s\",\"leads\":%s,\"ready\":%s", g->name,
               gateway_leads(g) ? "true" : "false", gateway_ready(g) ? "true" : "false");
     name_add(out, ",\"detail\":", health);
+    automatic_add(out, g);
     text_adds(out, ",\"machines\":[");
     for (const struct fleet_machine *m = fleet_next(g->fleet, NULL); m != NULL;
          m = fleet_next(g->fleet, m)) {
         text_adds(out, before);
-        machine_add(out, m);
+        machine_add(out, g, m);
         before = ",";
     }
     links_add(out, g);

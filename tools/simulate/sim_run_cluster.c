@@ -193,13 +193,14 @@ static enum status machine_up(struct run *r, uint32_t i)
     host->pool = host->home;
     sim_machine_mixed_set(host->machine, host->home == POOL_MIXED);
     host->out_free_s = host->in_free_s = r->now_s;
+    bool takes_turns = r->cores_shared && r->options.config->scheduler.turn_ms != 0;
     run_event_apply(
         r, &(struct sched_event){.kind = SCHED_MACHINE_UP,
                                  .machine = i,
                                  .pool = host->home,
                                  .kv_tokens = sim_machine_kv_tokens(host->machine),
                                  .mixed_kv_tokens = sim_machine_mixed_kv_tokens(host->machine),
-                                 .cores = r->cores_shared ? 1 : 0});
+                                 .cores = takes_turns ? 1 : 0});
     failure_draw(r, i);
     return ST_OK;
 }

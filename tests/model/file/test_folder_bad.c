@@ -591,6 +591,26 @@ static void check_directory(void)
     CHECK(model_file_open(path, &file, &error) == ST_NOT_FOUND);
 }
 
+/* What transformers writes for a tokenizer without a limit (10^30 as a float, printed whole). Digits
+ * in strings stay as they are, and a key that needs a small number refuses the large one. */
+static void check_large_numbers(struct compute *c)
+{
+    struct folder_parts p;
+    struct error error = {0};
+    folder_parts_make(false, &p);
+    folder_parts_replace(&p, "tokenizer_config.json", "{",
+                         "{\"model_max_length\": 1000000000000000019884624838656, \"other\": "
+                         "[-99999999999999999999999,9223372036854775808,1e300,0.12345678901234567890],"
+                         "\"text\": \"\\\"98765432109876543210 \\\\\", ");
+    CHECKF(open_all(c, &p, &error) == ST_OK, "%s", error.text);
+    folder_parts_replace(&p, "config.json", "{",
+                         "{\"max_position_embeddings\": 1000000000000000019884624838656, ");
+    folder_parts_replace(&p, "config.json", "\"max_position_embeddings\": 64", "\"spare\": 64");
+    CHECK(open_all(c, &p, &error) == ST_INVALID);
+    CHECKF(strstr(error.text, "max_position_embeddings") != NULL, "%s", error.text);
+    folder_parts_done(&p);
+}
+
 int main(void)
 {
     const struct compute_options options = {.threads = 1};
@@ -600,6 +620,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
         check_bad(c, &table[i]);
     check_cuts(c);
+    check_large_numbers(c);
     compute_cpu.close(c);
     check_tokenizer();
     check_directory();

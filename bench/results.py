@@ -1,0 +1,184 @@
+"""results: makes pictures and tables after the figures of the Splitwise paper, in docs/results/.
+
+usage: results.py --profile FILE [--only NAME,…] [--folder DIR] [--build FOLDER]
+
+The names are those of FIGURES below; docs/results/README.md shows them. The traces of Azure (code, conversations) are
+read from $CLEAVE_SHARED/traces/. Pictures are drawn by gnuplot.
+"""
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import tempfile
+
+from bench_table import number, table
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TRACES = os.path.join(os.environ.get("CLEAVE_SHARED", os.path.join(ROOT, "shared")), "traces")
+KINDS = ("conv", "code")
+TABLE = os.path.join(ROOT, "tests", "data", "splitwise", "perf_model.csv")
+
+
+def trace_of(kind):
+    return os.path.join(TRACES, f"AzureLLMInferenceTrace_{kind}.csv")
+
+
+def hardware(name):
+    return os.path.join(ROOT, "deploy", "hardware", f"{name}.json")
+
+
+def cleave(options, *command):
+    done = subprocess.run([os.path.join(options.build, "cleave"), *command], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"cleave {' '.join(command)}: {done.stderr}")
+    return done.stdout
+
+
+def plot(path, settings, curves):
+    """Draws curves, each (title, [(x, y), …]), with gnuplot."""
+    data = "".join("".join(f"{x} {y}\n" for x, y in points) + "e\n" for _, points in curves)
+    what = ", ".join(f"'-' with linespoints pt 7 ps 0.4 title '{title}'" for title, _ in curves)
+    script = (f"set terminal svg size 620,320 font 'sans,11' background 'white'\nset output '{path}'\nset grid\n"
+              f"set key outside right\n{settings}\nplot {what}\n{data}")
+    subprocess.run(["gnuplot"], input=script, text=True, check=True)
+
+
+def between(xs, ys, x):
+    """Returns y at x by a straight line through its neighbours."""
+    for (x0, y0), (x1, y1) in zip(zip(xs, ys), zip(xs[1:], ys[1:])):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return ys[-1] + (ys[-1] - ys[-2]) * (x - xs[-1]) / (xs[-1] - xs[-2])
+
+
+def at_context(part, context):
+    """Returns the times of a profile's grid at a context, one for each number of tokens or sequences."""
+    return [between(part["contexts"], row, context) for row in part["us"]]
+
+
+# ---- one function for each figure ----
+
+def lengths(options):
+    """Splitwise, figure 3: the lengths of prompts and answers."""
+    for kind in KINDS:
+        print(cleave(options, "trace", trace_of(kind), "--plot", os.path.join(options.folder, f"trace-{kind}.svg")))
+
+
+def batches(options):
+    """Splitwise, figures 5 to 7: times, rates and memory over the size of a batch, from a profile."""
+    profile = json.load(open(options.profile))
+    device, model = profile["devices"][0], profile["model"]
+    layers = model["layer_count"]
+    prompt, token = device["layers"][0]["prompt"], device["layers"][0]["token"]
+    fixed = between(device["last"]["rows"], device["last"]["us"], 1) + device["batch_us"]
+    ms = [layers * us / 1e3 + fixed / 1e3 for us in at_context(prompt, 0)]
+    steps = {context: [(layers * us + between(device["last"]["rows"], device["last"]["us"], batch) +
+                        device["batch_us"]) / 1e3 for batch, us in zip(token["batches"], at_context(token, context))]
+             for context in (64, 256, 1024)}
+    plot(os.path.join(options.folder, "batch-ttft.svg"),
+         "set xlabel 'prompt tokens'\nset ylabel 'ms'\nset y2label 'tokens/s'\nset y2tics\nset logscale x 2",
+         [("TTFT, ms", list(zip(prompt["tokens"], ms)))])
+    plot(os.path.join(options.folder, "batch-tbt.svg"), "set xlabel 'answers in a batch'\nset ylabel 'ms'\n"
+         "set logscale x 2", [(f"TBT, context {context}", list(zip(token["batches"], values)))
+                              for context, values in steps.items()])
+    plot(os.path.join(options.folder, "batch-rates.svg"),
+         "set xlabel 'prompt tokens, or answers in a batch'\nset ylabel 'tokens/s'\nset logscale x 2",
+         [("prompt", [(n, 1e3 * n / t) for n, t in zip(prompt["tokens"], ms)]),
+          ("answers, context 256", [(n, 1e3 * n / t) for n, t in zip(token["batches"], steps[256])])])
+    weights = layers * model["layer_weight_bytes"] + model["embedding_bytes"] + model["vocabulary_bytes"]
+    print(table(["answers of 256 tokens of context", "weights, MB", "KV, MB"],
+                [[n, number(weights / 1e6), number(n * 256 * layers * model["kv_bytes_per_token"] / 1e6)]
+                 for n in token["batches"]]))
+
+
+def active(options):
+    """Splitwise, figures 4 and 17: part of the time in which a machine decodes at most so many answers."""
+    clusters = {"40 mixed H100": ["40:mixed:h100"], "25 prompt + 15 token H100": ["25:prompt:h100", "15:token:h100"]}
+    for kind, rate in (("conv", 70), ("code", 70)):
+        curves = []
+        for name, machines in clusters.items():
+            with tempfile.TemporaryDirectory() as folder:
+                rows_path = os.path.join(folder, "rows.csv")
+                kinds = [f"{count}:{pool}:{hardware(file)}" for count, pool, file in
+                         (machine.split(":") for machine in machines)]
+                cleave(options, "simulate", "--trace", f"poisson:rate={rate},seconds=120,lengths={trace_of(kind)}",
+                       *(part for machine in kinds for part in ("--machines", machine)), "--table", TABLE, "--policy",
+                       "splitwise-compat", "--out", rows_path)
+                rows = list(csv.DictReader(open(rows_path)))
+            spans = {}
+            for row in rows:
+                begin = float(row["arrival_s"]) + float(row["ttft_s"])
+                end = float(row["arrival_s"]) + float(row["e2e_s"])
+                if row["token_machine"] not in ("", "-1") and 20 <= begin <= 100:
+                    spans.setdefault(row["token_machine"], []).extend([(begin, 1), (end, -1)])
+            time_at = {}
+            for events in spans.values():
+                count, last = 0, None
+                for at, change in sorted(events):
+                    if last is not None and count > 0:
+                        time_at[count] = time_at.get(count, 0) + at - last
+                    count, last = count + change, at
+            whole, sums, points = sum(time_at.values()), 0, []
+            for count in sorted(time_at):
+                sums += time_at[count]
+                points.append((count, 100 * sums / whole))
+            curves.append((name, points))
+        plot(os.path.join(options.folder, f"active-{kind}.svg"), "set xlabel 'answers that a machine decodes'\n"
+             "set ylabel 'at most so many, % of its time'\nset yrange [0:100]", curves)
+
+
+def machines(options):
+    """Splitwise, table IV: an A100 machine and an H100 machine, alone."""
+    rows = []
+    for kind in KINDS:
+        figures = {}
+        for name in ("a100", "h100"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "rows.csv")
+                cleave(options, "simulate", "--trace",
+                       f"poisson:rate=0.02,seconds=20000,lengths={trace_of(kind)}", "--machines",
+                       f"1:mixed:{hardware(name)}", "--table", TABLE, "--policy", "splitwise-compat", "--out", path)
+                done = list(csv.DictReader(open(path)))
+            facts = json.load(open(hardware(name)))
+
+            def median_of(key):
+                values = sorted(float(row[key]) for row in done if row[key])
+                return values[len(values) // 2]
+            e2e = median_of("e2e_s")
+            figures[name] = [median_of("ttft_s") * 1e3, median_of("tbt_s") * 1e3, e2e * 1e3,
+                             e2e / 3600 * facts["cost_per_hour"], e2e * facts["power"]]
+        for i, what in enumerate(("TTFT P50, ms", "TBT P50, ms", "E2E P50, ms", "cost of E2E, $",
+                                  "energy of E2E, units of power x s")):
+            a, b = figures["a100"][i], figures["h100"][i]
+            rows.append([kind, what, f"{a:.4g}", f"{b:.4g}", f"{b / a:.2f}"])
+    print(table(["trace", "figure", "A100", "H100", "ratio"], rows))
+
+
+def plans(options):
+    """Splitwise, figures 12, 16, 18 and 19: clusters of the same power or cost."""
+    for kind in KINDS:
+        for fixed in ("iso-power", "iso-cost"):
+            print(f"{kind}, {fixed}:")
+            print(cleave(options, "plan", "--lengths", trace_of(kind), "--table", TABLE, "--clusters", "paper", "--fixed",
+                         fixed, "--hardware", hardware("a100"), "--hardware", hardware("h100"), "--hardware",
+                         hardware("h100-capped"), "--plot", os.path.join(options.folder, f"plan-{kind}-{fixed}.svg")))
+
+
+FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", required=True)
+    parser.add_argument("--only", default=",".join(FIGURES))
+    parser.add_argument("--folder", default=os.path.join(ROOT, "docs", "results"))
+    parser.add_argument("--build", default=os.path.join(ROOT, "build"))
+    options = parser.parse_args()
+    for name in options.only.split(","):
+        FIGURES[name](options)
+
+
+main()
