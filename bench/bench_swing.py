@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench_swing.py [--seconds S] [--share CORES] [--rounds N] [--only WORDS]: measures the gain of adaptive pools when
+"""bench_swing.py [--seconds S] [--share CORES] [--load X] [--rounds N] [--only WORDS|…]: measures the gain of adaptive pools when
 the load changes.
 
 Four machines of one thread each, each limited to a share of a core by its own control group (like a separate computer:
@@ -60,7 +60,7 @@ class Group:
 
 
 def trace_write(path, seed, seconds, cores):
-    """Returns [phase of each request]."""
+    """Returns [phase of each request]. `cores`: of the machines together, times --load."""
     draw = random.Random(seed)
     at, phases = 0.0, []
     with open(path, "w") as file:
@@ -111,8 +111,9 @@ def options_read():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seconds", type=int, default=120)
     parser.add_argument("--share", type=float, default=0.4, help="cores of each machine (default: 0.4)")
+    parser.add_argument("--load", type=float, default=1, help="factor of the rate of requests (default: 1)")
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--only", default="", help="forms with these words only")
+    parser.add_argument("--only", default="", help="forms with one of these words only, separated by |")
     options = parser.parse_args()
     if not os.access(GROUPS, os.W_OK):
         raise SystemExit(f"bench_swing: {GROUPS}: want to make control groups there (root)")
@@ -121,14 +122,14 @@ def options_read():
 
 def main():
     options = options_read()
-    forms = [form for form in FORMS if options.only in form[0]]
+    forms = [form for form in FORMS if any(words in form[0] for words in options.only.split("|"))]
     shares = {form[0]: {name: [] for name, *_ in PHASES} for form in forms}
     both = {form[0]: [] for form in forms}
     moved = {form[0]: [] for form in forms}
     with tempfile.TemporaryDirectory() as folder:
         trace = os.path.join(folder, "trace.csv")
         for seed in range(options.rounds):
-            phases = trace_write(trace, seed, options.seconds, 4 * options.share)
+            phases = trace_write(trace, seed, options.seconds, 4 * options.share * options.load)
             for form in forms:
                 results, moves = run(form, trace, options.share)
                 assert len(results) == len(phases)

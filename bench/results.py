@@ -167,7 +167,27 @@ def plans(options):
                          hardware("h100-capped"), "--plot", os.path.join(options.folder, f"plan-{kind}-{fixed}.svg")))
 
 
-FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans}
+def other(options):
+    """Splitwise, figure 20: clusters of the power of 40 H100 machines that were planned for code serve conversations."""
+    clusters = {"40 mixed h100": [(40, "mixed", "h100")], "36 + 4 h100": [(36, "prompt", "h100"), (4, "token", "h100")],
+                "39 h100 + 1 a100": [(39, "prompt", "h100"), (1, "token", "a100")],
+                "34 h100 + 8 h100-capped": [(34, "prompt", "h100"), (8, "token", "h100-capped")],
+                "33 + 7 h100 (planned for conversations)": [(33, "prompt", "h100"), (7, "token", "h100")]}
+    rows = []
+    for name, kinds in clusters.items():
+        row = [name]
+        for rate in (50, 80, 110):
+            machine_options = [part for count, pool, kind in kinds
+                               for part in ("--machines", f"{count}:{pool}:{hardware(kind)}")]
+            found = json.loads(cleave(options, "simulate", "--json", "--trace",
+                                      f"poisson:rate={rate},seconds=120,lengths={trace_of('conv')}", *machine_options,
+                                      "--table", TABLE, "--policy", "splitwise-compat"))
+            row += [number(found[key][share] * 1e3) for key, share in (("ttft_s", "p99"), ("tbt_s", "p99"))]
+        rows.append(row)
+    print(table(["cluster"] + [f"{what} P99 at {rate}/s, ms" for rate in (50, 80, 110) for what in ("TTFT", "TBT")], rows))
+
+
+FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans, "other": other}
 
 
 def main():

@@ -31,6 +31,8 @@ test   etcd-server           cmd:etcd
 test   gnuplot-nox           cmd:gnuplot
 test   chromium-headless-shell any:chromium-headless-shell,chromium
 clients python3-venv         py:ensurepip
+arm64  gcc-aarch64-linux-gnu cmd:aarch64-linux-gnu-gcc
+arm64  qemu-user-static      cmd:qemu-aarch64-static
 fuzz   python3               cmd:python3
 fuzz   clang                 cmd:clang
 fuzz   libclang-rt-dev       clang:-fsanitize=fuzzer,address,undefined

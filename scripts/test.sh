@@ -7,6 +7,7 @@
 #   --tsan   the threaded parts under ThreadSanitizer as well
 #   --hosts [SCENARIO…]   only the tests on two virtual hosts (tests/hosts/test_hosts.py); needs root, installs QEMU
 #   --clients [CLIENT…]   only clients of the API from PyPI (tests/clients); 9 GB of packages
+#   --arm64 [SUITE…]   only tests of the program for 64-bit ARM, in QEMU (scripts/arm64.sh)
 #   SUITE…   only these suites (most are folders of tests/)
 #
 # There are two builds: the release build, which is what people run, and one under AddressSanitizer and
@@ -37,6 +38,10 @@ while [[ $# -gt 0 ]]; do
             configure_in build --buildtype=release
             ninja -C build cleave >&2
             CLEAVE_BINARY=build/cleave exec python3 tests/clients/run_clients.py "$@"
+            ;;
+        --arm64)
+            shift
+            exec scripts/arm64.sh "$@"
             ;;
         -*) fail "test: unknown option $1" ;;
         *) suites+=(--suite "$1") ;;

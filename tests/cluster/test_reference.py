@@ -128,4 +128,5 @@ def main():
             assert layerwise >= 2 * len(some) and one_piece >= 2 * len(some)
 
 
-main()
+if __name__ == "__main__":
+    main()

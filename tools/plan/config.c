@@ -72,6 +72,19 @@ static json_t *names_json(const struct plan_inputs *inputs, const struct plan_mi
     return names;
 }
 
+/* The options of the gateway that make it decide as the simulation with a table did. */
+static json_t *as_simulated(const struct splitwise_setup *setup, const struct plan_mix *mix)
+{
+    json_int_t tokens = setup->machine.batch_tokens_max;
+    return json_pack("{s:s, s:s, s:b, s:b, s:I, s:i, s:i, s:i, s:I, s:I, s:I}", "policy", "jsq",
+                     "placement", "split", "adaptive_pools", mix->tokens > 0, "compare_time", false,
+                     "prompt_queue_threshold_tokens",
+                     (json_int_t)setup->prompt_queue_threshold_tokens, "prompt_queue_threshold_ms",
+                     0, "machine_pending_ms", 0, "repurpose_window_ms", 0, "prompt_batch_tokens",
+                     tokens, "prompt_fill_tokens", tokens, "batch_sequences_max",
+                     (json_int_t)setup->machine.batch_tasks_max);
+}
+
 static json_t *config_json(const struct plan_search *search, const struct plan_cell *cell)
 {
     const struct plan_inputs *inputs = search->inputs;
@@ -89,9 +102,7 @@ static json_t *config_json(const struct plan_search *search, const struct plan_c
         return json_pack("{s:o, s:o, s:{s:s}}", "pools", pools, "machines", machines, "scheduler",
                          "policy", "jsq");
     json_decref(machines);
-    return json_pack("{s:o, s:{s:s, s:b, s:I}}", "pools", pools, "scheduler", "policy", "jsq",
-                     "adaptive_pools", mix->tokens > 0, "prompt_queue_threshold_tokens",
-                     (json_int_t)setup.prompt_queue_threshold_tokens);
+    return json_pack("{s:o, s:o}", "pools", pools, "scheduler", as_simulated(&setup, mix));
 }
 
 enum status plan_config_write(const struct plan_search *search, const struct plan_cell *cell,

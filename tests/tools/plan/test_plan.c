@@ -325,8 +325,15 @@ static void config(void)
         prompts += config->machines[i].pool == POOL_PROMPT;
     CHECK(prompts == best->best.prompts && best->best.tokens == 5 - prompts);
     CHECK(strcmp(config->machines[0].name, "h100-prompt-0") == 0);
+    /* The options of the simulation. */
     CHECK(config->scheduler.prompt_queue_threshold_tokens == 8192 &&
-          config->scheduler.adaptive_pools);
+          config->scheduler.prompt_queue_threshold_ms == 0 && config->scheduler.adaptive_pools);
+    CHECK(config->scheduler.prompt_batch_tokens == 2048 &&
+          config->scheduler.prompt_fill_tokens == 2048 &&
+          config->scheduler.batch_sequences_max == 512);
+    CHECK(!config->scheduler.compare_time && config->scheduler.machine_pending_ms == 0 &&
+          config->scheduler.repurpose_window_ms == 0);
+    CHECK(strcmp(config->scheduler.placement, "split") == 0);
     CHECK(plan_config_write(&p->search, best, "/no/such/folder", &error) == ST_IO);
     free(config);
     plan_free(p);
