@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import tempfile
+import time
+from statistics import median
 
 from bench_table import number, table
 
@@ -64,7 +66,7 @@ def at_context(part, context):
 def lengths(options):
     """Splitwise, figure 3: the lengths of prompts and answers."""
     for kind in KINDS:
-        print(cleave(options, "trace", trace_of(kind), "--plot", os.path.join(options.folder, f"trace-{kind}.svg")))
+        print(cleave(options, "trace", trace_of(kind), "--plot", os.path.join(options.folder, f"trace-{kind}.png")))
 
 
 def batches(options):
@@ -79,7 +81,7 @@ def batches(options):
                         device["batch_us"]) / 1e3 for batch, us in zip(token["batches"], at_context(token, context))]
              for context in (64, 256, 1024)}
     plot(os.path.join(options.folder, "batch-ttft.svg"),
-         "set xlabel 'prompt tokens'\nset ylabel 'ms'\nset y2label 'tokens/s'\nset y2tics\nset logscale x 2",
+         "set xlabel 'prompt tokens'\nset ylabel 'ms'\nset logscale xy 2",
          [("TTFT, ms", list(zip(prompt["tokens"], ms)))])
     plot(os.path.join(options.folder, "batch-tbt.svg"), "set xlabel 'answers in a batch'\nset ylabel 'ms'\n"
          "set logscale x 2", [(f"TBT, context {context}", list(zip(token["batches"], values)))
@@ -95,7 +97,8 @@ def batches(options):
 
 
 def active(options):
-    """Splitwise, figures 4 and 17: part of the time in which a machine decodes at most so many answers."""
+    """Splitwise, figures 4 and 17: part of the time in which a machine decodes at most so many answers, with cleave's
+    own schedulers on the paper's times."""
     clusters = {"40 mixed H100": ["40:mixed:h100"], "25 prompt + 15 token H100": ["25:prompt:h100", "15:token:h100"]}
     for kind, rate in (("conv", 70), ("code", 70)):
         curves = []
@@ -105,8 +108,8 @@ def active(options):
                 kinds = [f"{count}:{pool}:{hardware(file)}" for count, pool, file in
                          (machine.split(":") for machine in machines)]
                 cleave(options, "simulate", "--trace", f"poisson:rate={rate},seconds=120,lengths={trace_of(kind)}",
-                       *(part for machine in kinds for part in ("--machines", machine)), "--table", TABLE, "--policy",
-                       "splitwise-compat", "--out", rows_path)
+                       *(part for machine in kinds for part in ("--machines", machine)), "--table", TABLE, "--out",
+                       rows_path)
                 rows = list(csv.DictReader(open(rows_path)))
             spans = {}
             for row in rows:
@@ -164,7 +167,7 @@ def plans(options):
             print(f"{kind}, {fixed}:")
             print(cleave(options, "plan", "--lengths", trace_of(kind), "--table", TABLE, "--clusters", "paper", "--fixed",
                          fixed, "--hardware", hardware("a100"), "--hardware", hardware("h100"), "--hardware",
-                         hardware("h100-capped"), "--plot", os.path.join(options.folder, f"plan-{kind}-{fixed}.svg")))
+                         hardware("h100-capped"), "--plot", os.path.join(options.folder, f"plan-{kind}-{fixed}.png")))
 
 
 def other(options):
@@ -187,7 +190,45 @@ def other(options):
     print(table(["cluster"] + [f"{what} P99 at {rate}/s, ms" for rate in (50, 80, 110) for what in ("TTFT", "TBT")], rows))
 
 
-FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans, "other": other}
+def timed(one, prompt, seed):
+    """Returns the milliseconds until the first token, from it to the second one, and until the end."""
+    body = {"prompt": [1000 + (seed * 7919 + i * 31) % 20000 for i in range(prompt)], "max_tokens": 13, "temperature": 0,
+            "ignore_eos": True}
+    begin, at = time.monotonic(), []
+    for event in one.stream("/v1/completions", body):
+        at += [1e3 * (time.monotonic() - begin)] * len(event["choices"])
+    return at[0], at[1] - at[0], at[-1]
+
+
+def second(options):
+    """Splitwise, figure 15: what a split costs a single request, on this computer (machines of one thread)."""
+    from bench_cluster import cluster
+    forms = {"one machine": {"pools": {"mixed": 1}},
+             "split": {"pools": {"prompt": 1, "token": 1}, "scheduler": {"placement": "split"}}}
+    lengths_of, rounds, found = (128, 512, 1536), 15, {}
+    clusters = {name: cluster.Cluster({**form, "threads": 1, "kv": {"memory": "512MiB", "prefix_cache": False}},
+                                      binary=os.path.join(options.build, "cleave")) for name, form in forms.items()}
+    try:
+        for seed in range(rounds + 1):
+            for prompt in lengths_of:
+                for name, one in clusters.items():
+                    times = timed(one, prompt, seed)
+                    if seed > 0:  # The first round only warms up.
+                        found.setdefault((prompt, name), []).append(times)
+    finally:
+        for one in clusters.values():
+            one.stop()
+    rows = []
+    for prompt in lengths_of:
+        whole, split = ([median(times[i] for times in found[prompt, name]) for i in range(3)] for name in forms)
+        rows.append([prompt] + [text for i in range(3) for text in
+                                (number(whole[i]), number(split[i]), f"{100 * (split[i] / whole[i] - 1):+.1f}%")])
+    print(table(["prompt tokens"] + [text for what in ("TTFT", "second token", "E2E of 13 tokens")
+                                     for text in (f"{what}, one machine, ms", "split", "more")], rows))
+
+
+FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans, "other": other,
+           "second": second}
 
 
 def main():

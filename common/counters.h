@@ -68,6 +68,8 @@
       "Resident memory of a machine's process.")                                                   \
     X(64, mixed_prompt_tokens, STATE, LOAD, 1, "cleave_mixed_prompt_tokens",                       \
       "Most prompt tokens of a batch that also decodes (scheduler/mixed_prompt_tokens).")          \
+    X(64, prompt_fill_tokens, STATE, LOAD, 1, "cleave_prompt_fill_tokens",                         \
+      "Prompt tokens at which a batch of prompts is full (scheduler/prompt_fill_tokens).")         \
     X(64, prompt_turn_us, STATE, LOAD, 1e-6, "cleave_prompt_turn_seconds",                         \
       "Turn of a batch with prompts on cores that machines share (scheduler/turn_ms).")            \
     X(64, prompt_batch_rows, COUNTER, HIDDEN, 1, "",                                               \

@@ -118,7 +118,7 @@ struct config {
     } log;
     struct {
         uint32_t prompt_batch_tokens;
-        uint32_t prompt_fill_tokens;
+        uint32_t prompt_fill_tokens; /* Or CONFIG_AUTO. */
         uint32_t micro_batch_tokens; /* 0 = the best by `profile`, or prompt_fill_tokens. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;

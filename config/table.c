@@ -273,9 +273,11 @@ const struct config_key config_keys[] = {
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
-     LIMIT_BATCH_TOKENS, .default_text = "128", .reload = CONFIG_RELOAD_MACHINES,
+     LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
+     .reload = CONFIG_RELOAD_MACHINES,
      .help = "Waiting prompts join a batch until it has this many prompt tokens, at which the "
-             "device reaches full speed. Every prompt waits for its whole batch."},
+             "device reaches full speed. Every prompt waits for its whole batch. auto: measured by "
+             "each machine (95 % of its highest rate); 128 until then."},
     {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "

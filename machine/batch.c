@@ -203,6 +203,12 @@ static void pace_prompts(struct machine *m)
     sched_machine_load(m->sched, &load);
     sched_pace_open(&m->pace, load.prompt_tokens_open, m->now_us);
     m->mixed_prompt_tokens = sched_mixed_tokens_most(config);
+    m->prompt_fill_tokens = sched_prompt_fill_tokens(config);
+    if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO && m->batch_count == 1) {
+        m->prompt_fill_tokens = sched_pace_fill(&m->pace, m->prompt_fill_tokens,
+                                                config->scheduler.prompt_batch_tokens);
+        sched_machine_fill_tokens(m->sched, m->prompt_fill_tokens);
+    }
     if (config->scheduler.mixed_prompt_tokens != CONFIG_AUTO || m->batch_count != 1)
         return;
     m->mixed_prompt_tokens = sched_pace_tokens(&m->pace, &targets, m->mixed_prompt_tokens);

@@ -81,8 +81,10 @@ struct machine {
     size_t held_bytes; /* Memory of `held`. */
     struct sched_machine *sched;
     struct sched_pace pace; /* From the batches so far. */
-    /* Most prompt tokens of a batch with decodes, and turn of a batch with prompts, lately. */
+    /* Lately: most prompt tokens of a batch with decodes, tokens at which a batch of prompts is full,
+     * turn of a batch with prompts. */
     uint32_t mixed_prompt_tokens;
+    uint32_t prompt_fill_tokens;
     uint32_t prompt_turn_us;
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;

@@ -12,6 +12,7 @@
 #define MACHINE_KV_MULTIPLE 2
 #define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 #define PENDING_MS_LEAST    100
+#define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
 
 bool sched_policy_prefix(const struct config *config)
 {
@@ -84,6 +85,12 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
     };
 }
 
+uint32_t sched_prompt_fill_tokens(const struct config *config)
+{
+    uint32_t tokens = config->scheduler.prompt_fill_tokens;
+    return tokens == CONFIG_AUTO ? PROMPT_FILL_TOKENS : tokens;
+}
+
 uint32_t sched_mixed_tokens_most(const struct config *config)
 {
     uint32_t most = config->scheduler.mixed_prompt_tokens;
@@ -107,7 +114,7 @@ uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tok
 {
     if (config->scheduler.micro_batch_tokens > 0)
         return config->scheduler.micro_batch_tokens;
-    uint32_t tokens = best_tokens > 0 ? best_tokens : config->scheduler.prompt_fill_tokens;
+    uint32_t tokens = best_tokens > 0 ? best_tokens : sched_prompt_fill_tokens(config);
     return tokens > LIMIT_CHUNK_TOKENS ? tokens : LIMIT_CHUNK_TOKENS;
 }
 
@@ -117,7 +124,7 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
     uint32_t in_flight = sched_batches_in_flight(facts->stage_count, facts->path_count);
     return (struct sched_machine_options){
         .slot_count = LIMIT_MACHINE_REQUESTS,
-        .prompt_fill_tokens = config->scheduler.prompt_fill_tokens,
+        .prompt_fill_tokens = sched_prompt_fill_tokens(config),
         .prompt_batch_tokens = config->scheduler.prompt_batch_tokens,
         .mixed_prompt_tokens = sched_mixed_tokens_most(config),
         .batch_sequences_max = config->scheduler.batch_sequences_max,

@@ -42,6 +42,10 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
+/* Returns scheduler/prompt_fill_tokens; while "auto", the number for a machine that has measured
+ * nothing (sched_pace_fill changes it). */
+uint32_t sched_prompt_fill_tokens(const struct config *config);
+
 /* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose
  * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens). */
 uint32_t sched_mixed_tokens_most(const struct config *config);

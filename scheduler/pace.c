@@ -15,11 +15,23 @@
 /* A value far above the mean, as of a process that was stopped, is not believed at once. */
 #define OUTLIER 8
 
+/* A size of batches with this part of the highest rate is as fast as any. */
+#define FAST_PART 0.95
+
 static void mean_add(double *mean, double value)
 {
     if (*mean > 0 && value > OUTLIER * *mean)
         value = OUTLIER * *mean;
     *mean = *mean > 0 ? *mean + NEW_PART * (value - *mean) : value;
+}
+
+static void size_add(struct sched_pace *pace, uint32_t tokens, uint64_t us)
+{
+    int i = 0;
+    while (i + 1 < SCHED_PACE_SIZES && tokens >> (i + 1) > 0)
+        i++;
+    mean_add(&pace->sizes[i].tokens, tokens);
+    mean_add(&pace->sizes[i].us, (double)us);
 }
 
 void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt_tokens,
@@ -28,6 +40,8 @@ void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt
     double step_us = decodes > 0 ? pace->step_us : 0;
     if (us == 0)
         return;
+    if (prompt_tokens > 0 && decodes == 0)
+        size_add(pace, prompt_tokens, us);
     if (prompt_tokens == 0)
         mean_add(&pace->step_us, (double)us);
     else if (prompt_tokens >= LIMIT_CHUNK_TOKENS && (double)us > step_us)
@@ -73,6 +87,24 @@ uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pac
         return whole;
     uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS + 0.5);
     return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS;
+}
+
+uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most)
+{
+    double best = 0;
+    int known = 0;
+    for (int i = 0; i < SCHED_PACE_SIZES; i++) {
+        if (pace->sizes[i].us <= 0)
+            continue;
+        known++;
+        best = fmax(best, pace->sizes[i].tokens / pace->sizes[i].us);
+    }
+    double tokens = unknown;
+    for (int i = SCHED_PACE_SIZES - 1; i >= 0 && known > 1; i--)
+        if (pace->sizes[i].us > 0 &&
+            pace->sizes[i].tokens / pace->sizes[i].us >= FAST_PART * best)
+            tokens = pace->sizes[i].tokens;
+    return tokens < most ? (uint32_t)ceil(tokens) : most;
 }
 
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,

@@ -22,6 +22,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Batches with prompts only, of 2^i to 2^(i+1) - 1 tokens. */
+#define SCHED_PACE_SIZES 13
+
 /* Compute times of a machine, from its latest batches. All zeros = nothing is known. */
 struct sched_pace {
     double row_us;  /* One prompt token, in batches of the latest sizes; 0 = not known. */
@@ -29,6 +32,10 @@ struct sched_pace {
     /* Geometric mean of the tokens of the open prompts, while there were any; 0 = not known. */
     double open_tokens;
     int64_t open_at_us; /* Time of the latest sched_pace_open. */
+    struct {
+        double tokens; /* Mean; 0 = there was no batch of this size. */
+        double us;
+    } sizes[SCHED_PACE_SIZES];
 };
 
 struct sched_pace_targets {
@@ -48,6 +55,11 @@ void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
  * `most` while the time of a prompt token is not known. */
 uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                            uint32_t most);
+
+/* Returns the prompt tokens from which a batch is about as fast per token as the fastest size: more
+ * prompts in it would only wait for each other. `unknown` until batches of two sizes were measured;
+ * at most `most`. */
+uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
 
 /* Returns the microseconds of a batch's turns on cores that machines share: the share of this
  * machine's open prompts, at least the time of LIMIT_CHUNK_TOKENS. steps_us = sum of the other

@@ -113,6 +113,11 @@ void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens)
     sm->options.mixed_prompt_tokens = tokens;
 }
 
+void sched_machine_fill_tokens(struct sched_machine *sm, uint32_t tokens)
+{
+    sm->options.prompt_fill_tokens = tokens;
+}
+
 struct sched_ticket sched_ticket_of(const struct sched_rank *rank, uint32_t tokens)
 {
     if (rank == NULL)

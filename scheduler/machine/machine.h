@@ -94,6 +94,9 @@ void sched_machine_time(struct sched_machine *sm, int64_t now_us);
  * tokens ≤ LIMIT_BATCH_TOKENS. */
 void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens);
 
+/* Sets the option prompt_fill_tokens for the batches that follow. */
+void sched_machine_fill_tokens(struct sched_machine *sm, uint32_t tokens);
+
 /* Adds a prompt of `tokens` (≥ 1) tokens to the queue of `path` (< path_count). Before the prompt
  * starts, the caller takes `blocks` blocks for it; 0 = it has its blocks (the request will be
  * decoded here too, so they were reserved). rank NULL = no key, priority 0. */

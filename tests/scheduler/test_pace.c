@@ -30,6 +30,34 @@ static struct sched_pace measured(uint64_t row_us, uint64_t step_us, uint64_t to
     return pace;
 }
 
+/* A batch of n tokens takes fixed_us + n × row_us. */
+static uint32_t fill_of(uint64_t fixed_us, uint64_t row_us)
+{
+    struct sched_pace pace = {0};
+    for (int round = 0; round < 3; round++)
+        for (uint32_t tokens = 16; tokens <= 1024; tokens *= 2)
+            sched_pace_batch(&pace, 0, tokens, fixed_us + tokens * row_us);
+    return sched_pace_fill(&pace, 128, 512);
+}
+
+static void test_fill(void)
+{
+    struct sched_pace pace = {0};
+    CHECK(sched_pace_fill(&pace, 128, 512) == 128 && sched_pace_fill(&pace, 128, 64) == 64);
+    sched_pace_batch(&pace, 0, 300, 30000);
+    CHECK(sched_pace_fill(&pace, 128, 512) == 128); /* One size says nothing about others. */
+    sched_pace_batch(&pace, 4, 20, 2000);
+    CHECK(sched_pace_fill(&pace, 128, 512) == 128); /* Nor do batches that decode, too. */
+    sched_pace_batch(&pace, 0, 20, 2050);
+    CHECK(sched_pace_fill(&pace, 128, 512) == 20);
+    CHECK(fill_of(0, 400) == 16);
+    CHECK(fill_of(400, 400) == 32);    /* 0.94 of the full speed with 16 tokens, 0.97 with 32. */
+    CHECK(fill_of(5000, 400) == 256);  /* 0.95 of the speed with 1024 tokens. */
+    CHECK(fill_of(50000, 50) == 512);  /* A GPU: larger batches are always faster. */
+    sched_pace_batch(&pace, 0, 4096, 400000);
+    CHECK(sched_pace_fill(&pace, 128, 512) == 20);
+}
+
 static void test_by_hand(void)
 {
     struct sched_pace pace = {0};
@@ -141,6 +169,7 @@ static void test_balance(void)
 int main(void)
 {
     seed = test_seed();
+    test_fill();
     test_by_hand();
     test_measurements();
     test_open();

@@ -2,6 +2,8 @@
  * machine that misses them for a typical request while it is idle cannot be part of any plan. */
 #include "tools/plan/splits.h"
 
+#include "scheduler/options.h"
+
 #include "tools/plan/profile.h"
 
 #include <stdlib.h>
@@ -55,7 +57,7 @@ static enum status kind_split(const struct plan_inputs *inputs, struct plan_kind
     struct machine_split_goal goal = {
         .prompt = true,
         .prompt_tokens = typical->prompt_tokens > 0 ? typical->prompt_tokens : 1,
-        .micro_batch = config->scheduler.prompt_fill_tokens,
+        .micro_batch = sched_prompt_fill_tokens(config),
         .context = typical->prompt_tokens + typical->output_tokens / 2,
         .batch_most = config->scheduler.batch_sequences_max,
         .kv_bytes = kv_bytes > 0 ? kv_bytes : config->kv.memory_bytes,

@@ -74,6 +74,11 @@ static void pace_prompts(struct sim_machine *m, double now_s)
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
     sched_pace_open(&m->pace, load.prompt_tokens_open, (int64_t)(now_s * 1e6));
+    if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO &&
+        m->flights_of_path * m->paths.path_count == 1)
+        sched_machine_fill_tokens(m->sched,
+                                  sched_pace_fill(&m->pace, sched_prompt_fill_tokens(config),
+                                                  config->scheduler.prompt_batch_tokens));
     if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO &&
         m->flights_of_path * m->paths.path_count == 1)
         sched_machine_mixed_tokens(
