@@ -313,12 +313,13 @@ const struct config_key config_keys[] = {
              "often gets memory for its whole answer and is not preempted again."},
     {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Local machines with more threads together than the host has cores take turns. "
-             "While another machine waits, a turn ends with its batch, or at the first layer "
-             "boundary after this many milliseconds (four times as many for batches that only "
-             "decode). auto: as long as the pending prompts need, so that TTFT and TBT are "
-             "equally far from `slo` (scheduling.md). 0 = no turns, and the machines count as having "
-             "cores of their own (as by CPU quotas)."},
+     .help =
+         "Local machines with more threads together than the host has cores take turns. "
+         "While another machine waits, a turn ends with its batch, or at the first layer "
+         "boundary after this many milliseconds (four times as many for batches that only "
+         "decode). auto: as long as the pending prompts need, so that TTFT and TBT are "
+         "equally far from `slo` (scheduling.md). 0 = no turns, and the machines count as having "
+         "cores of their own (as by CPU quotas)."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "
@@ -336,9 +337,10 @@ const struct config_key config_keys[] = {
              "0 = only the tokens count."},
     {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
      .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "A machine gets no more prompts while those that it has take it at least this time, at "
-             "its measured rate. Further ones wait in the gateway, where priorities count and "
-             "any machine can take them. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},
+     .help =
+         "A machine gets no more prompts while those that it has take it at least this time, at "
+         "its measured rate. Further ones wait in the gateway, where priorities count and "
+         "any machine can take them. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "

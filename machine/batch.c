@@ -205,8 +205,8 @@ static void pace_prompts(struct machine *m)
     m->mixed_prompt_tokens = sched_mixed_tokens_most(config);
     m->prompt_fill_tokens = sched_prompt_fill_tokens(config);
     if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO && m->batch_count == 1) {
-        m->prompt_fill_tokens = sched_pace_fill(&m->pace, m->prompt_fill_tokens,
-                                                config->scheduler.prompt_batch_tokens);
+        m->prompt_fill_tokens =
+            sched_pace_fill(&m->pace, m->prompt_fill_tokens, config->scheduler.prompt_batch_tokens);
         sched_machine_fill_tokens(m->sched, m->prompt_fill_tokens);
     }
     if (config->scheduler.mixed_prompt_tokens != CONFIG_AUTO || m->batch_count != 1)

@@ -101,8 +101,7 @@ uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32
     }
     double tokens = unknown;
     for (int i = SCHED_PACE_SIZES - 1; i >= 0 && known > 1; i--)
-        if (pace->sizes[i].us > 0 &&
-            pace->sizes[i].tokens / pace->sizes[i].us >= FAST_PART * best)
+        if (pace->sizes[i].us > 0 && pace->sizes[i].tokens / pace->sizes[i].us >= FAST_PART * best)
             tokens = pace->sizes[i].tokens;
     return tokens < most ? (uint32_t)ceil(tokens) : most;
 }

@@ -63,7 +63,7 @@ MAY_INCLUDE = {
     "tools/simulate/splitwise": {"common", "scheduler", "tools/report", "tools/trace", "tools/simulate"},
     "tools/simulate": FORMATS | {"scheduler", "events", "tools/report", "tools/trace", "tools/partition",
                                  "tools/simulate/splitwise"},
-    "tools/plan": FORMATS | {"tools/report", "tools/trace", "tools/partition", "tools/simulate"},
+    "tools/plan": FORMATS | {"scheduler", "tools/report", "tools/trace", "tools/partition", "tools/simulate"},
     "tools/replay": {"common", "tools/report", "tools/trace"},
     "tools/profile": FORMATS | {"compute", "model", "transport", "machine/executor", "tools/report"},
     "tools/doctor": FORMATS | {"compute", "transport", "tools/profile"},

@@ -51,9 +51,9 @@ static void test_fill(void)
     sched_pace_batch(&pace, 0, 20, 2050);
     CHECK(sched_pace_fill(&pace, 128, 512) == 20);
     CHECK(fill_of(0, 400) == 16);
-    CHECK(fill_of(400, 400) == 32);    /* 0.94 of the full speed with 16 tokens, 0.97 with 32. */
-    CHECK(fill_of(5000, 400) == 256);  /* 0.95 of the speed with 1024 tokens. */
-    CHECK(fill_of(50000, 50) == 512);  /* A GPU: larger batches are always faster. */
+    CHECK(fill_of(400, 400) == 32);   /* 0.94 of the full speed with 16 tokens, 0.97 with 32. */
+    CHECK(fill_of(5000, 400) == 256); /* 0.95 of the speed with 1024 tokens. */
+    CHECK(fill_of(50000, 50) == 512); /* A GPU: larger batches are always faster. */
     sched_pace_batch(&pace, 0, 4096, 400000);
     CHECK(sched_pace_fill(&pace, 128, 512) == 20);
 }

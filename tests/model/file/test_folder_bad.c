@@ -598,10 +598,11 @@ static void check_large_numbers(struct compute *c)
     struct folder_parts p;
     struct error error = {0};
     folder_parts_make(false, &p);
-    folder_parts_replace(&p, "tokenizer_config.json", "{",
-                         "{\"model_max_length\": 1000000000000000019884624838656, \"other\": "
-                         "[-99999999999999999999999,9223372036854775808,1e300,0.12345678901234567890],"
-                         "\"text\": \"\\\"98765432109876543210 \\\\\", ");
+    folder_parts_replace(
+        &p, "tokenizer_config.json", "{",
+        "{\"model_max_length\": 1000000000000000019884624838656, \"other\": "
+        "[-99999999999999999999999,9223372036854775808,1e300,0.12345678901234567890],"
+        "\"text\": \"\\\"98765432109876543210 \\\\\", ");
     CHECKF(open_all(c, &p, &error) == ST_OK, "%s", error.text);
     folder_parts_replace(&p, "config.json", "{",
                          "{\"max_position_embeddings\": 1000000000000000019884624838656, ");
