@@ -515,6 +515,7 @@ static void run(const struct sim_hosts *hosts, uint64_t number)
     config.scheduler.preemptions_max = draw(5);
     config.scheduler.prompt_batch_tokens = 64;
     config.scheduler.mixed_prompt_tokens = 64;
+    config.scheduler.prompt_fill_tokens = 128;
     config.scheduler.batch_sequences_max = 4 + draw(8);
     kv_rare = draw(2) == 0 ? 2 : 60;
     locals = draw(2);
