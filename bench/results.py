@@ -227,8 +227,49 @@ def second(options):
                                      for text in (f"{what}, one machine, ms", "split", "more")], rows))
 
 
+def rate_within_slo(options, kind, machines, policy, config):
+    """Returns the highest multiple of 5 requests/s at which the paper's nine limits hold (0 = none)."""
+    best = 0
+    for rate in range(5, 400, 5):
+        machine_options = [part for count, pool, name in machines
+                           for part in ("--machines", f"{count}:{pool}:{hardware(name)}")]
+        done = cleave(options, "simulate", *([config] if config else []), "--json", "--trace",
+                      f"poisson:rate={rate},seconds=120,lengths={trace_of(kind)}", *machine_options, "--table", TABLE,
+                      *(["--policy", policy] if policy else []))
+        if json.loads(done)["slo"]["met"]:
+            best = rate
+        elif rate > best + 20:
+            break
+    return best
+
+
+def own(options):
+    """Clusters of Splitwise's figure 18 (the power of 40 H100 machines) with the paper's scheduler and with cleave's."""
+    clusters = {"40 mixed h100": [(40, "mixed", "h100")],
+                "33 + 7 h100": [(33, "prompt", "h100"), (7, "token", "h100")],
+                "24 h100 + 28 a100": [(24, "prompt", "h100"), (28, "token", "a100")],
+                "26 h100 + 20 h100-capped": [(26, "prompt", "h100"), (20, "token", "h100-capped")],
+                "36 + 4 h100": [(36, "prompt", "h100"), (4, "token", "h100")]}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        configs = {}
+        for placement in ("split", "auto"):
+            configs[placement] = os.path.join(folder, f"{placement}.json")
+            with open(configs[placement], "w") as file:
+                json.dump({"pools": {"mixed": 1}, "slo": {"ttft_ms": 500, "tbt_ms": 60},
+                           "scheduler": {"placement": placement, "prompt_batch_tokens": 2048}}, file)
+        for name, machines in clusters.items():
+            row = [name]
+            for kind in KINDS:
+                row += [rate_within_slo(options, kind, machines, "splitwise-compat", None),
+                        *(rate_within_slo(options, kind, machines, None, configs[which]) for which in configs)]
+            rows.append(row)
+    print(table(["cluster"] + [f"{kind}: {who}" for kind in KINDS for who in
+                               ("the paper's", "cleave, split", "cleave, auto")], rows))
+
+
 FIGURES = {"lengths": lengths, "batches": batches, "active": active, "machines": machines, "plans": plans, "other": other,
-           "second": second}
+           "second": second, "own": own}
 
 
 def main():
