@@ -428,7 +428,7 @@ static uint64_t share_of(const struct api_keys *keys, uint64_t limit)
 static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct api_error *error,
                          double wait_us, const char *what, uint64_t limit)
 {
-    char shared[64] = "";
+    char shared[96] = "";
     e->counts.refused++;
     if (keys->gateways > 1)
         snprintf(shared, sizeof(shared), " (of which %llu at this one of %u gateways)",
@@ -441,8 +441,9 @@ static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct ap
     return false;
 }
 
-/* `most` is the budget of a minute. now_us may be earlier than in the call before. One of several gateways may be a new one, which must not add
- * a whole budget to those of the others: it begins with what begins one request. */
+/* `most` is the budget of a minute. now_us may be earlier than in the call before. One of several
+ * gateways may be a new one, which must not add a whole budget to those of the others: it begins
+ * with what begins one request. */
 static void tokens_fill(const struct api_keys *keys, struct entry *e, double most, int64_t now_us)
 {
     if (e->filled_us == 0)
