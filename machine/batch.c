@@ -197,22 +197,10 @@ static uint32_t turn_us(const struct machine *m, bool prompts)
  * has micro-batches instead. */
 static void pace_prompts(struct machine *m)
 {
-    const struct config *config = m->options.config;
-    const struct sched_pace_targets targets = sched_pace_targets_make(config);
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
     sched_pace_open(&m->pace, load.prompt_tokens_open, m->now_us);
-    m->mixed_prompt_tokens = sched_mixed_tokens_most(config);
-    m->prompt_fill_tokens = sched_prompt_fill_tokens(config);
-    if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO && m->batch_count == 1) {
-        m->prompt_fill_tokens =
-            sched_pace_fill(&m->pace, m->prompt_fill_tokens, config->scheduler.prompt_batch_tokens);
-        sched_machine_fill_tokens(m->sched, m->prompt_fill_tokens);
-    }
-    if (config->scheduler.mixed_prompt_tokens != CONFIG_AUTO || m->batch_count != 1)
-        return;
-    m->mixed_prompt_tokens = sched_pace_tokens(&m->pace, &targets, m->mixed_prompt_tokens);
-    sched_machine_mixed_tokens(m->sched, m->mixed_prompt_tokens);
+    m->limits = sched_pace_limits_apply(m->options.config, &m->pace, m->batch_count > 1, m->sched);
 }
 
 /* Converts the scheduler's items to the engine's input. */

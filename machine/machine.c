@@ -58,8 +58,8 @@ static void stats_make(struct machine *m, struct message_stats *out)
         .decodes_running = load.decodes_running,
         .decode_tokens_pending = load.decode_tokens_pending,
         .resident_bytes = memory_resident(),
-        .mixed_prompt_tokens = m->mixed_prompt_tokens,
-        .prompt_fill_tokens = m->prompt_fill_tokens,
+        .mixed_prompt_tokens = m->limits.mixed_prompt_tokens,
+        .prompt_fill_tokens = m->limits.prompt_fill_tokens,
         .prompt_turn_us = m->prompt_turn_us,
         .staged = machine_staged(m->transport),
     };

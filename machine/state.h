@@ -13,6 +13,7 @@
 #include "model/grammar/answers.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/machine/machine.h"
+#include "scheduler/options.h"
 #include "scheduler/pace.h"
 #include "token_pool/token_pool.h"
 #include "transport/doomed.h"
@@ -80,12 +81,9 @@ struct machine {
     struct machine_held *held;
     size_t held_bytes; /* Memory of `held`. */
     struct sched_machine *sched;
-    struct sched_pace pace; /* From the batches so far. */
-    /* Lately: most prompt tokens of a batch with decodes, tokens at which a batch of prompts is full,
-     * turn of a batch with prompts. */
-    uint32_t mixed_prompt_tokens;
-    uint32_t prompt_fill_tokens;
-    uint32_t prompt_turn_us;
+    struct sched_pace pace;          /* From the batches so far. */
+    struct sched_pace_limits limits; /* In effect. */
+    uint32_t prompt_turn_us;         /* Turn of the latest batch with prompts. */
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;
     struct token_pool *token_pool;

@@ -61,7 +61,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .cover_after_us = config->scheduler.cover_ms * 1000ll,
         .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
-        .equal_time = config->scheduler.compare_time,
+        .compare_time = config->scheduler.compare_time,
         .token_memory_threshold = adaptive,
         .answers_grow = config->scheduler.preemptions_max > 0,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
@@ -71,8 +71,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .adaptive = adaptive,
         .homing = SCHED_HOMING_DONE,
         .together = placement_auto(config),
-        .together_ttft_us = config->slo.ttft_ms * 1000ll,
-        .together_tbt_us = config->slo.tbt_ms * 1000ll,
+        .together_targets = sched_pace_targets_make(config),
         .stay_tokens = 1, /* Among equals, the machine that has the KV. */
         .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
         .prefix_step_tokens = facts->prefix_step_tokens,
@@ -82,6 +81,18 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
             adaptive && facts->leads ? config->scheduler.repurpose_window_ms * 1000ll : 0,
         .repurpose_interval_us_min = config->scheduler.repurpose_interval_ms * 1000ll,
         .repurpose_gain_percent_min = config->scheduler.repurpose_gain_percent,
+    };
+}
+
+struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates)
+{
+    return (struct sched_event){
+        .kind = SCHED_MACHINE_RATES,
+        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
+        .output_tokens_per_s = sched_rates_output_tokens_per_s(
+            rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
+        .push_tokens_per_s = sched_rates_push_tokens_per_s(rates),
+        .step = sched_rates_step(rates),
     };
 }
 
@@ -101,6 +112,25 @@ struct sched_pace_targets sched_pace_targets_make(const struct config *config)
 {
     return (struct sched_pace_targets){.ttft_us = config->slo.ttft_ms * 1000ll,
                                        .tbt_us = config->slo.tbt_ms * 1000ll};
+}
+
+struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
+                                                 const struct sched_pace *pace, bool pipelined,
+                                                 struct sched_machine *sm)
+{
+    const struct sched_pace_targets targets = sched_pace_targets_make(config);
+    struct sched_pace_limits out = {sched_mixed_tokens_most(config),
+                                    sched_prompt_fill_tokens(config)};
+    if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO && !pipelined) {
+        out.mixed_prompt_tokens = sched_pace_tokens(pace, &targets, out.mixed_prompt_tokens);
+        sched_machine_mixed_tokens(sm, out.mixed_prompt_tokens);
+    }
+    if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO && !pipelined) {
+        out.prompt_fill_tokens =
+            sched_pace_fill(pace, out.prompt_fill_tokens, config->scheduler.prompt_batch_tokens);
+        sched_machine_fill_tokens(sm, out.prompt_fill_tokens);
+    }
+    return out;
 }
 
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count)

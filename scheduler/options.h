@@ -42,6 +42,9 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
+/* Returns SCHED_MACHINE_RATES with what *rates has measured; the caller sets now_us and machine. */
+struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
+
 /* Returns scheduler/prompt_fill_tokens; while "auto", the number for a machine that has measured
  * nothing (sched_pace_fill changes it). */
 uint32_t sched_prompt_fill_tokens(const struct config *config);
@@ -49,6 +52,16 @@ uint32_t sched_prompt_fill_tokens(const struct config *config);
 /* Returns the most prompt tokens that a batch with decodes can ever have; a machine whose
  * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens). */
 uint32_t sched_mixed_tokens_most(const struct config *config);
+
+/* Sets the scheduler's mixed_prompt_tokens and prompt_fill_tokens where these keys are "auto" and
+ * batches are not pipelined. Returns both values in effect. */
+struct sched_pace_limits {
+    uint32_t mixed_prompt_tokens;
+    uint32_t prompt_fill_tokens;
+};
+struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
+                                                 const struct sched_pace *pace, bool pipelined,
+                                                 struct sched_machine *sm);
 
 struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 

@@ -2,6 +2,7 @@
 #include "scheduler/pace.h"
 
 #include "common/limits.h"
+#include "scheduler/rates.h"
 
 #include <math.h>
 
@@ -12,16 +13,12 @@
 #define OPEN_US      1e6
 #define PAUSE_US_MAX 1e5
 
-/* A value far above the mean, as of a process that was stopped, is not believed at once. */
-#define OUTLIER 8
-
 /* A size of batches with this part of the highest rate is as fast as any. */
 #define FAST_PART 0.95
 
 static void mean_add(double *mean, double value)
 {
-    if (*mean > 0 && value > OUTLIER * *mean)
-        value = OUTLIER * *mean;
+    value = sched_rates_limited(value, *mean);
     *mean = *mean > 0 ? *mean + NEW_PART * (value - *mean) : value;
 }
 

@@ -9,7 +9,7 @@
 #define NS_PER_US 1e3
 
 /* A measurement counts as at most this many times slower than the mean. */
-#define OUTLIER 8
+#define SLOWER_MOST 8
 
 static double old_share(uint64_t us)
 {
@@ -24,12 +24,16 @@ static double new_share(uint64_t us)
     return us > RATES_MEMORY_US ? (double)RATES_MEMORY_US / (double)us : 1;
 }
 
-/* Returns the part of `us` that is believed, where so many rows took known_us before: a machine that
- * was stopped or swapped out for a while is not slow from then on. */
-static uint64_t believed_us(uint64_t us, double known_us)
+double sched_rates_limited(double measured, double mean)
 {
-    double most = OUTLIER * known_us;
-    return known_us > 0 && (double)us > most && most >= 1 ? (uint64_t)most : us;
+    return mean > 0 && measured > SLOWER_MOST * mean ? SLOWER_MOST * mean : measured;
+}
+
+/* The same in microseconds, at least 1. mean_us = what the same rows took until now. */
+static uint64_t limited_us(uint64_t us, double mean_us)
+{
+    double limited = sched_rates_limited((double)us, mean_us);
+    return limited < 1 ? 1 : (uint64_t)limited;
 }
 
 void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
@@ -37,7 +41,7 @@ void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
     if (rows == 0 || us == 0)
         return;
     if (rates->prompt_rows > 0)
-        us = believed_us(us, rates->prompt_us / rates->prompt_rows * (double)rows);
+        us = limited_us(us, rates->prompt_us / rates->prompt_rows * (double)rows);
     double keep = old_share(us), part = new_share(us);
     rates->prompt_rows = rates->prompt_rows * keep + part * (double)rows;
     rates->prompt_us = rates->prompt_us * keep + part * (double)us;
@@ -48,7 +52,7 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
     if (batches == 0 || rows == 0 || us == 0)
         return;
     if (rates->weight > 0) /* Larger batches take longer, at most in proportion. */
-        us = believed_us(
+        us = limited_us(
             us, rates->us / rates->weight * (double)batches *
                     fmax(1, (double)rows / (double)batches / (rates->rows / rates->weight)));
     double keep = old_share(us);

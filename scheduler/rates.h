@@ -34,6 +34,10 @@ struct sched_step {
     uint32_t row_ns;
 };
 
+/* Returns the measured time, or a limit if it is far above the mean of earlier ones (0 = there are
+ * none): a machine that was stopped or swapped out for a while is not slow from then on. */
+double sched_rates_limited(double measured, double mean);
+
 /* Records that batches with prompts computed `rows` rows in `us` microseconds. */
 void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us);
 /* Records `batches` batches that only decoded, with `rows` rows and `us` microseconds in all. */

@@ -14,7 +14,7 @@ static bool in_number(char c)
     return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E';
 }
 
-#define DIGITS_FIT 18 /* So many digits fit json_int_t. */
+#define DIGITS_FIT 18 /* json_int_t holds every number of 18 digits. */
 
 /* True if the number at `at` is whole, and json_int_t cannot hold it. */
 static bool whole_too_large(const char *at, size_t bytes)

@@ -27,9 +27,8 @@
 
 #include <stddef.h>
 
-#define US_PER_S          1000000
-#define HOLDERS_MAX       16
-#define PUSH_TOKENS_PER_S 1000000 /* Assumed for a machine that has not pushed yet. */
+#define US_PER_S    1000000
+#define HOLDERS_MAX 16
 
 struct holder {
     uint32_t machine;
@@ -113,10 +112,9 @@ static uint64_t pair_us(const struct choice *c, uint32_t prompt, uint32_t token)
     uint64_t computed = sc->ranks[MEASURE_PENDING][prompt].tokens + left * (1 + answers);
     if (hands_over(c->seek, prompt)) /* The other requests on this machine leave, too. */
         computed = left;
-    uint64_t push = machine->push_tokens_per_s > 0 ? machine->push_tokens_per_s : PUSH_TOKENS_PER_S;
     uint64_t us = computed * US_PER_S / rate;
     if (token != SCHED_NO_MACHINE && token != prompt)
-        us += (uint64_t)(tokens - tokens_held(c, token)) * US_PER_S / push;
+        us += cluster_push_us(sc, prompt, tokens - tokens_held(c, token));
     return us;
 }
 

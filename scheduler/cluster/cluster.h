@@ -23,7 +23,7 @@
  * With `together`, one machine does both phases where that is better (together.c): where the two
  * machines share cores, or where it brings TTFT and TBT further below their targets.
  *
- * "Fewest" and "least" compare tokens. With `equal_time`, and rates that differ (speed.c), they
+ * "Fewest" and "least" compare tokens. With `compare_time`, and rates that differ (speed.c), they
  * compare the time that these tokens and the request take each machine.
  *
  * Without `adaptive`, rules 3 and 4 apply only while no pair of machines can serve, and rules 1 and
@@ -42,6 +42,7 @@
 #include "common/limits.h"
 #include "common/pool.h"
 #include "common/status.h"
+#include "scheduler/pace.h"
 #include "scheduler/rates.h"
 
 #include <stdbool.h>
@@ -79,7 +80,7 @@ struct sched_cluster_options {
     uint64_t prompt_queue_threshold_tokens;
     int64_t prompt_queue_threshold_us;
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
-    bool equal_time;
+    bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the memory that is left. */
     /* How much KV memory an answer is scheduled with. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
@@ -110,8 +111,7 @@ struct sched_cluster_options {
     /* One machine does both phases of a request where that is better (together.c). */
     bool together;
     /* Targets by which the two forms are compared, > 0; only used with `together`. */
-    int64_t together_ttft_us;
-    int64_t together_tbt_us;
+    struct sched_pace_targets together_targets;
     /* A mixed machine that computes a prompt also decodes it, unless another mixed machine has at
      * least this number of tokens less scheduled; 0 = no preference. */
     uint64_t stay_tokens;

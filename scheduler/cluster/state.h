@@ -115,7 +115,7 @@ struct sched_cluster {
     struct cluster_tree trees[MEASURE_COUNT][POOL_COUNT];
     struct cluster_rank *ranks[MEASURE_COUNT]; /* [machine_count] */
     /* By measure (speed.c): mean of the known rates of machines that are up, tokens per second; and
-     * whether the rates differ so much that machines are compared by time. */
+     * whether machines are compared by time, because the rates differ. */
     uint64_t mean_rate[MEASURE_COUNT];
     bool unequal[MEASURE_COUNT];
     struct sched_step mean_step; /* Mean of the known steps; all zeros = none is known. */
@@ -247,6 +247,10 @@ uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint6
 /* Returns the microseconds that the machine's load by `measure` and `more` tokens take it. */
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);
+
+/* Returns the microseconds in which the machine pushes KV of `tokens` tokens, as far as the push does
+ * not overlap with computing. */
+uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
 
 /* ---- route.c ---- */
 

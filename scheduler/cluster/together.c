@@ -28,8 +28,6 @@
 
 #define US_PER_S  1e6
 #define NS_PER_US 1e3
-/* Assumed for a machine that has not pushed yet. */
-#define PUSH_TOKENS_PER_S 1e6
 
 /* A machine's times as parts of their targets. */
 struct times {
@@ -65,11 +63,11 @@ static struct times times_with(const struct seek *s, uint32_t i, uint32_t prompt
     uint64_t tokens =
         machine->prompt_tokens_pending + machine->others.prompt_tokens + prompt_tokens;
     uint64_t all = decodes_of(s, i) + decodes;
-    double tbt_us = (double)sc->options.together_tbt_us;
+    double tbt_us = (double)sc->options.together_targets.tbt_us;
     double prompts_us = (double)tokens * US_PER_S / (double)cluster_rate(sc, i, MEASURE_PENDING);
     double step_us = all > 0 ? (double)cluster_step_ns(sc, i, all) / NS_PER_US : 0;
     struct times out = {.answer = step_us / tbt_us};
-    out.ttft = prompts_us / (double)sc->options.together_ttft_us + out.answer;
+    out.ttft = prompts_us / (double)sc->options.together_targets.ttft_us + out.answer;
     if (decodes_of(s, i) > 0)
         out.answers = out.answer + prompts_us / answer_tokens(s->request) / tbt_us;
     return out;
@@ -99,10 +97,9 @@ static double cost(const struct seek *s, uint32_t prompt, uint32_t token)
     double late = excess(at.ttft) + answers_excess(s, prompt, at);
     if (prompt != token && token != SCHED_NO_MACHINE) {
         struct times on = times_with(s, token, 0, 1);
-        uint32_t rate = sc->machines[prompt].push_tokens_per_s;
-        double push_us = tokens * US_PER_S / (rate > 0 ? rate : PUSH_TOKENS_PER_S);
+        double push_us = (double)cluster_push_us(sc, prompt, tokens);
         tbt = larger(on.answer, on.answers) +
-              push_us / answer_tokens(s->request) / (double)sc->options.together_tbt_us;
+              push_us / answer_tokens(s->request) / (double)sc->options.together_targets.tbt_us;
         late += answers_excess(s, token, on);
     }
     worst = larger(worst, tbt);
@@ -133,8 +130,7 @@ static bool same_cores(const struct sched_cluster *sc, const struct route *route
 
 static bool measured(const struct sched_cluster *sc, uint32_t prompt)
 {
-    return sc->machines[prompt].prompt_tokens_per_s > 0 &&
-           (sc->mean_step.fixed_ns > 0 || sc->mean_step.row_ns > 0);
+    return sc->machines[prompt].prompt_tokens_per_s > 0 && cluster_step_ns(sc, prompt, 1) > 0;
 }
 
 void cluster_together(const struct seek *s, struct route *out)

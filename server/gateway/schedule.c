@@ -265,7 +265,6 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
 {
     const struct message_stats *before = &m->stats;
-    const struct config *config = g->options.config;
     sched_rates_prompts(&m->rates, stats->prompt_batch_rows - before->prompt_batch_rows,
                         stats->prompt_batch_us - before->prompt_batch_us);
     sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
@@ -273,16 +272,9 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                         stats->token_batch_us - before->token_batch_us);
     sched_rates_pushes(&m->rates, kv_tokens_of(m, stats->transfer_bytes - before->transfer_bytes),
                        stats->transfer_exposed_us - before->transfer_exposed_us);
-    struct sched_event event = {
-        .kind = SCHED_MACHINE_RATES,
-        .now_us = gateway_now(g),
-        .machine = m->index,
-        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(&m->rates),
-        .output_tokens_per_s = sched_rates_output_tokens_per_s(
-            &m->rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-        .push_tokens_per_s = sched_rates_push_tokens_per_s(&m->rates),
-        .step = sched_rates_step(&m->rates),
-    };
+    struct sched_event event = sched_rates_event(g->options.config, &m->rates);
+    event.now_us = gateway_now(g);
+    event.machine = m->index;
     gateway_schedule(g, m->version, &event);
 }
 

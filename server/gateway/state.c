@@ -1,4 +1,5 @@
 /* gateway_state: the state of the cluster, as the gateway sees it, as JSON for an operator. */
+#include "scheduler/options.h"
 #include "server/gateway/internal.h"
 
 #include <string.h>
@@ -38,16 +39,12 @@ static void stats_add(struct text *out, const struct message_stats *stats)
 /* The speed by which the gateway decides; 0 = not measured yet. */
 static void speed_add(struct text *out, const struct gateway *g, const struct fleet_machine *m)
 {
-    const struct config *config = g->options.config;
-    const struct sched_rates *rates = &m->rates;
-    struct sched_step step = sched_rates_step(rates);
+    const struct sched_event speed = sched_rates_event(g->options.config, &m->rates);
     text_addf(out,
               ",\"measured\":{\"prompt_tokens_per_s\":%u,\"output_tokens_per_s\":%u"
               ",\"push_tokens_per_s\":%u,\"step_us\":%u,\"step_us_per_answer\":%u}",
-              sched_rates_prompt_tokens_per_s(rates),
-              sched_rates_output_tokens_per_s(rates, config->scheduler.batch_sequences_max,
-                                              config->slo.tbt_ms * 1000ll),
-              sched_rates_push_tokens_per_s(rates), step.fixed_ns / 1000, step.row_ns / 1000);
+              speed.prompt_tokens_per_s, speed.output_tokens_per_s, speed.push_tokens_per_s,
+              speed.step.fixed_ns / 1000, speed.step.row_ns / 1000);
 }
 
 /* The values in effect of the keys that are "auto". */

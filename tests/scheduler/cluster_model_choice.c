@@ -44,7 +44,7 @@ static bool by_time(const struct model *m, enum by by, uint64_t *mean_out)
             most = rate;
     }
     *mean_out = known > 0 ? sum / known : 1000000;
-    return m->options.equal_time && known >= 2 && most * 100 > least * 125;
+    return m->options.compare_time && known >= 2 && most * 100 > least * 125;
 }
 
 /* The load of the machine with the request: microseconds, or tokens without it. */

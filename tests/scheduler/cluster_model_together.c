@@ -78,9 +78,9 @@ static struct figures figures(const struct look *l, uint32_t i, bool prompt, boo
     tokens += prompt ? l->r->prompt_tokens : 0;
     double prompts_us = (double)tokens * 1e6 / prompt_rate(m, i);
     double step_us = decodes == 0 ? 0 : (double)step_ns(m, i, decodes) / 1e3;
-    double tbt_us = (double)m->options.together_tbt_us;
+    double tbt_us = (double)m->options.together_targets.tbt_us;
     struct figures f = {.fresh = step_us / tbt_us};
-    f.ttft = prompts_us / (double)m->options.together_ttft_us + f.fresh;
+    f.ttft = prompts_us / (double)m->options.together_targets.ttft_us + f.fresh;
     if (running(l, i) > 0)
         f.running = f.fresh + prompts_us / answer_length(l) / tbt_us;
     return f;
@@ -100,11 +100,11 @@ static double cost(const struct look *l, uint32_t prompt, uint32_t token)
     double late = above(at.ttft) + loss(l, prompt, at);
     double most = at.ttft > at.running ? at.ttft : at.running;
     if (token != prompt && token != NONE) {
-        double rate = l->m->machines[prompt].push_rate > 0 ? l->m->machines[prompt].push_rate : 1e6;
+        uint64_t rate = l->m->machines[prompt].push_rate;
+        uint64_t push_us = (uint64_t)l->r->prompt_tokens * 1000000 / (rate > 0 ? rate : 1000000);
         struct figures on = figures(l, token, false, true);
         tbt = (on.fresh > on.running ? on.fresh : on.running) +
-              l->r->prompt_tokens * 1e6 / rate / answer_length(l) /
-                  (double)l->m->options.together_tbt_us;
+              (double)push_us / answer_length(l) / (double)l->m->options.together_targets.tbt_us;
         late += loss(l, token, on);
     }
     late += above(tbt);

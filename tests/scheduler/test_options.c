@@ -36,15 +36,15 @@ static void test_cluster_plain(void)
     CHECK(o.repurpose_window_us == 14000 && o.repurpose_interval_us_min == 15000);
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
     CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
-    CHECK(o.together && o.equal_time);
-    CHECK(o.together_ttft_us == config.slo.ttft_ms * 1000ll);
-    CHECK(o.together_tbt_us == config.slo.tbt_ms * 1000ll);
+    CHECK(o.together && o.compare_time);
+    CHECK(o.together_targets.ttft_us == config.slo.ttft_ms * 1000ll);
+    CHECK(o.together_targets.tbt_us == config.slo.tbt_ms * 1000ll);
     CHECK(o.prompt_queue_threshold_us == 0); /* The comparison needs no threshold. */
     CHECK(o.machine_us_max == config.slo.ttft_ms * 1000ll);
     config.scheduler.machine_pending_ms = 0;
     CHECK(sched_cluster_options_make(&config, &facts).machine_us_max == 0);
     config.scheduler.compare_time = false;
-    CHECK(!sched_cluster_options_make(&config, &facts).equal_time);
+    CHECK(!sched_cluster_options_make(&config, &facts).compare_time);
     config.scheduler.prompt_queue_threshold_ms = 7;
     CHECK(sched_cluster_options_make(&config, &facts).prompt_queue_threshold_us == 7000);
     snprintf(config.scheduler.placement, sizeof(config.scheduler.placement), "split");

@@ -340,13 +340,13 @@ static uint32_t prompts_of_first(uint32_t *token_first_out)
 /* Two prompt and four token machines. Unequal machines get work in proportion to their speed, and
  * an idle fast one goes before an idle slow one; machines that measurements tell apart by a few
  * percent only, or not at all, get equal shares. */
-static void test_equal_time(void)
+static void test_compare_time(void)
 {
     struct sched_cluster_options options = adaptive;
     uint32_t tokens;
     options.adaptive = false;
     options.repurpose_window_us = 0;
-    options.equal_time = true;
+    options.compare_time = true;
     cluster_open(&options, 2, 0);
     CHECK(prompts_of_first(&tokens) == 30 && tokens == 15); /* No rate is known. */
     rates_tell(0, 1000, 0);
@@ -366,7 +366,7 @@ static void test_equal_time(void)
     rates_tell(4, 0, 1000);
     rates_tell(5, 0, 1000);
     CHECKF(prompts_of_first(&tokens) == 15 && tokens >= 37 && tokens <= 40, "%u", tokens);
-    options.equal_time = false;
+    options.compare_time = false;
     CHECK(sched_cluster_configure(sc, &options, now_us, &actions) == ST_OK);
     CHECK(prompts_of_first(&tokens) == 30 && tokens == 15);
     sched_cluster_close(sc);
@@ -406,8 +406,8 @@ static void together_open(uint32_t answers)
     struct sched_cluster_options options = adaptive;
     options.repurpose_window_us = 0;
     options.together = true;
-    options.together_ttft_us = 1000000;
-    options.together_tbt_us = 50000;
+    options.together_targets.ttft_us = 1000000;
+    options.together_targets.tbt_us = 50000;
     cluster_open(&options, 2, 0);
     for (uint32_t i = 0; i < MACHINES; i++)
         tell((struct sched_event){.kind = SCHED_MACHINE_RATES,
@@ -480,14 +480,14 @@ static void test_together(void)
     /* Nothing is known: split. */
     struct sched_cluster_options options = adaptive;
     options.together = true;
-    options.together_ttft_us = options.together_tbt_us = 1;
+    options.together_targets.ttft_us = options.together_targets.tbt_us = 1;
     cluster_open(&options, 2, 0);
     for (uint32_t i = 0; i < 8; i++) {
         begin(i, 300, 100);
         CHECK(routed_to < 2 && decoded_by >= 2);
     }
     sched_cluster_close(sc);
-    options.together_tbt_us = 0;
+    options.together_targets.tbt_us = 0;
     CHECK(sched_cluster_open(&options, &sc) == ST_INVALID);
 }
 
@@ -522,7 +522,7 @@ int main(void)
         test_no_swing(seed + i);
     test_prefix();
     test_deadline();
-    test_equal_time();
+    test_compare_time();
     test_threshold_us();
     test_together();
     test_pending_us();

@@ -69,20 +69,11 @@ static double flight_times(struct sim_machine *m, struct sim_flight *flight,
 /* As machine/batch.c: notes the open prompts, and limits those of batches that also decode. */
 static void pace_prompts(struct sim_machine *m, double now_s)
 {
-    const struct config *config = m->options.config;
-    const struct sched_pace_targets targets = sched_pace_targets_make(config);
     struct sched_machine_load load;
     sched_machine_load(m->sched, &load);
     sched_pace_open(&m->pace, load.prompt_tokens_open, (int64_t)(now_s * 1e6));
-    if (config->scheduler.prompt_fill_tokens == CONFIG_AUTO &&
-        m->flights_of_path * m->paths.path_count == 1)
-        sched_machine_fill_tokens(m->sched,
-                                  sched_pace_fill(&m->pace, sched_prompt_fill_tokens(config),
-                                                  config->scheduler.prompt_batch_tokens));
-    if (config->scheduler.mixed_prompt_tokens == CONFIG_AUTO &&
-        m->flights_of_path * m->paths.path_count == 1)
-        sched_machine_mixed_tokens(
-            m->sched, sched_pace_tokens(&m->pace, &targets, sched_mixed_tokens_most(config)));
+    sched_pace_limits_apply(m->options.config, &m->pace,
+                            m->flights_of_path * m->paths.path_count > 1, m->sched);
 }
 
 static double turn_s(const struct sim_machine *m, bool prompts, double steps_s)

@@ -113,21 +113,13 @@ void run_tick(struct run *r)
 
 void run_rates(struct run *r)
 {
-    const struct config *config = r->options.config;
     for (uint32_t i = 0; i < r->options.hosts->count; i++) {
         const struct sim_machine *machine = r->hosts[i].machine;
         if (machine == NULL)
             continue;
-        const struct sched_rates *rates = sim_machine_rates(machine);
-        run_event_apply(
-            r, &(struct sched_event){
-                   .kind = SCHED_MACHINE_RATES,
-                   .machine = i,
-                   .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
-                   .output_tokens_per_s = sched_rates_output_tokens_per_s(
-                       rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
-                   .push_tokens_per_s = sched_rates_push_tokens_per_s(rates),
-                   .step = sched_rates_step(rates)});
+        struct sched_event event = sched_rates_event(r->options.config, sim_machine_rates(machine));
+        event.machine = i;
+        run_event_apply(r, &event);
     }
     event_heap_put(&r->events, event_rates(r), r->now_s + RATES_PERIOD_S);
 }
