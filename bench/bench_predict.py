@@ -22,6 +22,7 @@ import time
 from statistics import median
 
 from bench_cluster import cluster
+from bench_loop import quantile
 from bench_table import number, table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -47,7 +48,7 @@ def quantiles(path):
     out = {}
     for figure in ("ttft", "tbt", "e2e"):
         values = sorted(1e3 * float(row[f"{figure}_s"]) for row in rows if row[f"{figure}_s"])
-        out[figure] = [values[min(len(values) - 1, round(share * (len(values) - 1)))] for share in SHARES]
+        out[figure] = [quantile(values, share) for share in SHARES]
     return out
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""bench_swing.py [--seconds S] [--share CORES] [--load X] [--rounds N] [--only WORDS|…]: measures the gain of adaptive pools when
-the load changes.
+"""bench_swing: measures the gain of adaptive pools when the load changes.
+
+usage: bench_swing.py [--seconds S] [--share CORES] [--load X] [--rounds N] [--only WORDS|…]
 
 Four machines of one thread each, each limited to a share of a core by its own control group (like a separate computer:
 an idle machine does not lend its core). Half of the time, prompts of 600 tokens with answers of 16 arrive, then prompts

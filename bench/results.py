@@ -97,8 +97,8 @@ def batches(options):
 
 
 def active(options):
-    """Splitwise, figures 4 and 17: part of the time in which a machine decodes at most so many answers, with cleave's
-    own schedulers on the paper's times."""
+    """Splitwise, figures 4 and 17: how the number of answers that a machine decodes is distributed over its time, with
+    cleave's own schedulers on the paper's times."""
     clusters = {"40 mixed H100": ["40:mixed:h100"], "25 prompt + 15 token H100": ["25:prompt:h100", "15:token:h100"]}
     for kind, rate in (("conv", 70), ("code", 70)):
         curves = []
@@ -130,7 +130,7 @@ def active(options):
                 points.append((count, 100 * sums / whole))
             curves.append((name, points))
         plot(os.path.join(options.folder, f"active-{kind}.svg"), "set xlabel 'answers that a machine decodes'\n"
-             "set ylabel 'at most so many, % of its time'\nset yrange [0:100]", curves)
+             "set ylabel 'cumulative share of its time, %'\nset yrange [0:100]", curves)
 
 
 def machines(options):
@@ -148,8 +148,7 @@ def machines(options):
             facts = json.load(open(hardware(name)))
 
             def median_of(key):
-                values = sorted(float(row[key]) for row in done if row[key])
-                return values[len(values) // 2]
+                return median(float(row[key]) for row in done if row[key])
             e2e = median_of("e2e_s")
             figures[name] = [median_of("ttft_s") * 1e3, median_of("tbt_s") * 1e3, e2e * 1e3,
                              e2e / 3600 * facts["cost_per_hour"], e2e * facts["power"]]
