@@ -17,6 +17,7 @@
 #ifndef COMPUTE_COMPUTE_H
 #define COMPUTE_COMPUTE_H
 
+#include "compute/experts.h"
 #include "compute/group.h"
 #include "compute/lanes.h"
 #include "compute/operations.h"

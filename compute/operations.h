@@ -1,6 +1,6 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
- * Every backend implements all functions of struct compute_ops. Four abilities that only some
- * backends have are tables of their own (lanes.h, group.h, steps.h, sampling.h); NULL = the backend
+ * Every backend implements all functions of struct compute_ops. Five abilities that only some
+ * backends have are tables of their own (lanes.h, group.h, experts.h, steps.h, sampling.h); NULL = the backend
  * does not have the ability. model/forward/ and machine/executor/ call the functions; compute.h
  * says on which threads. The order of the operations of a layer is decided by the caller.
  *
@@ -20,6 +20,7 @@ struct compute;         /* One device. */
 struct compute_options; /* compute.h */
 struct compute_lanes_ops;
 struct compute_group_ops;
+struct compute_experts_ops;
 struct compute_steps_ops;
 struct compute_sampling_ops;
 
@@ -132,6 +133,7 @@ struct compute_ops {
     /* Abilities; NULL = the backend does not have the ability, else every function is there. */
     const struct compute_lanes_ops *lanes;
     const struct compute_group_ops *group;
+    const struct compute_experts_ops *experts;
     const struct compute_steps_ops *steps;
     const struct compute_sampling_ops *sampling;
     /* Parts of a layer are best computed for all rows of a batch at once. False: in chunks of rows

@@ -268,4 +268,5 @@ const struct compute_ops compute_cpu = {
     .norm_add = cpu_norm_add,
     .lanes = &cpu_lanes,
     .group = &cpu_group,
+    .experts = &cpu_experts,
 };

@@ -11,6 +11,7 @@
 #include "compute/cpu/arena.h"
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
+#include "compute/experts.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
  * is one tile (kernels.h). From ITEM_TILES_MANY tiles per thread on, an item is all tiles that fit
@@ -174,6 +175,20 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
                uint32_t count, float *y);
 
 /* matmul.c */
+#define CPU_CHUNK_TILES 21 /* Tiles of a chunk; 126 rows: best for 576 to 1536 columns. */
+/* A part of a product: groups [first, first + groups) of a matrix times rows [0, row_count) of a. */
+struct cpu_part {
+    const struct compute_matrix *matrix;
+    uint32_t first, groups;
+    const float *bias; /* Of the whole matrix; NULL = none. */
+    const struct compute_activations *a;
+    uint32_t row_count;
+    float *y; /* Result of the first row and of the first row of group `first`. */
+    size_t y_stride;
+    const uint8_t *next; /* Weights that the thread reads next; NULL = those that follow. */
+};
+/* Computes a part on the calling worker thread. */
+void cpu_matmul_part(const struct compute *c, const struct cpu_part *part);
 void cpu_matmul(struct compute *c, const struct compute_matrix *const *matrices,
                 const float *const *biases, uint32_t count, const struct compute_activations *a,
                 uint32_t row_count, float *const *y);
@@ -220,6 +235,9 @@ void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32
                    uint32_t head_count, uint32_t head_dim, float *x);
 void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                   const float *weight, float epsilon, float *x);
+
+/* experts.c */
+extern const struct compute_experts_ops cpu_experts;
 
 /* sequences.c */
 enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,

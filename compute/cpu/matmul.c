@@ -8,7 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-#define CHUNK_TILES 21             /* 126 rows: measured best for 576 to 1536 columns. */
 #define CHUNK_BYTES (384u * 1024u) /* Bytes of activations: well inside a 1 MiB L2 cache. */
 /* Bytes of a group of a float form: inside the L2 cache as well. */
 #define FLOAT_PIECE_BYTES (128u * 1024u)
@@ -65,8 +64,8 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
     const size_t stride = m->form == FORM_BF16 ? a->rounded_stride : a->cols * sizeof(float);
     const uint8_t *x =
         (m->form == FORM_BF16 ? a->rounded : (const uint8_t *)a->floats) + first_row * stride;
-    _Alignas(64) float out[CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
-    float sums[CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
+    _Alignas(64) float out[CPU_CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
+    float sums[CPU_CHUNK_TILES][TILE_ROWS][GROUP_ROWS];
     struct kernels_float f = {.form = m->form,
                               .group = p->weights + group * m->group_bytes,
                               .x_stride = stride / sizeof(float)};
@@ -92,6 +91,23 @@ static void float_run(const struct matmul *job, const struct compute_matrix *m,
     }
 }
 
+/* Multiplies `p->groups` groups of m from group `first` on with rows of job->a from first_row on. p
+ * has everything except the activations. */
+static void product_multiply(const struct matmul *job, const struct compute_matrix *m,
+                             struct kernels_product *p, uint32_t first, uint32_t first_row)
+{
+    if (m->form < FORM_QUANTISED_COUNT) {
+        size_t block = cpu_activation_block(job->a, first_row, 0);
+        p->tile_rows = job->a->tile_rows;
+        p->tiles = job->a->blocks + block;
+        p->lows = job->a->lows != NULL ? job->a->lows + block : NULL;
+        job->kernels->gemm_quantised(p);
+        return;
+    }
+    for (uint32_t g = 0; g < p->groups; g++)
+        float_run(job, m, p, first, g, first_row);
+}
+
 /* Multiplies groups [first, first + groups) of matrix k with rows [first_row, last_row). */
 static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uint32_t groups,
                        uint32_t first_row, uint32_t last_row, const struct cpu_weights_ahead *ahead)
@@ -113,15 +129,33 @@ static void groups_run(const struct matmul *job, uint32_t k, uint32_t first, uin
         .y = job->y[k] + (size_t)first_row * m->rows + output,
         .y_stride = m->rows,
     };
-    if (m->form < FORM_QUANTISED_COUNT) {
-        size_t block = cpu_activation_block(job->a, first_row, 0);
-        p.tile_rows = job->a->tile_rows;
-        p.tiles = job->a->blocks + block;
-        p.lows = job->a->lows != NULL ? job->a->lows + block : NULL;
-        job->kernels->gemm_quantised(&p);
-    } else {
-        for (uint32_t g = 0; g < groups; g++)
-            float_run(job, m, &p, first, g, first_row);
+    product_multiply(job, m, &p, first, first_row);
+}
+
+void cpu_matmul_part(const struct compute *c, const struct cpu_part *part)
+{
+    const struct compute_matrix *m = part->matrix;
+    const uint32_t output = part->first * GROUP_ROWS, left = m->rows - output;
+    const struct matmul job = {.kernels = c->kernels, .floats = c->floats, .a = part->a};
+    struct kernels_product p = {
+        .form = m->form,
+        .weights = m->data + part->first * m->group_bytes,
+        .groups = part->groups,
+        .blocks = m->cols / 32,
+        .prefetch = c->prefetch,
+        .ahead_end = (uintptr_t)m->data + (part->first + part->groups) * m->group_bytes,
+        .outputs = left < part->groups * GROUP_ROWS ? left : part->groups * GROUP_ROWS,
+        .bias = part->bias != NULL ? part->bias + output : NULL,
+        .y_stride = part->y_stride,
+    };
+    if (part->next != NULL)
+        p.ahead_jump = (uintptr_t)part->next - p.ahead_end;
+    const uint32_t chunk_rows = CPU_CHUNK_TILES * part->a->tile_rows;
+    for (uint32_t row = 0; row < part->row_count; row += p.rows) {
+        p.rows = part->row_count - row < chunk_rows ? part->row_count - row : chunk_rows;
+        p.y = part->y + row * part->y_stride;
+        product_multiply(&job, m, &p, part->first, row);
+        p.prefetch = false; /* The weights are in the cache. */
     }
 }
 
@@ -221,7 +255,7 @@ static void matmul_run(struct compute *c, struct matmul *job)
     job->prefetch = c->prefetch;
     uint32_t tiles = (job->row_count + a->tile_rows - 1) / a->tile_rows;
     uint32_t most = CHUNK_BYTES / (tile_bytes(a) + 1);
-    most = most < 2 ? 2 : most > CHUNK_TILES ? CHUNK_TILES : most;
+    most = most < 2 ? 2 : most > CPU_CHUNK_TILES ? CPU_CHUNK_TILES : most;
     uint32_t chunks = (tiles + most - 1) / most;
     job->chunk_tiles = (tiles + chunks - 1) / chunks; /* Equal chunks, without a small last one. */
     chunks = (tiles + job->chunk_tiles - 1) / job->chunk_tiles;

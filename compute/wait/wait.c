@@ -250,6 +250,67 @@ static void wait_norm_add(struct compute *c, const float *y, uint32_t row_count,
     (void)c, (void)y, (void)row_count, (void)cols, (void)weight, (void)epsilon, (void)x;
 }
 
+struct compute_experts {
+    char nothing;
+};
+
+struct compute_experts_room {
+    char nothing;
+};
+
+static enum status wait_experts_open(struct compute *c,
+                                     const struct compute_experts_options *options,
+                                     struct compute_experts **out)
+{
+    (void)c, (void)options;
+    *out = calloc(1, sizeof(**out));
+    return *out != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+static void wait_experts_close(struct compute *c, struct compute_experts *e)
+{
+    (void)c;
+    free(e);
+}
+
+static enum status wait_room_open(struct compute *c,
+                                  const struct compute_experts_room_options *options,
+                                  struct compute_experts_room **out)
+{
+    (void)c, (void)options;
+    *out = calloc(1, sizeof(**out));
+    return *out != NULL ? ST_OK : ST_NO_MEMORY;
+}
+
+static void wait_room_close(struct compute *c, struct compute_experts_room *room)
+{
+    (void)c;
+    free(room);
+}
+
+static void wait_experts_run(struct compute *c, const struct compute_experts *e,
+                             struct compute_experts_room *room, const float *product,
+                             const struct compute_activations *a, uint32_t row_count, bool add,
+                             float *y)
+{
+    (void)c, (void)e, (void)room, (void)product, (void)a, (void)row_count, (void)add, (void)y;
+}
+
+static void wait_row_gate(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,
+                          float *x)
+{
+    (void)c, (void)gates, (void)row_count, (void)cols, (void)x;
+}
+
+static const struct compute_experts_ops wait_experts = {
+    .open = wait_experts_open,
+    .close = wait_experts_close,
+    .room_open = wait_room_open,
+    .room_close = wait_room_close,
+    .run = wait_experts_run,
+    .row_gate = wait_row_gate,
+};
+
 static enum status wait_group_make(struct compute *c, uint8_t id_out[COMPUTE_GROUP_ID_BYTES],
                                    struct error *error)
 {
@@ -337,4 +398,5 @@ const struct compute_ops compute_wait = {
     .head_norm = wait_head_norm,
     .norm_add = wait_norm_add,
     .group = &wait_group,
+    .experts = &wait_experts,
 };

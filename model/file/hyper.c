@@ -87,20 +87,41 @@ struct family {
      * neighbours. */
     bool rope_neox;
     bool biases, head_norms, post_norms, gelu, embedding_scaled;
-    bool norms_from_1; /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
+    bool norms_from_1;      /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
+    bool experts;           /* The family's models may have experts. */
+    bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
     uint32_t local_period;
     float freq_base; /* Default for folders whose config.json does not give it. */
 };
 
 static const struct family families[] = {
-    {.name = "llama", .type = "llama", .architecture = "llama"},
+    /* GGUF files of Mixtral have the architecture llama. */
+    {.name = "llama",
+     .type = "llama",
+     .architecture = "llama",
+     .experts = true,
+     .experts_normalise = true},
     {.type = "mistral", .architecture = "llama"},
+    {.type = "mixtral", .architecture = "llama", .experts = true, .experts_normalise = true},
     {.name = "qwen2", .type = "qwen2", .architecture = "qwen2", .rope_neox = true, .biases = true},
     {.name = "qwen3",
      .type = "qwen3",
      .architecture = "qwen3",
      .rope_neox = true,
      .head_norms = true},
+    {.name = "qwen2moe",
+     .type = "qwen2_moe",
+     .architecture = "qwen2moe",
+     .rope_neox = true,
+     .biases = true,
+     .experts = true},
+    {.name = "qwen3moe",
+     .type = "qwen3_moe",
+     .architecture = "qwen3moe",
+     .rope_neox = true,
+     .head_norms = true,
+     .experts = true,
+     .experts_normalise = true},
     {.name = "gemma3",
      .type = "gemma3_text",
      .architecture = "gemma3",
@@ -125,7 +146,8 @@ static const struct family *family_find(const struct hyper_reader *r, struct map
     return NULL;
 }
 
-static enum status read_architecture(const struct hyper_reader *r, struct model_hyper *h)
+static enum status read_architecture(const struct hyper_reader *r, struct model_hyper *h,
+                                     const struct family **family_out)
 {
     const bool folder = model_file_is_folder(r->file);
     struct mapped_text name;
@@ -138,13 +160,17 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     if (family == NULL)
         return hyper_refuse_text(
             r, KEY_ARCHITECTURE, name,
-            folder ? "are \"llama\", \"mistral\", \"qwen2\", \"qwen3\" and \"gemma3_text\""
-                   : "are \"llama\", \"qwen2\", \"qwen3\" and \"gemma3\"");
+            folder
+                ? "are \"llama\", \"mistral\", \"mixtral\", \"qwen2\", \"qwen2_moe\", "
+                  "\"qwen3\", \"qwen3_moe\" and \"gemma3_text\""
+                : "are \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\" and \"gemma3\"");
     snprintf(h->architecture, sizeof(h->architecture), "%s", family->architecture);
     h->rope_neox = family->rope_neox || folder;
     h->biases = family->biases;
     h->head_norms = family->head_norms;
     h->post_norms = family->post_norms;
+    h->experts.normalise = family->experts_normalise;
+    *family_out = family;
     h->gelu = family->gelu;
     h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known. */
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
@@ -272,14 +298,7 @@ static enum status refuse_number(const struct hyper_reader *r, enum model_key ke
 static enum status unsupported_refuse(const struct hyper_reader *r, const struct model_hyper *h)
 {
     struct mapped_text text;
-    uint32_t experts = 0;
-    enum status status = number_read(r, KEY_EXPERTS, false, &experts);
-    if (status == ST_OK && experts != 0)
-        return error_set(r->error, ST_UNSUPPORTED,
-                         "key %s is %" PRIu32 ", supported are dense models only",
-                         hyper_shown(r, KEY_EXPERTS).text, experts);
-    if (status == ST_OK)
-        status = refuse_number(r, KEY_SOFTCAP_LOGITS, "logits without a cap");
+    enum status status = refuse_number(r, KEY_SOFTCAP_LOGITS, "logits without a cap");
     if (status == ST_OK)
         status = refuse_number(r, KEY_SOFTCAP_ATTENTION, "scores without a cap");
     if (status != ST_OK)
@@ -332,9 +351,12 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     const struct hyper_reader reader = {.file = file, .error = error};
     const struct hyper_reader *r = &reader;
     struct model_hyper h = {0};
-    enum status status = read_architecture(r, &h);
+    const struct family *family = NULL;
+    enum status status = read_architecture(r, &h, &family);
     if (status == ST_OK)
         status = read_sizes(r, &h);
+    if (status == ST_OK)
+        status = hyper_read_experts(r, family->experts, &h);
     if (status == ST_OK)
         status = read_heads(r, &h);
     if (status == ST_OK)

@@ -20,12 +20,27 @@ struct model_rope_ramp {
     uint32_t context_tokens;
 };
 
+/* The routed experts of the layers that have a router, and the shared experts, which every row uses
+ * and which are computed as one. */
+struct model_experts {
+    uint32_t count;      /* Routed experts of a layer; 0 = the model is dense. */
+    uint32_t used;       /* Experts that a row chooses. */
+    uint32_t ffn;        /* Feed-forward length of one expert. */
+    uint32_t shared_ffn; /* Feed-forward length of the shared experts; 0 = none. */
+    /* As ffn_block, for the shared experts. */
+    uint32_t shared_block;
+    /* How a row chooses: see struct compute_routing. */
+    bool sigmoid, normalise;
+    float scale;
+    uint32_t groups, groups_used, group_best;
+};
+
 struct model_hyper {
     char architecture[32]; /* "llama", "qwen2", "qwen3" or "gemma3". */
     char name[64];         /* The model_file_name; without one, the architecture. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
-    uint32_t ffn;    /* Feed-forward length. */
+    uint32_t ffn;    /* Feed-forward length of layers without experts. */
     /* Elements of the largest quantisation block of all `down` matrices. A rank's slice of the
      * feed-forward is cut only at multiples of it. */
     uint32_t ffn_block;
@@ -55,7 +70,16 @@ struct model_hyper {
      * 0 = all layers use rope_freq_base. */
     uint32_t local_period;
     float local_freq_base;
+    struct model_experts experts;
 };
+
+/* Returns the feed-forward rows that one row of a batch is multiplied with in a layer: for layers
+ * with experts, those of the experts that a row uses. */
+static inline uint32_t model_ffn_used(const struct model_hyper *h)
+{
+    const struct model_experts *e = &h->experts;
+    return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
+}
 
 /* Fills *out. Returns ST_INVALID, or ST_UNSUPPORTED for a model that would be computed wrongly; the
  * error names the key or tensor. *out is written only on success. */

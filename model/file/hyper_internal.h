@@ -37,4 +37,8 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
  * local_period and local_freq_base. */
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
 
+/* Reads the values of the experts; h->experts.normalise has the family's default. `allowed`: models
+ * of this family may have experts. */
+enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h);
+
 #endif

@@ -33,7 +33,17 @@ enum model_key {
     KEY_ROPE_HIGH,
     KEY_ROPE_CONTEXT, /* Context length before RoPE scaling. */
     KEY_EPSILON,
-    KEY_EXPERTS,
+    KEY_EXPERTS,      /* Experts of a layer. */
+    KEY_EXPERTS_USED, /* Experts that a row chooses. */
+    KEY_EXPERT_FFN,
+    KEY_EXPERTS_SHARED, /* Shared experts, each of KEY_EXPERT_FFN. */
+    KEY_SHARED_FFN,     /* Feed-forward length of all shared experts together. */
+    KEY_EXPERTS_SCALE,  /* Factor of the weights of a row's experts. */
+    KEY_EXPERTS_NORM,   /* Whether a row's weights are divided by their sum. */
+    KEY_EXPERTS_GATING, /* GGUF: a number, 1 = softmax, 2 = sigmoid; config.json: a text. */
+    KEY_EXPERTS_METHOD, /* How experts are chosen. */
+    KEY_EXPERT_GROUPS,
+    KEY_EXPERT_GROUPS_USED,
     KEY_ACTIVATION,
     KEY_SOFTCAP_LOGITS,
     KEY_SOFTCAP_ATTENTION,

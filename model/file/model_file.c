@@ -105,15 +105,24 @@ uint64_t model_file_bytes(const struct model_file *file)
     return file->folder != NULL ? folder_bytes(file->folder) : gguf_bytes(file->gguf);
 }
 
+const struct mapped_tensor *model_file_find_expert(const struct model_file *file,
+                                                   enum model_role role, uint32_t layer,
+                                                   uint32_t expert)
+{
+    char name[ROLE_NAME_BYTES];
+    const struct mapped_tensor *t = NULL;
+    for (uint32_t i = 0; t == NULL && role_spell(file->names, role, layer, expert, i, name); i++)
+        t = file->folder != NULL ? folder_tensor_find(file->folder, name)
+                                 : gguf_tensor_find(file->gguf, name);
+    return t;
+}
+
 const struct mapped_tensor *model_file_find(const struct model_file *file, enum model_role role,
                                             uint32_t layer)
 {
-    char name[ROLE_NAME_BYTES];
-    role_name(file->names, role, layer, name);
     if (role == ROLE_OUTPUT && file->tied)
         return NULL;
-    return file->folder != NULL ? folder_tensor_find(file->folder, name)
-                                : gguf_tensor_find(file->gguf, name);
+    return model_file_find_expert(file, role, layer, 0);
 }
 
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,

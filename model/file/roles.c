@@ -7,7 +7,8 @@
 static const char *const layer_prefix[ROLE_NAMES_COUNT] = {"blk.", "model.layers.",
                                                            "model.layers."};
 
-/* Names without the layer's prefix and number. NULL = the format has no such tensor. */
+/* Names without the layer's prefix and number; "|" separates spellings, and "#" is the number of an
+ * expert. NULL = the format has no such tensor. */
 static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
     [ROLE_EMBEDDING] = {"token_embd.weight", "model.embed_tokens.weight",
                         "model.embed_tokens.weight"},
@@ -34,21 +35,89 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
     [ROLE_GATE] = {"ffn_gate.weight", "mlp.gate_proj.weight", "mlp.gate_proj.weight"},
     [ROLE_UP] = {"ffn_up.weight", "mlp.up_proj.weight", "mlp.up_proj.weight"},
     [ROLE_DOWN] = {"ffn_down.weight", "mlp.down_proj.weight", "mlp.down_proj.weight"},
+    [ROLE_ROUTER] = {"ffn_gate_inp.weight",
+                     "mlp.gate.weight|block_sparse_moe.gate.weight|"
+                     "block_sparse_moe.router.layer.weight|mlp.router.weight",
+                     NULL},
+    [ROLE_ROUTER_CHOICE_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", NULL},
+    [ROLE_EXPERTS_GATE_UP] = {"ffn_gate_up_exps.weight",
+                              "mlp.experts.gate_up_proj|block_sparse_moe.experts.gate_up_proj|"
+                              "block_sparse_moe.input_linear.weight",
+                              NULL},
+    [ROLE_EXPERTS_GATE] = {"ffn_gate_exps.weight", NULL, NULL},
+    [ROLE_EXPERTS_UP] = {"ffn_up_exps.weight", NULL, NULL},
+    [ROLE_EXPERTS_DOWN] = {"ffn_down_exps.weight",
+                           "mlp.experts.down_proj|block_sparse_moe.experts.down_proj|"
+                           "block_sparse_moe.output_linear.weight",
+                           NULL},
+    [ROLE_EXPERT_GATE] = {"ffn_gate.#.weight",
+                          "mlp.experts.#.gate_proj.weight|block_sparse_moe.experts.#.w1.weight",
+                          NULL},
+    [ROLE_EXPERT_UP] = {"ffn_up.#.weight",
+                        "mlp.experts.#.up_proj.weight|block_sparse_moe.experts.#.w3.weight", NULL},
+    [ROLE_EXPERT_DOWN] = {"ffn_down.#.weight",
+                          "mlp.experts.#.down_proj.weight|block_sparse_moe.experts.#.w2.weight",
+                          NULL},
+    [ROLE_SHARED_ROUTER] = {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", NULL},
+    [ROLE_SHARED_GATE] = {"ffn_gate_shexp.weight",
+                          "mlp.shared_expert.gate_proj.weight|mlp.shared_experts.gate_proj.weight",
+                          NULL},
+    [ROLE_SHARED_UP] = {"ffn_up_shexp.weight",
+                        "mlp.shared_expert.up_proj.weight|mlp.shared_experts.up_proj.weight", NULL},
+    [ROLE_SHARED_DOWN] = {"ffn_down_shexp.weight",
+                          "mlp.shared_expert.down_proj.weight|mlp.shared_experts.down_proj.weight",
+                          NULL},
     [ROLE_ROPE_TABLE] = {"attn_rot_embd", "self_attn.rotary_emb.inv_freq",
                          "self_attn.rotary_emb.inv_freq"},
 };
 
+/* Returns the bytes of the first spelling of `text`. */
+static size_t spelling_bytes(const char *text)
+{
+    return strcspn(text, "|");
+}
+
+bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
+                uint32_t spelling, char out[ROLE_NAME_BYTES])
+{
+    const char *text = texts[role][names];
+    for (; text != NULL && spelling > 0; spelling--) {
+        text += spelling_bytes(text);
+        text = *text == '|' ? text + 1 : NULL;
+    }
+    out[0] = 0;
+    if (text == NULL)
+        return false;
+    const size_t bytes = spelling_bytes(text), before = strcspn(text, "#|");
+    int used = 0;
+    if (role_of_layer(role))
+        used = snprintf(out, ROLE_NAME_BYTES, "%s%" PRIu32 ".", layer_prefix[names], layer);
+    if (before < bytes)
+        snprintf(out + used, ROLE_NAME_BYTES - (size_t)used, "%.*s%" PRIu32 "%.*s", (int)before,
+                 text, expert, (int)(bytes - before - 1), text + before + 1);
+    else
+        snprintf(out + used, ROLE_NAME_BYTES - (size_t)used, "%.*s", (int)bytes, text);
+    return true;
+}
+
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES])
 {
-    const char *text = texts[role][names];
-    if (text == NULL)
-        out[0] = 0;
-    else if (role_of_layer(role))
-        snprintf(out, ROLE_NAME_BYTES, "%s%" PRIu32 ".%s", layer_prefix[names], layer, text);
-    else
-        snprintf(out, ROLE_NAME_BYTES, "%s", text);
+    role_spell(names, role, layer, 0, 0, out);
     return out;
+}
+
+uint32_t role_expert(struct mapped_text name)
+{
+    size_t at = name.bytes;
+    uint32_t expert = 0;
+    while (at > 1 &&
+           !(name.text[at - 1] >= '0' && name.text[at - 1] <= '9' && name.text[at - 2] == '.'))
+        at--;
+    for (at = at > 0 ? at - 1 : 0; at < name.bytes && name.text[at] >= '0' && name.text[at] <= '9';
+         at++)
+        expert = expert < 1000000 ? expert * 10 + (uint32_t)(name.text[at] - '0') : expert;
+    return expert;
 }
 
 /* Parses "blk.12."; returns the bytes of that prefix, 0 = the name has no such prefix. */
@@ -66,6 +135,29 @@ static size_t parse_prefix(enum role_names names, struct mapped_text name, uint3
     return at + 1;
 }
 
+/* Whether `name` is one of the spellings in `text`. */
+static bool spelled(struct mapped_text name, const char *text)
+{
+    for (; text != NULL; text = *text == '|' ? text + 1 : NULL) {
+        const char *end = text + spelling_bytes(text);
+        size_t at = 0;
+        for (; text < end; text++) {
+            const size_t begin = at;
+            if (*text != '#' && (at == name.bytes || name.text[at++] != *text))
+                break;
+            while (*text == '#' && at < name.bytes && at - begin < 6 && name.text[at] >= '0' &&
+                   name.text[at] <= '9')
+                at++;
+            if (*text == '#' && (at == begin || (name.text[begin] == '0' && at > begin + 1)))
+                break;
+        }
+        if (text == end && at == name.bytes)
+            return true;
+        text = end;
+    }
+    return false;
+}
+
 bool role_find(enum role_names names, struct mapped_text name, enum model_role *role_out,
                uint32_t *layer_out)
 {
@@ -73,8 +165,8 @@ bool role_find(enum role_names names, struct mapped_text name, enum model_role *
     size_t skip = parse_prefix(names, name, &layer);
     const struct mapped_text rest = {name.text + skip, name.bytes - skip};
     for (int role = 0; role < ROLE_COUNT; role++)
-        if (role_of_layer((enum model_role)role) == (skip > 0) && texts[role][names] != NULL &&
-            mapped_text_is(rest, texts[role][names])) {
+        if (role_of_layer((enum model_role)role) == (skip > 0) &&
+            spelled(rest, texts[role][names])) {
             *role_out = (enum model_role)role;
             *layer_out = layer;
             return true;

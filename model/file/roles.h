@@ -28,6 +28,22 @@ enum model_role {
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
+    /* Experts (docs/models.md). A file has the experts' matrices of a layer as one tensor for each
+     * kind (EXPERTS), with gate and up in one tensor or not, or as one tensor for each expert
+     * (EXPERT). */
+    ROLE_ROUTER,
+    ROLE_ROUTER_CHOICE_BIAS,
+    ROLE_EXPERTS_GATE_UP,
+    ROLE_EXPERTS_GATE,
+    ROLE_EXPERTS_UP,
+    ROLE_EXPERTS_DOWN,
+    ROLE_EXPERT_GATE,
+    ROLE_EXPERT_UP,
+    ROLE_EXPERT_DOWN,
+    ROLE_SHARED_ROUTER, /* Its product with a row decides the weight of the shared experts. */
+    ROLE_SHARED_GATE,   /* Experts that every row uses, as one. */
+    ROLE_SHARED_UP,
+    ROLE_SHARED_DOWN,
     ROLE_ROPE_TABLE, /* RoPE table of old files, which is not used. */
     ROLE_COUNT
 };
@@ -48,8 +64,21 @@ static inline bool role_of_layer(enum model_role role)
     return role >= ROLE_ATTENTION_NORM;
 }
 
-/* Writes the tensor's name to `out` and returns `out`; "" = the format has no tensor of this role.
- * `layer` is used only for roles of a layer. */
+/* Returns true if there is a tensor of this role for each expert of a layer. */
+static inline bool role_of_expert(enum model_role role)
+{
+    return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
+}
+
+/* Writes spelling `spelling` (from 0) of the tensor's name to `out`. Returns false if there are
+ * fewer. `layer` is used only for roles of a layer, and `expert` only for roles of an expert. */
+bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
+                uint32_t spelling, char out[ROLE_NAME_BYTES]);
+/* Returns the number of the expert in the name of a tensor whose role is of an expert. */
+uint32_t role_expert(struct mapped_text name);
+
+/* Writes the tensor's first spelling to `out` and returns `out`; "" = the format has no tensor of
+ * this role. `layer` is used only for roles of a layer. */
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES]);
 /* Stores the role of the tensor with this name. Returns false for a name without a role. *layer_out

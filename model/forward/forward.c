@@ -53,7 +53,7 @@ static struct cost cost_of(const struct model *m)
     const struct model_hyper *h = &m->hyper;
     const double q = forward_q_width(m), kv = forward_kv_width(m);
     return (struct cost){
-        .row = h->hidden * (2 * q + 2 * kv + 3.0 * m->shard.ffn_count),
+        .row = h->hidden * (2 * q + 2 * kv + 3.0 * model_ffn_used(h)),
         .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
     };
 }

@@ -126,12 +126,21 @@ struct rows {
     float *branch; /* See struct forward. */
 };
 
+void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
+                        const float *post_norm, float *branch, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    if (forward_in_group(f))
+        forward_group_add(f, c, row_count, post_norm, branch, x);
+    else
+        f->m->ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+}
+
 /* x += W · a, or the RMSNorm of W · a; with several ranks, of its sum over the ranks. */
 static void add_product(struct forward *f, struct forward_lane *lane,
                         const struct compute_matrix *matrix, const struct compute_activations *a,
                         uint32_t row_count, const float *post_norm, float *branch, float *x)
 {
-    const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
     if (branch == NULL) {
@@ -141,10 +150,7 @@ static void add_product(struct forward *f, struct forward_lane *lane,
     const struct compute_matrix *const matrices[] = {matrix};
     float *const results[] = {branch};
     ops->matmul(c, matrices, NULL, 1, a, row_count, results);
-    if (forward_in_group(f))
-        forward_group_add(f, c, row_count, post_norm, branch, x);
-    else
-        ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+    forward_branch_add(f, c, row_count, post_norm, branch, x);
 }
 
 static void feed_forward(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
@@ -159,6 +165,10 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     for (uint32_t first = 0, count; first < row_count; first += count) {
         count = chunk_at(lane, first, row_count);
         float *x = rows->x + (size_t)first * h->hidden;
+        if (w->experts.router != NULL) {
+            forward_lane_experts(f, lane, w, count, rows->branch, x);
+            continue;
+        }
         ops->norm(c, x, NULL, count, h->hidden, w->ffn_norm, h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, NULL, 2, lane->hidden, count, results);
         (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,

@@ -28,9 +28,19 @@ static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *
     return lay(memory, at, keys);
 }
 
+/* Returns true if a layer of the stage has no experts. */
+static bool has_dense(const struct model *m)
+{
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+        if (m->layers[i].experts.router == NULL)
+            return true;
+    return false;
+}
+
 static size_t lay_gates(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
-    const size_t floats = (size_t)lane->chunk_rows * m->shard.ffn_count;
+    const uint32_t ffn = has_dense(m) ? m->shard.ffn_count : 0, shared = m->shard.shared_count;
+    const size_t rows = lane->chunk_rows, floats = rows * (ffn > shared ? ffn : shared);
     const struct part gates[] = {{&lane->gate, floats}, {&lane->up, floats}, {NULL, 0}};
     return lay(memory, at, gates);
 }
@@ -73,6 +83,8 @@ static size_t lay_all(struct forward *f, float *memory)
         {&f->branch, has_branch(f) ? (size_t)f->rows_max * h->hidden : 0},
         {&f->tail_x, (size_t)f->logits_max * h->hidden},
         {&f->tail_q, (size_t)f->logits_max * forward_q_width(f->m)},
+        {&f->router_product, (size_t)f->lanes[0].chunk_rows * h->experts.count},
+        {&f->shared_product, h->experts.count > 0 ? f->lanes[0].chunk_rows : 0},
         {NULL, 0},
     };
     const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(f->m)}, {NULL, 0}};
@@ -113,7 +125,26 @@ struct needs {
     unsigned hidden;
     unsigned heads;
     unsigned ffn;
+    unsigned shared;
+    unsigned experts_in, experts_ffn; /* struct compute_experts_room_options */
 };
+
+static void needs_experts(const struct model *m, const struct model_layer_experts *e,
+                          struct needs *needs)
+{
+    const struct compute_ops *ops = m->ops;
+    const uint32_t count = m->shard.expert_count;
+    needs->hidden |= ops->matrix_needs(e->router);
+    for (uint32_t i = 0; i < 2 * count; i++)
+        needs->experts_in |= ops->matrix_needs(e->matrices[i]);
+    for (uint32_t i = 2 * count; i < 3 * count; i++)
+        needs->experts_ffn |= ops->matrix_needs(e->matrices[i]);
+    needs->hidden |= needs->experts_in;
+    if (e->shared_gate == NULL)
+        return;
+    needs->hidden |= ops->matrix_needs(e->shared_gate) | ops->matrix_needs(e->shared_up);
+    needs->shared |= ops->matrix_needs(e->shared_down);
+}
 
 static struct needs needs_of(const struct model *m)
 {
@@ -123,11 +154,31 @@ static struct needs needs_of(const struct model *m)
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
             ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
-        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
         needs.heads |= ops->matrix_needs(layer->attention_output);
+        if (layer->experts.router != NULL) {
+            needs_experts(m, &layer->experts, &needs);
+            continue;
+        }
+        needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
         needs.ffn |= ops->matrix_needs(layer->down);
     }
     return needs;
+}
+
+static enum status open_room(struct forward *f, struct forward_lane *lane,
+                             const struct needs *needs)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct compute_experts_room_options options = {
+        .rows_max = lane->chunk_rows,
+        .experts = h->experts.count,
+        .used = h->experts.used,
+        .hidden = h->hidden,
+        .ffn = h->experts.ffn,
+        .needs_in = needs->experts_in | COMPUTE_REFINED,
+        .needs_ffn = needs->experts_ffn | COMPUTE_REFINED,
+    };
+    return f->m->ops->experts->room_open(lane->compute, &options, &lane->room);
 }
 
 static enum status open_activations(struct forward *f, struct forward_lane *lane,
@@ -144,10 +195,13 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
     const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
     if (status == ST_OK)
         status = ops->activations_open(c, rows, forward_q_width(f->m), needs->heads, &lane->heads);
-    if (status == ST_OK)
+    if (status == ST_OK && needs->ffn != 0)
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
                                        needs->ffn | COMPUTE_REFINED, &lane->ffn);
-    return status;
+    if (status == ST_OK && needs->shared != 0)
+        status = ops->activations_open(c, lane->chunk_rows, f->m->shard.shared_count,
+                                       needs->shared | COMPUTE_REFINED, &lane->shared);
+    return status == ST_OK && needs->experts_in != 0 ? open_room(f, lane, needs) : status;
 }
 
 static enum status open_lane(struct forward *f, struct forward_lane *lane,
@@ -167,8 +221,10 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
 static enum status open_lanes(struct forward *f)
 {
     const struct compute_ops *ops = f->m->ops;
-    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. */
-    const uint32_t own = forward_in_group(f) ? 1 : compute_lanes_count(ops, f->m->compute);
+    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. Not with
+     * experts: each lane would read the weights of the experts of its rows for even fewer rows. */
+    const bool lanes = !forward_in_group(f) && f->m->hyper.experts.count == 0;
+    const uint32_t own = lanes ? compute_lanes_count(ops, f->m->compute) : 1;
     const struct needs needs = needs_of(f->m);
     f->lane_count = own > 1 ? 1 + own : 1;
     f->lanes = calloc(f->lane_count, sizeof(f->lanes[0]));
@@ -176,7 +232,9 @@ static enum status open_lanes(struct forward *f)
         return ST_NO_MEMORY;
     for (uint32_t i = 0; i < f->lane_count; i++) {
         struct forward_lane *lane = &f->lanes[i];
-        const uint32_t rows = i == 0 ? FORWARD_CHUNK_ROWS : FORWARD_LANE_CHUNK_ROWS;
+        const uint32_t rows = f->m->hyper.experts.count > 0 ? FORWARD_EXPERTS_CHUNK_ROWS
+                              : i == 0                      ? FORWARD_CHUNK_ROWS
+                                                            : FORWARD_LANE_CHUNK_ROWS;
         lane->compute = i == 0 ? f->m->compute : ops->lanes->lane(f->m->compute, i - 1);
         lane->chunk_rows = ops->whole_batches || f->rows_max < rows ? f->rows_max : rows;
     }
@@ -218,6 +276,10 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
 static void close_lane(struct forward *f, struct forward_lane *lane)
 {
     const struct compute_ops *ops = f->m->ops;
+    if (lane->room != NULL)
+        ops->experts->room_close(lane->compute, lane->room);
+    if (lane->shared != NULL)
+        ops->activations_close(lane->compute, lane->shared);
     if (lane->ffn != NULL)
         ops->activations_close(lane->compute, lane->ffn);
     if (lane->heads != NULL)

@@ -17,6 +17,9 @@
  * chunk: many rows use each weight that is read, and gate and up of a chunk stay in the L2 or L3
  * cache. Not for devices that compute whole batches (compute_ops.whole_batches). */
 #define FORWARD_CHUNK_ROWS 252
+/* Most rows of a chunk in a model with experts: an expert gets only some of the rows, and all its
+ * weights are read for each chunk. */
+#define FORWARD_EXPERTS_CHUNK_ROWS 516
 /* All chunks of a lane have about the same size. Every chunk except the last has a multiple of this
  * number of rows, which are whole tiles for every backend. */
 #define FORWARD_CHUNK_STEP 12
@@ -29,12 +32,14 @@ struct forward_lane {
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
     float *k;    /* [chunk_rows × kv width], written to the cache before the next chunk. */
     float *v;    /* As k. */
-    float *gate; /* [chunk_rows × ffn] */
+    float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
     float *up;   /* [chunk_rows × ffn] */
     /* Normalised rows: input of q, k, v, of gate, up and of the vocabulary matrix. */
     struct compute_activations *hidden;
-    struct compute_activations *heads; /* Attention's result: input of its output matrix. */
-    struct compute_activations *ffn;   /* Input of down. */
+    struct compute_activations *heads;  /* Attention's result: input of its output matrix. */
+    struct compute_activations *ffn;    /* Input of down; NULL = the stage has only experts. */
+    struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
+    struct compute_experts_room *room;  /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
     struct compute_sequence *tail_sequences; /* [logits_max]; sequences of tail_rows. */
@@ -64,6 +69,9 @@ struct forward {
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
      * the sum over the ranks. NULL = the model has no post norms and one rank. */
     float *branch;
+    /* [rows of a chunk × experts] and [rows of a chunk]: products with the router of the experts, and
+     * with that of the shared experts. Models with experts have one lane. */
+    float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; with several ranks, only at rank 0. */
     /* [logits_max × vocabulary of the rank's slice]; only with several ranks. */
     float *part;
@@ -134,6 +142,15 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
 void forward_lane_rest(struct forward *f, struct forward_lane *lane,
                        const struct forward_layer *layer, const struct forward_batch *batch,
                        bool tail);
+/* forward_experts.c: adds the experts of a layer to x, for the row_count rows of a chunk. `branch` is
+ * as in struct forward. */
+void forward_lane_experts(struct forward *f, struct forward_lane *lane,
+                          const struct model_layer *layer, uint32_t row_count, float *branch,
+                          float *x);
+/* Adds a finished branch to x, or, with a post norm, its RMSNorm; with several ranks, of its sum
+ * over the ranks. `branch` is overwritten. */
+void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
+                        const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. */
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,
                          const struct forward_batch *batch, bool tail);

@@ -19,6 +19,15 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
     return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
+/* Whether a model with so many experts has the tensor. */
+static bool expert_known(const struct model *m, enum model_role role, struct mapped_text name)
+{
+    const bool is_experts = role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;
+    if (is_experts && m->hyper.experts.count == 0)
+        return false;
+    return !role_of_expert(role) || role_expert(name) < m->hyper.experts.count;
+}
+
 static enum status check_known(const struct loader *l)
 {
     enum model_role role = ROLE_COUNT;
@@ -26,7 +35,7 @@ static enum status check_known(const struct loader *l)
     bool known = false;
     const struct mapped_tensor *t;
     for (size_t i = 0; (t = model_file_tensor_at(l->file, i, &role, &layer, &known)) != NULL; i++)
-        if (!known || !role_known(l->m, role, layer))
+        if (!known || !role_known(l->m, role, layer) || !expert_known(l->m, role, t->name))
             return error_set(l->error, ST_UNSUPPORTED,
                              "tensor %.*s is not one that a %s model of %" PRIu32
                              " layers has here",
@@ -109,6 +118,8 @@ static enum status load_ffn(const struct loader *l, uint32_t i, struct model_lay
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
     enum status status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
+    if (status == ST_OK && h->experts.count > 0 && tensor_is_there(l, ROLE_ROUTER, i))
+        return load_experts(l, i, into);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_GATE, i, hidden, ffn, &into->gate);
     if (status == ST_OK)
@@ -203,6 +214,7 @@ static enum status load_rope(const struct loader *l)
 static size_t vector_max(const struct model_hyper *h)
 {
     size_t width = (size_t)h->head_count * h->head_dim;
+    width = width > h->experts.count ? width : h->experts.count;
     return width > h->hidden ? width : h->hidden;
 }
 
@@ -211,10 +223,11 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, three biases and two head norms, each rounded up to a cache line; then
+    /* Per layer four norms, three biases, two head norms and a bias of the experts' choice, each rounded up to a cache line; then
      * the final norm and the RoPE factors. */
     const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
-    size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + 9 * 16;
+    size_t per_layer =
+        (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + h->experts.count + 10 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
@@ -267,6 +280,9 @@ enum status model_open(const struct model_file *file, const struct model_options
     if (!model_shard_is_whole(&shard) && options->ops->group == NULL)
         return error_set(error, ST_UNSUPPORTED, "devices of %s have no tensor parallelism",
                          options->ops->name);
+    if (hyper.experts.count > 0 && options->ops->experts == NULL)
+        return error_set(error, ST_UNSUPPORTED, "devices of %s compute no models with experts",
+                         options->ops->name);
     struct model *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a model");
@@ -316,6 +332,7 @@ void model_close(struct model *m)
         matrix_close(m, layer->gate);
         matrix_close(m, layer->up);
         matrix_close(m, layer->down);
+        experts_unload(m, &layer->experts);
     }
     if (m->output != m->embedding)
         matrix_close(m, m->output);

@@ -25,13 +25,43 @@ static struct share share_of(uint32_t count, uint32_t unit, uint32_t rank, uint3
     return (struct share){first, all < count - first ? all : count - first};
 }
 
-/* Returns the unit in which the feed-forward is divided; 0 = no unit gives every rank a part. */
-static uint32_t ffn_unit(const struct model_hyper *hyper, uint32_t ranks)
+/* Returns the unit in which a feed-forward with such quantisation blocks is divided; 0 = no unit
+ * gives every rank a part. */
+static uint32_t ffn_unit(uint32_t ffn, uint32_t ffn_block, uint32_t ranks)
 {
-    const uint32_t block = hyper->ffn_block > 1 ? hyper->ffn_block : 1;
-    if (block < FFN_UNIT && hyper->ffn % FFN_UNIT == 0 && hyper->ffn / FFN_UNIT >= ranks)
+    const uint32_t block = ffn_block > 1 ? ffn_block : 1;
+    if (block < FFN_UNIT && ffn % FFN_UNIT == 0 && ffn / FFN_UNIT >= ranks)
         return FFN_UNIT;
-    return hyper->ffn / block >= ranks ? block : 0;
+    return ffn / block >= ranks ? block : 0;
+}
+
+static struct share ffn_share(uint32_t ffn, uint32_t ffn_block, uint32_t rank, uint32_t ranks)
+{
+    if (ffn == 0 || ranks == 1)
+        return (struct share){0, ffn};
+    return share_of(ffn, ffn_unit(ffn, ffn_block, ranks), rank, ranks);
+}
+
+static enum status check_ffn(const char *what, uint32_t ffn, uint32_t ffn_block, uint32_t ranks,
+                             struct error *error)
+{
+    if (ffn == 0 || ffn_unit(ffn, ffn_block, ranks) != 0)
+        return ST_OK;
+    return error_set(error, ST_INVALID,
+                     "tensor parallelism of %" PRIu32 " ranks: the model's %s of %" PRIu32
+                     " in blocks of %" PRIu32 " has no piece for each",
+                     ranks, what, ffn, ffn_block);
+}
+
+static enum status check_experts(const struct model_experts *e, uint32_t ranks, struct error *error)
+{
+    if (e->count == 0 || ranks <= e->count)
+        return check_ffn("shared experts' feed-forward", e->shared_ffn, e->shared_block, ranks,
+                         error);
+    return error_set(error, ST_INVALID,
+                     "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
+                     " experts in a layer, want up to as many ranks",
+                     ranks, e->count);
 }
 
 static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
@@ -47,18 +77,13 @@ static enum status check(const struct model_hyper *hyper, uint32_t rank, uint32_
                          "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
                          " KV heads, want up to as many ranks",
                          ranks, hyper->kv_head_count);
-    if (ffn_unit(hyper, ranks) == 0)
-        return error_set(error, ST_INVALID,
-                         "tensor parallelism of %" PRIu32
-                         " ranks: the model's feed-forward of %" PRIu32 " in blocks of %" PRIu32
-                         " has no piece for each",
-                         ranks, hyper->ffn, hyper->ffn_block);
     if (ranks > hyper->vocab)
         return error_set(error, ST_INVALID,
                          "tensor parallelism of %" PRIu32 " ranks: the model has %" PRIu32
                          " tokens, want up to as many ranks",
                          ranks, hyper->vocab);
-    return ST_OK;
+    enum status status = check_ffn("feed-forward", hyper->ffn, hyper->ffn_block, ranks, error);
+    return status == ST_OK ? check_experts(&hyper->experts, ranks, error) : status;
 }
 
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
@@ -74,8 +99,10 @@ enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint3
     const uint32_t group = hyper->head_count / hyper->kv_head_count;
     const uint32_t vocab_unit = hyper->vocab / VOCAB_UNIT >= ranks ? VOCAB_UNIT : 1;
     const struct share kv = share_of(hyper->kv_head_count, 1, rank, ranks);
-    const struct share ffn =
-        share_of(hyper->ffn, ranks > 1 ? ffn_unit(hyper, ranks) : hyper->ffn, rank, ranks);
+    const struct model_experts *e = &hyper->experts;
+    const struct share ffn = ffn_share(hyper->ffn, hyper->ffn_block, rank, ranks);
+    const struct share shared = ffn_share(e->shared_ffn, e->shared_block, rank, ranks);
+    const struct share experts = share_of(e->count, 1, rank, ranks);
     const struct share vocab = share_of(hyper->vocab, vocab_unit, rank, ranks);
     *out = (struct model_shard){
         .rank = rank,
@@ -86,6 +113,10 @@ enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint3
         .head_count = kv.count * group,
         .ffn_first = ffn.first,
         .ffn_count = ffn.count,
+        .shared_first = shared.first,
+        .shared_count = shared.count,
+        .expert_first = experts.first,
+        .expert_count = experts.count,
         .vocab_first = vocab.first,
         .vocab_count = vocab.count,
     };

@@ -1,6 +1,7 @@
 /* shard: computes which slice of every layer a rank has (tensor parallelism; Shoeybi et al. 2019,
  * Megatron-LM, section 3): some heads of q, k and v with their columns of the attention's output
- * matrix, some rows of gate and up with their columns of down, and some rows of the vocabulary.
+ * matrix, some rows of gate and up with their columns of down, some whole experts, and some rows of the
+ * vocabulary.
  * machine/executor/stage_plan.c and model/forward/ compute slices; the engine and the forward pass
  * read them. Any thread; no state. It loads no weights and knows no device. */
 #ifndef MODEL_FORWARD_SHARD_H
@@ -23,12 +24,15 @@ struct model_shard {
     uint32_t head_first, head_count; /* Query heads that read these KV heads. */
     /* The range starts at a multiple of the weights' quantisation block. */
     uint32_t ffn_first, ffn_count;
+    uint32_t shared_first, shared_count; /* Of the shared experts' feed-forward. */
+    uint32_t expert_first, expert_count; /* Whole routed experts. */
     uint32_t vocab_first, vocab_count;
 };
 
 /* Computes the slice of `rank` (0 to ranks - 1). Rank 0 of 0 or 1 has whole layers. Returns
  * ST_INVALID for a rank out of range, or if a range of some rank would be empty: there are more
- * ranks than KV heads, than blocks of the feed-forward, or than tokens in the vocabulary. */
+ * ranks than KV heads, than blocks of the feed-forward, than experts, or than tokens in the
+ * vocabulary. */
 enum status model_shard_of(const struct model_hyper *hyper, uint32_t rank, uint32_t ranks,
                            struct model_shard *out, struct error *error);
 

@@ -8,6 +8,20 @@
 #include "model/forward/model.h"
 #include "model/forward/shard.h"
 
+/* The experts of a layer (compute/experts.h), those of the rank's slice. */
+struct model_layer_experts {
+    struct compute_matrix *router; /* [experts.count × hidden] in fp32; NULL = no experts. */
+    const float *choice_bias;      /* [experts.count]; NULL = none. */
+    /* gate, up and down of each expert: three arrays of shard.expert_count matrices. */
+    struct compute_matrix **matrices;
+    struct compute_experts *routed;
+    /* The shared experts, as one feed-forward; NULL = none. */
+    struct compute_matrix *shared_gate;   /* [shared_count × hidden] */
+    struct compute_matrix *shared_up;     /* [shared_count × hidden] */
+    struct compute_matrix *shared_down;   /* [hidden × shared_count] */
+    struct compute_matrix *shared_router; /* [1 × hidden] in fp32; NULL = their weight is 1. */
+};
+
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
  * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
 struct model_layer {
@@ -24,9 +38,11 @@ struct model_layer {
     const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
     const float *ffn_norm;                   /* [hidden] */
     const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
-    struct compute_matrix *gate;             /* [ffn × hidden] */
+    /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts. */
+    struct compute_matrix *gate;
     struct compute_matrix *up;
     struct compute_matrix *down; /* [hidden × ffn] */
+    struct model_layer_experts experts;
 };
 
 struct model {

@@ -24,19 +24,22 @@ static void shape_text(const struct loader *l, const uint64_t *dims, uint32_t co
 }
 
 /* `cols` is the contiguous dimension; rows 0 = a vector. */
-static enum status check_shape(const struct loader *l, const char *name,
-                               const struct mapped_tensor *t, uint32_t cols, uint32_t rows)
+enum status load_check_shape(const struct loader *l, const char *name,
+                             const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
+                             uint32_t experts)
 {
-    bool fits = t->dim_count >= 1 && t->dims[0] == cols;
-    for (uint32_t i = 1; i < t->dim_count; i++)
-        fits = fits && t->dims[i] == (i == 1 && rows != 0 ? rows : 1);
-    if (rows > 1 && t->dim_count < 2)
-        fits = false;
+    const uint64_t want[3] = {cols, rows == 0 ? 1 : rows, experts == 0 ? 1 : experts};
+    const uint32_t count = experts > 0 ? 3 : rows > 0 ? 2 : 1;
+    bool fits = t->dim_count >= 1;
+    for (uint32_t i = 0; i < t->dim_count; i++)
+        fits = fits && t->dims[i] == (i < 3 ? want[i] : 1);
+    for (uint32_t i = t->dim_count; i < 3; i++)
+        fits = fits && want[i] == 1;
     if (fits)
         return ST_OK;
     char found[96], wanted[96];
     shape_text(l, t->dims, t->dim_count, found);
-    shape_text(l, (const uint64_t[]){cols, rows}, rows == 0 ? 1 : 2, wanted);
+    shape_text(l, want, count, wanted);
     return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
 }
 
@@ -49,18 +52,26 @@ static enum status tensor_find(const struct loader *l, enum model_role role, uin
     *out = model_file_find(l->file, role, layer);
     if (*out == NULL)
         return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
-    return check_shape(l, name, *out, cols, rows);
+    return load_check_shape(l, name, *out, cols, rows, 0);
 }
 
-/* Returns the tensor's data aligned for reading numbers. (Some writers of safetensors do not align
+/* Returns `bytes` of data aligned for reading numbers. (Some writers of safetensors do not align
  * data.) The caller frees *copy_out. NULL = no memory. */
-static const void *aligned_data(const struct mapped_tensor *t, void **copy_out)
+static const void *aligned_data(const void *data, size_t bytes, void **copy_out)
 {
     *copy_out = NULL;
-    if ((uintptr_t)t->data % _Alignof(float) == 0)
-        return t->data;
-    *copy_out = malloc(t->bytes);
-    return *copy_out != NULL ? memcpy(*copy_out, t->data, t->bytes) : NULL;
+    if ((uintptr_t)data % _Alignof(float) == 0)
+        return data;
+    *copy_out = malloc(bytes);
+    return *copy_out != NULL ? memcpy(*copy_out, data, bytes) : NULL;
+}
+
+/* Bytes from the first element of a source to its last one. */
+static size_t source_bytes(const struct compute_source *source)
+{
+    return (source->rows - 1) * compute_source_row_bytes(source) +
+           source->cols / compute_type_block_elements(source->type) *
+               compute_type_block_bytes(source->type);
 }
 
 static enum status open_matrix(const struct loader *l, const struct mapped_tensor *t,
@@ -70,16 +81,15 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
     struct model *m = l->m;
     struct compute_source source;
     float *scales;
-    void *copy;
+    void *copy = NULL;
     enum status status = model_file_source(l->file, t, &source, &scales, l->error);
     if (status != ST_OK)
         return status;
-    source.data = aligned_data(t, &copy);
-    if (source.data == NULL)
-        status = ST_NO_MEMORY;
-    else if (!compute_source_slice(&source, rows.first, rows.count, cols.first, cols.count,
-                                   &source))
+    source.rows = rows.of;
+    if (!compute_source_slice(&source, rows.first, rows.count, cols.first, cols.count, &source))
         status = ST_INVALID;
+    else if ((source.data = aligned_data(source.data, source_bytes(&source), &copy)) == NULL)
+        status = ST_NO_MEMORY;
     else
         status = m->ops->matrix_open(m->compute, &source, out);
     free(scales);
@@ -88,7 +98,17 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
         return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
                          name, compute_type_name(t->type), cols.count, rows.count,
                          status_name(status));
+    m->weight_bytes += m->ops->matrix_bytes(*out);
     return ST_OK;
+}
+
+static enum status check_float(const struct loader *l, const struct mapped_tensor *t,
+                               const char *name)
+{
+    if (t->type == COMPUTE_F32 || t->type == COMPUTE_F16 || t->type == COMPUTE_BF16)
+        return ST_OK;
+    return error_set(l->error, ST_UNSUPPORTED, "tensor %s has type %s, want F32, F16 or BF16", name,
+                     compute_type_name(t->type));
 }
 
 static enum status check_blocks(const struct loader *l, const struct mapped_tensor *t,
@@ -111,19 +131,51 @@ static enum status check_blocks(const struct loader *l, const struct mapped_tens
                      cols.first + cols.count - 1, block);
 }
 
+enum status load_part_matrix(const struct loader *l, const struct mapped_tensor *t,
+                             const char *name, struct load_part cols, struct load_part rows,
+                             struct compute_matrix **out)
+{
+    enum status status = check_blocks(l, t, name, cols);
+    return status == ST_OK ? open_matrix(l, t, name, cols, rows, out) : status;
+}
+
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out)
 {
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
     enum status status = tensor_find(l, role, layer, cols.of, rows.of, name, &t);
+    return status == ST_OK ? load_part_matrix(l, t, name, cols, rows, out) : status;
+}
+
+enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32_t layer,
+                            uint32_t cols, uint32_t rows, struct compute_matrix **out)
+{
+    struct model *m = l->m;
+    const struct mapped_tensor *t;
+    char name[ROLE_NAME_BYTES];
+    enum status status = tensor_find(l, role, layer, cols, rows, name, &t);
     if (status == ST_OK)
-        status = check_blocks(l, t, name, cols);
-    if (status == ST_OK)
-        status = open_matrix(l, t, name, cols, rows, out);
-    if (status == ST_OK)
-        l->m->weight_bytes += l->m->ops->matrix_bytes(*out);
-    return status;
+        status = check_float(l, t, name);
+    if (status != ST_OK)
+        return status;
+    const size_t count = (size_t)cols * rows;
+    void *copy;
+    const void *data = aligned_data(t->data, t->bytes, &copy);
+    float *values = malloc(count * sizeof(*values));
+    status = data != NULL && values != NULL ? ST_OK : ST_NO_MEMORY;
+    if (status == ST_OK) {
+        compute_dequantize(t->type, data, count, values);
+        const struct compute_source source = {
+            .type = COMPUTE_F32, .rows = rows, .cols = cols, .data = values};
+        status = m->ops->matrix_open(m->compute, &source, out);
+    }
+    free(values);
+    free(copy);
+    if (status != ST_OK)
+        return error_set(l->error, status, "tensor %s: loading: %s", name, status_name(status));
+    m->weight_bytes += m->ops->matrix_bytes(*out);
+    return ST_OK;
 }
 
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
@@ -134,11 +186,10 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
     enum status status = tensor_find(l, role, layer, count, 0, name, &t);
     if (status != ST_OK)
         return status;
-    if (t->type != COMPUTE_F32 && t->type != COMPUTE_F16 && t->type != COMPUTE_BF16)
-        return error_set(l->error, ST_UNSUPPORTED, "tensor %s has type %s, want F32, F16 or BF16",
-                         name, compute_type_name(t->type));
+    if ((status = check_float(l, t, name)) != ST_OK)
+        return status;
     void *copy;
-    const void *data = aligned_data(t, &copy);
+    const void *data = aligned_data(t->data, t->bytes, &copy);
     if (data == NULL)
         return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
                          t->bytes);

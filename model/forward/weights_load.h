@@ -33,11 +33,28 @@ bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t laye
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 
+/* As load_matrix, for a matrix of the given shape that becomes fp32 on the device: for the routers,
+ * whose products decide which experts are used. */
+enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32_t layer,
+                            uint32_t cols, uint32_t rows, struct compute_matrix **out);
+/* Returns ST_OK if `t` has this shape; `experts` 0 = it is a matrix, else a stack of as many. */
+enum status load_check_shape(const struct loader *l, const char *name,
+                             const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
+                             uint32_t experts);
+/* Loads the given part of tensor `t`, whose rows are those of all its matrices. */
+enum status load_part_matrix(const struct loader *l, const struct mapped_tensor *t,
+                             const char *name, struct load_part cols, struct load_part rows,
+                             struct compute_matrix **out);
+
 /* Reads a vector of `count` elements into l->host, as fp32. */
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count);
 /* Copies a part of the vector in l->host to the device. Returns its device address, valid until
  * model_close. */
 const float *load_keep(const struct loader *l, struct load_part part);
+
+/* experts_load.c: loads the router, the experts and the shared experts of a layer. */
+enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
+void experts_unload(struct model *m, struct model_layer_experts *experts);
 
 #endif

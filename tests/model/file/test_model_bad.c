@@ -111,10 +111,46 @@ static const struct bad table[] = {
      {.rope_dim = 16, .key_changed = "llama.rope.dimension_count", .changed_to = 18},
      ST_INVALID,
      {"dimension_count is 18", "2 to 16"}},
-    {"experts",
+    {"experts without their number in a row",
      {.key_changed = "llama.expert_count", .changed_to = 8},
+     ST_INVALID,
+     {"llama.expert_used_count is missing"}},
+    {"experts of a family that has none",
+     {.architecture = "qwen3", .key_changed = "qwen3.expert_count", .changed_to = 8},
      ST_UNSUPPORTED,
-     {"expert_count is 8"}},
+     {"expert_count is 8", "qwen3"}},
+    {"a million experts",
+     {.experts = 4, .key_changed = "llama.expert_count", .changed_to = 1000000},
+     ST_INVALID,
+     {"expert_count is 1000000", "1024"}},
+    {"more experts in a row than there are",
+     {.experts = 4, .key_changed = "llama.expert_used_count", .changed_to = 5},
+     ST_INVALID,
+     {"expert_used_count is 5", "1 to 4"}},
+    {"experts of zero rows",
+     {.experts = 4, .key_changed = "llama.expert_feed_forward_length", .changed_to = 0},
+     ST_INVALID,
+     {"expert_feed_forward_length is 0"}},
+    {"fewer experts in the file",
+     {.experts = 4, .key_changed = "llama.expert_count", .changed_to = 8},
+     ST_INVALID,
+     {"blk.0.ffn_gate_inp.weight", "64 x 4", "64 x 8"}},
+    {"a stack of another height",
+     {.experts = 4, .reshape = "blk.1.ffn_down_exps.weight"},
+     ST_INVALID,
+     {"blk.1.ffn_down_exps.weight", "32 x 64 x 5", "32 x 64 x 4"}},
+    {"no stack",
+     {.experts = 4, .leave_out = "blk.1.ffn_up_exps.weight"},
+     ST_INVALID,
+     {"layer 1: expert 0 of 4", "blk.1.ffn_up.0.weight"}},
+    {"unequal groups of experts",
+     {.experts = 4, .expert_groups = 3, .expert_groups_used = 2},
+     ST_INVALID,
+     {"expert_group_count is 3", "equal groups"}},
+    {"an unknown gating function",
+     {.experts = 4, .sigmoid = true, .key_changed = "llama.expert_gating_func", .changed_to = 9},
+     ST_INVALID,
+     {"expert_gating_func is 9"}},
     {"no embedding",
      {.leave_out = "token_embd.weight"},
      ST_INVALID,
@@ -159,6 +195,12 @@ static struct synthetic apply(const struct synthetic *changes)
     struct synthetic s = synthetic_default();
     if (changes->architecture != NULL)
         s.architecture = changes->architecture;
+    s.experts = changes->experts;
+    s.experts_used = 2;
+    s.expert_ffn = 32;
+    s.sigmoid = changes->sigmoid;
+    s.expert_groups = changes->expert_groups;
+    s.expert_groups_used = changes->expert_groups_used;
     s.head_dim = changes->head_dim;
     s.rope_dim = changes->rope_dim;
     s.rope_factor = changes->rope_factor;

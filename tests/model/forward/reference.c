@@ -11,12 +11,18 @@ struct reference_layer {
     float *attention_norm, *q, *k, *v, *q_bias, *k_bias, *v_bias, *o;
     float *ffn_norm, *gate, *up, *down;
     float *q_norm, *k_norm, *attention_post_norm, *ffn_post_norm; /* NULL: none */
+    /* NULL: none */
+    float *router, *choice_bias, *expert_gate, *expert_up, *expert_down;
+    float *shared_router, *shared_gate, *shared_up, *shared_down;
 };
 
 struct reference {
     uint32_t layer_count, hidden, ffn, heads, kv_heads, head_dim, vocab, rope_dim;
     float epsilon;
     bool neox, gemma;
+    uint32_t experts, used, expert_ffn, shared_ffn, groups, groups_used;
+    bool sigmoid, normalise;
+    float expert_scale;
     double freq_base, freq_scale;
     float *factors; /* NULL: none */
     float *embedding, *output, *output_norm;
@@ -79,6 +85,15 @@ struct reference *reference_open(const struct gguf *g)
     r->layer_count = (uint32_t)number(g, arch, "block_count", 0);
     r->hidden = (uint32_t)number(g, arch, "embedding_length", 0);
     r->ffn = (uint32_t)number(g, arch, "feed_forward_length", 0);
+    r->experts = (uint32_t)number(g, arch, "expert_count", 0);
+    r->used = (uint32_t)number(g, arch, "expert_used_count", 0);
+    r->expert_ffn = (uint32_t)number(g, arch, "expert_feed_forward_length", r->ffn);
+    r->shared_ffn = (uint32_t)number(g, arch, "expert_shared_feed_forward_length", 0);
+    r->groups = (uint32_t)number(g, arch, "expert_group_count", 1);
+    r->groups_used = (uint32_t)number(g, arch, "expert_group_used_count", 1);
+    r->sigmoid = number(g, arch, "expert_gating_func", 1) == 2;
+    r->normalise = strcmp(arch, "qwen2moe") != 0;
+    r->expert_scale = (float)number(g, arch, "expert_weights_scale", 1);
     r->heads = (uint32_t)number(g, arch, "attention.head_count", 0);
     r->kv_heads = (uint32_t)number(g, arch, "attention.head_count_kv", r->heads);
     r->head_dim = (uint32_t)number(g, arch, "attention.key_length", r->hidden / r->heads);
@@ -105,9 +120,18 @@ struct reference *reference_open(const struct gguf *g)
             .v_bias = layer_tensor(g, i, "attn_v.bias", false),
             .o = layer_tensor(g, i, "attn_output.weight", true),
             .ffn_norm = layer_tensor(g, i, "ffn_norm.weight", true),
-            .gate = layer_tensor(g, i, "ffn_gate.weight", true),
-            .up = layer_tensor(g, i, "ffn_up.weight", true),
-            .down = layer_tensor(g, i, "ffn_down.weight", true),
+            .gate = layer_tensor(g, i, "ffn_gate.weight", r->experts == 0),
+            .up = layer_tensor(g, i, "ffn_up.weight", r->experts == 0),
+            .down = layer_tensor(g, i, "ffn_down.weight", r->experts == 0),
+            .router = layer_tensor(g, i, "ffn_gate_inp.weight", false),
+            .choice_bias = layer_tensor(g, i, "exp_probs_b.bias", false),
+            .expert_gate = layer_tensor(g, i, "ffn_gate_exps.weight", false),
+            .expert_up = layer_tensor(g, i, "ffn_up_exps.weight", false),
+            .expert_down = layer_tensor(g, i, "ffn_down_exps.weight", false),
+            .shared_router = layer_tensor(g, i, "ffn_gate_inp_shexp.weight", false),
+            .shared_gate = layer_tensor(g, i, "ffn_gate_shexp.weight", false),
+            .shared_up = layer_tensor(g, i, "ffn_up_shexp.weight", false),
+            .shared_down = layer_tensor(g, i, "ffn_down_shexp.weight", false),
             .q_norm = layer_tensor(g, i, "attn_q_norm.weight", false),
             .k_norm = layer_tensor(g, i, "attn_k_norm.weight", false),
             .attention_post_norm = layer_tensor(g, i, "post_attention_norm.weight", false),
@@ -132,6 +156,15 @@ void reference_close(struct reference *r)
                         l->gate,
                         l->up,
                         l->down,
+                        l->router,
+                        l->choice_bias,
+                        l->expert_gate,
+                        l->expert_up,
+                        l->expert_down,
+                        l->shared_router,
+                        l->shared_gate,
+                        l->shared_up,
+                        l->shared_down,
                         l->q_norm,
                         l->k_norm,
                         l->attention_post_norm,
@@ -323,6 +356,105 @@ static float gated(const struct reference *r, float gate)
     return gate / (1.0f + expf(-gate));
 }
 
+/* added (+)= weight * down(gated(gate) * up), of one row. */
+static void add_expert(const struct reference *r, const float *gate, const float *up,
+                       const float *down, uint32_t ffn, const float *x, float weight, float *added)
+{
+    float *g = take(ffn * sizeof(float)), *u = take(ffn * sizeof(float));
+    float *result = take(r->hidden * sizeof(float));
+    multiply(gate, ffn, r->hidden, x, 1, g);
+    multiply(up, ffn, r->hidden, x, 1, u);
+    for (uint32_t i = 0; i < ffn; i++)
+        g[i] = gated(r, g[i]) * u[i];
+    multiply(down, r->hidden, ffn, g, 1, result);
+    for (uint32_t i = 0; i < r->hidden; i++)
+        added[i] += weight * result[i];
+    free(g);
+    free(u);
+    free(result);
+}
+
+static float sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+/* The rank of a number among others: how many are greater, or equal and before it. */
+static uint32_t rank_of(const float *values, uint32_t count, uint32_t i)
+{
+    uint32_t rank = 0;
+    for (uint32_t k = 0; k < count; k++)
+        rank += values[k] > values[i] || (values[k] == values[i] && k < i);
+    return rank;
+}
+
+/* Writes the weight of each expert for a row; 0: not chosen. Groups as in DeepSeek-V2 (2024),
+ * section 2.2.2, with the best expert, and in DeepSeek-V3 with the two best. */
+static void route(const struct reference *r, const struct reference_layer *l, const float *x,
+                  float *weights)
+{
+    const uint32_t size = r->experts / r->groups;
+    float *scores = take(r->experts * sizeof(float)), *groups = take(r->groups * sizeof(float));
+    float sum = 0, chosen = 0;
+    multiply(l->router, r->experts, r->hidden, x, 1, weights);
+    for (uint32_t i = 0; i < r->experts; i++) {
+        weights[i] = r->sigmoid ? sigmoid(weights[i]) : expf(weights[i]);
+        sum += weights[i];
+        scores[i] = weights[i] + (l->choice_bias != NULL ? l->choice_bias[i] : 0);
+    }
+    for (uint32_t i = 0; i < r->experts; i++)
+        if (rank_of(scores + i / size * size, size, i % size) < (r->sigmoid ? 2u : 1u))
+            groups[i / size] += scores[i];
+    for (uint32_t i = 0; i < r->experts; i++)
+        if (rank_of(groups, r->groups, i / size) >= r->groups_used)
+            scores[i] = -1e30f;
+    for (uint32_t i = 0; i < r->experts; i++) {
+        weights[i] = rank_of(scores, r->experts, i) < r->used ? weights[i] : 0;
+        chosen += weights[i];
+    }
+    for (uint32_t i = 0; i < r->experts; i++)
+        weights[i] *= r->expert_scale / (r->normalise ? chosen : r->sigmoid ? 1 : sum);
+    free(scores);
+    free(groups);
+}
+
+/* w->added = the experts of the rows in w->a. */
+static void run_experts(const struct reference *r, const struct reference_layer *l,
+                        struct workspace *w, uint32_t rows)
+{
+    const size_t each = (size_t)r->expert_ffn * r->hidden;
+    float *weights = take(r->experts * sizeof(float)), gate;
+    memset(w->added, 0, (size_t)rows * r->hidden * sizeof(float));
+    for (uint32_t row = 0; row < rows; row++) {
+        const float *x = w->a + (size_t)row * r->hidden;
+        float *added = w->added + (size_t)row * r->hidden;
+        route(r, l, x, weights);
+        for (uint32_t e = 0; e < r->experts; e++)
+            if (weights[e] != 0)
+                add_expert(r, l->expert_gate + e * each, l->expert_up + e * each,
+                           l->expert_down + e * each, r->expert_ffn, x, weights[e], added);
+        if (r->shared_ffn == 0)
+            continue;
+        gate = 1;
+        if (l->shared_router != NULL) {
+            multiply(l->shared_router, 1, r->hidden, x, 1, &gate);
+            gate = sigmoid(gate);
+        }
+        add_expert(r, l->shared_gate, l->shared_up, l->shared_down, r->shared_ffn, x, gate, added);
+    }
+    free(weights);
+}
+
+static void run_ffn(const struct reference *r, const struct reference_layer *l, struct workspace *w,
+                    uint32_t rows)
+{
+    multiply(l->gate, r->ffn, r->hidden, w->a, rows, w->gate);
+    multiply(l->up, r->ffn, r->hidden, w->a, rows, w->up);
+    for (size_t i = 0; i < (size_t)rows * r->ffn; i++)
+        w->gate[i] = gated(r, w->gate[i]) * w->up[i];
+    multiply(l->down, r->hidden, r->ffn, w->gate, rows, w->added);
+}
+
 static void run_layer(const struct reference *r, uint32_t layer, struct workspace *w, float *x,
                       uint32_t rows)
 {
@@ -345,11 +477,7 @@ static void run_layer(const struct reference *r, uint32_t layer, struct workspac
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
         x[i] += w->added[i];
     norm(r, x, rows, l->ffn_norm, w->a);
-    multiply(l->gate, r->ffn, r->hidden, w->a, rows, w->gate);
-    multiply(l->up, r->ffn, r->hidden, w->a, rows, w->up);
-    for (size_t i = 0; i < (size_t)rows * r->ffn; i++)
-        w->gate[i] = gated(r, w->gate[i]) * w->up[i];
-    multiply(l->down, r->hidden, r->ffn, w->gate, rows, w->added);
+    (l->router != NULL ? run_experts : run_ffn)(r, l, w, rows);
     norm(r, w->added, rows, l->ffn_post_norm, w->added);
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
         x[i] += w->added[i];

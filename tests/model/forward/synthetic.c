@@ -135,20 +135,20 @@ static void random_block(struct builder *b, enum compute_type type, float deviat
     }
 }
 
-/* base + deviation * random; rows 0: a vector. */
-static void put_tensor(struct builder *b, const char *name, enum compute_type type, uint32_t cols,
-                       uint32_t rows, float base, float deviation)
+/* base + deviation * random; rows 0: a vector. stack: so many matrices in one tensor; 0: one. */
+static void put_stack(struct builder *b, const char *name, enum compute_type type, uint32_t cols,
+                      uint32_t rows, uint32_t stack, float base, float deviation)
 {
     const struct synthetic *s = b->s;
-    uint64_t dims[2] = {cols, rows};
-    uint32_t dim_count = rows == 0 ? 1 : 2;
+    uint64_t dims[3] = {cols, rows, stack};
+    uint32_t dim_count = rows == 0 ? 1 : stack == 0 ? 2 : 3;
     if (is(s->leave_out, name))
         return;
     if (is(s->reshape, name))
         dims[dim_count - 1]++;
     if (is(s->retype, name))
         type = COMPUTE_Q8_0;
-    uint64_t elements = dims[0] * (rows == 0 ? 1 : dims[1]);
+    uint64_t elements = dims[0] * (rows == 0 ? 1 : dims[1]) * (dim_count < 3 ? 1 : dims[2]);
     uint64_t blocks =
         (elements + compute_type_block_elements(type) - 1) / compute_type_block_elements(type);
     size_t bytes = compute_type_block_bytes(type);
@@ -165,6 +165,12 @@ static void put_tensor(struct builder *b, const char *name, enum compute_type ty
         }
     gguf_writer_tensor(b->w, name, type, dim_count, dims, data, blocks * bytes);
     free(data);
+}
+
+static void put_tensor(struct builder *b, const char *name, enum compute_type type, uint32_t cols,
+                       uint32_t rows, float base, float deviation)
+{
+    put_stack(b, name, type, cols, rows, 0, base, deviation);
 }
 
 static void put_u32(struct builder *b, const char *suffix, uint32_t value)
@@ -217,9 +223,24 @@ static void put_keys(struct builder *b)
         put_string(b, key, "linear");
         put_f32(b, "rope.scaling.factor", s->rope_factor);
     }
+    if (s->experts != 0) {
+        put_u32(b, "expert_count", s->experts);
+        put_u32(b, "expert_used_count", s->experts_used);
+        put_u32(b, "expert_feed_forward_length", s->expert_ffn);
+    }
+    if (s->shared_ffn != 0)
+        put_u32(b, "expert_shared_feed_forward_length", s->shared_ffn);
+    if (s->sigmoid) {
+        put_u32(b, "expert_gating_func", 2);
+        put_f32(b, "expert_weights_scale", 2.5f);
+    }
+    if (s->expert_groups != 0) {
+        put_u32(b, "expert_group_count", s->expert_groups);
+        put_u32(b, "expert_group_used_count", s->expert_groups_used);
+    }
     /* A key that the file would not have otherwise. */
     snprintf(key, sizeof(key), "%s.expert_count", s->architecture);
-    if (is(s->key_changed, key))
+    if (is(s->key_changed, key) && s->experts == 0)
         put_u32(b, "expert_count", 0);
 }
 
@@ -231,6 +252,10 @@ static void put_layer(struct builder *b, uint32_t layer)
     const char *family = s->architecture;
     bool gemma = is(family, "gemma3");
     float in = 1.0f / sqrtf((float)s->hidden);
+    bool experts = s->experts > 0 && layer >= s->dense_layers;
+    uint32_t eff = s->expert_ffn, sff = experts ? s->shared_ffn : 0;
+    bool shared_router = sff > 0 && is(family, "qwen2moe");
+    bool head_norms = gemma || is(family, "qwen3") || is(family, "qwen3moe");
     const struct {
         const char *suffix;
         enum compute_type type;
@@ -245,22 +270,32 @@ static void put_layer(struct builder *b, uint32_t layer)
         {"attn_q.bias", s->vector_type, q, 0, 0, 0.3f, s->biases},
         {"attn_k.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
         {"attn_v.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
-        {"attn_q_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
-        {"attn_k_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, gemma || is(family, "qwen3")},
+        {"attn_q_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, head_norms},
+        {"attn_k_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, head_norms},
         {"post_attention_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
         {"post_ffw_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
         {"attn_output.weight", s->type, q, s->hidden, 0, 1.0f / sqrtf((float)q), true},
         {"ffn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
-        {"ffn_gate.weight", s->type, s->hidden, s->ffn, 0, in, true},
-        {"ffn_up.weight", s->type, s->hidden, s->ffn, 0, in, true},
-        {"ffn_down.weight", s->v_type, s->ffn, s->hidden, 0, 1.0f / sqrtf((float)s->ffn), true},
+        {"ffn_gate.weight", s->type, s->hidden, s->ffn, 0, in, !experts},
+        {"ffn_up.weight", s->type, s->hidden, s->ffn, 0, in, !experts},
+        {"ffn_down.weight", s->v_type, s->ffn, s->hidden, 0, 1.0f / sqrtf((float)s->ffn), !experts},
+        {"ffn_gate_inp.weight", COMPUTE_F32, s->hidden, s->experts, 0, 2 * in, experts},
+        {"exp_probs_b.bias", COMPUTE_F32, s->experts, 0, 0, 0.1f, experts && s->sigmoid},
+        {"ffn_gate_exps.weight", s->type, s->hidden, eff, 0, in, experts},
+        {"ffn_up_exps.weight", s->type, s->hidden, eff, 0, in, experts},
+        {"ffn_down_exps.weight", s->v_type, eff, s->hidden, 0, 1.0f / sqrtf((float)eff), experts},
+        {"ffn_gate_inp_shexp.weight", COMPUTE_F32, s->hidden, 0, 0, in, shared_router},
+        {"ffn_gate_shexp.weight", s->type, s->hidden, sff, 0, in, sff > 0},
+        {"ffn_up_shexp.weight", s->type, s->hidden, sff, 0, in, sff > 0},
+        {"ffn_down_shexp.weight", s->v_type, sff, s->hidden, 0, 1.0f / sqrtf((float)sff), sff > 0},
     };
     for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
         char name[64];
         snprintf(name, sizeof(name), "blk.%u.%s", layer, tensors[i].suffix);
         if (tensors[i].there)
-            put_tensor(b, name, tensors[i].type, tensors[i].cols, tensors[i].rows, tensors[i].base,
-                       tensors[i].deviation);
+            put_stack(b, name, tensors[i].type, tensors[i].cols, tensors[i].rows,
+                      strstr(name, "_exps") != NULL ? s->experts : 0, tensors[i].base,
+                      tensors[i].deviation);
     }
 }
 

@@ -27,6 +27,10 @@ struct synthetic {
     bool rope_factors;             /* True: the model has rope factors. */
     const float *rope_factors_are; /* [rope_dim / 2]; NULL = random. */
     float rope_factor;             /* Linear scaling; 0 = no rope.scaling keys. */
+    /* Experts in all layers except the first dense_layers; 0 = none. */
+    uint32_t experts, experts_used, expert_ffn, shared_ffn, dense_layers;
+    bool sigmoid;                               /* Routing as in DeepSeek-V3, with a choice bias. */
+    uint32_t expert_groups, expert_groups_used; /* 0 = no such keys. */
     uint64_t seed;
     /* The fields below make wrong files; NULL or 0 = no change. */
     const char *leave_out;    /* Name of a tensor to leave out. */

@@ -381,6 +381,28 @@ static void check_shapes(void)
     check_synthetic(s, "6 heads of 80 over 3, Q8_0", COMPUTE_KV_I16);
 }
 
+static void check_experts(void)
+{
+    struct synthetic s = synthetic_default();
+    s.architecture = "qwen3moe";
+    s.layers = 5;
+    s.experts = 16;
+    s.experts_used = 4;
+    s.expert_ffn = 64;
+    s.type = COMPUTE_Q4_0;
+    s.v_type = COMPUTE_BF16;
+    check_synthetic(s, "qwen3moe, Q4_0 and BF16", COMPUTE_KV_I16);
+    s.architecture = "qwen2moe";
+    s.biases = true;
+    s.shared_ffn = 96;
+    s.dense_layers = 1;
+    s.sigmoid = true;
+    s.expert_groups = 4;
+    s.expert_groups_used = 2;
+    s.type = s.v_type = COMPUTE_Q8_0;
+    check_synthetic(s, "qwen2moe, groups, Q8_0", COMPUTE_KV_I16);
+}
+
 /* few: a third of the types, drawn at random. */
 static void check_types(bool few)
 {
@@ -406,6 +428,7 @@ int main(int argc, char **argv)
     struct error error = {0};
     seed = test_seed();
     check_shapes();
+    check_experts();
     check_types(argc > 1 && strcmp(argv[1], "few") == 0);
     CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
     check_model(g, "default model", 72, 12, COMPUTE_KV_I16);

@@ -107,6 +107,41 @@ static void check_mixtures(void)
     }
 }
 
+/* Experts: all kinds of routing, and matrices of each kind of form. */
+static void check_experts(void)
+{
+    struct synthetic s = synthetic_default();
+    s.experts = 8;
+    s.experts_used = 2;
+    s.expert_ffn = 96;
+    check_model("llama with experts", &s);
+    s.architecture = "qwen3moe";
+    s.experts = 16;
+    s.experts_used = 5;
+    s.expert_ffn = 64;
+    s.type = COMPUTE_Q8_0;
+    s.v_type = COMPUTE_F16;
+    check_model("qwen3moe, Q8_0 and F16", &s);
+    s.experts_used = 16;
+    s.expert_ffn = 40; /* no multiple of a group of rows */
+    s.type = COMPUTE_BF16;
+    check_model("qwen3moe, all experts, BF16", &s);
+    s.architecture = "qwen2moe";
+    s.biases = true;
+    s.experts_used = 3;
+    s.shared_ffn = 128;
+    s.dense_layers = 1;
+    s.type = s.v_type = COMPUTE_F32;
+    check_model("qwen2moe, a dense layer", &s);
+    s.architecture = "qwen3moe";
+    s.biases = false;
+    s.expert_groups = 4;
+    s.expert_groups_used = 2;
+    check_model("groups of experts", &s);
+    s.sigmoid = true;
+    check_model("sigmoid routing in groups", &s);
+}
+
 int main(void)
 {
     struct synthetic s = synthetic_default();
@@ -166,6 +201,7 @@ int main(void)
     s.kv_heads = 4;
     s.head_dim = 80;
     check_model("32 heads of 80", &s);
+    check_experts();
     check_types();
     check_mixtures();
     return 0;

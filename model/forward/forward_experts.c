@@ -1,0 +1,51 @@
+/* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. The product
+ * with the router, and gate and up of the shared experts, are one operation. With several ranks,
+ * each rank adds the experts that it has and its slice of the shared experts, and the sum over the
+ * ranks is the same as that of a dense layer. */
+#include "model/forward/forward_state.h"
+
+/* target (+)= the shared experts of the rows, whose gate and up are computed. */
+static void shared_add(struct forward *f, struct forward_lane *lane,
+                       const struct model_layer_experts *e, uint32_t row_count, bool add,
+                       float *target)
+{
+    const struct compute_ops *ops = f->m->ops;
+    const uint32_t ffn = f->m->shard.shared_count;
+    struct compute *c = lane->compute;
+    const struct compute_matrix *const matrices[] = {e->shared_down};
+    float *const results[] = {target};
+    if (e->shared_router != NULL)
+        ops->experts->row_gate(c, f->shared_product, row_count, ffn, lane->up);
+    (f->m->hyper.gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, row_count, ffn,
+                                                       lane->shared);
+    if (add)
+        ops->matmul_add(c, e->shared_down, lane->shared, row_count, target);
+    else
+        ops->matmul(c, matrices, NULL, 1, lane->shared, row_count, results);
+}
+
+void forward_lane_experts(struct forward *f, struct forward_lane *lane,
+                          const struct model_layer *layer, uint32_t row_count, float *branch,
+                          float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const struct model_layer_experts *e = &layer->experts;
+    const struct compute_ops *ops = f->m->ops;
+    struct compute *c = lane->compute;
+    const struct compute_matrix *const matrices[] = {e->router, e->shared_gate, e->shared_up,
+                                                     e->shared_router};
+    float *const results[] = {f->router_product, lane->gate, lane->up, f->shared_product};
+    const uint32_t count = e->shared_gate == NULL ? 1 : e->shared_router == NULL ? 3 : 4;
+    float *target = branch != NULL ? branch : x;
+    bool add = branch == NULL;
+    ops->norm(c, x, NULL, row_count, h->hidden, layer->ffn_norm, h->norm_epsilon, lane->hidden);
+    ops->matmul(c, matrices, NULL, count, lane->hidden, row_count, results);
+    if (e->shared_gate != NULL) {
+        shared_add(f, lane, e, row_count, add, target);
+        add = true;
+    }
+    ops->experts->run(c, e->routed, lane->room, f->router_product, lane->hidden, row_count, add,
+                      target);
+    if (branch != NULL)
+        forward_branch_add(f, c, row_count, layer->ffn_post_norm, branch, x);
+}
