@@ -6,7 +6,8 @@
  * random subsets of rows sampled (the last layer skips the others), and every bit must be equal.
  * layer_done must be called once per layer, in order, when that layer's KV is complete.
  *
- * usage: test_forward_identity [few]     few: a third of the types of weights */
+ * usage: test_forward_identity [few]          few: a third of the types of weights
+ *        test_forward_identity file MODEL     only this model */
 #include "tests/check.h"
 #include "tests/model/forward/engine.h"
 #include "tests/model/forward/synthetic.h"
@@ -422,16 +423,25 @@ static void check_types(bool few)
     }
 }
 
-int main(int argc, char **argv)
+static void check_file(const char *path, const char *what, uint32_t count, uint32_t portable_count)
 {
     struct model_file *g;
     struct error error = {0};
+    CHECKF(model_file_open(path, &g, &error) == ST_OK, "%s", error.text);
+    check_model(g, what, count, portable_count, COMPUTE_KV_I16);
+    model_file_close(g);
+}
+
+int main(int argc, char **argv)
+{
     seed = test_seed();
+    if (argc > 2 && strcmp(argv[1], "file") == 0) {
+        check_file(argv[2], "every way of computing", 72, 24);
+        return 0;
+    }
     check_shapes();
     check_experts();
     check_types(argc > 1 && strcmp(argv[1], "few") == 0);
-    CHECKF(model_file_open(test_model_path(), &g, &error) == ST_OK, "%s", error.text);
-    check_model(g, "default model", 72, 12, COMPUTE_KV_I16);
-    model_file_close(g);
+    check_file(test_model_path(), "default model", 72, 12);
     return 0;
 }

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""reference: computes what tests/data/families/NAME.json says of a family, with transformers and torch.
+
+usage: reference.py [NAME...]      default: all families of the table
+
+To add a family, add a row to FAMILIES and run this program with the row's name. A row is the model_type of transformers
+and the arguments of its configuration where SMALL does not suit; a name with a suffix is a variant of the family. Turn on
+everything that the family can have (windows, scaling, biases), and make windows smaller than the 48 tokens."""
+
+import base64
+import json
+import os
+import re
+import sys
+import tempfile
+
+import tiny_folder
+
+SMALL = {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "vocab_size": tiny_folder.VOCABULARY, "max_position_embeddings": 512,
+         "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": False}
+
+FAMILIES = {
+    "llama": ("llama", {"rms_norm_eps": 1e-5}),
+    "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "mistral": ("mistral", {"head_dim": 32, "sliding_window": None}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {"head_dim": 32}),
+}
+
+
+def pattern_of(name):
+    return re.sub(r"(?<=\.)\d+(?=\.)", "*", name)
+
+
+def numbers_of(name):
+    return tuple(int(number) for number in re.findall(r"(?<=\.)\d+(?=\.)", name))
+
+
+def compressed(shapes):
+    """Returns the entries of "tensors" (tiny_folder.tensors reads them) of {name: (shape, base)}."""
+    groups = {}
+    for name, described in shapes.items():
+        groups.setdefault((pattern_of(name), described), []).append(numbers_of(name))
+    entries = []
+    for (pattern, (shape, base)), found in groups.items():
+        ranges = [[min(column), max(column)] for column in zip(*found)]
+        whole = 1
+        for first, last in ranges:
+            whole *= last - first + 1
+        for each in [ranges] if whole == len(found) else [[[number, number] for number in numbers] for numbers in found]:
+            entries.append([pattern, each, list(shape), base])
+    return sorted(entries)
+
+
+def saved_shapes(folder):
+    """Returns {name: (shape, base)} of the weights that transformers has saved; base is 1 for norms that begin with ones."""
+    from safetensors import safe_open
+    shapes = {}
+    for file in sorted(os.listdir(folder)):
+        if not file.endswith(".safetensors"):
+            continue
+        with safe_open(os.path.join(folder, file), "pt") as weights:
+            for name in weights.keys():
+                tensor = weights.get_tensor(name)
+                shapes[name] = (tuple(tensor.shape), int(tensor.dim() == 1 and bool((tensor == 1).all())))
+    return shapes
+
+
+def described(name):
+    """Returns config, tensors and weights' type of the row as transformers saves a model of it."""
+    import torch
+    import transformers
+    kind, changes = FAMILIES[name]
+    torch.manual_seed(1)
+    config = transformers.CONFIG_MAPPING[kind](**{**SMALL, **changes})
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+            saved = json.load(file)
+        saved = {key: value for key, value in saved.items() if key != "transformers_version"} | {"dtype": "bfloat16"}
+        return {"config": saved, "tensors": compressed(saved_shapes(folder))}
+
+
+def logits(name, reference):
+    import torch
+    import transformers
+    with tempfile.TemporaryDirectory() as folder:
+        tiny_folder.write(reference, folder)
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+        for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            if info[problem]:
+                sys.exit(f"{name}: {problem}: {info[problem]}")
+        model.eval()
+        with torch.no_grad():
+            found = model(torch.tensor([tiny_folder.token_ids(name)])).logits[0]
+        return found[tiny_folder.POSITIONS][:, tiny_folder.ENTRIES].contiguous().numpy()
+
+
+def write(name):
+    reference = described(name)
+    found = logits(name, reference)
+    reference["logits"] = base64.b64encode(found.tobytes()).decode()
+    os.makedirs(tiny_folder.DATA, exist_ok=True)
+    with open(os.path.join(tiny_folder.DATA, name + ".json"), "w", encoding="utf-8") as file:
+        rows = (f"{json.dumps(key)}: {text(key, value)}" for key, value in reference.items())
+        file.write("{" + ",\n".join(rows) + "}\n")
+    print(f"{name}: spread {found.std():.3f}, largest {abs(found).max():.3f}")
+
+
+def text(key, value):
+    if key != "tensors":
+        return json.dumps(value)
+    return "[" + ",\n ".join(json.dumps(entry, separators=(",", ":")) for entry in value) + "]"
+
+
+if __name__ == "__main__":
+    for chosen in sys.argv[1:] or FAMILIES:
+        write(chosen)
