@@ -24,19 +24,16 @@ const struct config_key config_keys[] = {
              "the config file. Empty: the model's."},
     {"tool_parser", CONFIG_CHOICE, FIELD(tool_parser), .maximum = 11,
      .choices = "auto none hermes llama3 mistral deepseek harmony json", .default_text = "auto",
-     .help =
-         "The form in which the model calls tools (tools.md). auto: the form that its chat "
-         "template shows. none: answers are searched for calls only if a request demands them."},
+     .help = "The form in which the model calls tools (tools.md). auto: the form that its chat "
+             "template shows. none: only demanded calls are found."},
     {"reasoning_parser", CONFIG_CHOICE, FIELD(reasoning_parser), .maximum = 11,
      .choices = "auto none think mistral harmony", .default_text = "auto",
-     .help = "The form of the model's reasoning (tools.md), which answers of chats have in a field "
-             "of its own. auto: the form that its chat template shows. none: it stays in the "
-             "content."},
+     .help = "The form of the model's reasoning (tools.md), which chats get in a field of its "
+             "own. auto: the form that its chat template shows. none: it stays in the content."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "
-             "size of micro-batches (pipelines.md). Empty: the sizes of the layers' weights "
-             "decide."},
+             "size of micro-batches (pipelines.md). Empty: the sizes of the weights decide."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "The model's name in /v1/models. Empty: the name of the file (without .gguf) or "
              "folder."},
@@ -46,102 +43,93 @@ const struct config_key config_keys[] = {
              "of its host."},
     {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
      .default_words = "the file's path",
-     .help = "The config file. Relative paths in the config start at its directory. The gateway "
-             "sets this key in the configs of the machines that it starts."},
+     .help = "The config file; relative paths in it start at its directory. The gateway sets this "
+             "key for the machines that it starts."},
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
     {"http/admin_socket", CONFIG_STRING, FIELD(http.admin_socket), 0, 100, .default_text = "",
-     .help =
-         "Path of a Unix socket, mode 0600, that serves /admin to this user without an API key; "
-         "a relative path is beside the config file. Without API keys, /admin is then served "
-         "there only. Empty: no socket."},
+     .help = "Path of a Unix socket, mode 0600, that serves /admin to this user without an API "
+             "key; a relative path is beside the config file. Empty: no socket."},
     {"http/web_origins", CONFIG_STRING, FIELD(http.web_origins), 0, 511, .default_text = "",
      .reload = CONFIG_RELOAD_YES,
      .help = "Sites whose web pages may use the API from a browser (CORS), such as "
-             "\"https://chat.example http://localhost:3000\". \"*\": all sites, which needs API "
-             "keys. Empty: none."},
+             "\"https://chat.example http://localhost:3000\". \"*\": all sites; needs API keys."},
     {"http/page", CONFIG_CHOICE, FIELD(http.page), .maximum = 7, .choices = "auto on off",
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "Whether `GET /` answers with a page to try the server in a browser. auto: if "
-             "http/listen is a loopback address."},
+     .help = "Whether `GET /` answers with a page to try the server. auto: if http/listen is a "
+             "loopback address."},
     {"http/body_bytes_max", CONFIG_BYTES, FIELD(http.body_bytes_max), KIB, 1024 * MIB,
      .default_text = "8MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Largest request body. Larger ones get status 413."},
     {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
      .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Most bytes of all bodies that are being received and read. Beyond it, requests get "
-             "status 503 with Retry-After. One body of http/body_bytes_max always fits. Bodies of "
-             "up to 64 KiB may use a sixteenth more."},
+             "status 503 with Retry-After. Bodies of up to 64 KiB may use a sixteenth more."},
     {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
      .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
-     .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client that "
-             "has not read for the longest time is disconnected. One answer always fits."},
+     .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client "
+             "that has not read for the longest time is disconnected."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
      .default_text = "4096",
-     .help = "Most open HTTP connections. When all are taken, a new one replaces the one that has "
-             "been without a request for the longest time; a few are kept for /health."},
+     .help = "Most open HTTP connections. A new one then replaces the one that has been without a "
+             "request for the longest time; a few are kept for /health."},
     {"http/connections_per_address_max", CONFIG_WHOLE, FIELD(http.connections_per_address_max), 1,
      65536, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most open connections from one IPv4 address or IPv6 network of 64 bits. Clients on "
-             "this computer and clients that have shown an API key do not count."},
+             "this computer, or with an API key, do not count."},
     {"http/headers_ms", CONFIG_WHOLE, FIELD(http.headers_ms), 1, HOUR_MS, .default_text = "30000",
      .reload = CONFIG_RELOAD_YES,
-     .help = "A new connection whose TLS handshake and first headers take longer is closed."},
+     .help = "Time limit for a new connection's TLS handshake and first headers."},
     {"http/bytes_per_second_min", CONFIG_WHOLE, FIELD(http.bytes_per_second_min), 1,
      1024 * 1024 * 1024, .default_text = "8192", .reload = CONFIG_RELOAD_YES,
-     .help = "Least mean rate at which a client must send a body, and read an answer. A slower "
+     .help = "Least mean rate at which a client must send a body and read an answer. A slower "
              "client is disconnected after 30 seconds."},
     {"http/text_threads", CONFIG_WHOLE, FIELD(http.text_threads), 1, 64, .default_text = "2",
-     .help = "Threads of the gateway that parse bodies and make tokens of prompts. With 2 or more, "
-             "one of them reads no body above 64 KiB, and the others have a nice value 5 higher."},
+     .help = "Threads of the gateway that parse bodies and make tokens of prompts. With 2 or "
+             "more, one of them reads no body above 64 KiB."},
     {"http/ping_ms", CONFIG_WHOLE, FIELD(http.ping_ms), 0, HOUR_MS, .default_text = "15000",
      .reload = CONFIG_RELOAD_YES,
      .help = "A stream without an event for this time gets a comment (`: ping`), so that proxies "
-             "and clients do not close it. The first comment sends the status 200: later errors "
-             "are events. 0 = no comments."},
+             "do not close it. The first comment sends the status 200. 0 = no comments."},
 
     {"server/api_keys_file", CONFIG_STRING, FIELD(server.api_keys_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
-     .help = "A JSON file with the API keys of clients (operation.md). Its mode must be 0600; a "
-             "relative path is beside the config file. Empty: clients need no key."},
+     .help = "A JSON file with the API keys of clients (operation.md), mode 0600; a relative path "
+             "is beside the config file. Empty: clients need no key."},
     {"server/prefix_cache_scope", CONFIG_CHOICE, FIELD(server.prefix_cache_scope), .maximum = 7,
      .choices = "all key group", .default_text = "key", .reload = CONFIG_RELOAD_YES,
-     .help = "Which requests may share cached prefixes. all: all requests. key: those of one API "
-             "key. group: those of keys with one `cache_group`. Without API keys: all. A request's "
-             "`cache_salt` narrows it."},
+     .help = "Which requests may share cached prefixes: all, those of one API key, or those of "
+             "keys with one `cache_group`. Without API keys: all. A request's `cache_salt` "
+             "narrows it."},
     {"server/embeddings", CONFIG_CHOICE, FIELD(server.embeddings), .maximum = 7,
      .choices = "auto off last mean", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "How /v1/embeddings makes one vector of a text. last: that of the last token. mean: "
-             "the mean of all tokens. auto: as the model's files say (pooling_type of a GGUF file, "
-             "1_Pooling/config.json of a folder); a model whose files say nothing makes none. off: "
-             "never."},
+             "the mean of all tokens. auto: as the model's files say (models.md). off: never."},
     {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
      .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
-     .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those of "
-             "the model (generation_config.json, or general.sampling in a GGUF file), if it has "
-             "any. none: those of the API."},
+     .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those "
+             "of the model's files, if any. none: those of the API."},
     {"server/control_tokens_in_text", CONFIG_CHOICE, FIELD(server.control_tokens_in_text),
      .maximum = 7, .choices = "allow prompts as_text", .default_text = "prompts",
      .reload = CONFIG_RELOAD_YES,
-     .help = "In which texts of clients a control token such as <|im_start|> acts as one. prompts: "
-             "in prompts of completions; in chat messages it is ordinary text. allow: in both. "
-             "as_text: in none."},
+     .help = "In which texts of clients a control token such as <|im_start|> acts as one "
+             "(security.md). prompts: in prompts of completions, not in chat messages. allow: in "
+             "both. as_text: in none."},
     {"server/chat_template_in_requests", CONFIG_BOOL, FIELD(server.chat_template_in_requests), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
-     .help = "true: a request may replace the model's chat template (`chat_template`). Its "
-             "control tokens then act as the template's."},
+     .help = "true: a request may replace the model's chat template (`chat_template`), also with "
+             "control tokens."},
     {"server/tls_certificate_file", CONFIG_STRING, FIELD(server.tls_certificate_file), 0,
      LIMIT_PATH_BYTES - 1, .default_text = "", .reload = CONFIG_RELOAD_YES,
-     .help = "Certificate chain in PEM, the server's own first. With it, HTTP is served over "
-             "TLS only. Empty: no TLS."},
+     .help = "Certificate chain in PEM, the server's own first. Empty: no TLS."},
     {"server/tls_key_file", CONFIG_STRING, FIELD(server.tls_key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
      .help = "Private key of the certificate, in PEM, mode 0600, without a password."},
 
     {"server/drain_ms", CONFIG_WHOLE, FIELD(server.drain_ms), 0, HOUR_MS, .default_text = "600000",
      .reload = CONFIG_RELOAD_YES,
-     .help = "Time that running requests get after SIGTERM. Then they end with an error."},
+     .help = "Time that running requests get after SIGTERM; then they end with an error."},
     {"server/update_ms", CONFIG_WHOLE, FIELD(server.update_ms), 1, HOUR_MS,
      .default_text = "300000", .reload = CONFIG_RELOAD_YES,
      .help = "Time limit of a model update. After that the old model stays."},
@@ -151,21 +139,19 @@ const struct config_key config_keys[] = {
              "available."},
     {"server/allow_insecure", CONFIG_BOOL, FIELD(server.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
-     .help = "true: HTTP may listen for other hosts without API keys and TLS (behind a proxy, "
-             "or in a private network)."},
+     .help = "true: HTTP may listen for other hosts without API keys and TLS (behind a proxy, or "
+             "in a private network)."},
 
     {"log/events_file", CONFIG_STRING, FIELD(log.events_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "", .reload = CONFIG_RELOAD_YES,
-     .help = "Event log (operation.md): events and decisions of the cluster scheduler, one "
-             "JSON line each, without text of requests. Empty: none."},
+     .help = "Event log (operation.md): events and decisions of the cluster scheduler, one JSON "
+             "line each. Empty: none."},
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "File with the cluster key (32 bytes or more, mode 0600), or with up to 4 of them, "
-             "one per line, while it is changed (operation.md). Gateways and machines prove it to "
-             "each other and encrypt their connections with it. It is read again by a reload, and "
-             "by a machine at SIGHUP; another path needs a restart. Empty: if all "
-             "machines are local, the gateway makes a key at each start; else none."},
+     .help = "File with the cluster key, mode 0600 (operation.md), which gateways and machines "
+             "prove to each other. It is read again by a reload, and by a machine at SIGHUP. "
+             "Empty: if all machines are local, the gateway makes a key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
@@ -174,12 +160,12 @@ const struct config_key config_keys[] = {
 
     {"cluster/membership", CONFIG_CHOICE, FIELD(cluster.membership), .maximum = 7,
      .choices = "file etcd", .default_text = "file",
-     .help = "Where the gateway finds its machines. file: in this file. etcd: in this file and "
-             "in etcd, where machines register themselves (operation.md)."},
+     .help = "Where the gateway finds its machines. file: in this file. etcd: also in etcd, where "
+             "machines register themselves (operation.md)."},
     {"cluster/etcd_endpoints", CONFIG_STRING, FIELD(cluster.etcd_endpoints), 0, 511,
      .default_text = "",
      .help = "Addresses of etcd, http://HOST:PORT or https://HOST:PORT, up to 8, separated by "
-             "commas. If one fails, the next one is used."},
+             "commas."},
     {"cluster/etcd_prefix", CONFIG_STRING, FIELD(cluster.etcd_prefix), 0, 128,
      .default_text = "/cleave/", .help = "Prefix of all keys in etcd. Each cluster needs its own."},
     {"cluster/etcd_lease_s", CONFIG_WHOLE, FIELD(cluster.etcd_lease_s), 2, 3600,
@@ -202,24 +188,20 @@ const struct config_key config_keys[] = {
      .help = "Private key of the client certificate, in PEM, mode 0600, without a password."},
 
     {"cluster/core_dumps", CONFIG_BOOL, FIELD(cluster.core_dumps), 0, 0, .default_text = "false",
-     .help = "true: a process that crashes may write a core dump, within the limit that it was "
-             "started with. Core dumps contain keys and prompts."},
+     .help = "true: a process that crashes may write a core dump, which contains keys and "
+             "prompts."},
     {"cluster/sandbox", CONFIG_BOOL, FIELD(cluster.sandbox), 0, 0, .default_text = "true",
-     .help = "true: gateways and machines give up rights that they do not need (security.md). "
-             "Processes with GPUs, and gateways that start them, keep all."},
+     .help = "true: gateways and machines give up rights that they do not need (security.md)."},
 
     {"pools/prompt", CONFIG_POOL, POOL_PROMPT, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that compute prompts. A number makes local machines named prompt-0, "
-             "prompt-1, …"},
+     .help = "Machines that compute prompts. A number makes local machines prompt-0, prompt-1, …"},
     {"pools/token", CONFIG_POOL, POOL_TOKEN, 0, LIMIT_MACHINES,
      .default_words = "1 (0 where `pools` is given)", .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that generate tokens. A number makes local machines named token-0, "
-             "token-1, …"},
+     .help = "Machines that generate tokens. A number makes local machines token-0, token-1, …"},
     {"pools/mixed", CONFIG_POOL, POOL_MIXED, 0, LIMIT_MACHINES, .default_words = "0",
      .reload = CONFIG_RELOAD_YES,
-     .help = "Machines that do both phases. A number makes local machines named mixed-0, "
-             "mixed-1, …"},
+     .help = "Machines that do both phases. A number makes local machines mixed-0, mixed-1, …"},
 
     {"machines/NAME/local", CONFIG_BOOL, MACHINE_FIELD(local), 0, 0,
      .default_words = "true where there is no `address`",
@@ -229,29 +211,25 @@ const struct config_key config_keys[] = {
      .help = "Address that the machine listens on. Required if the machine is not local."},
     {"machines/NAME/device", CONFIG_DEVICE, MACHINE_FIELD(device), .maximum = 31,
      .default_words = "cpu", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or wait:LAYER_US+ROW_US, which "
-             "only waits: LAYER_US microseconds for each layer and ROW_US for each token in it "
-             "(profile.md)."},
+     .help = "cpu; cuda:N, GPU number N of the host (gpu.md); or a device that only waits "
+             "(profile.md): LAYER_US microseconds for each layer and ROW_US for each token in it."},
     {"machines/NAME/fallback", CONFIG_BOOL, MACHINE_FIELD(fallback), 0, 0, .default_words = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "If the GPU cannot be used (no plugin, driver or device): true = compute on the "
-             "CPU and log it once; false = do not start."},
+     .help = "If the GPU cannot be used: true = compute on the CPU and log it; false = do not "
+             "start."},
     {"machines/NAME/f8_activations", CONFIG_BOOL, MACHINE_FIELD(f8_activations), 0, 0,
      .default_words = "true", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompts of models with E4M3 weights, on GPUs that multiply E4M3. true: E4M3 "
-             "activations. false: bf16 activations, more exact and slower (gpu.md)."},
+             "activations. false: bf16, more exact and slower (gpu.md)."},
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Pipeline stages: consecutive layers, each run by a process of its own. A number "
-             "splits the layers evenly. A list has an object per stage with any of device, "
-             "threads, layers (\"0-14\"), host, speed, tensor_parallel and devices "
-             "(pipelines.md)."},
+     .help = "Pipeline stages: consecutive layers, each run by a process of its own "
+             "(pipelines.md). A number splits the layers evenly. A list has an object per stage."},
     {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
      .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Ranks in each stage without a number of its own: processes that compute every "
-             "layer together, each with a slice of the weights. They use cuda:N and the GPUs "
-             "after it (pipelines.md)."},
+     .help = "Ranks in each stage without a number of its own: processes that compute every layer "
+             "together, on cuda:N and the GPUs after it (pipelines.md)."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of this machine. 0 = the number of cores of its host."},
@@ -260,11 +238,10 @@ const struct config_key config_keys[] = {
      .help = "Memory for this machine's KV-cache."},
     {"machines/NAME/ucx_devices", CONFIG_STRING, MACHINE_FIELD(ucx_devices), 0, 127,
      .default_words = "`transport/ucx_devices`", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "RDMA devices of this machine, so that machines of a host can have one each."},
+     .help = "RDMA devices of this machine."},
     {"machines/NAME/nice", CONFIG_WHOLE, MACHINE_FIELD(nice), 0, 19,
      .default_words = "1 in `pools/token`, else 0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Unix nice value. The default lets prompt machines go first on shared cores, so "
-             "first tokens come sooner."},
+     .help = "Unix nice value. The default lets prompt machines go first on shared cores."},
 
     /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */
@@ -275,51 +252,46 @@ const struct config_key config_keys[] = {
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
      LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Waiting prompts join a batch until it has this many prompt tokens, at which the "
-             "device reaches full speed. Every prompt waits for its whole batch. auto: measured by "
-             "each machine (95 % of its highest rate); 128 until then."},
+     .help = "Waiting prompts join a batch until it has this many prompt tokens. Every prompt "
+             "waits for its whole batch. auto: measured by each machine (95 % of its highest "
+             "rate); 128 until then."},
     {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Prompt tokens of a micro-batch on a machine with stages. Small ones fill the "
-             "pipeline sooner, large ones compute more efficiently (pipelines.md). 0 = the best "
-             "by `profile`, or `prompt_fill_tokens` without one."},
+     .help = "Prompt tokens of a micro-batch on a machine with stages (pipelines.md). 0 = the "
+             "best by `profile`, or `prompt_fill_tokens` without one."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
      LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Most prompt tokens in a batch that also decodes (mixed machines). Lower = "
-             "steadier token rate, higher TTFT. auto: from measured times, so that TTFT and TBT "
-             "are equally far from `slo` (scheduling.md), at most `prompt_batch_tokens`."},
+     .help = "Most prompt tokens in a batch that also decodes. Lower = steadier token rate, "
+             "higher TTFT. auto: from measured times and `slo` (scheduling.md), at most "
+             "`prompt_batch_tokens`."},
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
      LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most requests in one batch."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "KV memory for this many answer tokens is reserved with the prompt's; after that "
-             "an answer takes one block at a time. If as large as the context, whole answers "
-             "are reserved and nothing is preempted."},
+     .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "
+             "answer takes one block at a time. If as large as the context, nothing is preempted."},
     {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
-     .help = "A draining machine hands an answer over with its KV if it may have this many "
-             "tokens left; shorter answers finish there. If as large as the context, none is "
-             "handed over."},
+     .help = "A draining machine hands an answer over with its KV if it may have this many tokens "
+             "left; shorter answers finish there."},
     {"scheduler/growth_reserve_percent", CONFIG_WHOLE, FIELD(scheduler.growth_reserve_percent), 0,
      50, .default_text = "5", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Percent of a machine's KV memory that new requests leave free for running answers "
              "(at least one block for each of these)."},
     {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
      .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "If an answer needs a block and none is free, one answer is preempted: its memory "
-             "is freed, and it is computed again later. A request that was preempted this "
-             "often gets memory for its whole answer and is not preempted again."},
+     .help = "If an answer needs a block and none is free, one answer is preempted and computed "
+             "again later. After this many preemptions a request gets memory for its whole answer "
+             "and is not preempted again."},
     {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_MACHINES,
-     .help =
-         "Local machines with more threads together than the host has cores take turns. "
-         "While another machine waits, a turn ends with its batch, or at the first layer "
-         "boundary after this many milliseconds (four times as many for batches that only "
-         "decode). auto: as long as the pending prompts need, so that TTFT and TBT are "
-         "equally far from `slo` (scheduling.md). 0 = no turns, and the machines count as having "
-         "cores of their own (as by CPU quotas)."},
+     .help = "Local machines with more threads together than the host has cores take turns. While "
+             "another machine waits, a turn ends with its batch, or at the first layer boundary "
+             "after this many milliseconds (four times as many for batches that only decode). "
+             "auto: from measured times and `slo` (scheduling.md). 0 = no turns: the machines "
+             "count as having cores of their own."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "
@@ -328,55 +300,51 @@ const struct config_key config_keys[] = {
      FIELD(scheduler.prompt_queue_threshold_tokens), 1, 1u << 30, .default_text = "8192",
      .reload = CONFIG_RELOAD_YES,
      .help = "A prompt machine with more pending prompt tokens than this counts as overloaded; "
-             "machines of the mixed pool then help."},
+             "other machines then help."},
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "The same for the time that the pending prompts need at the machine's measured rate. "
-             "auto: half of `slo/ttft_ms` with `placement` split; with auto only the tokens count. "
-             "0 = only the tokens count."},
+     .help = "As `prompt_queue_threshold_tokens`, for the time that the pending prompts need at "
+             "the machine's measured rate. auto: half of `slo/ttft_ms` with `placement` split, "
+             "else 0. 0 = only the tokens count."},
     {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
      .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help =
-         "A machine gets no more prompts while those that it has take it at least this time, at "
-         "its measured rate. Further ones wait in the gateway, where priorities count and "
-         "any machine can take them. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},
+     .help = "A machine gets no more prompts while those that it has take it at least this time, "
+             "at its measured rate. Further ones wait in the gateway. auto: `slo/ttft_ms`, at "
+             "least 100. 0 = no bound in time."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
              "Retry-After."},
     {"scheduler/compare_time", CONFIG_BOOL, FIELD(scheduler.compare_time), .default_text = "true",
      .reload = CONFIG_RELOAD_YES,
-     .help = "true: machines of one pool whose measured rates differ by more than a quarter are "
-             "compared by the time that their work takes. false: by tokens, whatever their speed."},
+     .help = "true: machines whose measured rates differ by more than a quarter are compared by "
+             "the time that their work takes. false: by tokens."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
      .help = "Whether a request's prompt and answer are computed on two machines. split: always, "
-             "if the pools have two. auto: by measured times, request by request, so that TTFT and "
-             "TBT stay below `slo`; never on two machines that share the cores of one computer "
-             "(scheduling.md)."},
+             "if the pools have two. auto: by measured times and `slo`, request by request; never "
+             "on two machines that share cores (scheduling.md)."},
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
      .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "
-             "estimated time, counting cached KV, unless its queue is much longer "
-             "(`prefix_slack_tokens`). deadline: like jsq, but requests whose first token would "
-             "come after `slo/ttft_ms` get 429 at once."},
+             "estimated time, counting cached KV. deadline: like jsq, but requests whose first "
+             "token would come after `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
      .help = "For `policy` prefix: a machine with a cached prefix is chosen only while its queue "
              "is at most this many tokens longer than the shortest queue."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
-     .help = "true: a machine helps the other pool while that pool is over its limits, and "
-             "returns when its borrowed work is done. false: it helps only if the other phase "
-             "has no machine left."},
+     .help = "true: a machine helps the other pool while that pool is over its limits. false: it "
+             "helps only if the other phase has no machine left."},
     {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
      .default_text = "30000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that no connected machine can take fails after this time. 0 = never."},
     {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
      .default_text = "5000", .reload = CONFIG_RELOAD_YES,
      .help = "Time after start-up during which machines of one pool do not take over the work of "
-             "the other pool, because its machines may still be starting."},
+             "the other pool."},
     {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,
      HOUR_MS, .default_text = "120000", .reload = CONFIG_RELOAD_YES,
      .help = "The load of both phases is measured over this time. If it keeps calling for other "
@@ -399,16 +367,15 @@ const struct config_key config_keys[] = {
      .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
      .default_text = "auto",
-     .help = "Number format of KV, equal on all machines. i16: 14-bit integers, as exact as "
-             "f16 and fastest on CPUs. i8: half the memory, less accurate (numbers.md). auto: "
-             "f16 if all machines of the file use GPUs, else i16."},
+     .help = "Number format of KV, equal on all machines (numbers.md). i16: 14-bit integers, as "
+             "exact as f16 and fastest on CPUs. i8: half the memory, less accurate. auto: f16 if "
+             "all machines of the file use GPUs, else i16."},
     /* For shorter prompts than the default, one piece costs less than a notification per layer
      * (docs/transport.md, "A weak link"). */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
      LIMIT_CONTEXT_TOKENS, .default_text = "16", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer "
-             "by layer, shorter ones in one piece. The default suits links of 100 Mbit/s to 10 "
-             "Gbit/s (transport.md)."},
+     .help = "With `kv/transfer` auto, prompts of this many tokens or more send their KV layer by "
+             "layer, shorter ones in one piece."},
     {"kv/transfer", CONFIG_CHOICE, FIELD(kv.transfer), .maximum = 15,
      .choices = "auto layerwise one-piece", .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
@@ -416,32 +383,29 @@ const struct config_key config_keys[] = {
              "always so."},
     {"kv/prefix_cache", CONFIG_BOOL, FIELD(kv.prefix_cache), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: machines keep KV of earlier requests while memory allows. A prompt with "
-             "the same beginning computes and sends only the rest."},
+     .help = "true: machines keep KV of earlier requests while memory allows. A prompt with the "
+             "same beginning computes and sends only the rest."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "true: KV memory is allocated in the background after start-up, while a quarter of "
-             "the host's memory stays free. false: page by page at first use, which delays the "
-             "first requests."},
+             "the host's memory stays free. false: at first use, which delays the first requests."},
 
     {"transport/ucx_transports", CONFIG_STRING, FIELD(transport.ucx_transports), 0, 127,
      .default_text = "", .old_path = "transport/tls",
      .help = "The transports that UCX may use (UCX_TLS). Empty: shared memory within a host, RDMA "
-             "hardware between hosts. none: no UCX. With tcp, anyone who reaches UCX's port "
-             "reads and writes the machine's memory."},
+             "hardware between hosts. none: no UCX. With tcp, anyone who reaches UCX's port reads "
+             "and writes the machine's memory."},
     {"transport/ucx_devices", CONFIG_STRING, FIELD(transport.ucx_devices), 0, 127,
      .default_text = "",
-     .help = "RDMA devices that UCX may use between hosts, such as mlx5_0:1, separated by commas "
-             "(UCX_NET_DEVICES). Empty: those that are active. Without any, KV travels over "
-             "cleave's own connections."},
+     .help = "RDMA devices that UCX may use between hosts, such as mlx5_0:1, separated by commas. "
+             "Empty: those that are active."},
     {"transport/data_connections", CONFIG_WHOLE, FIELD(transport.data_connections), 1, 16,
      .default_text = "2",
-     .help = "TCP connections for KV between two machines that UCX does not connect. More than "
-             "one helps where one connection does not fill the link."},
+     .help = "TCP connections for KV between two machines that UCX does not connect."},
     {"transport/data_window", CONFIG_BYTES, FIELD(transport.data_window_bytes), MIB, 1024 * MIB,
      .default_text = "8MiB",
-     .help = "Bytes sent over these connections to one machine that it has not received yet. "
-             "Want bandwidth times round trip at least."},
+     .help = "Bytes sent over these connections to one machine that it has not received yet. Want "
+             "bandwidth times round trip at least."},
     {"transport/heartbeat_ms", CONFIG_WHOLE, FIELD(transport.heartbeat_ms), 10, HOUR_MS,
      .default_text = "1000",
      .help = "Interval between heartbeats on a connection that sends nothing else."},
@@ -453,10 +417,8 @@ const struct config_key config_keys[] = {
      .default_text = "5000", .help = "Time limit for connecting and the hand-shake."},
     {"transport/link_ms", CONFIG_WHOLE, FIELD(transport.link_ms), 10, HOUR_MS,
      .default_text = "2000",
-     .help =
-         "Time in which UCX must carry a first message over a network (RDMA) and flush it. Else "
-         "KV travels over cleave's own connections, a warning says why, and RDMA is tried again "
-         "after 1, 2, 4, 8 and then every 16 minutes."},
+     .help = "Time in which UCX must carry a first message over RDMA. Else KV travels over "
+             "cleave's own connections, and a warning says why (transport.md)."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
      .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},
