@@ -133,18 +133,36 @@ static const char *peer_text(char peer)
 
 static void row_print(FILE *out, const struct api_known_field *field)
 {
-    fprintf(out, "| `%s` | ", field->name);
-    if (field->used == 0)
-        fprintf(out, "%s%s", field->neutral == API_NEUTRAL_ANY ? "no effect" : "refused, except ",
-                field->neutral == API_NEUTRAL_ANY ? "" : api_neutral_text(field->neutral));
-    else
-        fprintf(out, "%s%s", field->values,
-                field->used == 1u << API_CHAT         ? "; chat only"
-                : field->used == 1u << API_COMPLETION ? "; completions only"
-                                                      : "");
+    fprintf(out, "| `%s` | %s%s", field->name, field->values,
+            field->used == 1u << API_CHAT         ? "; chat only"
+            : field->used == 1u << API_COMPLETION ? "; completions only"
+                                                  : "");
     for (int i = 0; i < 3; i++)
         fprintf(out, " | %s", peer_text(field->peers[i]));
     fprintf(out, " |\n");
+}
+
+/* Prints the unused fields as one paragraph with lines of up to 120 columns: those that have no
+ * effect (`any`), or those that are refused, with the value that is accepted in brackets. */
+static void unused_print(FILE *out, const struct api_known_field *fields, size_t count, bool any)
+{
+    const char *head = any ? "No effect:" : "Refused, except with the value in brackets:";
+    size_t column = strlen(head);
+    bool first = true;
+    for (size_t i = 0; i < count; i++) {
+        char word[128];
+        if (fields[i].used != 0 || (fields[i].neutral == API_NEUTRAL_ANY) != any)
+            continue;
+        snprintf(word, sizeof(word), "`%s`%s%s%s", fields[i].name, any ? "" : " (",
+                 any ? "" : api_neutral_text(fields[i].neutral), any ? "" : ")");
+        bool wraps = column + strlen(word) + 2 > 119;
+        fprintf(out, "%s%s%s", first ? "\n" : ",", first ? head : "", wraps ? "\n" : " ");
+        fputs(word, out);
+        column = (wraps ? 0 : column + 2) + strlen(word);
+        first = false;
+    }
+    if (!first)
+        fprintf(out, ".\n");
 }
 
 static void form_print(FILE *out, const char *path, enum api_kind kind, const char *about)
@@ -152,19 +170,11 @@ static void form_print(FILE *out, const char *path, enum api_kind kind, const ch
     size_t count;
     const struct api_known_field *fields = api_form_fields(kind, &count);
     fprintf(out, "\n## %s\n\n%s\n\n| field | cleave |\n|---|---|\n", path, about);
-    for (int used = 1; used >= 0; used--)
-        for (size_t i = 0; i < count; i++) {
-            const struct api_known_field *field = &fields[i];
-            if ((field->used != 0) != used)
-                continue;
-            bool any = field->neutral == API_NEUTRAL_ANY;
-            if (used)
-                fprintf(out, "| `%s` | %s |\n", field->name, field->values);
-            else
-                fprintf(out, "| `%s` | %s%s |\n", field->name,
-                        any ? "no effect" : "refused, except ",
-                        any ? "" : api_neutral_text(field->neutral));
-        }
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].used != 0)
+            fprintf(out, "| `%s` | %s |\n", fields[i].name, fields[i].values);
+    unused_print(out, fields, count, true);
+    unused_print(out, fields, count, false);
 }
 
 static void page_print(FILE *out)
@@ -174,21 +184,21 @@ static void page_print(FILE *out)
     fprintf(out,
             "# Fields of requests\n\n"
             "All fields of `POST /v1/completions` and `/v1/chat/completions` that cleave, OpenAI, "
-            "vLLM or llama-server know. `null`\nis the same as no field. A field that cleave does "
-            "not implement is accepted only with a value that changes nothing; other\nvalues get a "
-            "400 with the code `unsupported_parameter`. Fields that are not in this table are "
-            "accepted without effect,\nand counted (`cleave_unknown_fields_total`).\n\n"
+            "vLLM or llama-server know. `null`\nis the same as no field. A refused field gets a "
+            "400 with the code `unsupported_parameter`. Fields that this page does\nnot name are "
+            "accepted without effect, and counted (`cleave_unknown_fields_total`).\n\n"
             "`build/tests/server/api/test_known_fields --reference` prints this page from "
             "`server/api/known_fields.c`.\n\n"
             "| field | cleave | OpenAI | vLLM | llama-server |\n|---|---|---|---|---|\n");
-    for (int used = 1; used >= 0; used--)
-        for (size_t i = 0; i < count; i++)
-            if ((fields[i].used != 0) == used)
-                row_print(out, &fields[i]);
+    for (size_t i = 0; i < count; i++)
+        if (fields[i].used != 0)
+            row_print(out, &fields[i]);
+    unused_print(out, fields, count, true);
+    unused_print(out, fields, count, false);
     form_print(
         out, "POST /v1/responses", API_RESPONSES,
-        "A body is converted to that of a chat ([other APIs](other-apis.md)). Fields that are "
-        "not in this table mean the same as\nin a chat.");
+        "A body is converted to that of a chat ([other APIs](other-apis.md)). Fields that this "
+        "section does not name mean the same\nas in a chat.");
     form_print(out, "POST /v1/messages", API_MESSAGES,
                "As for `/v1/responses`. `/v1/messages/count_tokens` takes the same fields; it does "
                "not need `max_tokens`.");
