@@ -38,7 +38,7 @@ free_port() {
 port=$(free_port)
 url=http://127.0.0.1:$port
 say "starting one prompt machine and one token machine behind $url"
-# On one computer a request is usually not split (docs/scheduling.md#one-machine-for-both-phases); here it is, for show.
+# On one computer a request is usually not split (docs/scheduling.md#one-machine-or-two); here it is, for show.
 build/cleave serve deploy/embedded.json --listen "127.0.0.1:$port" --set scheduler/placement=split >"$work/serve.log" 2>&1 </dev/null &
 server=$!
 for ((i = 0; ; i++)); do
