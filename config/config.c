@@ -287,6 +287,8 @@ void config_print_reference(FILE *file)
                     here);
         }
         config_value_want(key, want, sizeof(want));
+        if (key->type == CONFIG_STRING)
+            snprintf(want, sizeof(want), "text");
         default_format(key, standard, sizeof(standard));
         size_t skip = strncmp(want, "a ", 2) == 0 ? 2 : 0;
         if (strncmp(want, whole, strlen(whole)) == 0)

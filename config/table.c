@@ -24,16 +24,16 @@ const struct config_key config_keys[] = {
              "the config file. Empty: the model's."},
     {"tool_parser", CONFIG_CHOICE, FIELD(tool_parser), .maximum = 11,
      .choices = "auto none hermes llama3 mistral deepseek harmony json", .default_text = "auto",
-     .help = "The form in which the model calls tools (tools.md). auto: the form that its chat "
-             "template shows. none: only demanded calls are found."},
+     .help = "The form in which the model calls tools (tools.md). auto: as its chat template "
+             "shows. none: only demanded calls are found."},
     {"reasoning_parser", CONFIG_CHOICE, FIELD(reasoning_parser), .maximum = 11,
      .choices = "auto none think mistral harmony", .default_text = "auto",
-     .help = "The form of the model's reasoning (tools.md), which chats get in a field of its "
-             "own. auto: the form that its chat template shows. none: it stays in the content."},
+     .help = "The form of the model's reasoning (tools.md), a field of its own in chats. auto: as "
+             "its chat template shows. none: it stays in the content."},
     {"profile", CONFIG_STRING, FIELD(profile), 0, LIMIT_PATH_BYTES - 1, .default_text = "",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "A file of `cleave profile`, whose times decide the layers of each stage and the "
-             "size of micro-batches (pipelines.md). Empty: the sizes of the weights decide."},
+     .help = "A file of `cleave profile`, whose times decide the layers of each stage "
+             "(pipelines.md). Empty: the sizes of the weights decide."},
     {"model_name", CONFIG_STRING, FIELD(model_name), 0, 63, .default_text = "",
      .help = "The model's name in /v1/models. Empty: the name of the file (without .gguf) or "
              "folder."},
@@ -43,8 +43,8 @@ const struct config_key config_keys[] = {
              "of its host."},
     {"source", CONFIG_STRING, FIELD(source), 1, LIMIT_PATH_BYTES - 1,
      .default_words = "the file's path",
-     .help = "The config file; relative paths in it start at its directory. The gateway sets this "
-             "key for the machines that it starts."},
+     .help = "The config file; relative paths start at its directory. The gateway sets this key "
+             "for its machines."},
 
     {"http/listen", CONFIG_ADDRESS, FIELD(http.listen), 0, 0, .default_text = "127.0.0.1:8080",
      .help = "Address of the HTTP server. Port 0 = any free port."},
@@ -65,11 +65,11 @@ const struct config_key config_keys[] = {
     {"http/bodies_bytes_max", CONFIG_BYTES, FIELD(http.bodies_bytes_max), KIB, 65536 * MIB,
      .default_text = "64MiB", .reload = CONFIG_RELOAD_YES,
      .help = "Most bytes of all bodies that are being received and read. Beyond it, requests get "
-             "status 503 with Retry-After. Bodies of up to 64 KiB may use a sixteenth more."},
+             "status 503 with Retry-After."},
     {"http/answers_bytes_max", CONFIG_BYTES, FIELD(http.answers_bytes_max), KIB, 65536 * MIB,
      .default_text = "256MiB", .reload = CONFIG_RELOAD_YES,
-     .help = "Most bytes of all answers that clients have not read yet. Beyond it, the client "
-             "that has not read for the longest time is disconnected."},
+     .help = "Most bytes of all unread answers. Beyond it, the client that has not read for the "
+             "longest time is disconnected."},
     {"http/connections_max", CONFIG_WHOLE, FIELD(http.connections_max), 1, 65536,
      .default_text = "4096",
      .help = "Most open HTTP connections. A new one then replaces the one that has been without a "
@@ -104,8 +104,8 @@ const struct config_key config_keys[] = {
              "narrows it."},
     {"server/embeddings", CONFIG_CHOICE, FIELD(server.embeddings), .maximum = 7,
      .choices = "auto off last mean", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "How /v1/embeddings makes one vector of a text. last: that of the last token. mean: "
-             "the mean of all tokens. auto: as the model's files say (models.md). off: never."},
+     .help = "How /v1/embeddings makes one vector of a text (models.md). last: that of the last "
+             "token. mean: the mean of all tokens. auto: as the model's files say. off: never."},
     {"server/sampling_defaults", CONFIG_CHOICE, FIELD(server.sampling_defaults), .maximum = 7,
      .choices = "model none", .default_text = "model", .reload = CONFIG_RELOAD_YES,
      .help = "Defaults of temperature, top_p, top_k, min_p and repetition_penalty. model: those "
@@ -149,9 +149,9 @@ const struct config_key config_keys[] = {
 
     {"cluster/key_file", CONFIG_STRING, FIELD(cluster.key_file), 0, LIMIT_PATH_BYTES - 1,
      .default_text = "",
-     .help = "File with the cluster key, mode 0600 (operation.md), which gateways and machines "
-             "prove to each other. It is read again by a reload, and by a machine at SIGHUP. "
-             "Empty: if all machines are local, the gateway makes a key at each start; else none."},
+     .help = "File with the cluster key, mode 0600 (operation.md). It is read again by a reload, "
+             "and by a machine at SIGHUP. Empty: if all machines are local, the gateway makes a "
+             "key at each start; else none."},
 
     {"cluster/allow_insecure", CONFIG_BOOL, FIELD(cluster.allow_insecure), 0, 0,
      .default_text = "false", .reload = CONFIG_RELOAD_YES,
@@ -224,12 +224,12 @@ const struct config_key config_keys[] = {
     {"machines/NAME/stages", CONFIG_STAGES, MACHINE_FIELD(stages),
      .default_words = "1: the machine computes all layers by itself",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Pipeline stages: consecutive layers, each run by a process of its own "
-             "(pipelines.md). A number splits the layers evenly. A list has an object per stage."},
+     .help = "Pipeline stages: consecutive layers, each run by a process of its own. A number "
+             "splits the layers evenly; a list has an object per stage (pipelines.md)."},
     {"machines/NAME/tensor_parallel", CONFIG_WHOLE, MACHINE_FIELD(tensor_parallel), 1, LIMIT_RANKS,
      .default_words = "1", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Ranks in each stage without a number of its own: processes that compute every layer "
-             "together, on cuda:N and the GPUs after it (pipelines.md)."},
+             "together (pipelines.md)."},
     {"machines/NAME/threads", CONFIG_WHOLE, MACHINE_FIELD(threads), 0, 1024,
      .default_words = "`threads`", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Threads of this machine. 0 = the number of cores of its host."},
@@ -252,9 +252,8 @@ const struct config_key config_keys[] = {
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
      LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Waiting prompts join a batch until it has this many prompt tokens. Every prompt "
-             "waits for its whole batch. auto: measured by each machine (95 % of its highest "
-             "rate); 128 until then."},
+     .help = "Waiting prompts join a batch until it has this many prompt tokens. auto: measured "
+             "by each machine (95 % of its highest rate); 128 until then."},
     {"scheduler/micro_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.micro_batch_tokens), 0,
      LIMIT_BATCH_TOKENS, .default_text = "0", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Prompt tokens of a micro-batch on a machine with stages (pipelines.md). 0 = the "
@@ -263,15 +262,14 @@ const struct config_key config_keys[] = {
      LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes. Lower = steadier token rate, "
-             "higher TTFT. auto: from measured times and `slo` (scheduling.md), at most "
-             "`prompt_batch_tokens`."},
+             "higher TTFT. auto: from measured times and `slo` (scheduling.md)."},
     {"scheduler/batch_sequences_max", CONFIG_WHOLE, FIELD(scheduler.batch_sequences_max), 1,
      LIMIT_BATCH_SEQUENCES, .default_text = "256", .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most requests in one batch."},
     {"scheduler/growth_tokens", CONFIG_WHOLE, FIELD(scheduler.growth_tokens), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_MACHINES,
      .help = "KV memory for this many answer tokens is reserved with the prompt's; after that an "
-             "answer takes one block at a time. If as large as the context, nothing is preempted."},
+             "answer takes one block at a time."},
     {"scheduler/handover_tokens_min", CONFIG_WHOLE, FIELD(scheduler.handover_tokens_min), 1,
      LIMIT_CONTEXT_TOKENS, .default_text = "32", .reload = CONFIG_RELOAD_YES,
      .help = "A draining machine hands an answer over with its KV if it may have this many tokens "
@@ -283,15 +281,14 @@ const struct config_key config_keys[] = {
     {"scheduler/preemptions_max", CONFIG_WHOLE, FIELD(scheduler.preemptions_max), 0, 100,
      .default_text = "3", .reload = CONFIG_RELOAD_MACHINES,
      .help = "If an answer needs a block and none is free, one answer is preempted and computed "
-             "again later. After this many preemptions a request gets memory for its whole answer "
-             "and is not preempted again."},
+             "again later. After this many preemptions a request gets memory for its whole "
+             "answer."},
     {"scheduler/turn_ms", CONFIG_WHOLE, FIELD(scheduler.turn_ms), 0, 1000, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_MACHINES,
-     .help = "Local machines with more threads together than the host has cores take turns. While "
-             "another machine waits, a turn ends with its batch, or at the first layer boundary "
-             "after this many milliseconds (four times as many for batches that only decode). "
-             "auto: from measured times and `slo` (scheduling.md). 0 = no turns: the machines "
-             "count as having cores of their own."},
+     .help = "Local machines with more threads together than the host has cores take turns "
+             "(scheduling.md). While another machine waits, a turn ends at the first layer "
+             "boundary after this many milliseconds. auto: from measured times and `slo`. 0 = no "
+             "turns: the machines count as having cores of their own."},
     {"scheduler/ageing_ms", CONFIG_WHOLE, FIELD(scheduler.ageing_ms), 0, HOUR_MS,
      .default_text = "10000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that has waited this long moves to the next more urgent priority that "
@@ -304,14 +301,13 @@ const struct config_key config_keys[] = {
     {"scheduler/prompt_queue_threshold_ms", CONFIG_WHOLE,
      FIELD(scheduler.prompt_queue_threshold_ms), 0, HOUR_MS, .automatic = true,
      .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "As `prompt_queue_threshold_tokens`, for the time that the pending prompts need at "
-             "the machine's measured rate. auto: half of `slo/ttft_ms` with `placement` split, "
-             "else 0. 0 = only the tokens count."},
+     .help = "As `prompt_queue_threshold_tokens`, for the time that the prompts need. auto: half "
+             "of `slo/ttft_ms` with `placement` split, else 0. 0 = only the tokens count."},
     {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
      .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "A machine gets no more prompts while those that it has take it at least this time, "
-             "at its measured rate. Further ones wait in the gateway. auto: `slo/ttft_ms`, at "
-             "least 100. 0 = no bound in time."},
+     .help = "A machine gets no more prompts while those that it has take it at least this time; "
+             "further ones wait in the gateway. auto: `slo/ttft_ms`, at least 100. 0 = no bound "
+             "in time."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
@@ -322,22 +318,22 @@ const struct config_key config_keys[] = {
              "the time that their work takes. false: by tokens."},
     {"scheduler/placement", CONFIG_CHOICE, FIELD(scheduler.placement), .maximum = 7,
      .choices = "auto split", .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "Whether a request's prompt and answer are computed on two machines. split: always, "
-             "if the pools have two. auto: by measured times and `slo`, request by request; never "
-             "on two machines that share cores (scheduling.md)."},
+     .help = "Whether a request's prompt and answer are computed on two machines (scheduling.md). "
+             "split: always, if the pools have two. auto: by measured times and `slo`; never on "
+             "machines that share cores."},
     {"scheduler/policy", CONFIG_CHOICE, FIELD(scheduler.policy), .maximum = 15,
      .choices = "jsq prefix deadline", .default_text = "jsq", .reload = CONFIG_RELOAD_YES,
-     .help = "Which machine gets a prompt. jsq: the fewest pending tokens. prefix: the shortest "
-             "estimated time, counting cached KV. deadline: like jsq, but requests whose first "
-             "token would come after `slo/ttft_ms` get 429 at once."},
+     .help = "Which machine gets a prompt (scheduling.md). jsq: the fewest pending tokens. "
+             "prefix: the shortest time, counting cached KV. deadline: like jsq, but requests "
+             "that would miss `slo/ttft_ms` get 429 at once."},
     {"scheduler/prefix_slack_tokens", CONFIG_WHOLE, FIELD(scheduler.prefix_slack_tokens), 0,
      1u << 30, .default_text = "2048", .reload = CONFIG_RELOAD_YES,
      .help = "For `policy` prefix: a machine with a cached prefix is chosen only while its queue "
-             "is at most this many tokens longer than the shortest queue."},
+             "is at most this many tokens longer than the shortest."},
     {"scheduler/adaptive_pools", CONFIG_BOOL, FIELD(scheduler.adaptive_pools), 0, 0,
      .default_text = "true", .reload = CONFIG_RELOAD_YES,
-     .help = "true: a machine helps the other pool while that pool is over its limits. false: it "
-             "helps only if the other phase has no machine left."},
+     .help = "true: a machine helps the other pool while that pool is over its limits. false: "
+             "only if the other phase has no machine left."},
     {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
      .default_text = "30000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that no connected machine can take fails after this time. 0 = never."},
@@ -367,9 +363,9 @@ const struct config_key config_keys[] = {
      .help = "Memory for the KV-cache of each machine that has no `kv_memory` of its own."},
     {"kv/dtype", CONFIG_CHOICE, FIELD(kv.dtype), .maximum = 7, .choices = "auto i16 f16 f32 i8",
      .default_text = "auto",
-     .help = "Number format of KV, equal on all machines (numbers.md). i16: 14-bit integers, as "
-             "exact as f16 and fastest on CPUs. i8: half the memory, less accurate. auto: f16 if "
-             "all machines of the file use GPUs, else i16."},
+     .help = "Number format of KV, equal on all machines (numbers.md). i16: as exact as f16 and "
+             "fastest on CPUs. i8: half the memory, less accurate. auto: f16 if all machines of "
+             "the file use GPUs, else i16."},
     /* For shorter prompts than the default, one piece costs less than a notification per layer
      * (docs/transport.md, "A weak link"). */
     {"kv/layerwise_threshold_tokens", CONFIG_WHOLE, FIELD(kv.layerwise_threshold_tokens), 0,
@@ -387,8 +383,8 @@ const struct config_key config_keys[] = {
              "same beginning computes and sends only the rest."},
     {"kv/prefault", CONFIG_BOOL, FIELD(kv.prefault), 0, 0, .default_text = "true",
      .reload = CONFIG_RELOAD_MACHINES,
-     .help = "true: KV memory is allocated in the background after start-up, while a quarter of "
-             "the host's memory stays free. false: at first use, which delays the first requests."},
+     .help = "true: KV memory is allocated in the background after start-up. false: at first use, "
+             "which delays the first requests."},
 
     {"transport/ucx_transports", CONFIG_STRING, FIELD(transport.ucx_transports), 0, 127,
      .default_text = "", .old_path = "transport/tls",
@@ -418,7 +414,7 @@ const struct config_key config_keys[] = {
     {"transport/link_ms", CONFIG_WHOLE, FIELD(transport.link_ms), 10, HOUR_MS,
      .default_text = "2000",
      .help = "Time in which UCX must carry a first message over RDMA. Else KV travels over "
-             "cleave's own connections, and a warning says why (transport.md)."},
+             "cleave's own connections (transport.md)."},
 
     {"slo/ttft_ms", CONFIG_WHOLE, FIELD(slo.ttft_ms), 1, HOUR_MS, .default_text = "500",
      .reload = CONFIG_RELOAD_YES, .help = "Target for the time to the first token (TTFT)."},
