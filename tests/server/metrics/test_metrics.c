@@ -423,18 +423,15 @@ static bool label_common(const char *name, size_t bytes)
     return false;
 }
 
-/* Prints the names of a sample's labels, except those of label_common. */
+/* Prints the names of a sample's labels, except those of label_common. Each follows a comma. */
 static void labels_print(FILE *out, const char *line)
 {
     const char *at = strchr(line, '{');
-    const char *before = "";
     for (; at != NULL && *at != '}'; at++) {
         const char *name = at + 1;
         at = strchr(name, '=');
-        if (!label_common(name, (size_t)(at - name))) {
-            fprintf(out, "%s`%.*s`", before, (int)(at - name), name);
-            before = ", ";
-        }
+        if (!label_common(name, (size_t)(at - name)))
+            fprintf(out, ", `%.*s`", (int)(at - name), name);
         at = strchr(at + 2, '"');
     }
 }
@@ -456,7 +453,7 @@ static void print_reference(FILE *out)
                  "Besides the labels below, `vllm:` families have `model_name` and `engine`, "
                  "those with `machine` also `pool`, and\nhistograms `le`.\n\n"
                  "`build/tests/server/metrics/test_metrics --reference` prints this page.\n\n"
-                 "| name | type | labels | meaning |\n|---|---|---|---|\n");
+                 "| name | type, labels | meaning |\n|---|---|---|\n");
     char *save;
     for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
         if (strncmp(line, "# HELP ", 7) == 0) {
@@ -467,7 +464,7 @@ static void print_reference(FILE *out)
             CHECK(sscanf(line + 7, "%*s %15s", type) == 1);
         } else if (!sampled) {
             char *meaning = strchr(help, ' ');
-            fprintf(out, "| `%.*s` | %s | ", (int)(meaning - help), help, type);
+            fprintf(out, "| `%.*s` | %s", (int)(meaning - help), help, type);
             labels_print(out, line);
             fprintf(out, " | %s |\n", meaning + 1);
             sampled = true;
