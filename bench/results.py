@@ -234,7 +234,7 @@ def rate_within_slo(options, kind, machines, policy, config):
                            for part in ("--machines", f"{count}:{pool}:{hardware(name)}")]
         done = cleave(options, "simulate", *([config] if config else []), "--json", "--trace",
                       f"poisson:rate={rate},seconds=120,lengths={trace_of(kind)}", *machine_options, "--table", TABLE,
-                      *(["--policy", policy] if policy else []))
+                      *(["--policy", policy] if policy else ["--context", "16384"]))
         if json.loads(done)["slo"]["met"]:
             best = rate
         elif rate > best + 20:

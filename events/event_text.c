@@ -34,6 +34,8 @@ static const struct field option_fields[] = {
     ROW(sched_cluster_options, prompt_queue_threshold_us, true),
     ROW(sched_cluster_options, compare_time, false),
     ROW(sched_cluster_options, token_memory_threshold, false),
+    ROW(sched_cluster_options, growth_reserve_percent, false),
+    ROW(sched_cluster_options, growth_reserve_tokens, false),
     ROW(sched_cluster_options, answers_grow, false),
     ROW(sched_cluster_options, machine_kv_multiple, false),
     ROW(sched_cluster_options, machine_tokens_max, false),

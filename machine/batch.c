@@ -250,8 +250,6 @@ static struct machine_batch *batch_next(struct machine *m, uint32_t path)
     struct machine_batch *batch = &m->batches[m->next.index];
     batch->items = m->next;
     batch_fill(m, batch);
-    m->stats.prompt_batches += batch->prompts ? 1 : 0;
-    m->stats.token_batches += batch->prompts ? 0 : 1;
     batch->at_us = clock_now_us(m->options.clock);
     m->changed = true;
     return batch;
@@ -328,6 +326,8 @@ void machine_batch_done(void *self, uint32_t slot)
     uint32_t sampled = 0;
     m->changed = true;
     uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
+    m->stats.prompt_batches += batch->prompts ? 1 : 0;
+    m->stats.token_batches += batch->prompts ? 0 : 1;
     m->stats.prompt_batch_rows += batch->prompts ? batch->items.row_count : 0;
     m->stats.prompt_batch_us += batch->prompts ? us : 0;
     m->stats.token_batch_rows += batch->prompts ? 0 : batch->items.row_count;

@@ -198,28 +198,27 @@ bool sched_memory_candidate(const struct sched_memory *memory, sched_slot *slot_
     return entry->request.local || larger || entry->blocks.count <= room;
 }
 
-/* Returns the number of blocks that a new request leaves to growing answers: the configured
- * percentage, and at least one block per growing answer. Else the new request would soon preempt
- * another one or be preempted. */
-static uint32_t growth_reserve(const struct sched_memory *memory)
+/* Without this reserve, the new request would soon preempt another one or be preempted. */
+uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing)
 {
-    uint32_t growing = memory->counts.growing;
-    uint64_t share =
-        (uint64_t)memory->options.block_count * memory->options.growth_reserve_percent / 100;
+    uint64_t share = total * percent / 100;
     if (growing == 0)
         return 0;
-    return share > growing ? (uint32_t)share : growing;
+    return share > growing ? share : growing;
 }
 
 bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t blocks_needed,
                         uint32_t blocks_free)
 {
     struct entry *entry = entry_used(memory, slot);
-    uint32_t reserve = growth_reserve(memory);
+    uint64_t reserve = sched_memory_growth_reserve(memory->options.block_count,
+                                                   memory->options.growth_reserve_percent,
+                                                   memory->counts.growing);
     sched_slot granted;
     sched_machine_reserve_left(memory->sched, slot, blocks_needed);
     if (!sched_machine_reserve_next(memory->sched,
-                                    blocks_free > reserve ? blocks_free - reserve : 0, &granted))
+                                    blocks_free > reserve ? (uint32_t)(blocks_free - reserve) : 0,
+                                    &granted))
         return false;
     assert(granted == slot);
     entry->blocks.granted = true;

@@ -66,6 +66,12 @@ void sched_memory_close(struct sched_memory *memory); /* NULL is fine */
 uint32_t sched_memory_prompt_share(uint32_t block_count, uint32_t block_tokens,
                                    uint32_t context_tokens);
 
+/* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
+ * and at least `growing`, which is one block for each such answer; 0 if there is no such answer. The
+ * unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function too.
+ */
+uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
+
 /* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect
  * from the next call of sched_memory_candidate. */
 void sched_memory_mixed_set(struct sched_memory *memory, bool mixed);

@@ -13,6 +13,12 @@
 #define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
 #define PENDING_MS_LEAST    100
 #define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
+/* Machines are compared by their prompt rates with batches of prompt_batch_tokens divided by this
+ * number: short prompts that share a batch, or a prompt of mean length. */
+#define RATES_BATCH_PART 2
+/* Rule 2 leaves free what machines keep for growing answers, and as much again for the error of the
+ * estimate: answers that become longer than expected would otherwise make reservations wait. */
+#define GROWTH_RESERVES 2
 
 bool sched_policy_prefix(const struct config *config)
 {
@@ -49,6 +55,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
 {
     bool adaptive = config->scheduler.adaptive_pools;
     bool deadline = strcmp(config->scheduler.policy, "deadline") == 0;
+    bool answers_grow = config->scheduler.preemptions_max > 0;
     bool prefixes = facts->prefix_step_tokens > 0;
     bool prefix = prefixes && sched_policy_prefix(config);
     return (struct sched_cluster_options){
@@ -63,7 +70,9 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
         .compare_time = config->scheduler.compare_time,
         .token_memory_threshold = adaptive,
-        .answers_grow = config->scheduler.preemptions_max > 0,
+        .growth_reserve_percent = answers_grow ? GROWTH_RESERVES * config->scheduler.growth_reserve_percent : 0,
+        .growth_reserve_tokens = answers_grow ? GROWTH_RESERVES * config->kv.block_tokens : 0,
+        .answers_grow = answers_grow,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
         .machine_tokens_max = MACHINE_TOKENS_MAX,
         .machine_us_max = pending_ms(config) * 1000ll,
@@ -88,7 +97,8 @@ struct sched_event sched_rates_event(const struct config *config, const struct s
 {
     return (struct sched_event){
         .kind = SCHED_MACHINE_RATES,
-        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(rates),
+        .prompt_tokens_per_s = sched_rates_prompt_tokens_per_s(
+            rates, config->scheduler.prompt_batch_tokens / RATES_BATCH_PART),
         .output_tokens_per_s = sched_rates_output_tokens_per_s(
             rates, config->scheduler.batch_sequences_max, config->slo.tbt_ms * 1000ll),
         .push_tokens_per_s = sched_rates_push_tokens_per_s(rates),

@@ -1,6 +1,6 @@
-/* rates: a decode batch takes a + b × rows, because weights are read once for all rows and KV for
- * each row. If a machine's batches differ in size, a line through them predicts the time of larger
- * ones. If they all have one size, only that size's time is known. */
+/* rates: a batch takes a + b × rows, because weights are read once for all rows. If a machine's
+ * batches differ in size, a line through them predicts the time of others. If they all have one
+ * size, only that size's time is known. */
 #include "scheduler/rates.h"
 
 #include <math.h>
@@ -36,34 +36,33 @@ static uint64_t limited_us(uint64_t us, double mean_us)
     return limited < 1 ? 1 : (uint64_t)limited;
 }
 
-void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us)
-{
-    if (rows == 0 || us == 0)
-        return;
-    if (rates->prompt_rows > 0)
-        us = limited_us(us, rates->prompt_us / rates->prompt_rows * (double)rows);
-    double keep = old_share(us), part = new_share(us);
-    rates->prompt_rows = rates->prompt_rows * keep + part * (double)rows;
-    rates->prompt_us = rates->prompt_us * keep + part * (double)us;
-}
-
-void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+static void line_add(struct rates_line *line, uint64_t batches, uint64_t rows, uint64_t us)
 {
     if (batches == 0 || rows == 0 || us == 0)
         return;
-    if (rates->weight > 0) /* Larger batches take longer, at most in proportion. */
+    if (line->weight > 0) /* Larger batches take longer, at most in proportion. */
         us = limited_us(
-            us, rates->us / rates->weight * (double)batches *
-                    fmax(1, (double)rows / (double)batches / (rates->rows / rates->weight)));
+            us, line->us / line->weight * (double)batches *
+                    fmax(1, (double)rows / (double)batches / (line->rows / line->weight)));
     double keep = old_share(us);
     double x = (double)rows / (double)batches;
     double y = (double)us / (double)batches;
     double weight = new_share(us) * (double)batches;
-    rates->weight = rates->weight * keep + weight;
-    rates->rows = rates->rows * keep + weight * x;
-    rates->us = rates->us * keep + weight * y;
-    rates->rows_rows = rates->rows_rows * keep + weight * x * x;
-    rates->rows_us = rates->rows_us * keep + weight * x * y;
+    line->weight = line->weight * keep + weight;
+    line->rows = line->rows * keep + weight * x;
+    line->us = line->us * keep + weight * y;
+    line->rows_rows = line->rows_rows * keep + weight * x * x;
+    line->rows_us = line->rows_us * keep + weight * x * y;
+}
+
+void sched_rates_prompts(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+{
+    line_add(&rates->prompts, batches, rows, us);
+}
+
+void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us)
+{
+    line_add(&rates->decodes, batches, rows, us);
 }
 
 void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us)
@@ -81,32 +80,36 @@ static uint32_t rate_of(double rows, double us)
     return rate < 1 ? 1 : rate > 1e9 ? 1000000000 : (uint32_t)rate;
 }
 
-uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates)
-{
-    return rates->prompt_us > 0 ? rate_of(rates->prompt_rows, rates->prompt_us) : 0;
-}
-
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates)
 {
     return rates->push_us > 0 ? rate_of(rates->push_tokens, rates->push_us) : 0;
 }
 
-/* The line through the measured decode batches. Requires that there were any. */
-static void decode_line(const struct sched_rates *rates, double *fixed_out, double *per_row_out)
+/* The line through the measured batches. Requires that there were any. */
+static void line_fit(const struct rates_line *line, double *fixed_out, double *per_row_out)
 {
-    double rows = rates->rows / rates->weight;
-    double us = rates->us / rates->weight;
-    double variance = rates->rows_rows / rates->weight - rows * rows;
-    /* batches of one size: as if the whole time were proportional to rows */
+    double rows = line->rows / line->weight;
+    double us = line->us / line->weight;
+    double variance = line->rows_rows / line->weight - rows * rows;
+    /* Batches of one size: as if the whole time were proportional to rows. */
     double per_row = us / rows;
     if (variance > 0.01 * rows * rows)
-        per_row = (rates->rows_us / rates->weight - rows * us) / variance;
+        per_row = (line->rows_us / line->weight - rows * us) / variance;
     if (per_row < 0)
         per_row = 0;
     if (per_row > us / rows)
         per_row = us / rows;
     *fixed_out = us - per_row * rows;
     *per_row_out = per_row;
+}
+
+uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows)
+{
+    if (rates->prompts.weight <= 0)
+        return 0;
+    double fixed, per_row;
+    line_fit(&rates->prompts, &fixed, &per_row);
+    return rate_of(rows, fixed + per_row * rows);
 }
 
 static uint32_t ns_of(double us)
@@ -117,20 +120,20 @@ static uint32_t ns_of(double us)
 
 struct sched_step sched_rates_step(const struct sched_rates *rates)
 {
-    if (rates->weight <= 0)
+    if (rates->decodes.weight <= 0)
         return (struct sched_step){0};
     double fixed, per_row;
-    decode_line(rates, &fixed, &per_row);
+    line_fit(&rates->decodes, &fixed, &per_row);
     return (struct sched_step){.fixed_ns = ns_of(fixed), .row_ns = ns_of(per_row)};
 }
 
 uint32_t sched_rates_output_tokens_per_s(const struct sched_rates *rates, uint32_t rows_max,
                                          int64_t tbt_us)
 {
-    if (rates->weight <= 0)
+    if (rates->decodes.weight <= 0)
         return 0;
     double fixed, per_row;
-    decode_line(rates, &fixed, &per_row);
+    line_fit(&rates->decodes, &fixed, &per_row);
     double most = (double)rows_max;
     if (per_row > 0 && fixed + per_row * most > (double)tbt_us)
         most = ((double)tbt_us - fixed) / per_row;

@@ -13,17 +13,21 @@
  * at most by half. */
 #define RATES_MEMORY_US 20000000
 
-/* Sums of measurements, each weighted by its age. All zeros = nothing is known. */
-struct sched_rates {
-    double prompt_rows;
-    double prompt_us;
-    /* Batches of decodes: sums for a line through the points (rows, time) by least squares. */
+/* Sums for a line through the points (rows, time) of batches by least squares, each weighted by its
+ * age. All zeros = nothing is known. */
+struct rates_line {
     double weight; /* Number of batches. */
     double rows;
     double us;
     double rows_rows; /* Squares of rows. */
     double rows_us;   /* Products of rows and time. */
-    double push_tokens;
+};
+
+/* All zeros = nothing is known. */
+struct sched_rates {
+    struct rates_line prompts; /* Batches with prompts. */
+    struct rates_line decodes; /* Batches that only decode. */
+    double push_tokens;        /* Each weighted by its age, like push_us. */
     double push_us;
 };
 
@@ -38,17 +42,19 @@ struct sched_step {
  * none): a machine that was stopped or swapped out for a while is not slow from then on. */
 double sched_rates_limited(double measured, double mean);
 
-/* Records that batches with prompts computed `rows` rows in `us` microseconds. */
-void sched_rates_prompts(struct sched_rates *rates, uint64_t rows, uint64_t us);
-/* Records `batches` batches that only decoded, with `rows` rows and `us` microseconds in all. */
+/* The two functions record `batches` batches, with `rows` rows and `us` microseconds in all: batches
+ * with prompts, and batches that only decoded. */
+void sched_rates_prompts(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 
 /* Records that KV of `tokens` tokens was sent, and that `us` microseconds of the transfers came
  * after computing. */
 void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
-/* The two functions return a rate; 0 = not known yet. */
-uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates);
+/* Returns the rate with batches of `rows` rows; 0 = not known yet. A machine that has computed short
+ * prompts is comparable in this way with one that has computed long prompts. */
+uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
+/* Returns the rate at which KV is sent; 0 = not known yet. */
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);
 /* Returns the rate with the largest batch of 1 to rows_max rows that takes at most tbt_us; 0 = not
  * known yet. */

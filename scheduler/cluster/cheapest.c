@@ -160,7 +160,7 @@ static bool may_decode(const struct choice *c, uint32_t prompt, uint32_t machine
     if (machine == c->base->token)
         return true;
     return phase_served(s.sc->machines[machine].pool, POOL_TOKEN) &&
-           !seek_token_over(&s, machine) &&
+           !seek_token_over(&s, machine, machine == prompt) &&
            within_slack(c, MEASURE_MEMORY, machine, c->base->token);
 }
 
@@ -170,7 +170,7 @@ static bool may_do_both(const struct choice *c, uint32_t machine)
     const struct seek *s = c->seek;
     return set_has(&s->sc->open, machine) &&
            phase_served(s->sc->machines[machine].pool, POOL_TOKEN) && seek_both_fit(s, machine) &&
-           !seek_token_over(s, machine) && within_slack(c, MEASURE_MEMORY, machine, c->base->token);
+           !seek_token_over(s, machine, true) && within_slack(c, MEASURE_MEMORY, machine, c->base->token);
 }
 
 static bool may_pair(const struct choice *c, uint32_t prompt, uint32_t token)

@@ -11,7 +11,7 @@
  *    work and the request would put it over prompt_queue_threshold_tokens or _us. Otherwise the
  *    machine of the mixed pool, by the same condition.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless the
- *    request does not fit into the memory that is left. Otherwise the machine of the mixed pool,
+ *    request does not fit into the memory that is left beside what the machine keeps free. Otherwise the machine of the mixed pool,
  *    by the same condition.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
@@ -82,6 +82,10 @@ struct sched_cluster_options {
     /* Machines of one pool are compared by time instead of tokens if their rates differ. */
     bool compare_time;
     bool token_memory_threshold; /* Rule 2 checks the memory that is left. */
+    /* What machines keep free for answers that grow (sched_memory_growth_reserve), which rule 2
+     * leaves free, too: a percentage of their KV memory, and this number of tokens per answer. */
+    uint32_t growth_reserve_percent;
+    uint32_t growth_reserve_tokens;
     /* How much KV memory an answer is scheduled with. true: the mean length of recent answers of
      * its API key and priority, at least 64 tokens. false: its maximum length. */
     bool answers_grow;

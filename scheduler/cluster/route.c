@@ -5,6 +5,7 @@
  * There are two kinds of limits. The thresholds of rules 1 and 2 divert work to other machines; the
  * bounds (machine_kv_multiple, machine_tokens_max, machine_us_max) make it wait. */
 #include "scheduler/cluster/seek.h"
+#include "scheduler/memory.h"
 
 #include <assert.h>
 #include <string.h>
@@ -188,14 +189,31 @@ bool seek_prompt_over(const struct seek *s, uint32_t i)
     return (options->prompt_queue_threshold_tokens > 0 &&
             tokens > options->prompt_queue_threshold_tokens) ||
            (options->prompt_queue_threshold_us > 0 &&
-            computed_us(s->sc, s->request, i) > options->prompt_queue_threshold_us);
+            machine->prompt_tokens_per_s > 0 &&
+            (int64_t)cluster_work_us(s->sc, i, MEASURE_PENDING, 0) >
+                options->prompt_queue_threshold_us);
 }
 
-bool seek_token_over(const struct seek *s, uint32_t i)
+/* Returns the tokens of the machine's KV memory that its requests and this one may fill: what the
+ * machine keeps for answers that grow, and in the mixed pool for prompts that are decoded elsewhere,
+ * is left free (scheduler/memory.h). both = the machine does both phases of this request. */
+static uint64_t memory_usable(const struct seek *s, uint32_t i, bool both)
 {
-    return s->thresholds && s->sc->options.token_memory_threshold &&
-           s->sc->ranks[MEASURE_MEMORY][i].tokens + request_memory(s->request) >
-               s->sc->machines[i].kv_tokens;
+    const struct sched_cluster_options *options = &s->sc->options;
+    const struct cluster_machine *machine = &s->sc->machines[i];
+    uint64_t answers = (uint64_t)machine->decodes + machine->others.decodes;
+    uint64_t kept = sched_memory_growth_reserve(machine->kv_tokens, options->growth_reserve_percent,
+                                                answers * options->growth_reserve_tokens);
+    if (shares(s, i) && !both && machine->mixed_kv_tokens < machine->kv_tokens)
+        kept += machine->mixed_kv_tokens;
+    return machine->kv_tokens > kept ? machine->kv_tokens - kept : 0;
+}
+
+bool seek_token_over(const struct seek *s, uint32_t i, bool both)
+{
+    uint64_t scheduled = s->sc->ranks[MEASURE_MEMORY][i].tokens;
+    return s->thresholds && s->sc->options.token_memory_threshold && scheduled > 0 &&
+           scheduled + request_memory(s->request) > memory_usable(s, i, both);
 }
 
 static uint32_t prompt_of_pools(const struct seek *s)
@@ -225,10 +243,10 @@ static uint32_t mixed_or_self(const struct seek *s, uint32_t mixed)
 static uint32_t token_of_pools(const struct seek *s)
 {
     uint32_t own = seek_find(s, MEASURE_MEMORY, POOL_TOKEN, seek_token_fits);
-    if (own != SCHED_NO_MACHINE && !seek_token_over(s, own))
+    if (own != SCHED_NO_MACHINE && !seek_token_over(s, own, own == s->prompt))
         return own;
     uint32_t mixed = mixed_or_self(s, seek_find(s, MEASURE_MEMORY, POOL_MIXED, seek_token_fits));
-    if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed))
+    if (mixed != SCHED_NO_MACHINE && !seek_token_over(s, mixed, mixed == s->prompt))
         return mixed;
     if (s->flexible && s->thresholds)
         return SCHED_NO_MACHINE;
@@ -270,7 +288,8 @@ bool seek_keeps_pool(const struct seek *s, uint32_t i)
 static bool lent_prompt_fits(const void *self, uint32_t i)
 {
     const struct seek *s = self;
-    if (seek_keeps_pool(s, i) || !seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens))
+    if (seek_keeps_pool(s, i) || !seek_holds(s, i, MEASURE_PENDING, s->request->prompt_tokens) ||
+        seek_token_over(s, i, false))
         return false;
     if (s->request->output_tokens == 0)
         return holds_prompt(s, i);

@@ -43,9 +43,9 @@ bool seek_both_fit(const void *self, uint32_t machine);
 uint32_t seek_find(const struct seek *s, enum measure measure, enum pool pool,
                    bool (*fits)(const void *self, uint32_t machine));
 /* The two functions return true if the request would put the machine over the threshold of rule 1
- * (prompt) or rule 2 (token), and thresholds apply. */
+ * (prompt) or rule 2 (token), and thresholds apply. both = the machine would do both phases. */
 bool seek_prompt_over(const struct seek *s, uint32_t machine);
-bool seek_token_over(const struct seek *s, uint32_t machine);
+bool seek_token_over(const struct seek *s, uint32_t machine, bool both);
 /* Returns true if the machine must not move to the mixed pool now, because it has a request that is
  * too large for a mixed machine. */
 bool seek_keeps_pool(const struct seek *s, uint32_t machine);

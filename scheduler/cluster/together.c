@@ -17,14 +17,19 @@
  *
  * Both are taken as parts of their targets TTFT and TBT. A split route lets the prompt machine
  * compute the prompt, which gives the first token, and the token machine the rest of the answer,
- * whose second token waits for the KV; one machine for both does both. The cost of a route is the largest of these parts; if one is above 1,
- * the cost is 1 plus the sum of what exceeds 1, for the request and for each answer that the
- * request slows down. The cheapest route is taken, the split one among equals.
+ * whose second token waits for the KV; one machine for both does both. The cost of a route is the
+ * largest of these parts; if one is above 1, the cost is 1 plus the sum of what exceeds 1, for the
+ * request and for each answer that the request slows down. The cheapest route is taken; the split
+ * one counts with SPLIT_FAVOUR of its cost.
  *
  * So phases are split while the prompt machine has no queue; a queue that hurts more than a prompt
  * beside answers goes to machines that decode; and where tokens are late, answers stay where their
  * prompt was computed. `bench/bench_surface.py` measures what this is worth. */
 #include "scheduler/cluster/seek.h"
+
+/* One machine does both phases only if that costs less than this part of the split route: answers
+ * that are spread over prompt machines for a small gain make all later prompts there wait. */
+#define SPLIT_FAVOUR 0.8
 
 #define US_PER_S  1e6
 #define NS_PER_US 1e3
@@ -111,7 +116,7 @@ static void machine_try(const struct seek *s, uint32_t i, double *least, struct 
 {
     bool decodes = s->request->output_tokens > 0;
     uint32_t token = decodes ? i : SCHED_NO_MACHINE;
-    if (i == SCHED_NO_MACHINE || !seek_both_fit(s, i) || (decodes && seek_token_over(s, i)))
+    if (i == SCHED_NO_MACHINE || !seek_both_fit(s, i) || (decodes && seek_token_over(s, i, true)))
         return;
     double its = cost(s, i, token);
     if (its >= *least)
@@ -149,7 +154,7 @@ void cluster_together(const struct seek *s, struct route *out)
     }
     if (!measured(sc, base.prompt))
         return;
-    double least = cost(s, base.prompt, base.token);
+    double least = SPLIT_FAVOUR * cost(s, base.prompt, base.token);
     if (base.token != SCHED_NO_MACHINE)
         machine_try(s, base.token, &least, out);
     machine_try(s, base.prompt, &least, out);

@@ -265,7 +265,8 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats)
 {
     const struct message_stats *before = &m->stats;
-    sched_rates_prompts(&m->rates, stats->prompt_batch_rows - before->prompt_batch_rows,
+    sched_rates_prompts(&m->rates, stats->prompt_batches - before->prompt_batches,
+                        stats->prompt_batch_rows - before->prompt_batch_rows,
                         stats->prompt_batch_us - before->prompt_batch_us);
     sched_rates_decodes(&m->rates, stats->token_batches - before->token_batches,
                         stats->token_batch_rows - before->token_batch_rows,

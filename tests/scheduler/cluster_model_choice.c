@@ -149,11 +149,17 @@ static uint32_t prompt_in(const struct look *l, enum pool pool)
     return best;
 }
 
-static int64_t computed_us(const struct look *l, uint32_t i)
+/* The time of what is pending on the machine and `more` tokens. */
+static int64_t work_us(const struct look *l, uint32_t i, uint32_t more)
 {
     uint64_t rate = l->m->machines[i].prompt_rate;
-    uint64_t tokens = model_rank(l->m, i, PENDING) + l->r->prompt_tokens;
+    uint64_t tokens = model_rank(l->m, i, PENDING) + more;
     return rate == 0 ? 0 : (int64_t)(tokens * 1000000 / rate);
+}
+
+static int64_t computed_us(const struct look *l, uint32_t i)
+{
+    return work_us(l, i, l->r->prompt_tokens);
 }
 
 static bool prompt_over(const struct look *l, uint32_t p)
@@ -166,14 +172,32 @@ static bool prompt_over(const struct look *l, uint32_t p)
                     : model_pending(l->m, p) > 0 || l->m->machines[p].others.prompts > 0;
     return l->thresholds && busy &&
            ((tokens > 0 && model_rank(l->m, p, PENDING) + l->r->prompt_tokens > tokens) ||
-            (us > 0 && computed_us(l, p) > us));
+            (us > 0 && work_us(l, p, 0) > us));
 }
 
-bool model_token_over(const struct look *l, uint32_t t)
+/* The machine keeps memory for its answers, and for prompts that are decoded elsewhere if it is mixed
+ * (or moves, `alone`). Nothing is kept from the first request on the machine, or, of the second
+ * kind, from a request of which it does both phases. */
+static bool memory_over(const struct look *l, uint32_t t, bool both, bool alone)
 {
-    return l->thresholds && l->m->options.token_memory_threshold &&
-           model_rank(l->m, t, MEMORY) + l->r->prompt_tokens + l->r->answer_memory >
-               l->m->machines[t].kv_tokens;
+    const struct sched_cluster_options *options = &l->m->options;
+    const struct model_machine *machine = &l->m->machines[t];
+    uint64_t answers = (uint64_t)model_decodes(l->m, t) + machine->others.decodes;
+    uint64_t scheduled = model_rank(l->m, t, MEMORY);
+    uint64_t percent = machine->kv_tokens * options->growth_reserve_percent / 100;
+    uint64_t each = answers * options->growth_reserve_tokens;
+    uint64_t needed = scheduled + l->r->prompt_tokens + l->r->answer_memory;
+    if (each > 0)
+        needed += percent > each ? percent : each;
+    if (shares(l, t, alone) && !both && machine->mixed_kv_tokens < machine->kv_tokens)
+        needed += machine->mixed_kv_tokens;
+    return l->thresholds && options->token_memory_threshold && scheduled > 0 &&
+           needed > machine->kv_tokens;
+}
+
+bool model_token_over(const struct look *l, uint32_t t, bool both)
+{
+    return memory_over(l, t, both, false);
 }
 
 /* `a` unless b is strictly better. */
@@ -217,9 +241,9 @@ static uint32_t rule_2(const struct look *l, uint32_t prompt)
         model_rank(l->m, prompt, MEMORY) <
             model_rank(l->m, mixed, MEMORY) + l->m->options.stay_tokens)
         mixed = prompt;
-    if (own != NONE && !model_token_over(l, own))
+    if (own != NONE && !model_token_over(l, own, own == prompt))
         return own;
-    if (mixed != NONE && !model_token_over(l, mixed))
+    if (mixed != NONE && !model_token_over(l, mixed, mixed == prompt))
         return mixed;
     return l->flexible && l->thresholds ? NONE : less_of(l, own, mixed, MEMORY);
 }
@@ -229,7 +253,7 @@ static uint32_t rule_3_prompt(const struct look *l, uint32_t token)
     uint32_t best = NONE;
     for (uint32_t p = 0; p < MODEL_MACHINES; p++)
         if (l->m->machines[p].pool == POOL_TOKEN && (l->idle || !model_has_large(l->m, p)) &&
-            model_takes(l, p, PENDING, l->r->prompt_tokens) &&
+            model_takes(l, p, PENDING, l->r->prompt_tokens) && !memory_over(l, p, false, true) &&
             (l->r->output_tokens > 0 || l->r->prompt_tokens <= l->m->machines[p].mixed_kv_tokens) &&
             (token == NONE || reaches(l, p, token, true)) &&
             (best == NONE || model_before(l, p, best, PENDING)))

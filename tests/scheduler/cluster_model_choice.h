@@ -33,7 +33,8 @@ bool model_has_large(const struct model *m, uint32_t i);
 /* Returns true if the machine is large enough, and its load is below the limits. */
 bool model_takes(const struct look *l, uint32_t i, enum by by, uint64_t tokens);
 bool model_takes_both(const struct look *l, uint32_t i);
-bool model_token_over(const struct look *l, uint32_t i);
+/* both = the machine would do both phases. */
+bool model_token_over(const struct look *l, uint32_t i, bool both);
 /* Returns true if machine `a` is taken before machine `b`. */
 bool model_before(const struct look *l, uint32_t a, uint32_t b, enum by by);
 /* The load that orders machines, in tokens. */

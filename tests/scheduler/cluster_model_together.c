@@ -116,7 +116,7 @@ static double cost(const struct look *l, uint32_t prompt, uint32_t token)
 static bool both(const struct look *l, uint32_t i)
 {
     return i != NONE && model_takes_both(l, i) &&
-           !(l->r->output_tokens > 0 && model_token_over(l, i));
+           !(l->r->output_tokens > 0 && model_token_over(l, i, true));
 }
 
 void model_choose_together(const struct look *l, struct chosen *c)
@@ -143,7 +143,7 @@ void model_choose_together(const struct look *l, struct chosen *c)
                 best = i;
         candidates[2 + pool] = best;
     }
-    double least = cost(l, split.prompt, split.token);
+    double least = 0.8 * cost(l, split.prompt, split.token);
     for (int k = 0; k < 2 + POOL_COUNT; k++) {
         uint32_t i = candidates[k];
         if (!both(l, i) || cost(l, i, decodes ? i : NONE) >= least)

@@ -23,6 +23,8 @@ struct sched_cluster_options sim_options_draw(uint32_t (*draw)(uint32_t below))
         .machine_kv_multiple = 1 + draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : 50 + draw(300),
         .token_memory_threshold = draw(2) == 0,
+        .growth_reserve_percent = draw(2) == 0 ? 0 : draw(30),
+        .growth_reserve_tokens = draw(2) == 0 ? 0 : draw(20),
         .answers_grow = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 100 + draw(1000),
         .machine_us_max = draw(2) == 0 ? 0 : 1 + draw(100000),

@@ -172,6 +172,8 @@ static struct sched_cluster_options options_draw(void)
         .machine_kv_multiple = draw(3),
         .prompt_queue_threshold_tokens = draw(2) == 0 ? 0 : draw(200),
         .token_memory_threshold = draw(2) == 0,
+        .growth_reserve_percent = draw(2) == 0 ? 0 : draw(30),
+        .growth_reserve_tokens = draw(2) == 0 ? 0 : draw(20),
         .answers_grow = draw(2) == 0,
         .machine_tokens_max = draw(2) == 0 ? 0 : 1 + draw(300),
         .machine_us_max = draw(2) == 0 ? 0 : 1 + draw(1000000),

@@ -771,7 +771,7 @@ static void run(void)
 }
 
 /* Seeds with prompts of two machines that wait for each other, because the pools have changed. */
-static const uint64_t known[] = {151, 247};
+static const uint64_t known[] = {42, 187};
 
 int main(int argc, char **argv)
 {

@@ -162,7 +162,7 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s)
     double begin_s = flight->begin_s;
     uint64_t us = (uint64_t)((now_s - begin_s) * 1e6);
     if (flight->prompt_rows > 0)
-        sched_rates_prompts(&m->rates, flight->prompt_rows, us);
+        sched_rates_prompts(&m->rates, 1, flight->prompt_rows, us);
     else
         sched_rates_decodes(&m->rates, 1, flight->decodes, us);
     sched_pace_batch(&m->pace, flight->decodes, flight->prompt_rows,
