@@ -201,6 +201,16 @@ static void reservations_grant(struct sim_machine *m)
     }
 }
 
+/* True if no request of a running batch holds blocks: all were cancelled. */
+static bool batches_are_cancelled(const struct sim_machine *m)
+{
+    for (uint32_t index = 0; index < SIM_PATHS * SIM_FLIGHT; index++)
+        for (uint32_t i = 0; i < m->batches[index].item_count; i++)
+            if (!m->tasks[m->batches[index].items[i].slot].doomed)
+                return false;
+    return true;
+}
+
 /* Gives up a reservation if there is a deadlock. Its blocks are free when its gateway has handled
  * the message and cancels it. */
 static void reservation_yield(struct sim_machine *m)
@@ -210,7 +220,7 @@ static void reservation_yield(struct sim_machine *m)
         return;
     struct sim_task *task = &m->tasks[slot];
     CHECK(task->kind == SIM_RESERVE && sim_task_blocks(m, slot) > 0 && task->in_flight == 0);
-    CHECK(m->flying == 0 && !task->doomed);
+    CHECK(batches_are_cancelled(m) && !task->doomed);
     sched_memory_quarantine(m->memory, slot);
     task->doomed = true;
     m->calls->yielded(m->index, task->request, task->generation);
