@@ -305,9 +305,9 @@ const struct config_key config_keys[] = {
              "of `slo/ttft_ms` with `placement` split, else 0. 0 = only the tokens count."},
     {"scheduler/machine_pending_ms", CONFIG_WHOLE, FIELD(scheduler.machine_pending_ms), 0, HOUR_MS,
      .automatic = true, .default_text = "auto", .reload = CONFIG_RELOAD_YES,
-     .help = "A machine gets no more prompts while those that it has take it at least this time; "
-             "further ones wait in the gateway. auto: `slo/ttft_ms`, at least 100. 0 = no bound "
-             "in time."},
+     .help =
+         "A machine gets no further prompt while its prompts would take at least this time; "
+         "prompts wait in the gateway. auto: `slo/ttft_ms`, at least 100. 0 = no bound in time."},
     {"scheduler/queue_requests_max", CONFIG_WHOLE, FIELD(scheduler.queue_requests_max), 0,
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
