@@ -126,9 +126,18 @@ static void check_unknown(void)
     api_request_done(&request);
 }
 
-static const char *peer_text(char peer)
+/* Prints which other servers know the field. */
+static void peers_print(FILE *out, const struct api_known_field *field)
 {
-    return peer == 'y' ? "yes" : peer == 'p' ? "in part" : peer == 'i' ? "ignored" : "–";
+    static const char *const names[] = {"OpenAI", "vLLM", "llama-server"};
+    const char *before = " | ";
+    for (int i = 0; i < 3; i++) {
+        if (field->peers[i] != 'y' && field->peers[i] != 'p')
+            continue;
+        fprintf(out, "%s%s%s", before, names[i], field->peers[i] == 'p' ? " in part" : "");
+        before = ", ";
+    }
+    fprintf(out, "%s |\n", before[0] == ' ' ? " | –" : "");
 }
 
 static void row_print(FILE *out, const struct api_known_field *field)
@@ -137,9 +146,7 @@ static void row_print(FILE *out, const struct api_known_field *field)
             field->used == 1u << API_CHAT         ? "; chat only"
             : field->used == 1u << API_COMPLETION ? "; completions only"
                                                   : "");
-    for (int i = 0; i < 3; i++)
-        fprintf(out, " | %s", peer_text(field->peers[i]));
-    fprintf(out, " |\n");
+    peers_print(out, field);
 }
 
 /* Prints the unused fields as one paragraph with lines of up to 120 columns: those that have no
@@ -189,7 +196,7 @@ static void page_print(FILE *out)
             "accepted without effect, and counted (`cleave_unknown_fields_total`).\n\n"
             "`build/tests/server/api/test_known_fields --reference` prints this page from "
             "`server/api/known_fields.c`.\n\n"
-            "| field | cleave | OpenAI | vLLM | llama-server |\n|---|---|---|---|---|\n");
+            "| field | cleave | also known to |\n|---|---|---|\n");
     for (size_t i = 0; i < count; i++)
         if (fields[i].used != 0)
             row_print(out, &fields[i]);
