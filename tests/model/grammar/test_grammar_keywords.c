@@ -9,7 +9,7 @@ static const char head[] =
     "\n"
     "A constraint decides which texts an answer may be. Before each token is sampled, a mask "
     "leaves only the tokens that\n"
-    "keep the answer on its way to such a text; the model's end is allowed exactly where the text "
+    "keep the answer on its way to such a text; the end token is allowed exactly where the text "
     "may end. `finish_reason`\n"
     "is `stop` for a complete text and `length` if `max_tokens` cut it.\n"
     "\n"
