@@ -195,7 +195,28 @@ undo:
     return ST_IO;
 }
 
-enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out)
+void child_failed_say(int ready_fd, const struct error *error)
+{
+    char line[sizeof(((struct child_line *)0)->text)];
+    int bytes = snprintf(line, sizeof(line), "failed %s", error->text);
+    for (int i = 0; i < bytes; i++)
+        line[i] = line[i] == '\n' ? ' ' : line[i];
+    line[bytes++] = '\n';
+    ssize_t written = write(ready_fd, line, (size_t)bytes); /* At once: less than PIPE_BUF. */
+    (void)written;
+}
+
+/* Whether the line begins with `word`; then *rest_out is what follows. */
+static bool line_begins(const struct child_line *line, const char *word, const char **rest_out)
+{
+    size_t bytes = strlen(word);
+    if (strncmp(line->text, word, bytes) != 0)
+        return false;
+    *rest_out = line->text + bytes;
+    return true;
+}
+
+enum child_said child_read(int ready_fd, struct child_line *line, const char **said_out)
 {
     size_t room = sizeof(line->text) - 1 - line->bytes;
     ssize_t got = read(ready_fd, line->text + line->bytes, room);
@@ -208,11 +229,10 @@ enum child_said child_read(int ready_fd, struct child_line *line, const char **a
     char *end = strchr(line->text, '\n');
     if (end == NULL && line->bytes < sizeof(line->text) - 1)
         return CHILD_NOT_YET;
-    if (end == NULL || strncmp(line->text, "ready ", 6) != 0) {
-        line->text[strcspn(line->text, "\n")] = 0;
-        return CHILD_NONSENSE;
-    }
-    *end = 0;
-    *address_out = line->text + 6;
-    return CHILD_READY;
+    line->text[strcspn(line->text, "\n")] = 0;
+    if (end != NULL && line_begins(line, "ready ", said_out))
+        return CHILD_READY;
+    if (end != NULL && line_begins(line, "failed ", said_out))
+        return CHILD_FAILED;
+    return CHILD_NONSENSE;
 }

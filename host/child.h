@@ -2,7 +2,8 @@
  * (server/fleet/launcher.c) and the local stage processes of a machine
  * (machine/executor/pipeline.c). Both call it on their event loop thread; there is no shared state.
  * The child gets its config in a memory file and the cluster's keys in a pipe, in which new keys
- * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS").
+ * can follow. On another pipe the child reports the address at which it listens ("ready ADDRESS"),
+ * or why it ends instead ("failed REASON").
  * This part does not watch, restart or stop the process: the caller does, with the pidfd. It does
  * not tie the child's life to the parent's: the child does (common/parent.h). */
 #ifndef HOST_CHILD_H
@@ -47,21 +48,27 @@ enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
  * if the parent has closed the pipe, ST_IO. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
-/* The part of the child's line "ready ADDRESS\n" that has been received so far. */
+/* For the child, on its main thread: reports why it ends before it listens. A parent that no longer
+ * reads is no error. */
+void child_failed_say(int ready_fd, const struct error *error);
+
+/* The part of the child's line "ready ADDRESS\n" or "failed REASON\n" that has been received so
+ * far. */
 struct child_line {
-    char text[LIMIT_ADDRESS_BYTES + 16];
+    char text[sizeof(struct error) + 16];
     size_t bytes;
 };
 
 /* Result of child_read. */
-enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_CLOSED, CHILD_NONSENSE };
+enum child_said { CHILD_NOT_YET, CHILD_READY, CHILD_FAILED, CHILD_CLOSED, CHILD_NONSENSE };
 
 /* Reads from the pipe what has arrived, without waiting. The caller passes the same *line, at first
  * all zeros, until the result is not CHILD_NOT_YET.
  *   CHILD_NOT_YET   The line is not complete.
- *   CHILD_READY     *address_out points to the address, which is in *line.
+ *   CHILD_READY     *said_out points to the address, which is in *line.
+ *   CHILD_FAILED    *said_out points to the reason, which is in *line.
  *   CHILD_CLOSED    The pipe has ended before a complete line; the process has probably ended.
  *   CHILD_NONSENSE  The child sent another line, which is in line->text. */
-enum child_said child_read(int ready_fd, struct child_line *line, const char **address_out);
+enum child_said child_read(int ready_fd, struct child_line *line, const char **said_out);
 
 #endif

@@ -9,6 +9,7 @@
 #include "common/options.h"
 #include "common/parent.h"
 #include "common/secret.h"
+#include "host/child.h"
 #include "host/sandbox.h"
 #include "machine/machine.h"
 
@@ -154,15 +155,14 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-static enum status run(const struct arguments *arguments, struct config *config,
-                       struct error *error)
+static enum status run(struct arguments *arguments, struct config *config, struct error *error)
 {
     struct machine_keys keys = {.fd = -1};
     struct machine_process process = {
         .config = config,
         .stage = arguments->stage,
         .keys = &keys,
-        .ready_fd = arguments->ready_fd,
+        .ready_fd = &arguments->ready_fd,
         .turns_fd = arguments->turns_fd,
         .log_level = arguments->log_level,
     };
@@ -239,6 +239,8 @@ int machine_main(int argc, char **argv)
         log_level_parse(arguments.log_level, &log_level);
     log_open(log_name, log_level);
     enum status status = run(&arguments, config, &error);
+    if (status != ST_OK && arguments.ready_fd >= 0)
+        child_failed_say(arguments.ready_fd, &error);
     free(config);
     return status == ST_OK ? 0 : options_fail(&table, status, &error);
 }

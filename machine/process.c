@@ -14,8 +14,9 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-static enum status say_ready(int fd, const char *address, struct error *error)
+static enum status say_ready(int *ready_fd, const char *address, struct error *error)
 {
+    const int fd = *ready_fd;
     if (fd < 0)
         return ST_OK;
     char line[LIMIT_ADDRESS_BYTES + 16];
@@ -23,6 +24,7 @@ static enum status say_ready(int fd, const char *address, struct error *error)
     ssize_t written = write(fd, line, (size_t)length);
     int failed = errno;
     close(fd);
+    *ready_fd = -1;
     if (written == length)
         return ST_OK;
     return error_set(error, ST_IO, "--ready-fd %d: %s", fd, strerror(failed));
@@ -179,7 +181,7 @@ enum status machine_process_run_stage(const struct machine_process *process, str
         .clock = &clock_system,
         .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
-        .child = process->ready_fd >= 0,
+        .child = *process->ready_fd >= 0,
     };
     struct stage *s;
     char address[LIMIT_ADDRESS_BYTES];

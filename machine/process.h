@@ -19,8 +19,9 @@ struct machine_process {
     int stage;                         /* Index of the stage process; -1 = the machine itself. */
     char address[LIMIT_ADDRESS_BYTES]; /* Address to listen on. */
     struct machine_keys *keys;         /* Not owned. */
-    /* Descriptor for the ready line; -1 = none (no parent process waits for it). */
-    int ready_fd;
+    /* Descriptor for the ready line; not owned. -1 = none (no parent process waits for it), or the
+     * line is written. */
+    int *ready_fd;
     int turns_fd;        /* Shared memory of the turns; -1 = none. */
     struct turns *turns; /* Opened by machine_process_turns; NULL = none. */
     int signals;         /* signalfd: SIGHUP, and the signals that end the process. */

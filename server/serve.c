@@ -56,7 +56,7 @@ static void on_machine_given_up(void *self, struct fleet_machine *machine, const
         return;
     }
     if (!s->failed)
-        fprintf(stderr, "cleave serve: machine %s: %s\n", name, why);
+        (void)error_set(&s->failure, ST_INVALID, "machine %s: %s", name, why);
     s->failed = true;
 }
 
@@ -392,14 +392,11 @@ static void loop(struct serve *s)
     }
 }
 
-static int check_only(struct serve *s)
+static int check_only(struct serve *s, struct error *error)
 {
-    struct error error;
-    if (access_open(s, &error) != ST_OK || serve_cluster_keys_find(s, &error) != ST_OK ||
-        model_read(s, &error) != ST_OK) {
-        fprintf(stderr, "cleave serve: %s\n", error.text);
+    if (access_open(s, error) != ST_OK || serve_cluster_keys_find(s, error) != ST_OK ||
+        model_read(s, error) != ST_OK)
         return 1;
-    }
     serve_options_print(s->config, s->config->model);
     return 0;
 }
@@ -409,7 +406,7 @@ int serve_main(int argc, char **argv)
     struct serve *s = calloc(1, sizeof(*s));
     struct config *config = calloc(1, sizeof(*config));
     struct config *from_file = calloc(1, sizeof(*from_file));
-    struct error error;
+    struct error error = {""};
     int result = 1;
     if (s == NULL || config == NULL || from_file == NULL)
         goto undo_memory;
@@ -436,15 +433,17 @@ int serve_main(int argc, char **argv)
     if (config->renamed[0] != 0)
         log_warn("%s: %s", config->source, config->renamed);
     if (s->options.check_only) {
-        result = check_only(s);
+        result = check_only(s, &error);
     } else if (serve_open(s, &error) == ST_OK) {
         loop(s);
         result = s->failed ? 1 : 0;
+        error = s->failure;
     } else {
-        fprintf(stderr, "cleave serve: %s\n", error.text);
         result = 1;
     }
     serve_close(s);
+    if (result != 0) /* Last: after the lines of machines that end. */
+        fprintf(stderr, "cleave serve: %s\n", error.text);
 
 undo_memory:
     free(from_file);

@@ -70,7 +70,7 @@ struct serve {
     int64_t update_ready_us;      /* STARTING: since when everything is ready; -1 = it is not. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
-    char update_text[384]; /* How the latest update ended, or why the present one fails. */
+    char update_text[640]; /* How the latest update ended, or why the present one fails. */
     bool update_failed;    /* A machine of the new version does not start. */
     uint32_t version_last; /* The highest version number so far. */
     bool is_loopback;      /* config_is_loopback of the config at the start. */
@@ -96,11 +96,12 @@ struct serve {
     /* etcd's members were reported again for the present update: a machine that did not fit the old
      * model may fit the new one. */
     bool members_checked_again;
-    int64_t servable_us; /* When both phases could first be served; -1 = not yet. */
-    bool announced;      /* The line that says that the server is ready was printed. */
-    int64_t drain_us;    /* Time until which requests may finish; -1 = not draining. */
-    int64_t stop_us;     /* When the machines are killed; -1 = not stopping. */
-    bool failed;         /* The exit status will be 1. */
+    int64_t servable_us;  /* When both phases could first be served; -1 = not yet. */
+    bool announced;       /* The line that says that the server is ready was printed. */
+    int64_t drain_us;     /* Time until which requests may finish; -1 = not draining. */
+    int64_t stop_us;      /* When the machines are killed; -1 = not stopping. */
+    bool failed;          /* The exit status will be 1. */
+    struct error failure; /* Why `failed` is true. */
     /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
     bool work_pending;
 };

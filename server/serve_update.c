@@ -289,7 +289,7 @@ bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, c
     }
     s->update_failed = true;
     s->work_pending = true;
-    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.200s", machine->config.name,
+    snprintf(s->update_text, sizeof(s->update_text), "machine %s: %.400s", machine->config.name,
              why);
     return true;
 }
@@ -297,7 +297,7 @@ bool serve_update_failed(struct serve *s, const struct fleet_machine *machine, c
 static void update_give_up(struct serve *s, const char *why)
 {
     char text[sizeof(s->update_text)];
-    snprintf(text, sizeof(text), "version %u, %s, is given up: %.240s", s->other.number,
+    snprintf(text, sizeof(text), "version %u, %s, is given up: %.480s", s->other.number,
              s->other.name, why);
     memcpy(s->update_text, text, sizeof(text));
     log_error("model update: %s; version %u, %s, goes on", text, s->current.number,
@@ -307,7 +307,7 @@ static void update_give_up(struct serve *s, const char *why)
 
 static void starting_turn(struct serve *s)
 {
-    char why[300];
+    char why[480];
     bool ready = gateway_version_paired(s->gateway, s->other.number);
     for (const struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
@@ -318,7 +318,7 @@ static void starting_turn(struct serve *s)
     else if (s->update_ready_us < 0)
         s->update_ready_us = serve_now_us();
     if (s->update_failed) {
-        snprintf(why, sizeof(why), "%.299s", s->update_text);
+        snprintf(why, sizeof(why), "%.479s", s->update_text);
         update_give_up(s, why);
     } else if (ready && serve_now_us() - s->update_ready_us >= STEADY_US) {
         versions_exchange(s);
@@ -418,7 +418,7 @@ static void metrics_report(struct serve *s)
 
 static void health_note_set(struct serve *s)
 {
-    char text[400] = "";
+    char text[720] = "";
     char missing[240];
     if (s->update == SERVE_UPDATE_STARTING) {
         gateway_version_health_text(s->gateway, s->other.number, missing, sizeof(missing));

@@ -199,18 +199,20 @@ static bool pipeline_can_start(const struct executor *e)
 
 static void child_ready(struct pipeline *p, struct stage_process *process)
 {
-    const char *address;
-    enum child_said outcome = child_read(process->child.ready_fd, &process->line, &address);
+    const char *text;
+    enum child_said outcome = child_read(process->child.ready_fd, &process->line, &text);
     if (outcome == CHILD_NOT_YET)
         return;
     close(process->child.ready_fd); /* this also removes it from the epoll set */
     process->child.ready_fd = -1;
+    if (outcome == CHILD_FAILED)
+        pipeline_fail(p, "stage %s: %s", process->name, text);
     if (outcome == CHILD_NONSENSE)
         pipeline_fail(p, "stage %s said \"%s\", want \"ready ADDRESS\"", process->name,
                       process->line.text);
     if (outcome != CHILD_READY)
         return;
-    snprintf(process->address, sizeof(process->address), "%s", address);
+    snprintf(process->address, sizeof(process->address), "%.*s", LIMIT_ADDRESS_BYTES - 1, text);
     process->state = PROCESS_APART;
 }
 

@@ -24,6 +24,7 @@ static const char *const file_names[FOLDER_FILE_COUNT] = {
     [FOLDER_TOKENIZER] = "tokenizer.json",
     [FOLDER_TOKENIZER_CONFIG] = "tokenizer_config.json",
     [FOLDER_TEMPLATE] = "chat_template.jinja",
+    [FOLDER_TEMPLATE_TOOLS] = "additional_chat_templates/tool_use.jinja",
     [FOLDER_POOLING] = "1_Pooling/config.json",
     [FOLDER_INDEX] = "model.safetensors.index.json",
     [FOLDER_WEIGHTS] = "model.safetensors",

@@ -72,7 +72,9 @@ struct vocabulary {
     /* Other tokens that end an answer, according to the files. */
     uint32_t ends[VOCABULARY_ENDS_MAX];
     uint32_t end_count;
-    struct mapped_text template;     /* Chat template; text NULL = none. */
+    struct mapped_text template; /* Chat template; text NULL = none. */
+    /* Chat template for requests with tools; text NULL = `template`. */
+    struct mapped_text template_tools;
     struct mapped_text architecture; /* Name of the model's architecture in its files. */
     void *owned[4];                  /* Allocations that vocabulary_done frees. */
     /* JSON documents that texts point into; vocabulary_done releases them. */

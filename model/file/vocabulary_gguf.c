@@ -143,6 +143,9 @@ static enum status read_all(const struct gguf *g, struct vocabulary *v, struct e
     if (status == ST_OK)
         status = optional(gguf_get_string(g, "tokenizer.chat_template", &v->template, error));
     if (status == ST_OK)
+        status = optional(
+            gguf_get_string(g, "tokenizer.chat_template.tool_use", &v->template_tools, error));
+    if (status == ST_OK)
         status = optional(gguf_get_string(g, "general.architecture", &v->architecture, error));
     return status;
 }

@@ -92,23 +92,36 @@ static enum status read_ids(const struct folder *f, struct vocabulary *v, struct
     return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
-/* Reads the chat template; of several, the one named "default". */
+/* Returns the text of the template with this name in a list of them; NULL = none. */
+static const json_t *named_template(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_says(json_array_get(list, i), "name", name))
+            return json_object_get(json_array_get(list, i), "template");
+    return NULL;
+}
+
+/* Reads the chat template, and that for tools: from files of their own, or from
+ * tokenizer_config.json, where they are a text or a list of named texts. Templates with other names
+ * (RAG) are not used. */
 static enum status read_template(const struct folder *f, struct vocabulary *v, struct error *error)
 {
     const json_t *value = json_object_get(v->documents[DOCUMENT_CONFIG], "chat_template");
+    const json_t *tools = named_template(value, "tool_use");
     v->template = folder_text(f, FOLDER_TEMPLATE);
+    v->template_tools = folder_text(f, FOLDER_TEMPLATE_TOOLS);
     if (v->template.text != NULL || value == NULL || json_is_null(value))
         return ST_OK;
-    for (size_t i = 0; i < json_array_size(value); i++) {
-        const json_t *named = json_array_get(value, i);
-        if (json_says(named, "name", "default"))
-            value = json_object_get(named, "template");
-    }
-    if (!json_is_string(value))
-        return error_set(error, ST_INVALID,
-                         "tokenizer_config.json: chat_template: want a text, or a list with one "
-                         "that is named default");
+    if (json_is_array(value))
+        value = named_template(value, "default");
+    if (!json_is_string(value) || (tools != NULL && !json_is_string(tools)))
+        return error_set(
+            error, ST_INVALID,
+            "tokenizer_config.json: chat_template: want a text, or a list of names and "
+            "templates with one that is named default");
     v->template = json_text_of(value);
+    if (tools != NULL)
+        v->template_tools = json_text_of(tools);
     return ST_OK;
 }
 

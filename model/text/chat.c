@@ -24,10 +24,11 @@ struct form {
 };
 
 struct chat_template {
-    struct form form; /* `template` NULL = there is none that can be used. */
+    struct form form;  /* `template` NULL = there is none that can be used. */
+    struct form tools; /* For requests with tools; `template` NULL = `form`. */
     struct error reason;
     json_t *settings; /* bos_token, eos_token, unk_token. */
-    char *text;       /* Of the template; NULL = none. */
+    char *text;       /* Of the template, of that for tools if there is one; NULL = none. */
     size_t bytes;
 };
 
@@ -123,6 +124,17 @@ static enum status text_keep(struct chat_template *c, const char *text, size_t b
     return ST_OK;
 }
 
+/* Keeps the reason why the model's template cannot be used, for the requests that want it. */
+static enum status refuse_later(struct chat_template *c, enum status status,
+                                const struct error *why, struct error *error)
+{
+    if (status == ST_NO_MEMORY)
+        return error_set(error, status, "%s", why->text);
+    (void)error_set(&c->reason, ST_UNSUPPORTED,
+                    "the model's template cannot be used: %.300s: use /v1/completions", why->text);
+    return ST_OK;
+}
+
 static enum status chat_open(struct chat_template *c, const struct vocabulary *v,
                              const char *instead, struct error *error)
 {
@@ -146,13 +158,16 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
     }
     struct error why = {""};
     enum status status = form_open(text.text, text.bytes, c->settings, &c->form, &why);
-    if (status == ST_NO_MEMORY)
-        return error_set(error, status, "%s", why.text);
-    if (status != ST_OK)
-        (void)error_set(&c->reason, ST_UNSUPPORTED,
-                        "the model's template cannot be used: %.300s: use /v1/completions",
-                        why.text);
-    return status == ST_OK ? text_keep(c, text.text, text.bytes, error) : ST_OK;
+    if (status == ST_OK && v->template_tools.text != NULL)
+        status = form_open(v->template_tools.text, v->template_tools.bytes, c->settings, &c->tools,
+                           &why);
+    if (status == ST_OK && c->tools.template != NULL)
+        text = v->template_tools;
+    if (status == ST_OK)
+        return text_keep(c, text.text, text.bytes, error);
+    template_close(c->form.template);
+    c->form.template = NULL;
+    return refuse_later(c, status, &why, error);
 }
 
 enum status chat_template_open(struct model_file *file, const char *instead,
@@ -179,6 +194,7 @@ void chat_template_close(struct chat_template *c)
     if (c == NULL)
         return;
     template_close(c->form.template);
+    template_close(c->tools.template);
     json_decref(c->settings);
     free(c->text);
     free(c);
@@ -425,7 +441,8 @@ enum status chat_render(const struct chat_template *c, const struct chat_request
                         struct chat_text *out, struct error *error)
 {
     struct form own = {0};
-    const struct form *form = &c->form;
+    const bool tools = c->tools.template != NULL && json_array_size(request->tools) > 0;
+    const struct form *form = tools ? &c->tools : &c->form;
     const json_t *text = request->template_text;
     if (text != NULL) {
         enum status status =

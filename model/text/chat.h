@@ -31,15 +31,15 @@ struct chat_request {
     time_t now;                  /* Time for templates that write the date. */
 };
 
-/* Compiles the model's template, or the text `instead`, of which nothing is kept. NULL = the
- * model's. A model without a template gets ChatML if its vocabulary has <|im_start|>. If there is
+/* Compiles the model's template (and that for requests with tools, "tool_use", if it has one), or
+ * the text `instead`, of which nothing is kept. NULL = the model's. A model without a template gets ChatML if its vocabulary has <|im_start|>. If there is
  * no template, or it does not compile, this function returns ST_OK, and chat_render returns
  * ST_UNSUPPORTED with the reason; with `instead` it returns ST_INVALID. *out does not use `file`
  * after the call. */
 enum status chat_template_open(struct model_file *file, const char *instead,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
-/* Returns the template's text, which `c` owns; 0 bytes = there is none that can be used. */
+/* Returns the text of the template for requests with tools, which `c` owns; 0 bytes = there is none that can be used. */
 const char *chat_template_text(const struct chat_template *c, size_t *bytes_out);
 
 /* A prompt as text. All zeros = no prompt. */

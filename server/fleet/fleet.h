@@ -60,11 +60,12 @@ struct fleet_process {
     int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
     int keys_fd;  /* For child_keys_send; -1 = no keys, or no process. */
     struct child_line line;
-    bool was_ready;     /* This process or an earlier one was ready. */
-    int64_t started_us; /* When the process was started. */
-    int64_t kill_us;    /* PROCESS_ENDING: when it is killed. */
-    int64_t restart_us; /* PROCESS_DUE: when it is started. */
-    int64_t backoff_us; /* Pause before the start after the next death. */
+    const char *failure; /* Why it ends, in `line`; NULL = it has not said. */
+    bool was_ready;      /* This process or an earlier one was ready. */
+    int64_t started_us;  /* When the process was started. */
+    int64_t kill_us;     /* PROCESS_ENDING: when it is killed. */
+    int64_t restart_us;  /* PROCESS_DUE: when it is started. */
+    int64_t backoff_us;  /* Pause before the start after the next death. */
 };
 
 enum connection_state {

@@ -68,6 +68,7 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
     process->ready_fd = child.ready_fd;
     process->keys_fd = child.keys_fd;
     process->line = (struct child_line){.bytes = 0};
+    process->failure = NULL;
     process->started_us = clock_now_us(l->options.clock);
     descriptor_watch(l, process->pidfd, m, true);
     descriptor_watch(l, process->ready_fd, m, false);
@@ -120,13 +121,17 @@ static void keys_close(struct fleet_process *process)
 static void ready_read(struct launcher *l, struct fleet_machine *m)
 {
     struct fleet_process *process = &m->process;
-    const char *address;
-    enum child_said said = child_read(process->ready_fd, &process->line, &address);
+    const char *text;
+    enum child_said said = child_read(process->ready_fd, &process->line, &text);
     if (said == CHILD_NOT_YET)
         return;
     ready_close(process);
     if (said == CHILD_CLOSED)
         return;
+    if (said == CHILD_FAILED) { /* The process ends next. */
+        process->failure = text;
+        return;
+    }
     if (said == CHILD_NONSENSE) {
         log_error("machine %s said \"%s\", want \"ready ADDRESS\"", m->config.name,
                   process->line.text);
@@ -135,7 +140,7 @@ static void ready_read(struct launcher *l, struct fleet_machine *m)
     }
     process->was_ready = true;
     if (!l->stopping)
-        l->options.events.ready(l->options.self, m, address);
+        l->options.events.ready(l->options.self, m, text);
 }
 
 static void end_text(const siginfo_t *info, char *out, size_t capacity)
@@ -164,9 +169,10 @@ static void restart_plan(struct launcher *l, struct fleet_machine *m, const char
 static void process_ended(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
     enum process_state state = m->process.state;
-    char how[64];
-    char why[128];
-    end_text(info, how, sizeof(how));
+    char status[64];
+    char why[sizeof(struct error) + 64];
+    end_text(info, status, sizeof(status));
+    const char *how = m->process.failure != NULL ? m->process.failure : status;
     m->process.state = PROCESS_NONE;
     if (l->stopping) {
         log_debug("machine %s has ended: %s", m->config.name, how);
@@ -175,7 +181,7 @@ static void process_ended(struct launcher *l, struct fleet_machine *m, const sig
         l->options.events.ended(l->options.self, m);
     } else if (!m->process.was_ready) {
         m->process.state = PROCESS_GIVEN_UP;
-        snprintf(why, sizeof(why), "it ended before it was ready (%s)", how);
+        snprintf(why, sizeof(why), "it ended before it was ready: %s", how);
         l->options.events.given_up(l->options.self, m, why);
     } else {
         l->options.events.ended(l->options.self, m);

@@ -31,6 +31,7 @@ def serve_fails(config, *parts, args=(), prefix=()):
     for part in parts:
         assert part in said, f"no '{part}' in: {said}"
     assert "Sanitizer" not in said and "assert" not in said.lower(), said
+    return done.stderr.splitlines()[-1]
 
 
 def check_configs():
@@ -43,6 +44,9 @@ def check_configs():
     serve_fails('{"model": "/tmp"}', "/tmp", "a directory")
     serve_fails({"model": MODEL}, "256.1.1.1", args=["--listen", "256.1.1.1:80"])
     serve_fails({"model": MODEL}, "--frobnicate", args=["--frobnicate"])
+    # The last line says why the machines could not start.
+    last = serve_fails({"model": MODEL, "kv": {"memory": "1MiB", "block_tokens": 256}})
+    assert last.startswith("cleave serve: ") and "kv_memory of 1048576 bytes" in last, last
 
 
 def check_models():

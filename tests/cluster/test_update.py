@@ -210,7 +210,7 @@ def check_refused(other):
         reload(cluster, model=other, kv={"memory": "1MiB", "block_tokens": 256})
         wait_done(cluster)
         found = state(cluster)["update"]["text"]
-        assert "is given up" in found and "ended before it was ready" in found, found
+        assert "is given up" in found and "ended before it was ready: " in found and "kv_memory of" in found, found
         assert set(cluster.children()) == {"prompt-0", "token-0"} and served(cluster)[1] == OLD
 
     # A machine that has the name of another machine's next version would be mistaken for that version.

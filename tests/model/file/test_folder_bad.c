@@ -584,6 +584,37 @@ static void check_tokenizer(void)
     tokenizer_close(t);
 }
 
+/* Of two named templates, requests with tools get "tool_use". */
+static void check_templates(void)
+{
+    struct folder_parts p;
+    struct model_file *file = NULL;
+    struct chat_template *chat = NULL;
+    struct error error = {""};
+    folder_parts_make(false, &p);
+    folder_parts_replace(&p, "tokenizer_config.json",
+                         "\"[INST] {{ messages[0].content }} [/INST]\"",
+                         "[{\"name\": \"default\", \"template\": \"plain\"}, {\"name\": "
+                         "\"tool_use\", \"template\": \"{{ tools|length }} tools\"}]");
+    CHECKF(model_file_open_parts("small", p.parts, p.count, &file, &error) == ST_OK, "%s",
+           error.text);
+    CHECKF(chat_template_open(file, NULL, &chat, &error) == ST_OK, "%s", error.text);
+    model_file_close(file);
+    folder_parts_done(&p);
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "a");
+    json_t *tools = json_pack("[{s:s}]", "type", "function");
+    for (int i = 0; i < 2; i++) {
+        const struct chat_request request = {.messages = messages, .tools = i == 0 ? NULL : tools};
+        struct chat_text text;
+        CHECKF(chat_render(chat, &request, &text, &error) == ST_OK, "%s", error.text);
+        CHECKF(strcmp(text.text, i == 0 ? "plain" : "1 tools") == 0, "%s", text.text);
+        chat_text_done(&text);
+    }
+    json_decref(messages);
+    json_decref(tools);
+    chat_template_close(chat);
+}
+
 /* What only a directory can have wrong. */
 static void check_directory(void)
 {
@@ -639,6 +670,7 @@ int main(void)
     check_large_numbers(c);
     compute_cpu.close(c);
     check_tokenizer();
+    check_templates();
     check_directory();
     return 0;
 }

@@ -56,6 +56,11 @@ static int machine(int argc, char **argv)
     signal(SIGTERM, strcmp(name, "deaf") == 0 ? SIG_IGN : on_term);
     if (strcmp(name, "hopeless") == 0)
         return 3;
+    if (strcmp(name, "wrong") == 0) {
+        error = (struct error){"the model\nis too large"};
+        child_failed_say(ready_fd, &error);
+        return 3;
+    }
     if (strcmp(name, "babbler") == 0)
         dprintf(ready_fd, "hello\n");
     else
@@ -74,7 +79,7 @@ struct seen {
     uint32_t ended;
     uint32_t given_up;
     char address[LIMIT_ADDRESS_BYTES];
-    char why[128];
+    char why[256];
 };
 
 static void on_ready(void *self, struct fleet_machine *machine, const char *address)
@@ -220,6 +225,12 @@ int main(int argc, char **argv)
     turn_until(l, &seen[1].given_up, 1);
     CHECK(seen[1].ready == 0 && seen[1].ended == 0);
     CHECKF(strstr(seen[1].why, "exit status 3") != NULL, "%s", seen[1].why);
+    stop_all(l, false);
+
+    l = launch(&config, "good", "wrong", seen);
+    turn_until(l, &seen[1].given_up, 1);
+    CHECKF(strcmp(seen[1].why, "it ended before it was ready: the model is too large") == 0, "%s",
+           seen[1].why);
     stop_all(l, false);
 
     l = launch(&config, "good", "mortal", seen);
