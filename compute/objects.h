@@ -40,6 +40,7 @@ struct compute_rope {
     float freq_scale; /* Positions are multiplied by this (linear scaling). */
     /* [dim / 2] divisors of the frequencies (Llama 3's rope_freqs); NULL = none. */
     const float *factors;
+    float amplitude;        /* Factor of cos and sin; 0 = 1. */
     uint32_t positions_max; /* The table has positions 0 to positions_max - 1. */
 };
 

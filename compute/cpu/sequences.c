@@ -13,6 +13,7 @@ struct compute_rope_table {
     uint32_t dim;
     bool neox;
     uint32_t positions;
+    double amplitude;
     _Atomic uint32_t filled; /* Positions that are computed, as far as a batch has needed them. */
     pthread_mutex_t filling;
     float *values;        /* [positions][cos dim/2, sin dim/2] */
@@ -42,8 +43,8 @@ static void rope_fill_item(void *context, uint32_t item, uint32_t thread)
     for (; p < end && p < table->positions; p++) {
         float *row = table->values + (size_t)p * table->dim;
         for (uint32_t i = 0; i < half; i++) {
-            row[i] = (float)cos(p * table->frequencies[i]);
-            row[half + i] = (float)sin(p * table->frequencies[i]);
+            row[i] = (float)(table->amplitude * cos(p * table->frequencies[i]));
+            row[half + i] = (float)(table->amplitude * sin(p * table->frequencies[i]));
         }
     }
 }
@@ -79,6 +80,7 @@ enum status cpu_rope_open(struct compute *c, const struct compute_rope *rope,
     table->dim = rope->dim;
     table->neox = rope->neox;
     table->positions = rope->positions_max;
+    table->amplitude = rope->amplitude != 0 ? (double)rope->amplitude : 1;
     pthread_mutex_init(&table->filling, NULL);
     table->values = cpu_memory_take((size_t)rope->positions_max * rope->dim * sizeof(float));
     if (table->values == NULL) {

@@ -60,6 +60,7 @@ static enum status rope_open(struct compute *c, const struct compute_rope *rope,
         cuda_give(c, values);
         return c->failed ? ST_IO : ST_NO_MEMORY;
     }
+    const double amplitude = rope->amplitude != 0 ? (double)rope->amplitude : 1;
     for (uint32_t i = 0; i < half; i++) {
         double frequency =
             pow((double)rope->freq_base, -2.0 * i / rope->dim) * (double)rope->freq_scale;
@@ -67,8 +68,8 @@ static enum status rope_open(struct compute *c, const struct compute_rope *rope,
             frequency /= (double)rope->factors[i];
         for (uint32_t p = 0; p < rope->positions_max; p++) {
             float *row = host + (size_t)p * rope->dim;
-            row[i] = (float)cos(p * frequency);
-            row[half + i] = (float)sin(p * frequency);
+            row[i] = (float)(amplitude * cos(p * frequency));
+            row[half + i] = (float)(amplitude * sin(p * frequency));
         }
     }
     cuda_write(c, values, host, bytes);

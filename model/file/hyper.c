@@ -10,10 +10,9 @@
 #include <string.h>
 
 /* Wider than any dense model; keeps products of two such sizes in 32 bits. */
-#define HYPER_HIDDEN_MAX   65536
-#define HYPER_FFN_MAX      524288 /* 8 × HYPER_HIDDEN_MAX. */
-#define HYPER_HEAD_DIM_MAX 512
-#define HYPER_VOCAB_MAX    (1u << 20)
+#define HYPER_HIDDEN_MAX 65536
+#define HYPER_FFN_MAX    524288 /* 8 × HYPER_HIDDEN_MAX. */
+#define HYPER_VOCAB_MAX  (1u << 20)
 
 struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key)
 {

@@ -11,13 +11,32 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How Llama 3.1 scales the frequencies of the rotary embedding. A frequency f has the wavelength w
- * = 2 pi / f. If w > context_tokens / low, f becomes f / factor. If w < context_tokens / high, f
- * stays. Between the two limits the scaling is interpolated. */
-struct model_rope_ramp {
-    float factor; /* 0 = frequencies are not scaled. */
+/* How the frequencies of the rotary embedding differ from the powers of the base. */
+enum model_rope_kind {
+    MODEL_ROPE_PLAIN, /* Only by rope_freq_scale. */
+    /* Llama 3.1. A frequency f has the wavelength w = 2 pi / f. If w > context_tokens / low, f
+     * becomes f / factor. If w < context_tokens / high, f stays. Between the two limits the scaling
+     * is interpolated. */
+    MODEL_ROPE_LLAMA3,
+    /* YaRN (Peng et al. 2023). Dimensions that turn less than `low` times within context_tokens are
+     * divided by factor, those that turn more than `high` times stay, and between the two limits
+     * the scaling is interpolated. */
+    MODEL_ROPE_YARN,
+    /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of two
+     * lists: model_rope_is_long. */
+    MODEL_ROPE_LONG,
+    /* Frequencies are those of rope_dim dimensions, but only the first `pairs` pairs are rotated. */
+    MODEL_ROPE_PROPORTIONAL,
+};
+
+struct model_rope_scaling {
+    enum model_rope_kind kind;
+    float factor;
     float low, high;
-    uint32_t context_tokens;
+    uint32_t context_tokens; /* Context length before the scaling. */
+    bool whole_dims;         /* YaRN: the limits are rounded to whole dimensions. */
+    uint32_t pairs;          /* MODEL_ROPE_PROPORTIONAL only. */
+    float amplitude;         /* Factor of cos and sin. */
 };
 
 /* The routed experts of the layers that have a router, and the shared experts, which every row uses
@@ -56,7 +75,7 @@ struct model_hyper {
     uint32_t rope_dim; /* Dimensions of a head that are rotated. */
     float rope_freq_base;
     float rope_freq_scale; /* Factor of all frequencies. */
-    struct model_rope_ramp rope_ramp;
+    struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of query times key. */
     /* Differences between families. */
     bool biases;     /* The files must have biases for q, k and v. */
@@ -79,6 +98,15 @@ static inline uint32_t model_ffn_used(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
+}
+
+/* Whether LongRoPE takes its list for long contexts: if a cluster's longest context is beyond the
+ * length before the scaling. All requests of a cluster take the same list, also short ones, because
+ * the list is part of the K of every earlier token: a request that grew beyond the length would
+ * need all of its K again. (transformers changes the list at that length and keeps the K.) */
+static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
+{
+    return context_tokens_max > h->rope_scaling.context_tokens;
 }
 
 /* Fills *out. Returns ST_INVALID, or ST_UNSUPPORTED for a model that would be computed wrongly; the

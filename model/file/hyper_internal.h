@@ -6,6 +6,8 @@
 #include "model/file/hyper.h"
 #include "model/file/keys.h"
 
+#define HYPER_HEAD_DIM_MAX 512
+
 /* The file that is read, and where errors are written. */
 struct hyper_reader {
     const struct model_file *file;
@@ -33,7 +35,7 @@ enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale, rope_ramp,
+/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale, rope_scaling,
  * local_period and local_freq_base. */
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
 

@@ -25,41 +25,192 @@ static enum status read_factor(const struct hyper_reader *r, struct model_hyper 
     return ST_OK;
 }
 
-/* Llama 3.1: low frequencies are divided, high ones are not, and between them the scaling is
- * interpolated (struct model_rope_ramp). GGUF files have the result as a tensor instead. */
-static enum status read_llama3(const struct hyper_reader *r, struct model_rope_ramp *ramp)
+static enum status read_context(const struct hyper_reader *r, struct model_hyper *h, bool required)
 {
-    enum status status = hyper_above_0(r, KEY_ROPE_FACTOR, true, &ramp->factor);
+    struct model_rope_scaling *s = &h->rope_scaling;
+    s->context_tokens = h->context_tokens;
+    return hyper_u32_in(r, KEY_ROPE_CONTEXT, required, 1, UINT32_MAX, &s->context_tokens);
+}
+
+static enum status check_low_high(const struct hyper_reader *r, const struct model_rope_scaling *s,
+                                  enum model_key low, enum model_key high)
+{
+    if (s->high > s->low)
+        return ST_OK;
+    return error_set(r->error, ST_INVALID, "key %s is %g, want more than %s, which is %g",
+                     hyper_shown(r, high).text, (double)s->high, hyper_shown(r, low).text,
+                     (double)s->low);
+}
+
+/* GGUF files have the result as a tensor instead. */
+static enum status read_llama3(const struct hyper_reader *r, struct model_hyper *h)
+{
+    struct model_rope_scaling *s = &h->rope_scaling;
+    s->kind = MODEL_ROPE_LLAMA3;
+    enum status status = hyper_above_0(r, KEY_ROPE_FACTOR, true, &s->factor);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_LOW, true, &ramp->low);
+        status = hyper_above_0(r, KEY_ROPE_LOW, true, &s->low);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_HIGH, true, &ramp->high);
+        status = hyper_above_0(r, KEY_ROPE_HIGH, true, &s->high);
     if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_ROPE_CONTEXT, true, 1, UINT32_MAX, &ramp->context_tokens);
-    if (status == ST_OK && ramp->high <= ramp->low)
-        return error_set(r->error, ST_INVALID, "key %s is %g, want more than %s, which is %g",
-                         hyper_shown(r, KEY_ROPE_HIGH).text, (double)ramp->high,
-                         hyper_shown(r, KEY_ROPE_LOW).text, (double)ramp->low);
+        status = read_context(r, h, true);
+    return status == ST_OK ? check_low_high(r, s, KEY_ROPE_LOW, KEY_ROPE_HIGH) : status;
+}
+
+static float yarn_amplitude(float factor, float mscale)
+{
+    return factor <= 1 ? 1 : 0.1f * mscale * logf(factor) + 1;
+}
+
+/* Reads YaRN's factor of cos and sin. In a folder the key is the factor; in a GGUF file it is one
+ * more factor of it. */
+static enum status read_yarn_amplitude(const struct hyper_reader *r, struct model_rope_scaling *s)
+{
+    const bool folder = model_file_is_folder(r->file);
+    float given = 0, mscale = folder ? 0 : 1, mscale_all = 0;
+    enum status status = hyper_f32(r, KEY_ROPE_AMPLITUDE, false, &given);
+    if (status == ST_OK)
+        status = hyper_f32(r, KEY_ROPE_MSCALE, false, &mscale);
+    if (status == ST_OK)
+        status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, &mscale_all);
+    if (status != ST_OK)
+        return status;
+    float own = mscale != 0 && mscale_all != 0
+                    ? yarn_amplitude(s->factor, mscale) / yarn_amplitude(s->factor, mscale_all)
+                    : yarn_amplitude(s->factor, 1);
+    s->amplitude = given == 0 ? own : folder ? given : given * own;
+    if (s->amplitude > 0 && isfinite(s->amplitude))
+        return ST_OK;
+    return error_set(r->error, ST_INVALID, "key %s: cos and sin get the factor %g, want above 0",
+                     hyper_shown(r, KEY_ROPE_AMPLITUDE).text, (double)s->amplitude);
+}
+
+/* The context of a model with YaRN is at least `factor` times the one before the scaling: some files
+ * say only the latter. */
+static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h)
+{
+    struct model_rope_scaling *s = &h->rope_scaling;
+    *s = (struct model_rope_scaling){
+        .kind = MODEL_ROPE_YARN, .low = 1, .high = 32, .whole_dims = true, .amplitude = 1};
+    enum status status = read_context(r, h, false);
+    s->factor = (float)h->context_tokens / (float)s->context_tokens;
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &s->factor);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ROPE_BETA_SLOW, false, &s->low);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ROPE_BETA_FAST, false, &s->high);
+    if (status == ST_OK)
+        status = check_low_high(r, s, KEY_ROPE_BETA_SLOW, KEY_ROPE_BETA_FAST);
+    if (status == ST_OK)
+        status = key_bool(r->file, KEY_ROPE_TRUNCATE, &s->whole_dims, r->error);
+    if (status == ST_OK || status == ST_NOT_FOUND)
+        status = read_yarn_amplitude(r, s);
+    if (status == ST_OK && h->rope_freq_base <= 1)
+        return error_set(r->error, ST_INVALID, "key %s is %g, want more than 1 with YaRN",
+                         hyper_shown(r, KEY_ROPE_BASE).text, (double)h->rope_freq_base);
+    const double context = (double)s->factor * s->context_tokens;
+    if (context > h->context_tokens && context < UINT32_MAX)
+        h->context_tokens = (uint32_t)context;
     return status;
+}
+
+/* Checks LongRoPE's lists of config.json. */
+static enum status check_lists(const struct hyper_reader *r, const struct model_hyper *h)
+{
+    static const enum model_key keys[] = {KEY_ROPE_LONG, KEY_ROPE_SHORT};
+    float values[HYPER_HEAD_DIM_MAX / 2];
+    for (int i = 0; i < 2; i++) {
+        enum status status = key_f32_list(r->file, keys[i], h->rope_dim / 2, values, r->error);
+        if (status == ST_NOT_FOUND)
+            return error_set(r->error, ST_INVALID, "key %s is missing",
+                             hyper_shown(r, keys[i]).text);
+        for (uint32_t j = 0; status == ST_OK && j < h->rope_dim / 2; j++)
+            if (!(values[j] > 0) || !isfinite(values[j]))
+                return error_set(r->error, ST_INVALID,
+                                 "key %s: entry %" PRIu32 " is %g, want a number above 0",
+                                 hyper_shown(r, keys[i]).text, j, (double)values[j]);
+        if (status != ST_OK)
+            return status;
+    }
+    return ST_OK;
+}
+
+static enum status read_longrope(const struct hyper_reader *r, struct model_hyper *h)
+{
+    const bool folder = model_file_is_folder(r->file);
+    struct model_rope_scaling *s = &h->rope_scaling;
+    *s = (struct model_rope_scaling){.kind = MODEL_ROPE_LONG, .amplitude = 1};
+    enum status status = read_context(r, h, !folder);
+    s->factor = (float)h->context_tokens / (float)s->context_tokens;
+    if (status == ST_OK && folder)
+        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &s->factor);
+    if (status == ST_OK && folder && s->factor > 1)
+        s->amplitude = sqrtf(1 + logf(s->factor) / logf((float)s->context_tokens));
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
+    return status == ST_OK && folder ? check_lists(r, h) : status;
+}
+
+/* Dynamic NTK changes the base with the length of a context, beyond the length that the model was
+ * made for. The K of earlier tokens would have to change too, so contexts end there (h->
+ * context_tokens), where nothing is scaled. */
+static enum status read_dynamic(const struct hyper_reader *r, struct model_hyper *h)
+{
+    float factor = 1;
+    enum status status = read_context(r, h, false);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &factor);
+    if (h->rope_scaling.context_tokens < h->context_tokens)
+        h->context_tokens = h->rope_scaling.context_tokens;
+    return status;
+}
+
+/* The share that is rotated does not change the frequencies: read_dim has made rope_dim of it. */
+static enum status read_proportional(const struct hyper_reader *r, struct model_hyper *h)
+{
+    h->rope_scaling.kind = MODEL_ROPE_PROPORTIONAL;
+    h->rope_scaling.pairs = h->rope_dim / 2;
+    h->rope_dim = h->head_dim;
+    return read_factor(r, h);
+}
+
+static enum status read_kind(const struct hyper_reader *r, struct model_hyper *h,
+                             struct mapped_text type)
+{
+    const bool folder = model_file_is_folder(r->file);
+    if (mapped_text_is(type, folder ? "default" : "none"))
+        return ST_OK;
+    if (mapped_text_is(type, "linear"))
+        return read_factor(r, h);
+    if (mapped_text_is(type, "yarn"))
+        return read_yarn(r, h);
+    if (mapped_text_is(type, "longrope") || (folder && mapped_text_is(type, "su")))
+        return read_longrope(r, h);
+    if (folder && mapped_text_is(type, "llama3"))
+        return read_llama3(r, h);
+    if (folder && mapped_text_is(type, "dynamic"))
+        return read_dynamic(r, h);
+    if (folder && mapped_text_is(type, "proportional"))
+        return read_proportional(r, h);
+    return hyper_refuse_text(r, KEY_ROPE_SCALING, type,
+                             folder ? "are \"default\", \"linear\", \"dynamic\", \"yarn\", "
+                                      "\"longrope\", \"llama3\" and \"proportional\""
+                                    : "are \"none\", \"linear\", \"yarn\" and \"longrope\"");
 }
 
 static enum status read_scaling(const struct hyper_reader *r, struct model_hyper *h)
 {
-    const bool folder = model_file_is_folder(r->file);
     struct mapped_text type;
-    enum status status = key_text(r->file, KEY_ROPE_SCALING, &type, r->error);
     h->rope_freq_scale = 1.0f;
+    h->rope_scaling = (struct model_rope_scaling){.amplitude = 1};
+    /* GGUF files with LongRoPE's lists need not name it. */
+    if (model_file_find(r->file, ROLE_ROPE_LONG, 0) != NULL)
+        return read_longrope(r, h);
+    enum status status = key_text(r->file, KEY_ROPE_SCALING, &type, r->error);
     if (status == ST_NOT_FOUND)
         return read_factor(r, h);
-    if (status != ST_OK || mapped_text_is(type, folder ? "default" : "none"))
-        return status;
-    if (mapped_text_is(type, "linear"))
-        return read_factor(r, h);
-    if (folder && mapped_text_is(type, "llama3"))
-        return read_llama3(r, &h->rope_ramp);
-    return hyper_refuse_text(r, KEY_ROPE_SCALING, type,
-                             folder ? "are \"default\", \"linear\" and \"llama3\""
-                                    : "are \"none\" and \"linear\"");
+    return status == ST_OK ? read_kind(r, h, type) : status;
 }
 
 static enum status read_dim(const struct hyper_reader *r, struct model_hyper *h)
@@ -89,7 +240,12 @@ static enum status read_local(const struct hyper_reader *r, struct model_hyper *
     enum status status = hyper_above_0(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
     if (status == ST_OK)
         status = hyper_u32_in(r, KEY_LOCAL_PERIOD, false, 1, LIMIT_LAYERS, &h->local_period);
-    return status;
+    struct mapped_text type;
+    if (status == ST_OK)
+        status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
+    if (status == ST_OK && !mapped_text_is(type, "default"))
+        return hyper_refuse_text(r, KEY_ROPE_LOCAL_SCALING, type, "is \"default\"");
+    return status == ST_NOT_FOUND ? ST_OK : status;
 }
 
 /* If the file lists its layers' kinds, checks that they are those that this engine assumes. A model

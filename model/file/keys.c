@@ -26,6 +26,11 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_ROPE_SCALING] = "rope.scaling.type",
     [KEY_ROPE_FACTOR] = "rope.scaling.factor",
     [KEY_ROPE_FACTOR_OLD] = "rope.scale_linear",
+    [KEY_ROPE_BETA_SLOW] = "rope.scaling.yarn_beta_slow",
+    [KEY_ROPE_BETA_FAST] = "rope.scaling.yarn_beta_fast",
+    [KEY_ROPE_CONTEXT] = "rope.scaling.original_context_length",
+    [KEY_ROPE_AMPLITUDE] = "rope.scaling.attn_factor",
+    [KEY_ROPE_MSCALE_ALL] = "rope.scaling.yarn_log_multiplier",
     [KEY_EPSILON] = "attention.layer_norm_rms_epsilon",
     [KEY_EXPERTS] = "expert_count",
     [KEY_EXPERTS_USED] = "expert_used_count",
@@ -58,16 +63,26 @@ static const char *const config_paths[KEY_COUNT] = {
     [KEY_KV_HEADS] = "num_key_value_heads",
     [KEY_HEAD_DIM] = "head_dim",
     [KEY_QUERY_SCALAR] = "query_pre_attn_scalar",
-    [KEY_ROPE_SHARE] = "partial_rotary_factor",
+    [KEY_ROPE_SHARE] = "partial_rotary_factor|" ROPE("partial_rotary_factor"),
     [KEY_ROPE_BASE] =
         "rope_theta|rope_parameters/rope_theta|rope_parameters/full_attention/rope_theta",
     [KEY_ROPE_BASE_LOCAL] = "rope_local_base_freq|rope_parameters/sliding_attention/rope_theta",
     [KEY_LOCAL_PERIOD] = "sliding_window_pattern|_sliding_window_pattern",
-    [KEY_ROPE_SCALING] = ROPE("rope_type") "|rope_scaling/type",
+    [KEY_ROPE_SCALING] = ROPE("rope_type") "|rope_scaling/type|rope_parameters/type",
+    [KEY_ROPE_LOCAL_SCALING] = "rope_parameters/sliding_attention/rope_type",
     [KEY_ROPE_FACTOR] = ROPE("factor"),
     [KEY_ROPE_LOW] = ROPE("low_freq_factor"),
     [KEY_ROPE_HIGH] = ROPE("high_freq_factor"),
-    [KEY_ROPE_CONTEXT] = ROPE("original_max_position_embeddings"),
+    [KEY_ROPE_BETA_SLOW] = ROPE("beta_slow"),
+    [KEY_ROPE_BETA_FAST] = ROPE("beta_fast"),
+    [KEY_ROPE_TRUNCATE] = ROPE("truncate"),
+    [KEY_ROPE_CONTEXT] =
+        ROPE("original_max_position_embeddings") "|original_max_position_embeddings",
+    [KEY_ROPE_AMPLITUDE] = ROPE("attention_factor"),
+    [KEY_ROPE_MSCALE] = ROPE("mscale"),
+    [KEY_ROPE_MSCALE_ALL] = ROPE("mscale_all_dim"),
+    [KEY_ROPE_LONG] = ROPE("long_factor"),
+    [KEY_ROPE_SHORT] = ROPE("short_factor"),
     [KEY_EPSILON] = "rms_norm_eps",
     [KEY_EXPERTS] = "num_local_experts|num_experts|n_routed_experts",
     [KEY_EXPERTS_USED] = "num_experts_per_tok",
@@ -164,6 +179,28 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
     return gguf_suffixes[key] == NULL
                ? ST_NOT_FOUND
                : gguf_get_string(file->gguf, gguf_name(file->gguf, key, name), out, error);
+}
+
+enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
+                         float *out, struct error *error)
+{
+    char name[KEY_NAME_BYTES];
+    if (file->folder == NULL || config_paths[key] == NULL)
+        return ST_NOT_FOUND;
+    const json_t *list = json_at(folder_config(file->folder), config_paths[key]);
+    if (list == NULL)
+        return ST_NOT_FOUND;
+    if (!json_is_array(list) || json_array_size(list) != count)
+        return error_set(error, ST_INVALID, "key %s has %zu numbers, want %u",
+                         config_name(key, name), json_array_size(list), count);
+    for (uint32_t i = 0; i < count; i++) {
+        const json_t *value = json_array_get(list, i);
+        if (!json_is_number(value))
+            return error_set(error, ST_INVALID, "key %s: entry %u is %s, want a number",
+                             config_name(key, name), i, json_kind(value));
+        out[i] = (float)json_number_value(value);
+    }
+    return ST_OK;
 }
 
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,

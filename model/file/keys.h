@@ -29,9 +29,18 @@ enum model_key {
     KEY_ROPE_SCALING,    /* How frequencies are scaled. */
     KEY_ROPE_FACTOR,
     KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */
-    KEY_ROPE_LOW,        /* struct model_rope_ramp has the meaning of low and high. */
+    KEY_ROPE_LOW,        /* enum model_rope_kind has the meaning of low and high. */
     KEY_ROPE_HIGH,
-    KEY_ROPE_CONTEXT, /* Context length before RoPE scaling. */
+    KEY_ROPE_BETA_SLOW,
+    KEY_ROPE_BETA_FAST,
+    KEY_ROPE_TRUNCATE,  /* Whether YaRN rounds its limits to whole dimensions. */
+    KEY_ROPE_CONTEXT,   /* Context length before RoPE scaling. */
+    KEY_ROPE_AMPLITUDE, /* Factor of cos and sin. */
+    KEY_ROPE_MSCALE,    /* Without the key above: YaRN's factor follows from these two. */
+    KEY_ROPE_MSCALE_ALL,
+    KEY_ROPE_LONG, /* LongRoPE's lists of divisors. */
+    KEY_ROPE_SHORT,
+    KEY_ROPE_LOCAL_SCALING, /* How frequencies of layers with an attention window are scaled. */
     KEY_EPSILON,
     KEY_EXPERTS,      /* Experts of a layer. */
     KEY_EXPERTS_USED, /* Experts that a row chooses. */
@@ -67,6 +76,11 @@ enum status key_bool(const struct model_file *file, enum model_key key, bool *ou
                      struct error *error);
 enum status key_text(const struct model_file *file, enum model_key key, struct mapped_text *out,
                      struct error *error);
+
+/* Reads a list of `count` numbers into out[0..count). Returns ST_NOT_FOUND as above, ST_INVALID if
+ * it is another list. */
+enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
+                         float *out, struct error *error);
 
 /* Reads entry `layer` of config.json's array layer_types. Returns ST_NOT_FOUND for a GGUF file or
  * if there is no such array, ST_INVALID if the entry is missing or is not a string. */

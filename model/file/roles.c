@@ -15,6 +15,8 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", "model.norm.weight"},
     [ROLE_OUTPUT] = {"output.weight", "lm_head.weight", "lm_head.weight"},
     [ROLE_ROPE_FACTORS] = {"rope_freqs.weight", NULL, NULL},
+    [ROLE_ROPE_LONG] = {"rope_factors_long.weight", NULL, NULL},
+    [ROLE_ROPE_SHORT] = {"rope_factors_short.weight", NULL, NULL},
     [ROLE_ATTENTION_NORM] = {"attn_norm.weight", "input_layernorm.weight",
                              "input_layernorm.weight"},
     [ROLE_Q] = {"attn_q.weight", "self_attn.q_proj.weight", "self_attn.q_proj.weight"},

@@ -11,6 +11,8 @@ enum model_role {
     ROLE_OUTPUT_NORM,
     ROLE_OUTPUT,       /* Vocabulary matrix. */
     ROLE_ROPE_FACTORS, /* Divisors of the RoPE frequencies. */
+    ROLE_ROPE_LONG,    /* LongRoPE's divisors for long contexts. */
+    ROLE_ROPE_SHORT,
     /* The roles below exist once per layer. */
     ROLE_ATTENTION_NORM,
     ROLE_Q,

@@ -3,6 +3,7 @@
  * does not know is an error, because leaving it out would give wrong numbers silently. */
 #include "model/forward/model.h"
 
+#include "model/forward/rope.h"
 #include "model/forward/weights_load.h"
 
 #include <inttypes.h>
@@ -153,63 +154,6 @@ static enum status load_ends(const struct loader *l)
     return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
 }
 
-/* Writes the divisors of the RoPE frequencies to l->host, from a tensor or by formula. *out NULL =
- * no divisors. */
-static enum status read_rope_factors(const struct loader *l, const float **out)
-{
-    const struct model_hyper *h = &l->m->hyper;
-    const struct model_rope_ramp *ramp = &h->rope_ramp;
-    const uint32_t count = h->rope_dim / 2;
-    enum status status = ST_OK;
-    *out = NULL;
-    if (tensor_is_there(l, ROLE_ROPE_FACTORS, 0))
-        status = load_vector(l, ROLE_ROPE_FACTORS, 0, count);
-    else if (ramp->factor == 0)
-        return ST_OK;
-    else
-        for (uint32_t i = 0; i < count; i++) {
-            double wave = 2 * M_PI * pow((double)h->rope_freq_base, 2.0 * i / h->rope_dim);
-            double place = (ramp->context_tokens / wave - (double)ramp->low) /
-                           ((double)ramp->high - (double)ramp->low);
-            place = place < 0 ? 0 : place > 1 ? 1 : place;
-            l->host[i] = (float)(1 / ((1 - place) / (double)ramp->factor + place));
-        }
-    for (uint32_t i = 0; status == ST_OK && i < count; i++)
-        if (!(l->host[i] > 0.0f) || !isfinite(l->host[i]))
-            return error_set(l->error, ST_INVALID,
-                             "tensor rope_freqs.weight: element %" PRIu32
-                             " is %g, want a number above 0",
-                             i, (double)l->host[i]);
-    *out = l->host;
-    return status;
-}
-
-static enum status load_rope(const struct loader *l)
-{
-    struct model *m = l->m;
-    const struct model_hyper *h = &m->hyper;
-    struct compute_rope rope = {
-        .dim = h->rope_dim,
-        .neox = h->rope_neox,
-        .freq_base = h->rope_freq_base,
-        .freq_scale = h->rope_freq_scale,
-        .positions_max = m->context_tokens_max,
-    };
-    enum status status = read_rope_factors(l, &rope.factors);
-    if (status != ST_OK)
-        return status;
-    status = m->ops->rope_open(m->compute, &rope, &m->rope);
-    if (status == ST_OK && h->local_period != 0) {
-        rope.freq_base = h->local_freq_base;
-        rope.freq_scale = 1;
-        status = m->ops->rope_open(m->compute, &rope, &m->local_rope);
-    }
-    if (status != ST_OK)
-        return error_set(l->error, status, "rotary embedding of %" PRIu32 " positions: %s",
-                         rope.positions_max, status_name(status));
-    return ST_OK;
-}
-
 /* Elements of the longest vector, a norm or a bias. */
 static size_t vector_max(const struct model_hyper *h)
 {
@@ -245,7 +189,7 @@ static enum status load_all(const struct loader *l, const struct model_options *
     if (status == ST_OK)
         status = take_memory(l);
     if (status == ST_OK)
-        status = load_rope(l);
+        status = rope_load(l);
     if (status == ST_OK)
         status = load_ends(l);
     for (uint32_t i = 0; status == ST_OK && i < layer_count; i++) {
