@@ -18,6 +18,7 @@ build  libmicrohttpd-dev     pc:libmicrohttpd
 build  libjansson-dev        pc:jansson
 build  libgnutls28-dev       pc:gnutls
 build  libpcre2-dev          pc:libpcre2-8
+build  libunistring-dev      file:/usr/include/uninorm.h
 build  libcurl4-openssl-dev  pc:libcurl
 serve  curl                  cmd:curl
 fetch  python3               cmd:python3

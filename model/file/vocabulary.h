@@ -16,6 +16,9 @@ enum vocabulary_kind {
      * first, starting from characters. */
     VOCABULARY_SCORES,
     VOCABULARY_CHARACTERS, /* SentencePiece with a list of merges instead of scores. */
+    /* SentencePiece's unigram model: of all ways to divide a text into tokens, the one with the
+     * highest sum of scores. */
+    VOCABULARY_UNIGRAM,
 };
 
 /* Types of tokens, numbered as in GGUF. */
@@ -35,6 +38,37 @@ enum vocabulary_prefix {
     VOCABULARY_PREFIX_UNLESS_BLANK, /* Before each part that does not begin with a blank. */
     /* Only before the first part, and only if it does not begin with a blank. */
     VOCABULARY_PREFIX_FIRST,
+    VOCABULARY_PREFIX_BEGIN, /* Only before the first part. */
+};
+
+/* A step that changes a text before it is divided into words. */
+enum vocabulary_step_kind {
+    STEP_NFC, /* Unicode's normal forms. */
+    STEP_NFD,
+    STEP_NFKC,
+    STEP_NFKD,
+    STEP_LOWERCASE,
+    STEP_STRIP_LEFT, /* Removes white space at the beginning. */
+    STEP_STRIP_RIGHT,
+    STEP_PREPEND,  /* Puts `to` first, if the text is not empty. */
+    STEP_REPLACE,  /* Replaces every `from` by `to`. */
+    STEP_CHARSMAP, /* SentencePiece's compiled table of replacements, which is `from`. */
+    STEP_COLLAPSE, /* Removes blanks at both ends, and all but one of each run of blanks. */
+};
+
+struct vocabulary_step {
+    enum vocabulary_step_kind kind;
+    struct mapped_text from, to;
+};
+
+#define VOCABULARY_STEPS_MAX       8
+#define VOCABULARY_EXPRESSIONS_MAX 6
+
+/* How a special or user-defined token is found in a text: bits of `finds`. */
+enum vocabulary_find {
+    FIND_SINGLE_WORD = 1, /* Not beside a letter, a digit or "_". */
+    FIND_LSTRIP = 2,      /* White space before it belongs to it. */
+    FIND_RSTRIP = 4,      /* White space behind it belongs to it. */
 };
 
 /* A setting of a file; UNSAID = the file does not have it. */
@@ -52,11 +86,25 @@ struct vocabulary {
     const struct mapped_text *tokens; /* [count] tokens as the file spells them. */
     /* [count] enum vocabulary_type; NULL = all tokens are normal. */
     const int32_t *types;
-    const float *scores; /* [count] scores; only with VOCABULARY_SCORES. */
+    const uint8_t *finds; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
+    /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
+    const float *scores;
+    /* [count] the scores of a unigram model of tokenizer.json, whose sums have 64 bits; NULL = sums
+     * of `scores` have 32 bits, as in SentencePiece. Both decide between ways of equal worth. */
+    const double *long_scores;
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;
     size_t merge_count;
-    struct mapped_text splitter; /* Name of the pre-tokenizer; only with VOCABULARY_BYTES. */
+    /* There are no pairs: two tokens merge if their joint text is a token, the token with the lowest
+     * id first (tiktoken). */
+    bool merges_by_id;
+    struct vocabulary_step steps[VOCABULARY_STEPS_MAX];
+    uint32_t step_count;
+    /* Only with VOCABULARY_BYTES: name of the pre-tokenizer, or regular expressions, of which each
+     * divides what the one before has left into matches and what is between them. */
+    struct mapped_text splitter;
+    struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
+    uint32_t expression_count;
     /* Whether a word that is a token is not merged from its bytes. UNSAID: the pre-tokenizer's
      * default. */
     enum vocabulary_said words_first;
@@ -68,6 +116,8 @@ struct vocabulary {
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */
     bool blank_begins_word;
+    bool user_blanks;   /* User-defined tokens spell a blank as U+2581. */
+    bool unknown_fused; /* Unknown characters that follow each other become one unknown token. */
     uint32_t bos, eos, unknown; /* VOCABULARY_NO_TOKEN = none. */
     /* Other tokens that end an answer, according to the files. */
     uint32_t ends[VOCABULARY_ENDS_MAX];
@@ -76,9 +126,9 @@ struct vocabulary {
     /* Chat template for requests with tools; text NULL = `template`. */
     struct mapped_text template_tools;
     struct mapped_text architecture; /* Name of the model's architecture in its files. */
-    void *owned[4];                  /* Allocations that vocabulary_done frees. */
+    void *owned[7];                  /* Allocations that vocabulary_done frees. */
     /* JSON documents that texts point into; vocabulary_done releases them. */
-    struct json_t *documents[3];
+    struct json_t *documents[4];
 };
 
 /* Frees what the vocabulary owns, and sets *v to 0. A zeroed struct is fine. */

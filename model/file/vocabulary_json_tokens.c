@@ -8,11 +8,13 @@
 #define FILE_NAME  "tokenizer.json"
 #define MERGES_MAX ((size_t)1 << 24)
 
-enum { OWNED_TOKENS, OWNED_TYPES, OWNED_MERGES, OWNED_JOINED };
+enum { OWNED_TOKENS, OWNED_TYPES, OWNED_FINDS, OWNED_SCORES, OWNED_MERGES, OWNED_JOINED };
 
 struct table {
     struct mapped_text *tokens;
     int32_t *types;
+    uint8_t *finds;
+    double *scores; /* Only of a unigram model. */
     uint32_t count;
     bool characters;
 };
@@ -49,6 +51,28 @@ static enum status read_vocab(const json_t *vocab, const struct table *t, struct
     return ST_OK;
 }
 
+/* Reads the list of pieces and scores of a unigram model. */
+static enum status read_pieces(const json_t *vocab, const struct table *t, struct error *error)
+{
+    if (json_array_size(vocab) > t->count)
+        return error_set(error, ST_INVALID,
+                         FILE_NAME
+                         ": model/vocab has %zu entries: want at most %u, the rows of the "
+                         "embedding",
+                         json_array_size(vocab), t->count);
+    for (size_t i = 0; i < json_array_size(vocab); i++) {
+        const json_t *entry = json_array_get(vocab, i);
+        const json_t *text = json_array_get(entry, 0), *score = json_array_get(entry, 1);
+        if (!json_is_string(text) || !json_is_number(score))
+            return error_set(error, ST_INVALID, FILE_NAME ": model/vocab/%zu: want [text, score]",
+                             i);
+        t->tokens[i] = json_text_of(text);
+        t->types[i] = is_byte(t, t->tokens[i]) ? TOKEN_BYTE : TOKEN_NORMAL;
+        t->scores[i] = json_number_value(score);
+    }
+    return ST_OK;
+}
+
 /* ---- added_tokens ---- */
 
 static bool says_true(const json_t *object, const char *name)
@@ -56,19 +80,18 @@ static bool says_true(const json_t *object, const char *name)
     return json_is_true(json_object_get(object, name));
 }
 
-/* Returns a property of an added token that this engine does not support; NULL = it is supported.
- */
-static const char *strange(const json_t *added, const struct table *t)
+uint8_t vocabulary_json_finds(const json_t *added)
 {
-    if (says_true(added, "single_word"))
-        return "single_word";
-    if (says_true(added, "lstrip"))
-        return "lstrip";
-    if (says_true(added, "rstrip"))
-        return "rstrip";
-    return t->characters && !says_true(added, "special") && says_true(added, "normalized")
-               ? "normalized"
-               : NULL;
+    return (uint8_t)((says_true(added, "single_word") ? FIND_SINGLE_WORD : 0) |
+                     (says_true(added, "lstrip") ? FIND_LSTRIP : 0) |
+                     (says_true(added, "rstrip") ? FIND_RSTRIP : 0));
+}
+
+/* A token that is found in the normalised text, where a blank of its own is spelled otherwise. */
+static bool is_normalized(const json_t *added, struct mapped_text text, const struct table *t)
+{
+    return t->characters && !says_true(added, "special") && says_true(added, "normalized") &&
+           memchr(text.text, ' ', text.bytes) != NULL;
 }
 
 static enum status read_added(const json_t *list, size_t i, const json_t *vocab,
@@ -90,20 +113,26 @@ static enum status read_added(const json_t *list, size_t i, const json_t *vocab,
                          FILE_NAME ": added_tokens/%zu: '%.60s' is %" JSON_INTEGER_FORMAT
                                    ", but model/vocab says otherwise",
                          i, text.text, at);
-    const char *how = strange(added, t);
-    if (how != NULL)
+    if (is_normalized(added, text, t))
         return error_set(error, ST_UNSUPPORTED,
-                         FILE_NAME ": added_tokens/%zu: '%.60s' has %s, which is not supported", i,
-                         text.text, how);
+                         FILE_NAME ": added_tokens/%zu: '%.60s' has a blank and normalized, which "
+                                   "is not supported",
+                         i, text.text);
     t->tokens[at] = text;
     t->types[at] = says_true(added, "special") ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
+    t->finds[at] = vocabulary_json_finds(added);
     return ST_OK;
 }
 
 uint32_t vocabulary_json_find(const json_t *root, const char *text)
 {
-    const json_t *id = json_object_get(json_at(root, "model/vocab"), text);
+    const json_t *vocab = json_at(root, "model/vocab"), *id = json_object_get(vocab, text);
     const json_t *list = json_object_get(root, "added_tokens");
+    for (size_t i = 0; i < json_array_size(vocab) && i < VOCABULARY_TOKENS_MAX; i++) {
+        const char *piece = json_string_value(json_array_get(json_array_get(vocab, i), 0));
+        if (piece != NULL && strcmp(piece, text) == 0)
+            return (uint32_t)i;
+    }
     for (size_t i = 0; id == NULL && i < json_array_size(list); i++)
         if (json_says(json_array_get(list, i), "content", text))
             id = json_object_get(json_array_get(list, i), "id");
@@ -116,13 +145,18 @@ uint32_t vocabulary_json_find(const json_t *root, const char *text)
 /* ---- all of it ---- */
 
 /* Refuses parts of the model that change what is merged. */
-static enum status check_model(const json_t *model, bool characters, struct error *error)
+static enum status check_model(const json_t *model, enum vocabulary_kind kind, struct error *error)
 {
+    const bool characters = kind == VOCABULARY_CHARACTERS;
     static const char *const wanted_null[] = {"dropout", "continuing_subword_prefix",
                                               "end_of_word_suffix"};
     const json_t *type = json_object_get(model, "type");
+    if (kind == VOCABULARY_UNIGRAM)
+        return ST_OK;
     if (type != NULL && !json_says(model, "type", "BPE"))
-        return error_set(error, ST_UNSUPPORTED, FILE_NAME ": model/type is %.40s: supported is BPE",
+        return error_set(error, ST_UNSUPPORTED,
+                         FILE_NAME ": model/type is %.40s: supported are BPE, and Unigram without "
+                                   "ByteLevel",
                          json_is_string(type) ? json_string_value(type) : json_kind(type));
     for (size_t i = 0; i < sizeof(wanted_null) / sizeof(wanted_null[0]); i++) {
         const json_t *value = json_object_get(model, wanted_null[i]);
@@ -141,27 +175,44 @@ static enum status check_model(const json_t *model, bool characters, struct erro
     return ST_OK;
 }
 
+static enum status table_open(struct vocabulary *v, struct table *out, struct error *error)
+{
+    *out = (struct table){.tokens = calloc(v->count, sizeof(*out->tokens)),
+                          .types = calloc(v->count, sizeof(*out->types)),
+                          .finds = calloc(v->count, sizeof(*out->finds)),
+                          .scores = calloc(v->count, sizeof(*out->scores)),
+                          .count = v->count,
+                          .characters = v->kind != VOCABULARY_BYTES};
+    v->owned[OWNED_TOKENS] = out->tokens;
+    v->owned[OWNED_TYPES] = out->types;
+    v->owned[OWNED_FINDS] = out->finds;
+    v->owned[OWNED_SCORES] = out->scores;
+    v->tokens = out->tokens;
+    v->types = out->types;
+    v->finds = out->finds;
+    v->long_scores = out->scores;
+    if (out->tokens == NULL || out->types == NULL || out->finds == NULL || out->scores == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", v->count);
+    return ST_OK;
+}
+
 enum status vocabulary_json_tokens(const json_t *root, struct vocabulary *v, struct error *error)
 {
     const json_t *model = json_object_get(root, "model");
     const json_t *vocab = json_object_get(model, "vocab");
     const json_t *list = json_object_get(root, "added_tokens");
     const json_t *unknown = json_object_get(model, "unk_token");
-    const struct table t = {.tokens = calloc(v->count, sizeof(*t.tokens)),
-                            .types = calloc(v->count, sizeof(*t.types)),
-                            .count = v->count,
-                            .characters = v->kind == VOCABULARY_CHARACTERS};
-    v->owned[OWNED_TOKENS] = t.tokens;
-    v->owned[OWNED_TYPES] = t.types;
-    v->tokens = t.tokens;
-    v->types = t.types;
-    if (t.tokens == NULL || t.types == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", v->count);
-    if (!json_is_object(model) || !json_is_object(vocab))
-        return error_set(error, ST_INVALID, FILE_NAME ": model/vocab: want an object");
-    enum status status = check_model(model, t.characters, error);
+    const bool unigram = v->kind == VOCABULARY_UNIGRAM;
+    struct table t;
+    enum status status = table_open(v, &t, error);
+    if (status != ST_OK)
+        return status;
+    if (!json_is_object(model) || !(unigram ? json_is_array(vocab) : json_is_object(vocab)))
+        return error_set(error, ST_INVALID, FILE_NAME ": model/vocab: want %s",
+                         unigram ? "an array" : "an object");
+    status = check_model(model, v->kind, error);
     if (status == ST_OK)
-        status = read_vocab(vocab, &t, error);
+        status = unigram ? read_pieces(vocab, &t, error) : read_vocab(vocab, &t, error);
     for (size_t i = 0; i < json_array_size(list) && status == ST_OK; i++)
         status = read_added(list, i, vocab, &t, error);
     if (status != ST_OK)
@@ -173,6 +224,11 @@ enum status vocabulary_json_tokens(const json_t *root, struct vocabulary *v, str
         }
     if (json_is_string(unknown))
         v->unknown = vocabulary_json_find(root, json_string_value(unknown));
+    if (unigram && json_is_integer(json_object_get(model, "unk_id")))
+        v->unknown = (uint32_t)json_integer_value(json_object_get(model, "unk_id"));
+    if (unigram && v->unknown >= v->count && v->unknown != VOCABULARY_NO_TOKEN)
+        return error_set(error, ST_INVALID, FILE_NAME ": model/unk_id: want an id below %u",
+                         v->count);
     v->words_first = says_true(model, "ignore_merges") ? VOCABULARY_YES : VOCABULARY_NO;
     return ST_OK;
 }
@@ -216,6 +272,8 @@ enum status vocabulary_json_merges(const json_t *root, struct vocabulary *v, str
 {
     const json_t *list = json_at(root, "model/merges");
     size_t count = json_array_size(list), bytes = 0;
+    if (v->kind == VOCABULARY_UNIGRAM)
+        return ST_OK;
     if (!json_is_array(list) || count >= MERGES_MAX)
         return error_set(error, ST_INVALID, FILE_NAME ": model/merges: want an array");
     enum status status = merges_bytes(list, &bytes, error);

@@ -1,6 +1,6 @@
-/* vocabulary_json_words: reads how tokenizer.json splits a text before anything is merged. The
- * parts are not interpreted in general: the combinations that the supported families use are known,
- * with the regular expressions of tokenizer_split.c, and all others are refused by name. */
+/* vocabulary_json_words: reads how tokenizer.json changes and splits a text before anything is
+ * merged. Expressions that the supported families use get the pre-tokenizers of tokenizer_split.c,
+ * which are faster; others are kept as they are. Parts of other types are refused by name. */
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
 
@@ -73,31 +73,69 @@ static const struct {
     {TEKKEN, "tekken"},
 };
 
-/* Whether the matches are the words, and nothing lies between them. */
-static bool keeps_matches(const json_t *split)
-{
-    bool invert = flag(split, "invert", false);
-    return json_says(split, "behavior", invert ? "Removed" : "Isolated");
-}
+/* GPT-2's expression, which ByteLevel has of its own. */
+#define GPT2        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define PUNCTUATION "[\\p{P}$+<=>^~|`]"
 
-static enum status read_split(const json_t *split, struct vocabulary *v, struct error *error)
+struct mapped_text vocabulary_splitter_find(const char *expression)
 {
-    const char *pattern = json_string_value(json_at(split, "pattern/Regex"));
-    if (pattern == NULL)
-        return part_refuse(error, "pre_tokenizer", "Split without a regular expression", "");
-    if (!keeps_matches(split))
-        return part_refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
     for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++)
-        if (strcmp(pattern, patterns[i].pattern) == 0) {
-            v->splitter = mapped_text_of(patterns[i].splitter);
-            return ST_OK;
-        }
-    char what[160];
-    snprintf(what, sizeof(what), "Split by %s", pattern);
-    return part_refuse(error, "pre_tokenizer", what, "");
+        if (strcmp(expression, patterns[i].pattern) == 0)
+            return mapped_text_of(patterns[i].splitter);
+    return (struct mapped_text){NULL, 0};
 }
 
-/* The last part must be ByteLevel; before it, at most one part that splits. */
+static enum status expression_add(struct vocabulary *v, struct mapped_text expression,
+                                  struct error *error)
+{
+    if (v->expression_count == VOCABULARY_EXPRESSIONS_MAX)
+        return part_refuse(error, "pre_tokenizer", "of more than six parts", "");
+    v->expressions[v->expression_count++] = expression;
+    return ST_OK;
+}
+
+/* Known expressions match every text: for them, "the matches are the words" and "what is between the
+ * matches is removed" are the same. */
+static enum status read_split(const json_t *split, bool alone, struct vocabulary *v,
+                              struct error *error)
+{
+    const json_t *pattern = json_at(split, "pattern/Regex");
+    bool invert = flag(split, "invert", false), isolated = json_says(split, "behavior", "Isolated");
+    if (pattern == NULL || !json_is_string(pattern))
+        return part_refuse(error, "pre_tokenizer", "Split without a regular expression", "");
+    const struct mapped_text known = vocabulary_splitter_find(json_string_value(pattern));
+    if (isolated ? invert
+                 : known.text == NULL || !invert || !json_says(split, "behavior", "Removed"))
+        return part_refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
+    if (known.text == NULL || !alone)
+        return expression_add(v, json_text_of(pattern), error);
+    v->splitter = known;
+    return ST_OK;
+}
+
+static enum status read_punctuation(const json_t *part, struct vocabulary *v, struct error *error)
+{
+    bool runs = json_says(part, "behavior", "Contiguous");
+    if (!runs && !json_says(part, "behavior", "Isolated"))
+        return part_refuse(error, "pre_tokenizer", "Punctuation", "Isolated or Contiguous");
+    return expression_add(v, mapped_text_of(runs ? PUNCTUATION "+" : PUNCTUATION), error);
+}
+
+static enum status read_part(const json_t *part, bool alone, struct vocabulary *v,
+                             struct error *error)
+{
+    if (json_says(part, "type", "Split"))
+        return read_split(part, alone, v, error);
+    if (json_says(part, "type", "Punctuation"))
+        return read_punctuation(part, v, error);
+    if (!json_says(part, "type", "Digits"))
+        return part_refuse(error, "pre_tokenizer", type_of(part),
+                           "Split, Digits and Punctuation, then ByteLevel");
+    return expression_add(
+        v, mapped_text_of(flag(part, "individual_digits", false) ? "\\p{N}" : "\\p{N}+"), error);
+}
+
+/* The last part must be ByteLevel. */
 static enum status read_byte_level(const json_t *const *parts, size_t count, struct vocabulary *v,
                                    struct error *error)
 {
@@ -115,10 +153,12 @@ static enum status read_byte_level(const json_t *const *parts, size_t count, str
         v->splitter = mapped_text_of("smollm");
         return ST_OK;
     }
-    if (count == 2 && !cuts && json_says(parts[0], "type", "Split"))
-        return read_split(parts[0], v, error);
-    return part_refuse(error, "pre_tokenizer", type_of(parts[0]),
-                       "ByteLevel alone, after Digits of individual_digits, or after one Split");
+    enum status status = ST_OK;
+    for (size_t i = 0; i + 1 < count && status == ST_OK; i++)
+        status = read_part(parts[i], count == 2 && !cuts, v, error);
+    if (status == ST_OK && cuts)
+        status = expression_add(v, mapped_text_of(GPT2), error);
+    return status;
 }
 
 static enum status read_metaspace(const json_t *part, struct vocabulary *v, struct error *error)
@@ -140,32 +180,96 @@ static enum status read_metaspace(const json_t *part, struct vocabulary *v, stru
 
 /* ---- normalizer ---- */
 
-/* What the normalizers of a SentencePiece vocabulary do. */
+/* What the normalizers of a SentencePiece vocabulary do besides the steps. */
 struct normalized {
     bool blanks; /* Blanks become BLANK. */
     bool prefix; /* BLANK is put first. */
 };
 
-static enum status read_normalizer(const json_t *root, struct normalized *out, struct error *error)
+static enum status step_add(struct vocabulary *v, struct vocabulary_step step, struct error *error)
+{
+    if (v->step_count == VOCABULARY_STEPS_MAX)
+        return part_refuse(error, "normalizer", "of more than eight parts", "");
+    v->steps[v->step_count++] = step;
+    return ST_OK;
+}
+
+static enum status read_strip(const json_t *part, struct vocabulary *v, struct error *error)
+{
+    enum status status = ST_OK;
+    if (flag(part, "strip_left", true))
+        status = step_add(v, (struct vocabulary_step){.kind = STEP_STRIP_LEFT}, error);
+    if (flag(part, "strip_right", true) && status == ST_OK)
+        status = step_add(v, (struct vocabulary_step){.kind = STEP_STRIP_RIGHT}, error);
+    return status;
+}
+
+/* Reads a step that is only a name. Returns false if it has another name. */
+static bool read_named(const json_t *part, struct vocabulary_step *out)
+{
+    static const struct {
+        const char *name;
+        enum vocabulary_step_kind kind;
+    } named[] = {{"NFC", STEP_NFC},
+                 {"NFD", STEP_NFD},
+                 {"NFKC", STEP_NFKC},
+                 {"NFKD", STEP_NFKD},
+                 {"Lowercase", STEP_LOWERCASE}};
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
+        if (json_says(part, "type", named[i].name)) {
+            *out = (struct vocabulary_step){.kind = named[i].kind};
+            return true;
+        }
+    return false;
+}
+
+static enum status read_step(const json_t *part, struct vocabulary *v, struct normalized *out,
+                             struct error *error)
+{
+    const json_t *content = json_object_get(part, "content");
+    const json_t *pattern = json_at(part, "pattern/String");
+    const json_t *prepend = json_object_get(part, "prepend");
+    bool replaces = json_says(part, "type", "Replace") && json_is_string(content) &&
+                    json_string_length(pattern) > 0;
+    bool prepends = json_says(part, "type", "Prepend") && json_is_string(prepend);
+    struct vocabulary_step step;
+    if (replaces && mapped_text_is(json_text_of(content), BLANK) &&
+        mapped_text_is(json_text_of(pattern), " ")) {
+        out->blanks = true;
+        return ST_OK;
+    }
+    if (prepends && mapped_text_is(json_text_of(prepend), BLANK)) {
+        out->prefix = true;
+        return ST_OK;
+    }
+    if (read_named(part, &step))
+        return step_add(v, step, error);
+    if (out->blanks || out->prefix)
+        return part_refuse(error, "normalizer", type_of(part), "no more after blanks are replaced");
+    if (json_says(part, "type", "Strip"))
+        return read_strip(part, v, error);
+    if (prepends)
+        return step_add(
+            v, (struct vocabulary_step){.kind = STEP_PREPEND, .to = json_text_of(prepend)}, error);
+    if (replaces)
+        return step_add(v,
+                        (struct vocabulary_step){.kind = STEP_REPLACE,
+                                                 .from = json_text_of(pattern),
+                                                 .to = json_text_of(content)},
+                        error);
+    return part_refuse(error, "normalizer", type_of(part),
+                       "NFC, NFD, NFKC, NFKD, Lowercase, Strip, Prepend, and Replace of a text");
+}
+
+static enum status read_normalizer(const json_t *root, struct vocabulary *v, struct normalized *out,
+                                   struct error *error)
 {
     const json_t *parts[PARTS_MAX];
     size_t count;
     enum status status = list(json_object_get(root, "normalizer"), "normalizer", "normalizers",
                               parts, &count, error);
-    for (size_t i = 0; i < count && status == ST_OK; i++) {
-        const char *content = json_string_value(json_object_get(parts[i], "content"));
-        const char *pattern = json_string_value(json_at(parts[i], "pattern/String"));
-        const char *prepend = json_string_value(json_object_get(parts[i], "prepend"));
-        if (json_says(parts[i], "type", "Replace") && content != NULL && pattern != NULL &&
-            strcmp(content, BLANK) == 0 && strcmp(pattern, " ") == 0)
-            out->blanks = true;
-        else if (json_says(parts[i], "type", "Prepend") && prepend != NULL &&
-                 strcmp(prepend, BLANK) == 0)
-            out->prefix = true;
-        else if (!json_says(parts[i], "type", "NFC")) /* Texts are assumed to be composed. */
-            return part_refuse(error, "normalizer", type_of(parts[i]),
-                               "NFC, Prepend of " BLANK ", and Replace of blanks by " BLANK);
-    }
+    for (size_t i = 0; i < count && status == ST_OK; i++)
+        status = read_step(parts[i], v, out, error);
     return status;
 }
 
@@ -224,11 +328,13 @@ static bool split_does_nothing(const json_t *part, const struct normalized *norm
            strcmp(pattern, " ") == 0;
 }
 
-static enum status read_characters(const json_t *const *parts, size_t count,
+static enum status read_characters(const json_t *root, const json_t *const *parts, size_t count,
                                    const struct normalized *normalized, struct vocabulary *v,
                                    struct error *error)
 {
-    v->kind = VOCABULARY_CHARACTERS;
+    v->kind = json_says(json_object_get(root, "model"), "type", "Unigram") ? VOCABULARY_UNIGRAM
+                                                                           : VOCABULARY_CHARACTERS;
+    v->unknown_fused = v->kind == VOCABULARY_UNIGRAM;
     v->prefix = normalized->prefix ? VOCABULARY_PREFIX_ALWAYS : VOCABULARY_PREFIX_NONE;
     if (count == 1 && json_says(parts[0], "type", "Metaspace") && !normalized->blanks &&
         !normalized->prefix)
@@ -248,13 +354,13 @@ enum status vocabulary_json_words(const json_t *root, struct vocabulary *v, stru
     enum status status = list(json_object_get(root, "pre_tokenizer"), "pre_tokenizer",
                               "pretokenizers", parts, &count, error);
     if (status == ST_OK)
-        status = read_normalizer(root, &normalized, error);
+        status = read_normalizer(root, v, &normalized, error);
     if (status != ST_OK)
         return status;
     bool byte_level = count > 0 && json_says(parts[count - 1], "type", "ByteLevel");
     if (byte_level && (normalized.blanks || normalized.prefix))
         return part_refuse(error, "normalizer", "of blanks before ByteLevel", "");
     status = byte_level ? read_byte_level(parts, count, v, error)
-                        : read_characters(parts, count, &normalized, v, error);
+                        : read_characters(root, parts, count, &normalized, v, error);
     return status == ST_OK ? read_post(root, v, error) : status;
 }

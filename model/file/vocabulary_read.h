@@ -19,6 +19,15 @@ enum status vocabulary_read_gguf(const struct gguf *g, struct vocabulary *out, s
 enum status vocabulary_read_json(const struct folder *f, const struct mapped_tensor *embedding,
                                  struct vocabulary *out, struct error *error);
 
+/* ---- the tokenizers of folders without tokenizer.json; require v->count ---- */
+
+/* Reads tokenizer.model, whose content is `file`. */
+enum status vocabulary_read_sentencepiece(struct mapped_text file, struct vocabulary *v,
+                                          struct error *error);
+/* Reads tekken.json, the document `root`. */
+enum status vocabulary_read_tekken(const struct json_t *root, struct vocabulary *v,
+                                   struct error *error);
+
 /* ---- the parts of vocabulary_read_json; `root` is tokenizer.json ---- */
 
 /* Reads normalizer, pre_tokenizer and post_processor into kind, splitter, prefix,
@@ -31,6 +40,10 @@ enum status vocabulary_json_tokens(const struct json_t *root, struct vocabulary 
 /* Reads model.merges. */
 enum status vocabulary_json_merges(const struct json_t *root, struct vocabulary *v,
                                    struct error *error);
+/* Returns the OR of enum vocabulary_find of an added token. */
+uint8_t vocabulary_json_finds(const struct json_t *added);
+/* Returns the pre-tokenizer that is equal to a regular expression; text NULL = none. */
+struct mapped_text vocabulary_splitter_find(const char *expression);
 /* Returns the id of the token with this text; VOCABULARY_NO_TOKEN = none. */
 uint32_t vocabulary_json_find(const struct json_t *root, const char *text);
 

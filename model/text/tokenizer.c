@@ -51,7 +51,8 @@ size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t 
     size_t in_tokens = 0, most = t->token_bytes_max;
     for (size_t i = 0; i < bytes; i++)
         in_tokens += t->in_token[(uint8_t)text[i]];
-    return in_tokens / most + (in_tokens % most != 0);
+    most *= t->normalizer.shrink;
+    return most == 0 ? 0 : in_tokens / most + (in_tokens % most != 0);
 }
 
 /* ---- encoding ---- */
@@ -123,7 +124,7 @@ static uint32_t whole_word(const struct tokenizer *t, const char *word, size_t b
                            uint8_t *known_out)
 {
     *known_out = WORD_MERGED;
-    if (bytes > t->word_bytes_max)
+    if (bytes > t->word_bytes_max || (t->kind == VOCABULARY_UNIGRAM && !t->blank_begins_word))
         return TOKENIZER_NO_TOKEN;
     uint32_t id = texts_find(&t->pieces, word, bytes);
     if (id != TOKENIZER_NO_TOKEN)
@@ -147,9 +148,10 @@ static enum status encode_word(const struct tokenizer *t, const char *word, size
         return ST_OK;
     }
     enum status status =
-        t->kind == VOCABULARY_BYTES    ? bpe_encode(&t->bpe, word, bytes, space, ids, &count)
-        : t->kind == VOCABULARY_SCORES ? spm_encode(t, word, bytes, space, ids, &count)
-                                       : characters_encode(t, word, bytes, space, ids, &count);
+        t->kind == VOCABULARY_BYTES     ? bpe_encode(&t->bpe, word, bytes, space, ids, &count)
+        : t->kind == VOCABULARY_SCORES  ? spm_encode(t, word, bytes, space, ids, &count)
+        : t->kind == VOCABULARY_UNIGRAM ? unigram_encode(t, word, bytes, space, ids, &count)
+                                        : characters_encode(t, word, bytes, space, ids, &count);
     if (status != ST_OK)
         return status;
     o->count += count;
@@ -172,6 +174,8 @@ static bool wants_prefix(const struct tokenizer *t, const char *text, bool first
         return *text != ' ';
     case VOCABULARY_PREFIX_FIRST:
         return first && *text != ' ';
+    case VOCABULARY_PREFIX_BEGIN:
+        return first;
     }
     return false;
 }
@@ -230,9 +234,9 @@ static enum status encode_pieces(const struct tokenizer *t, const char *text, si
     return status;
 }
 
-/* Encodes text without special tokens. */
-static enum status encode_plain(const struct tokenizer *t, const char *text, size_t bytes,
-                                bool first_part, struct bpe_space *space, struct output *o)
+/* Encodes text that is normalised. */
+static enum status encode_normal(const struct tokenizer *t, const char *text, size_t bytes,
+                                 bool first_part, struct bpe_space *space, struct output *o)
 {
     struct split split;
     size_t start = 0;
@@ -251,6 +255,22 @@ static enum status encode_plain(const struct tokenizer *t, const char *text, siz
     }
     split_end(&split);
     return status == ST_NOT_FOUND ? ST_OK : status;
+}
+
+/* Encodes text without special tokens. */
+static enum status encode_plain(const struct tokenizer *t, const char *text, size_t bytes,
+                                bool first_part, struct bpe_space *space, struct output *o)
+{
+    struct mapped_text normal = {text, bytes};
+    char *owned = NULL;
+    enum status status = ST_OK;
+    space->sum = 0;
+    if (bytes > 0 && t->normalizer.step_count > 0)
+        status = normalizer_apply(&t->normalizer, &normal, &owned);
+    if (status == ST_OK)
+        status = encode_normal(t, normal.text, normal.bytes, first_part, space, o);
+    free(owned);
+    return status;
 }
 
 enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes,

@@ -6,6 +6,10 @@
  *    tokenizer_bpe.c         one word into tokens (byte-level BPE)
  *    tokenizer_spm.c         one word into tokens (SentencePiece with scores)
  *    tokenizer_characters.c  one word into tokens (SentencePiece with merges)
+ *    tokenizer_unigram.c     one word into tokens (SentencePiece's unigram model)
+ *    tokenizer_normalize.c   steps that change a text first
+ *    tokenizer_charsmap.c    SentencePiece's compiled replacements
+ *    tokenizer_regex.c       regular expressions of tokenizer.json
  *    tokenizer_special.c     finding special tokens in a text
  * Other files use tokenizer.h; tests include this header to count steps. The functions that open
  * and add run on the thread of tokenizer_open. After that a tokenizer does not change, except
@@ -100,6 +104,8 @@ void merges_close(struct merges *m);
  * false if its look-up would take more than TABLE_STEPS_MAX steps. Requires ids up to MERGE_ID_MAX
  * and ranks up to MERGE_RANK_MAX. */
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
+/* Adds a merge whose rank is that of other pairs too; requires rank <= the table's capacity. */
+bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank);
 
 static inline uint64_t merges_hash(uint64_t pair)
 {
@@ -133,6 +139,10 @@ struct splitter;
 /* Opens the pre-tokenizer with this name. Returns ST_UNSUPPORTED if there is none, ST_NO_MEMORY. */
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
                           struct error *error);
+/* Opens a pre-tokenizer of 1 to SPLIT_PASSES_MAX regular expressions of tokenizer.json. Returns
+ * ST_UNSUPPORTED if one of them would be read differently, ST_NO_MEMORY. */
+enum status splitter_open_expressions(const struct mapped_text *expressions, uint32_t count,
+                                      struct splitter **out, struct error *error);
 void splitter_close(struct splitter *s);
 /* Returns the default of tokenizer.words_first for models with this pre-tokenizer. */
 bool splitter_words_first(const struct splitter *s);
@@ -168,6 +178,54 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
+/* White space as Unicode has it, without U+180E; the inside of a set. */
+#define REGEX_BLANK                                                                                \
+    "\\t\\x{0b}\\x{0c} "                                                                           \
+    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define REGEX_SPACE     REGEX_BLANK "\\r\\n"
+#define REGEX_BYTES_MAX 4096
+
+/* Writes the expression in PCRE2's language, NUL-terminated. Returns ST_UNSUPPORTED if the two
+ * languages read a part of it differently, ST_TOO_LARGE. */
+enum status regex_translate(struct mapped_text expression, char out[REGEX_BYTES_MAX],
+                            struct error *error);
+
+/* ---- normalising ---- */
+
+/* A compiled table of replacements, which points into its text. */
+struct charsmap {
+    const char *units; /* [unit_count], 4 bytes each. */
+    uint32_t unit_count;
+    const char *texts;
+    size_t text_bytes;
+};
+
+/* Returns false if the table is malformed. */
+bool charsmap_open(struct charsmap *map, struct mapped_text blob);
+/* Finds the replacement of the longest entry that the text begins with; without one, *out is the
+ * text's first character. Returns the bytes that are replaced, at least 1. Requires bytes > 0. */
+size_t charsmap_find(const struct charsmap *map, const char *text, size_t bytes,
+                     struct mapped_text *out);
+
+struct normalizer {
+    struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* Their texts are copies. */
+    uint32_t step_count;
+    struct charsmap charsmap;
+    size_t shrink; /* A text becomes at most this many times shorter; 0 = any. */
+};
+
+enum status normalizer_open(struct normalizer *n, const struct vocabulary *v, struct error *error);
+void normalizer_close(struct normalizer *n);
+/* Applies the steps to *text. *owned_out is memory that *text is in, which the caller frees; NULL =
+ * *text is a part of what was given. The errors are ST_NO_MEMORY and ST_TOO_LARGE. */
+enum status normalizer_apply(const struct normalizer *n, struct mapped_text *text,
+                             char **owned_out);
+
+/* Returns the bytes of the white space character that the text begins with, or ends with; 0 = it is
+ * another character. */
+size_t character_blank(const char *text, size_t bytes);
+size_t character_blank_before(const char *text, size_t bytes);
+
 /* ---- special tokens ---- */
 
 /* A node of the trie of special tokens: one byte after the bytes of the nodes above. */
@@ -178,6 +236,7 @@ struct special_node {
     uint8_t byte;
     /* A user-defined token, which is found even without parse_special. */
     bool always;
+    uint8_t finds; /* OR of enum vocabulary_find. */
 };
 
 struct specials {
@@ -188,7 +247,8 @@ struct specials {
 };
 
 /* Adds a special token. Returns false if there is no memory. */
-bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always);
+bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always,
+                  uint8_t finds);
 void specials_close(struct specials *s);
 /* The parts of a text in which only user-defined tokens are recognised, not special tokens.
  * specials_next removes the parts that it has passed. */
@@ -198,7 +258,8 @@ struct plain_ranges {
 };
 
 /* Finds the next special token at or after `at`: the leftmost, and of several at the same place the
- * longest. Returns false, with *start_out = bytes, if there is none. `at` must not decrease between
+ * longest, with the white space that belongs to it. Returns false, with *start_out = bytes, if there
+ * is none. `at` must not decrease between
  * calls with the same *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
                    struct plain_ranges *plain, size_t *start_out, size_t *end_out,
@@ -213,6 +274,7 @@ struct bpe_space {
     void *heap;
     size_t heap_capacity; /* Bytes of text for which `heap` is large enough. */
     uint64_t steps;       /* Look-ups and queue operations so far, for tests. */
+    double sum;           /* Unigram model: the sum of scores of the part's words so far. */
 };
 
 void bpe_space_done(struct bpe_space *space);
@@ -254,8 +316,15 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
 
+/* Prepares what unigram_encode reads. Requires t->pieces, flags and scores. */
+void unigram_open(struct tokenizer *t);
+/* Encodes one word. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY. */
+enum status unigram_encode(const struct tokenizer *t, const char *word, size_t bytes,
+                           struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
+
 struct tokenizer {
     enum vocabulary_kind kind;
+    struct normalizer normalizer;
     struct texts spellings; /* Texts of the tokens as the file spells them, by id. */
     /* Bytes that the tokens stand for, by id. Only normal tokens are in the index. */
     struct texts pieces;
@@ -274,7 +343,14 @@ struct tokenizer {
     bool words_first; /* A word that is a token is not merged from its bytes. */
     /* SentencePiece only: scores by id; NULL = the vocabulary has merges. */
     float *scores;
+    /* Unigram only, by first byte: bit i = a token has i + 1 bytes; bit 63 = 64 or more. */
+    uint64_t lengths[256];
+    double *long_scores;
+    bool short_sums; /* Sums of scores have 32 bits. */
+    double unknown_score;
     uint32_t unknown; /* The token for a byte without a token. */
+    bool unknown_fused;
+    bool user_blanks; /* User-defined tokens spell a blank as U+2581. */
     bool spm_crosses; /* spm_word_crosses() is true for some token. */
     bool blank_begins_word;
     enum vocabulary_prefix prefix;

@@ -54,7 +54,8 @@ static size_t write_piece(struct tokenizer *t, uint32_t id, const struct mapped_
         piece[0] = (char)byte;
         return 1;
     }
-    if (is_special(type) || (type == TOKEN_USER_DEFINED && t->kind != VOCABULARY_CHARACTERS)) {
+    if (is_special(type) ||
+        (type == TOKEN_USER_DEFINED && t->kind != VOCABULARY_CHARACTERS && !t->user_blanks)) {
         memcpy(piece, token->text, token->bytes);
         return token->bytes;
     }
@@ -63,7 +64,7 @@ static size_t write_piece(struct tokenizer *t, uint32_t id, const struct mapped_
 }
 
 static bool add_token(struct tokenizer *t, uint32_t id, const struct mapped_text *token,
-                      int32_t type)
+                      int32_t type, uint8_t finds)
 {
     bool special = is_special(type), verbatim = special || type == TOKEN_USER_DEFINED;
     char *piece = texts_begin(&t->pieces);
@@ -75,8 +76,11 @@ static bool add_token(struct tokenizer *t, uint32_t id, const struct mapped_text
         t->flags[id] |= FLAG_SPECIAL;
     if (verbatim || (t->kind != VOCABULARY_BYTES && type == TOKEN_BYTE)) {
         t->flags[id] |= FLAG_VERBATIM;
-        return !verbatim || token->bytes == 0 ||
-               specials_add(&t->specials, token->text, token->bytes, id, !special);
+        if (!verbatim || token->bytes == 0)
+            return true;
+        return t->user_blanks && !special
+                   ? specials_add(&t->specials, piece, bytes, id, true, finds)
+                   : specials_add(&t->specials, token->text, token->bytes, id, !special, finds);
     }
     t->word_bytes_max = bytes > t->word_bytes_max ? bytes : t->word_bytes_max;
     t->spm_crosses = t->spm_crosses || spm_word_crosses(piece, bytes);
@@ -95,7 +99,8 @@ static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, s
         !texts_open(&t->pieces, count, bytes))
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
     for (uint32_t id = 0; id < count; id++)
-        if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL))
+        if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL,
+                       v->finds != NULL ? v->finds[id] : 0))
             return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
     enum status status = index_all(&t->spellings, NULL, error);
     return status != ST_OK ? status : index_all(&t->pieces, t->flags, error);
@@ -179,6 +184,45 @@ static enum status open_merges(struct tokenizer *t, const struct vocabulary *v, 
     return status;
 }
 
+/* Adds all pairs of tokens whose joint bytes are token `id`. */
+static enum status open_pairs(struct tokenizer *t, uint32_t id, struct error *error)
+{
+    size_t bytes;
+    const char *piece = texts_at(&t->pieces, id, &bytes);
+    for (size_t at = 1; at < bytes; at++) {
+        uint32_t left = texts_find(&t->pieces, piece, at);
+        uint32_t right = texts_find(&t->pieces, piece + at, bytes - at);
+        if (left == TOKENIZER_NO_TOKEN || right == TOKENIZER_NO_TOKEN)
+            continue;
+        if (!merges_add_ranked(&t->bpe.merges, left, right, id, id))
+            return refuse_steps(error, "token", id);
+    }
+    return ST_OK;
+}
+
+/* Longest token whose pairs are searched for: far longer than those of real vocabularies. */
+#define PAIR_BYTES_MAX 1024
+
+static enum status open_merges_by_id(struct tokenizer *t, struct error *error)
+{
+    size_t pairs = t->pieces.count, bytes;
+    for (uint32_t id = 0; id < t->pieces.count; id++) {
+        (void)texts_at(&t->pieces, id, &bytes);
+        if (bytes > PAIR_BYTES_MAX)
+            return error_set(error, ST_TOO_LARGE, "token %u has %zu bytes: want at most %d", id,
+                             bytes, PAIR_BYTES_MAX);
+        pairs += bytes;
+    }
+    if (pairs > MERGE_RANK_MAX || !merges_open(&t->bpe.merges, (uint32_t)pairs))
+        return error_set(error, ST_NO_MEMORY, "no memory for the merges of %u tokens",
+                         t->pieces.count);
+    enum status status = ST_OK;
+    for (uint32_t id = 0; id < t->pieces.count && status == ST_OK; id++)
+        if ((t->flags[id] & FLAG_VERBATIM) == 0)
+            status = open_pairs(t, id, error);
+    return status;
+}
+
 static void add_end(struct tokenizer *t, uint32_t id)
 {
     if (id == TOKENIZER_NO_TOKEN || (t->flags[id] & FLAG_END) != 0 ||
@@ -217,6 +261,18 @@ static void open_bytes(struct tokenizer *t)
     }
 }
 
+static enum status open_long_scores(struct tokenizer *t, const struct vocabulary *v,
+                                    struct error *error)
+{
+    t->short_sums = v->long_scores == NULL;
+    t->long_scores = malloc(v->count * sizeof(*t->long_scores));
+    if (t->long_scores == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for the scores of %u tokens", v->count);
+    for (uint32_t id = 0; id < v->count; id++)
+        t->long_scores[id] = t->short_sums ? (double)v->scores[id] : v->long_scores[id];
+    return ST_OK;
+}
+
 /* Opens what depends on the kind of vocabulary; open_vocab and open_merges need it. */
 static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
@@ -225,6 +281,10 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
     t->blank_begins_word = v->blank_begins_word;
     for (unsigned byte = 0; byte < 256; byte++)
         t->bpe.byte_ids[byte] = TOKENIZER_NO_TOKEN;
+    t->unknown_fused = v->unknown_fused;
+    t->user_blanks = v->user_blanks;
+    if (v->kind == VOCABULARY_UNIGRAM)
+        return open_long_scores(t, v, error);
     if (v->kind == VOCABULARY_SCORES) {
         t->scores = malloc(v->count * sizeof(*t->scores));
         if (t->scores == NULL)
@@ -236,7 +296,10 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
     t->words_first = v->words_first == VOCABULARY_YES;
     if (v->kind == VOCABULARY_CHARACTERS)
         return ST_OK;
-    enum status status = splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
+    enum status status =
+        v->expression_count > 0
+            ? splitter_open_expressions(v->expressions, v->expression_count, &t->splitter, error)
+            : splitter_open(v->splitter.text, v->splitter.bytes, &t->splitter, error);
     if (status == ST_OK && v->words_first == VOCABULARY_UNSAID)
         t->words_first = splitter_words_first(t->splitter);
     return status;
@@ -272,16 +335,22 @@ static void open_token_bytes_max(struct tokenizer *t)
 
 static enum status open_parts(struct tokenizer *t, const struct vocabulary *v, struct error *error)
 {
-    enum status status = open_kind(t, v, error);
+    enum status status = normalizer_open(&t->normalizer, v, error);
+    if (status == ST_OK)
+        status = open_kind(t, v, error);
     if (status == ST_OK)
         status = open_vocab(t, v, error);
-    if (status == ST_OK && t->kind != VOCABULARY_SCORES)
+    if (status == ST_OK && v->merges_by_id)
+        status = open_merges_by_id(t, error);
+    else if (status == ST_OK && t->scores == NULL && t->long_scores == NULL)
         status = open_merges(t, v, error);
     if (status != ST_OK)
         return status;
     open_ids(t, v);
     if (t->kind == VOCABULARY_BYTES)
         open_bytes(t);
+    if (t->kind == VOCABULARY_UNIGRAM)
+        unigram_open(t);
     open_in_token(t);
     open_token_bytes_max(t);
     return ST_OK;
@@ -314,7 +383,9 @@ void tokenizer_close(struct tokenizer *t)
     merges_close(&t->bpe.merges);
     specials_close(&t->specials);
     splitter_close(t->splitter);
+    normalizer_close(&t->normalizer);
     free(t->scores);
+    free(t->long_scores);
     free(t->flags);
     free(t->words);
     free(t);

@@ -4,6 +4,8 @@
 #include "model/text/tokenizer_internal.h"
 
 #include <stdlib.h>
+#include <unictype.h>
+#include <unistr.h>
 
 static bool specials_grow(struct specials *s)
 {
@@ -26,7 +28,8 @@ static uint32_t child_of(const struct specials *s, uint32_t node, uint8_t byte)
     return child;
 }
 
-bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always)
+bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t id, bool always,
+                  uint8_t finds)
 {
     uint32_t node = 0;
     for (size_t i = 0; i < bytes; i++) {
@@ -45,6 +48,7 @@ bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t i
     if (node != 0 && s->nodes[node].id == TOKENIZER_NO_TOKEN) {
         s->nodes[node].id = id;
         s->nodes[node].always = always;
+        s->nodes[node].finds = finds;
         s->first[(uint8_t)text[0]] = true;
     }
     return true;
@@ -63,13 +67,46 @@ static size_t control_limit(struct plain_ranges *plain, size_t at)
     return plain->count > 0 ? plain->next->begin : SIZE_MAX;
 }
 
+/* Whether a letter, a digit or "_" begins (or ends) the text. */
+static bool word_beside(const char *text, size_t bytes, bool before)
+{
+    const uint8_t *t = (const uint8_t *)text;
+    ucs4_t c = 0;
+    if (bytes == 0 || (before ? u8_prev(&c, t + bytes, t) == NULL : u8_mbtoucr(&c, t, bytes) <= 0))
+        return false;
+    return c == '_' || uc_is_property_alphabetic(c) ||
+           uc_is_general_category_withtable(c, UC_CATEGORY_MASK_M | UC_CATEGORY_MASK_Nd |
+                                                   UC_CATEGORY_MASK_Pc);
+}
+
+/* Whether a token may be at [start, end) of the text. */
+static bool fits(uint8_t finds, const char *text, size_t bytes, size_t start, size_t end)
+{
+    return (finds & FIND_SINGLE_WORD) == 0 ||
+           (!word_beside(text, start, true) && !word_beside(text + end, bytes - end, false));
+}
+
+/* Adds the white space on both sides that belongs to the token. */
+static void widen(uint8_t finds, const char *text, size_t bytes, size_t least, size_t *start,
+                  size_t *end)
+{
+    size_t blank;
+    while ((finds & FIND_LSTRIP) != 0 && *start > least &&
+           (blank = character_blank_before(text + least, *start - least)) > 0)
+        *start -= blank;
+    while ((finds & FIND_RSTRIP) != 0 && (blank = character_blank(text + *end, bytes - *end)) > 0)
+        *end += blank;
+}
+
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
                    struct plain_ranges *plain, size_t *start_out, size_t *end_out, uint32_t *id_out)
 {
+    const size_t least = at;
     for (; at < bytes; at++) {
         if (!s->first[(uint8_t)text[at]])
             continue;
         bool found = false;
+        uint8_t finds = 0;
         size_t limit = control_limit(plain, at);
         uint32_t node = 0;
         for (size_t i = at; i < bytes; i++) {
@@ -78,13 +115,18 @@ bool specials_next(const struct specials *s, const char *text, size_t bytes, siz
                 break;
             if (s->nodes[node].id == TOKENIZER_NO_TOKEN || (i >= limit && !s->nodes[node].always))
                 continue;
+            if (!fits(s->nodes[node].finds, text, bytes, at, i + 1))
+                continue;
             *start_out = at;
             *end_out = i + 1;
+            finds = s->nodes[node].finds;
             *id_out = s->nodes[node].id;
             found = true;
         }
-        if (found)
+        if (found) {
+            widen(finds, text, bytes, least, start_out, end_out);
             return true;
+        }
     }
     *start_out = bytes;
     return false;

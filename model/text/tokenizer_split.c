@@ -16,10 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLANK                                                                                      \
-    "\\t\\x{0b}\\x{0c} "                                                                           \
-    "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define SPACE BLANK "\\r\\n"
+#define SPACE REGEX_SPACE
 
 /* 's 't 're 've 'm 'll 'd, then letters, then the rest. */
 #define GPT2_WORD  "'(?:s|t|re|ve|m|ll|d)| ?+\\p{L}++"
@@ -113,12 +110,17 @@ static const struct {
 /* One match backtracks at most over one run of white space, so this allows 10 MB of it without a
  * JIT. */
 #define MATCH_STEPS_MAX 10000000u
+/* For expressions of a model's file, which may be made to backtrack. */
+#define MATCH_STEPS_MAX_OWN 1000000u
+#define KIND_OWN            SIZE_MAX
 
 struct splitter {
     pcre2_code *codes[PASSES_MAX];
     size_t passes;
     pcre2_match_context *limits;
-    size_t kind;
+    size_t kind; /* KIND_OWN = the model's file has the expressions. */
+    /* A single expression, which matches wherever a word begins: it need not be searched for. */
+    bool anchored;
     bool jit; /* Every expression has machine code. */
 };
 static_assert(PASSES_MAX <= SPLIT_PASSES_MAX, "struct split has room for every pass");
@@ -133,22 +135,47 @@ static enum status unknown_kind(const char *name, size_t name_bytes, struct erro
                      name_bytes < 64 ? (int)name_bytes : 64, name, names);
 }
 
-static enum status compile(struct splitter *s, size_t pass, struct error *error)
+static enum status compile(struct splitter *s, const char *pattern, struct error *error)
 {
+    const size_t pass = s->passes;
     int code = 0;
     size_t offset = 0;
-    const char *pattern = kinds[s->kind].patterns[pass];
-    /* A single expression matches wherever a word begins; it need not be searched for. */
-    uint32_t options = kinds[s->kind].patterns[1] == NULL ? PCRE2_ANCHORED : 0;
+    uint32_t options = s->anchored ? PCRE2_ANCHORED : 0;
     s->codes[pass] = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
                                    PCRE2_UTF | PCRE2_UCP | options, &code, &offset, NULL);
     if (s->codes[pass] == NULL)
         return error_set(error, ST_UNSUPPORTED,
-                         "PCRE2 refuses expression %zu of the pre-tokenizer %s: error %d at %zu",
-                         pass, kinds[s->kind].name, code, offset);
+                         "PCRE2 refuses expression %zu of the pre-tokenizer: error %d at %zu of "
+                         "'%.200s'",
+                         pass, code, offset, pattern);
     s->jit = s->jit && pcre2_jit_compile(s->codes[pass], PCRE2_JIT_COMPLETE) == 0;
     s->passes = pass + 1;
     return ST_OK;
+}
+
+static enum status splitter_new(size_t kind, uint32_t steps_max, struct splitter **out,
+                                struct error *error)
+{
+    struct splitter *s = calloc(1, sizeof(*s));
+    if (s == NULL || (s->limits = pcre2_match_context_create(NULL)) == NULL) {
+        free(s);
+        return error_set(error, ST_NO_MEMORY, "no memory for the pre-tokenizer");
+    }
+    s->kind = kind;
+    s->jit = true;
+    pcre2_set_match_limit(s->limits, steps_max);
+    *out = s;
+    return ST_OK;
+}
+
+/* Gives the splitter to the caller, or closes it after an error. */
+static enum status splitter_finish(struct splitter *s, enum status status, struct splitter **out)
+{
+    if (status == ST_OK)
+        *out = s;
+    else
+        splitter_close(s);
+    return status;
 }
 
 enum status splitter_open(const char *name, size_t name_bytes, struct splitter **out,
@@ -161,24 +188,28 @@ enum status splitter_open(const char *name, size_t name_bytes, struct splitter *
         kind++;
     if (kind == kind_count)
         return unknown_kind(name, name_bytes, error);
-    struct splitter *s = calloc(1, sizeof(*s));
-    if (s == NULL)
-        return error_set(error, ST_NO_MEMORY, "no memory for the pre-tokenizer");
-    s->kind = kind;
-    s->jit = true;
-    s->limits = pcre2_match_context_create(NULL);
-    enum status status = s->limits != NULL
-                             ? ST_OK
-                             : error_set(error, ST_NO_MEMORY, "no memory for the pre-tokenizer");
-    for (size_t i = 0; i < PASSES_MAX && kinds[kind].patterns[i] != NULL && status == ST_OK; i++)
-        status = compile(s, i, error);
-    if (status != ST_OK) {
-        splitter_close(s);
-        return status;
+    struct splitter *s = NULL;
+    enum status status = splitter_new(kind, MATCH_STEPS_MAX, &s, error);
+    if (status == ST_OK)
+        s->anchored = kinds[kind].patterns[1] == NULL;
+    for (size_t i = 0; i < PASSES_MAX && status == ST_OK && kinds[kind].patterns[i] != NULL; i++)
+        status = compile(s, kinds[kind].patterns[i], error);
+    return splitter_finish(s, status, out);
+}
+
+enum status splitter_open_expressions(const struct mapped_text *expressions, uint32_t count,
+                                      struct splitter **out, struct error *error)
+{
+    char pattern[REGEX_BYTES_MAX];
+    struct splitter *s = NULL;
+    assert(count >= 1 && count <= PASSES_MAX);
+    enum status status = splitter_new(KIND_OWN, MATCH_STEPS_MAX_OWN, &s, error);
+    for (uint32_t i = 0; i < count && status == ST_OK; i++) {
+        status = regex_translate(expressions[i], pattern, error);
+        if (status == ST_OK)
+            status = compile(s, pattern, error);
     }
-    pcre2_set_match_limit(s->limits, MATCH_STEPS_MAX);
-    *out = s;
-    return ST_OK;
+    return splitter_finish(s, status, out);
 }
 
 void splitter_close(struct splitter *s)
@@ -193,12 +224,12 @@ void splitter_close(struct splitter *s)
 
 bool splitter_words_first(const struct splitter *s)
 {
-    return kinds[s->kind].words_first;
+    return s->kind != KIND_OWN && kinds[s->kind].words_first;
 }
 
 bool splitter_adds_bos(const struct splitter *s)
 {
-    return kinds[s->kind].adds_bos;
+    return s->kind != KIND_OWN && kinds[s->kind].adds_bos;
 }
 
 enum status split_begin(struct split *w, const struct splitter *s, const char *text, size_t bytes)
@@ -239,7 +270,7 @@ enum status split_next(struct split *w, size_t *start_out, size_t *end_out)
     size_t begin = 0, end = w->bytes;
     if (w->at >= w->bytes)
         return ST_NOT_FOUND;
-    if (w->splitter->passes == 1) {
+    if (w->splitter->anchored) {
         struct split_range found = {0, 0};
         enum status status = find(w, 0, 0, w->bytes, &found);
         if (status != ST_OK || found.start != w->at)

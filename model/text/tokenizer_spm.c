@@ -143,7 +143,8 @@ static uint32_t symbols_open(struct merge *m, size_t bytes)
     return count;
 }
 
-static size_t symbol_put(const struct merge *m, const struct symbol *s, uint32_t *ids_out)
+static size_t symbol_put(const struct merge *m, const struct symbol *s, const uint32_t *before,
+                         uint32_t *ids_out)
 {
     const struct tokenizer *t = m->t;
     uint32_t id = texts_find(&t->pieces, m->word + s->at, s->bytes);
@@ -154,6 +155,10 @@ static size_t symbol_put(const struct merge *m, const struct symbol *s, uint32_t
     }
     for (uint32_t i = 0; i < s->bytes; i++) {
         id = t->bpe.byte_ids[(uint8_t)m->word[s->at + i]];
+        if (id == TOKENIZER_NO_TOKEN && t->unknown_fused) { /* One for all bytes. */
+            ids_out[0] = t->unknown;
+            return t->unknown != TOKENIZER_NO_TOKEN && (before == NULL || *before != t->unknown);
+        }
         if (id == TOKENIZER_NO_TOKEN)
             id = t->unknown;
         if (id != TOKENIZER_NO_TOKEN)
@@ -190,7 +195,8 @@ enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes
     }
     size_t count = 0;
     for (uint32_t i = symbol_count > 0 ? 0 : NONE; i != NONE; i = m.symbols[i].next)
-        count += symbol_put(&m, &m.symbols[i], ids_out + count);
+        count +=
+            symbol_put(&m, &m.symbols[i], count > 0 ? &ids_out[count - 1] : NULL, ids_out + count);
     *count_out = count;
     return ST_OK;
 }

@@ -162,11 +162,15 @@ void merges_close(struct merges *m)
 
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id)
 {
+    return merges_add_ranked(m, left, right, id, m->count++);
+}
+
+bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank)
+{
     uint64_t pair = (uint64_t)left << MERGE_ID_BITS | right;
     uint64_t hash = merges_hash(pair);
     size_t at = hash >> 24 & m->mask;
     size_t bit = hash >> 32 & m->filter_mask;
-    uint32_t rank = m->count++;
     assert(left <= MERGE_ID_MAX && right <= MERGE_ID_MAX && rank <= MERGE_RANK_MAX);
     m->ids[rank] = id;
     m->filter[bit / 64] |= 1ull << bit % 64;

@@ -14,8 +14,6 @@ import os
 import pathlib
 import random
 import shutil
-import struct
-import subprocess
 import sys
 import tempfile
 
@@ -27,34 +25,32 @@ if importlib.util.find_spec("tokenizers") is None:
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers  # noqa: E402
 from tokenizers import pre_tokenizers, processors, trainers  # noqa: E402
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-SEED = int(os.environ.get("CLEAVE_SEED", random.randrange(1 << 32)))
-TEXTS = 400
+from tokenizer_texts import LOWER, SEED, TEKKEN, TEXTS, UPPER, documents, encode, random_text, write_weights  # noqa: E402
+
 BLANK = "\u2581"
 
 START = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 END = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-TEKKEN = (r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + r"+|[^\r\n\p{L}\p{N}]?" + UPPER + "+" + LOWER
-          + r"*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+O200K = (r"[^\r\n\p{L}\p{N}]?" + UPPER + "*" + LOWER + r"+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?" + UPPER + "+"
+         + LOWER + r"*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = [r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+            r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"]
 
 
-def documents():
-    return [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
-
-
-def split(expression):
+def split(*expressions, cuts=False):
     return pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(expression), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        *(pre_tokenizers.Split(Regex(each), behavior="isolated") if isinstance(each, str) else each
+          for each in expressions),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=cuts)])
 
 
-def byte_level(pre_tokenizer, nfc=False, ignore_merges=False, bos=False):
+def byte_level(pre_tokenizer, normalizer=None, ignore_merges=False, bos=False):
     tokenizer = Tokenizer(models.BPE(ignore_merges=ignore_merges))
     tokenizer.pre_tokenizer = pre_tokenizer
     tokenizer.decoder = decoders.ByteLevel()
-    if nfc:
-        tokenizer.normalizer = normalizers.NFC()
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
     trainer = trainers.BpeTrainer(vocab_size=3000, show_progress=False, special_tokens=["<|begin|>", "<|end|>"],
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator(documents(), trainer)
@@ -94,6 +90,29 @@ def characters(normalizer, pre_tokenizer, bos=True):
     return tokenizer
 
 
+def unigram(byte_fallback, pre_tokenizer):
+    trained = Tokenizer(models.Unigram())
+    trained.pre_tokenizer = metaspace("always", True)
+    trained.train_from_iterator(documents(), trainers.UnigramTrainer(
+        vocab_size=1500, show_progress=False, special_tokens=["<unk>", "<s>", "</s>"], unk_token="<unk>"))
+    pieces = [tuple(piece) for piece in json.loads(trained.to_str())["model"]["vocab"]]
+    if byte_fallback:
+        pieces[3:3] = [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
+    tokenizer = Tokenizer(models.Unigram(vocab=pieces, unk_id=0, byte_fallback=byte_fallback))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in ("<unk>", "<s>", "</s>")])
+    return tokenizer
+
+
+def strips(tokenizer):
+    """Adds tokens that take the white space beside them, or are words."""
+    tokenizer.add_special_tokens([AddedToken("<|left|>", lstrip=True, normalized=False),
+                                  AddedToken("<|right|>", rstrip=True, normalized=False),
+                                  AddedToken("<|both|>", lstrip=True, rstrip=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken("word", single_word=True, normalized=False)])
+    return tokenizer
+
+
 def llama2_normalizer():
     return normalizers.Sequence([normalizers.Prepend(BLANK), normalizers.Replace(" ", BLANK)])
 
@@ -107,7 +126,18 @@ def made():
     yield "smollm2", byte_level(pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]))
     yield "llama 3", byte_level(split(START + r"\p{N}{1,3}" + END), ignore_merges=True, bos=True)
-    yield "qwen", byte_level(split(START + r"\p{N}" + END), nfc=True)
+    yield "qwen", byte_level(split(START + r"\p{N}" + END), normalizers.NFC())
+    yield "o200k", byte_level(split(O200K), ignore_merges=True)
+    yield "deepseek v3", byte_level(split(*DEEPSEEK))
+    yield "falcon without its order", byte_level(split(pre_tokenizers.Punctuation("contiguous"),
+                                                       pre_tokenizers.Digits(individual_digits=False), cuts=True))
+    yield "many steps", byte_level(split(O200K), normalizers.Sequence([
+        normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip(), normalizers.Replace("the", "THE"),
+        normalizers.Prepend(">")]))
+    yield "nfd", byte_level(split(O200K), normalizers.NFD())
+    yield "strips", strips(byte_level(split(O200K)))
+    yield "unigram", unigram(False, metaspace("always", True))
+    yield "unigram with bytes", unigram(True, metaspace("first", False))
     yield "tekken", byte_level(split(TEKKEN), ignore_merges=True, bos=True)
     yield "llama 2", characters(llama2_normalizer(), None)
     yield "gemma", characters(normalizers.Replace(" ", BLANK),
@@ -117,59 +147,22 @@ def made():
             yield f"metaspace {scheme}{' split' if cuts else ''}", characters(None, metaspace(scheme, cuts))
 
 
-def random_text(draw, words, special):
-    parts = []
-    for _ in range(draw.randrange(1, 30)):
-        kind = draw.randrange(12)
-        if kind < 4:
-            parts.append(draw.choice(["", " "]) + draw.choice(words))
-        elif kind == 4:
-            parts.append(" " * draw.randrange(1, 9))
-        elif kind == 5:
-            parts.append(draw.choice(["\n", "\n\n", "\r\n", "\t", " \n ", "\u3000", "\u00a0", "\u2028", "\u2581", "\u2581 \u2581"]))
-        elif kind == 6:
-            parts.append(str(draw.randrange(10 ** draw.randrange(1, 9))))
-        elif kind == 7:
-            parts.append(draw.choice(["'s", "'LL", "'re ", "don't", "...", "?!", "/*", "//\n", "-", "#include <a.h>"]))
-        elif kind == 8:
-            parts.append("".join(chr(draw.choice([draw.randrange(0x20, 0x7f), draw.randrange(0xa1, 0x250),
-                                                  draw.randrange(0x391, 0x3c9), draw.randrange(0x410, 0x450),
-                                                  draw.randrange(0x4e00, 0x9fa5), draw.randrange(0x1f300, 0x1f650),
-                                                  draw.randrange(0xac00, 0xd7a3)])) for _ in range(draw.randrange(1, 6))))
-        elif kind == 9 and special:
-            parts.append(draw.choice(special))
-        elif kind == 10:
-            parts.append(draw.choice(["camelCaseWord", "HTTPServer", "\u0411\u043e\u043b\u044c\u0448\u043e\u0439", "x" * 200, "ABC" * 30]))
-        else:
-            parts.append(draw.choice(words).upper())
-    return "".join(parts)
-
-
 def write_folder(path, tokenizer_json, tokenizer_config=None):
     """With an embedding of one column: only its rows count here."""
     tokenizer = json.loads(tokenizer_json)
-    ids = list(tokenizer["model"]["vocab"].values()) + [added["id"] for added in tokenizer["added_tokens"]]
+    vocab = tokenizer["model"]["vocab"]
+    ids = list(vocab.values() if isinstance(vocab, dict) else range(len(vocab)))
+    ids += [added["id"] for added in tokenizer["added_tokens"]]
     rows = max(ids) + 1
-    header = json.dumps({"model.embed_tokens.weight":
-                         {"dtype": "BF16", "shape": [rows, 1], "data_offsets": [0, rows * 2]}}).encode()
-    (path / "config.json").write_text('{"model_type": "llama"}')
     (path / "tokenizer.json").write_text(tokenizer_json)
     (path / "tokenizer_config.json").write_text(tokenizer_config or "{}")
-    (path / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(rows * 2))
-
-
-def encode(program, folder, texts):
-    """The program's output, line by line."""
-    lines = "".join(json.dumps(text) + "\n" for text in texts)
-    return subprocess.run([program, str(folder)], input=lines, capture_output=True, text=True, check=False)
+    write_weights(path, rows)
 
 
 def compare(program, name, tokenizer, tokenizer_json, draw):
     words = [word for document in documents() for word in document.split()]
     special = [added.content for added in tokenizer.get_added_tokens_decoder().values()]
     texts = [""] + [random_text(draw, words, special[:8]) for _ in range(TEXTS)] + documents()
-    if tokenizer.normalizer is not None and "NFC" in str(tokenizer.normalizer):
-        texts = [normalizers.NFC().normalize_str(text) for text in texts]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="cleave-hub-"))
     try:
         write_folder(folder, tokenizer_json)
