@@ -20,12 +20,30 @@ SMALL = {"num_hidden_layers": 3, "hidden_size": 64, "intermediate_size": 96, "nu
          "num_key_value_heads": 2, "vocab_size": tiny_folder.VOCABULARY, "max_position_embeddings": 512,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": False}
 
+LONGROPE = {"short_factor": [1 + 0.25 * i for i in range(8)], "long_factor": [1 + i * i for i in range(8)]}
+
+
+def rope(kind, **parameters):
+    """Returns a row for a way to scale the frequencies of the rotary embedding."""
+    return "llama", {"rope_parameters": {"rope_type": kind, "rope_theta": 1000.0, **parameters}}
+
+
 FAMILIES = {
     "llama": ("llama", {"rms_norm_eps": 1e-5}),
     "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
     "mistral": ("mistral", {"head_dim": 32, "sliding_window": None}),
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {"head_dim": 32}),
+    "rope-linear": rope("linear", factor=4.0),
+    "rope-llama3": rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                        original_max_position_embeddings=16),
+    "rope-yarn": rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0),
+    "rope-yarn-mscale": rope("yarn", factor=4.0, original_max_position_embeddings=16, beta_fast=4.0, truncate=False,
+                             mscale=1.0, mscale_all_dim=0.5),
+    "rope-longrope": rope("longrope", **LONGROPE, original_max_position_embeddings=16),
+    "rope-longrope-short": rope("longrope", **LONGROPE, original_max_position_embeddings=512, factor=2.0),
+    "rope-dynamic": rope("dynamic", factor=4.0),
+    "rope-proportional": rope("proportional", partial_rotary_factor=0.5),
 }
 
 
