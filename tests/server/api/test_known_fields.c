@@ -205,7 +205,7 @@ static void page_print(FILE *out)
     form_print(
         out, "POST /v1/responses", API_RESPONSES,
         "A body is converted to that of a chat ([other APIs](other-apis.md)). Fields that this "
-        "section does not name mean the same\nas in a chat.");
+        "section does not name mean the\nsame as in a chat.");
     form_print(out, "POST /v1/messages", API_MESSAGES,
                "As for `/v1/responses`. `/v1/messages/count_tokens` takes the same fields; it does "
                "not need `max_tokens`.");
