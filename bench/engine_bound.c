@@ -1,6 +1,22 @@
 /* engine_bound: see the header. */
 #include "bench/engine_bound.h"
 
+#include <math.h>
+
+/* Share of the weights' bytes that a pass over `rows` rows reads: of the routed experts only those
+ * that a row chooses, if each row chooses any of them with the same probability. */
+static double weights_read(const struct model_hyper *h, double layer_weights, double rows)
+{
+    const struct model_experts *e = &h->experts;
+    if (e->count == 0)
+        return 1;
+    const double used = e->used, each = 3.0 * h->hidden * e->ffn, experts = each * e->count;
+    const double others =
+        layer_weights - each * used + (double)h->hidden * h->vocab / h->layer_count;
+    const double chosen = 1 - pow(1 - used / e->count, rows);
+    return (others + experts * chosen) / (others + experts);
+}
+
 struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_bytes,
                                     const struct roofline *roofline, const struct engine_case *c)
 {
@@ -14,7 +30,8 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
 
     double q = (double)h->head_count * h->head_dim, kv = (double)h->kv_head_count * h->head_dim;
     double kv_weights = 2.0 * h->hidden * kv;
-    double layer_weights = 2.0 * h->hidden * q + kv_weights + 3.0 * h->hidden * h->ffn;
+    double layer_weights = 2.0 * h->hidden * q + kv_weights + 3.0 * h->hidden * model_ffn_used(h) +
+                           (double)h->hidden * h->experts.count;
     double full_layers = h->layer_count - 1.0; /* Without the last layer. */
 
     double matrices = 2 * (rows * full_layers * layer_weights + rows * kv_weights +
@@ -22,7 +39,8 @@ struct engine_bound engine_bound_of(const struct model_hyper *h, size_t weight_b
     double attention = 4 * q * (rows * full_layers * context + sampled * sampled_context);
     /* K and V of one token, as i16. */
     double token_bytes = h->layer_count * (2 * kv * 2 + 4.0 * h->kv_head_count);
-    double weights = (double)weight_bytes, cache = (cached + rows) * token_bytes;
+    double weights = (double)weight_bytes * weights_read(h, layer_weights, rows),
+           cache = (cached + rows) * token_bytes;
 
     const double *rates = roofline->rates;
     struct engine_bound bound = {0};

@@ -8,7 +8,8 @@
  *   layer, rows that are not sampled need only K and V. Only sampled rows need the vocabulary.
  * - attention: 4 × head_count × head_dim operations per row, layer and token of its context, at the
  *   rate ENGINE_BOUND_ATTENTION.
- * - memory: every weight once per pass, K and V of all cached tokens once per pass, and K and V of
+ * - memory: every weight once per pass (of experts only those that the rows choose, if all are
+ *   equally likely), K and V of all cached tokens once per pass, and K and V of
  *   the new rows written once. K and V are 16-bit integers with a scale per token and head.
  *
  * Not counted, although the kernels do it: scales of blocks, softmax, norms, RoPE, SiLU, packing of

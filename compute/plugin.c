@@ -65,6 +65,7 @@ bool compute_ops_complete(const struct compute_ops *ops)
     return table_complete(ops, offsetof(struct compute_ops, lanes)) &&
            (ops->lanes == NULL || table_complete(ops->lanes, sizeof(*ops->lanes))) &&
            (ops->group == NULL || table_complete(ops->group, sizeof(*ops->group))) &&
+           (ops->experts == NULL || table_complete(ops->experts, sizeof(*ops->experts))) &&
            (ops->steps == NULL || table_complete(ops->steps, sizeof(*ops->steps))) &&
            (ops->sampling == NULL || table_complete(ops->sampling, sizeof(*ops->sampling)));
 }

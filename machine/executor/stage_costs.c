@@ -10,15 +10,15 @@
 #define STEP_SEQUENCES 16
 #define STEP_CONTEXT   512
 
-/* Decoding reads each weight once, and each row of a prompt is multiplied with each weight. In a
- * stage that decodes, the vocabulary costs as much as a few layers; for a prompt only the last row
+/* Decoding reads each weight once (of experts, those that the batch's rows choose: most of them),
+ * and each row of a prompt is multiplied with each weight. In a stage that decodes, the vocabulary costs as much as a few layers; for a prompt only the last row
  * needs it. */
 static void costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
                              const struct model_hyper *h, struct stage_costs *out)
 {
     double layer =
         (double)h->hidden * h->head_dim * (2.0 * h->head_count + 2.0 * h->kv_head_count) +
-        3.0 * h->hidden * model_ffn_used(h);
+        3.0 * h->hidden * model_ffn_all(h);
     for (uint32_t i = 0; i < h->layer_count; i++)
         out->layers[i] = 1;
     for (uint32_t i = 0; i < stages->count; i++)

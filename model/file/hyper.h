@@ -109,6 +109,13 @@ static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t cont
     return context_tokens_max > h->rope_scaling.context_tokens;
 }
 
+/* Returns the feed-forward rows of a layer: for layers with experts, those of all experts. */
+static inline uint32_t model_ffn_all(const struct model_hyper *h)
+{
+    const struct model_experts *e = &h->experts;
+    return e->count > 0 ? e->count * e->ffn + e->shared_ffn : h->ffn;
+}
+
 /* Fills *out. Returns ST_INVALID, or ST_UNSUPPORTED for a model that would be computed wrongly; the
  * error names the key or tensor. *out is written only on success. */
 enum status model_hyper_read(const struct model_file *file, struct model_hyper *out,

@@ -1,10 +1,9 @@
-/* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. The product
- * with the router, and gate and up of the shared experts, are one operation. With several ranks,
- * each rank adds the experts that it has and its slice of the shared experts, and the sum over the
+/* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. With
+ * several ranks, each rank adds the experts that it has and its slice of the shared experts, and the sum over the
  * ranks is the same as that of a dense layer. */
 #include "model/forward/forward_state.h"
 
-/* target (+)= the shared experts of the rows, whose gate and up are computed. */
+/* target (+)= the shared experts of the rows. */
 static void shared_add(struct forward *f, struct forward_lane *lane,
                        const struct model_layer_experts *e, uint32_t row_count, bool add,
                        float *target)
@@ -12,8 +11,10 @@ static void shared_add(struct forward *f, struct forward_lane *lane,
     const struct compute_ops *ops = f->m->ops;
     const uint32_t ffn = f->m->shard.shared_count;
     struct compute *c = lane->compute;
-    const struct compute_matrix *const matrices[] = {e->shared_down};
-    float *const results[] = {target};
+    const struct compute_matrix *const matrices[] = {e->shared_gate, e->shared_up};
+    const struct compute_matrix *const down[] = {e->shared_down};
+    float *const results[] = {lane->gate, lane->up};
+    ops->matmul(c, matrices, NULL, 2, lane->hidden, row_count, results);
     if (e->shared_router != NULL)
         ops->experts->row_gate(c, f->shared_product, row_count, ffn, lane->up);
     (f->m->hyper.gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, row_count, ffn,
@@ -21,7 +22,7 @@ static void shared_add(struct forward *f, struct forward_lane *lane,
     if (add)
         ops->matmul_add(c, e->shared_down, lane->shared, row_count, target);
     else
-        ops->matmul(c, matrices, NULL, 1, lane->shared, row_count, results);
+        ops->matmul(c, down, NULL, 1, lane->shared, row_count, &target);
 }
 
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
@@ -32,14 +33,13 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
     const struct model_layer_experts *e = &layer->experts;
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
-    const struct compute_matrix *const matrices[] = {e->router, e->shared_gate, e->shared_up,
-                                                     e->shared_router};
-    float *const results[] = {f->router_product, lane->gate, lane->up, f->shared_product};
-    const uint32_t count = e->shared_gate == NULL ? 1 : e->shared_router == NULL ? 3 : 4;
+    const struct compute_matrix *const routers[] = {e->router, e->shared_router};
+    float *const products[] = {f->router_product, f->shared_product};
     float *target = branch != NULL ? branch : x;
     bool add = branch == NULL;
     ops->norm(c, x, NULL, row_count, h->hidden, layer->ffn_norm, h->norm_epsilon, lane->hidden);
-    ops->matmul(c, matrices, NULL, count, lane->hidden, row_count, results);
+    ops->matmul(c, routers, NULL, e->shared_router != NULL ? 2 : 1, lane->hidden, row_count,
+                products);
     if (e->shared_gate != NULL) {
         shared_add(f, lane, e, row_count, add, target);
         add = true;

@@ -47,6 +47,27 @@ static void check_memory(void)
     check_near(bound.first_share, WEIGHT_BYTES / bytes);
 }
 
+/* Of 64,000 weights a layer and its share of the vocabulary, 49,152 belong to 8 experts. One row
+ * chooses 2 of them, and of two rows at least one chooses an expert with probability 7/16. */
+static void check_experts(void)
+{
+    const struct model_hyper h = {.layer_count = 2,
+                                  .hidden = 64,
+                                  .head_count = 2,
+                                  .kv_head_count = 1,
+                                  .head_dim = 32,
+                                  .vocab = 64,
+                                  .experts = {.count = 8, .used = 2, .ffn = 32}};
+    const struct roofline roofline = machine(1e15, 1e15, 1e9);
+    struct engine_case c = {.streams = 1};
+    const double cached = 2 * (2 * 32 * 2 + 4) * (1 + 15.5);
+    struct engine_bound bound = engine_bound_of(&h, 64000000, &roofline, &c);
+    check_near(bound.tokens_a_second, 1e9 / (1000 * (14848 + 49152 / 4.0) + cached));
+    c.streams = 2;
+    bound = engine_bound_of(&h, 64000000, &roofline, &c);
+    check_near(bound.tokens_a_second, 2e9 / (1000 * (14848 + 49152 * 7 / 16.0) + 2 * cached));
+}
+
 /* 32 sequences at depth 0: matrices and vocabulary for each, attention over 1 to 32 tokens. */
 static void check_streams(void)
 {
@@ -144,6 +165,7 @@ int main(void)
     CHECK(fd >= 0);
     close(fd);
     check_memory();
+    check_experts();
     check_streams();
     check_prompt();
     check_unknown();

@@ -34,12 +34,14 @@ def value_end(data, at, kind):
     return at + SIZES[kind]
 
 
-def metadata(data, layers):
-    """Returns the source file's keys with the shape of the tiny model and this number of layers: (number of keys, their
-    bytes, size of the vocabulary)."""
+def metadata(data, layers, experts):
+    """Returns the source file's keys with the shape of the tiny model, this number of layers and of experts: (number of
+    keys, their bytes, size of the vocabulary)."""
     count = struct.unpack_from("<Q", data, 16)[0]
     at, keys, vocabulary = 24, [], 0
     missing = {**SHAPE, b"llama.block_count": layers}
+    if experts > 0:
+        missing |= {b"llama.expert_count": experts, b"llama.expert_used_count": 2, b"llama.expert_feed_forward_length": FFN}
     for _ in range(count):
         begin = at
         length = struct.unpack_from("<Q", data, at)[0]
@@ -61,14 +63,26 @@ def metadata(data, layers):
 
 def tensor(draw, kind, cols, rows, deviation):
     """Returns random elements with about this standard deviation. Vectors are near 1."""
-    if kind == F32:
+    if kind == F32 and rows == 0:
         return struct.pack(f"<{cols}f", *(1 + draw.gauss(0, 0.2) for _ in range(cols)))
+    if kind == F32:
+        return struct.pack(f"<{cols * rows}f", *(draw.gauss(0, deviation) for _ in range(cols * rows)))
     scale = struct.pack("<e", deviation / 74)  # Uniform signed bytes have a standard deviation of 74.
     noise = draw.randbytes(cols * rows)
     return b"".join(scale + noise[at:at + 32] for at in range(0, len(noise), 32))
 
 
-def tensors(draw, vocabulary, layers):
+def feed_forward(experts):
+    """Returns the tensors of a layer's feed-forward: (name, type, columns, rows, deviation). With experts, the rows of the
+    matrices of all experts follow each other."""
+    unit, down = HIDDEN ** -0.5, FFN ** -0.5
+    if experts == 0:
+        return [("ffn_gate", Q8_0, HIDDEN, FFN, unit), ("ffn_up", Q8_0, HIDDEN, FFN, unit), ("ffn_down", Q8_0, FFN, HIDDEN, down)]
+    return [("ffn_gate_inp", F32, HIDDEN, experts, 2 * unit), ("ffn_gate_exps", Q8_0, HIDDEN, experts * FFN, unit),
+            ("ffn_up_exps", Q8_0, HIDDEN, experts * FFN, unit), ("ffn_down_exps", Q8_0, FFN, experts * HIDDEN, down)]
+
+
+def tensors(draw, vocabulary, layers, experts):
     """Returns [(name, type, columns, rows, bytes)]; rows 0 = a vector."""
     q, kv, unit = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN ** -0.5
     shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.7), ("output_norm.weight", F32, HIDDEN, 0, 0)]
@@ -76,23 +90,30 @@ def tensors(draw, vocabulary, layers):
         shapes += [(f"blk.{layer}.{name}.weight", kind, cols, rows, deviation) for name, kind, cols, rows, deviation in (
             ("attn_norm", F32, HIDDEN, 0, 0), ("attn_q", Q8_0, HIDDEN, q, 1.5 * unit),
             ("attn_k", Q8_0, HIDDEN, kv, 1.5 * unit), ("attn_v", Q8_0, HIDDEN, kv, unit),
-            ("attn_output", Q8_0, q, HIDDEN, q ** -0.5), ("ffn_norm", F32, HIDDEN, 0, 0),
-            ("ffn_gate", Q8_0, HIDDEN, FFN, unit), ("ffn_up", Q8_0, HIDDEN, FFN, unit),
-            ("ffn_down", Q8_0, FFN, HIDDEN, FFN ** -0.5))]
+            ("attn_output", Q8_0, q, HIDDEN, q ** -0.5), ("ffn_norm", F32, HIDDEN, 0, 0), *feed_forward(experts))]
     return [(name, kind, cols, rows, tensor(draw, kind, cols, rows, deviation))
             for name, kind, cols, rows, deviation in shapes]
 
 
-def write(source, path, layers=LAYERS):
-    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster."""
+def dims_of(name, cols, rows, experts):
+    if rows == 0:
+        return struct.pack("<IQ", 1, cols)
+    if "_exps" in name:
+        return struct.pack("<IQQQ", 3, cols, rows // experts, experts)
+    return struct.pack("<IQQ", 2, cols, rows)
+
+
+def write(source, path, layers=LAYERS, experts=0):
+    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster.
+    With experts, a row uses two of them in each layer."""
     with open(source, "rb") as file:
         data = file.read(8 << 20)  # Only the keys are needed, not the tensors behind them.
     assert data[:4] == b"GGUF", f"{source} is no GGUF file"
-    key_count, keys, vocabulary = metadata(data, layers)
-    found = tensors(random.Random(1), vocabulary, layers)
+    key_count, keys, vocabulary = metadata(data, layers, experts)
+    found = tensors(random.Random(1), vocabulary, layers, experts)
     infos, offset = [], 0
     for name, kind, cols, rows, content in found:
-        dims = struct.pack("<IQ", 1, cols) if rows == 0 else struct.pack("<IQQ", 2, cols, rows)
+        dims = dims_of(name, cols, rows, experts)
         infos.append(struct.pack("<Q", len(name)) + name.encode() + dims + struct.pack("<IQ", kind, offset))
         offset += len(content) + -len(content) % 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(found), key_count) + keys + b"".join(infos)

@@ -283,6 +283,21 @@ static void check_shapes(void)
     s.type = s.v_type = s.end_type = COMPUTE_Q8_0;
     check("gemma3, Q8_0", &s, 2, 2);
     s = synthetic_default();
+    s.head_dim = 32;
+    s.architecture = "qwen3moe";
+    s.heads = s.kv_heads = 4;
+    s.experts = 7; /* Ranks have different numbers of experts. */
+    s.experts_used = 3;
+    s.expert_ffn = 64;
+    s.type = COMPUTE_Q4_0;
+    check("qwen3moe, 7 experts, Q4_0", &s, 2, 4);
+    s.architecture = "qwen2moe";
+    s.biases = true;
+    s.shared_ffn = 160;
+    s.dense_layers = 1;
+    s.type = COMPUTE_F32;
+    check("qwen2moe, a dense layer", &s, 2, 3);
+    s = synthetic_default();
     s.heads = s.kv_heads = 5;
     s.head_dim = 16;
     s.ffn = 77;
@@ -338,6 +353,11 @@ static void check_refused(void)
     refused(&s, 1, 2,
             "tensor blk.0.attn_output.weight of type Q4_K: rank 1 of 2 has its columns 128 to 255, "
             "which cuts a block of 256");
+    s = synthetic_default();
+    s.heads = s.kv_heads = 4;
+    s.experts = s.experts_used = 3;
+    s.expert_ffn = 32;
+    refused(&s, 0, 4, "4 ranks: the model has 3 experts in a layer");
     s = synthetic_default();
     ops.group = NULL;
     struct model_file *file = synthetic_open(&s, &image);

@@ -54,7 +54,8 @@ static void test_cover(const struct model_hyper *h, uint32_t ranks)
 {
     struct cover kv = {.unit_max = 1}, heads = {.unit_max = h->head_count / h->kv_head_count};
     struct cover ffn = {.unit_max = h->ffn_block > 32 ? h->ffn_block : 32};
-    struct cover vocab = {.unit_max = 128};
+    struct cover vocab = {.unit_max = 128}, experts = {.unit_max = 1};
+    struct cover shared = {.unit_max = h->experts.shared_block > 32 ? h->experts.shared_block : 32};
     struct error error = {0};
     for (uint32_t rank = 0; rank < ranks; rank++) {
         struct model_shard s;
@@ -65,11 +66,16 @@ static void test_cover(const struct model_hyper *h, uint32_t ranks)
         cover_next(&heads, s.head_first, s.head_count);
         cover_next(&ffn, s.ffn_first, s.ffn_count);
         cover_next(&vocab, s.vocab_first, s.vocab_count);
+        if (h->experts.count > 0)
+            cover_next(&experts, s.expert_first, s.expert_count);
+        if (h->experts.shared_ffn > 0)
+            cover_next(&shared, s.shared_first, s.shared_count);
         CHECK(s.head_first * h->kv_head_count == s.kv_head_first * h->head_count);
         CHECK(s.ffn_first % h->ffn_block == 0);
     }
     CHECK(kv.end == h->kv_head_count && heads.end == h->head_count);
     CHECK(ffn.end == h->ffn && vocab.end == h->vocab);
+    CHECK(experts.end == h->experts.count && shared.end == h->experts.shared_ffn);
 }
 
 static void refused(const struct model_hyper *h, uint32_t rank, uint32_t ranks, const char *said)
@@ -93,6 +99,10 @@ static void test_refused(void)
     refused(&h, 0, 3, "feed-forward of 512 in blocks of 256");
     h.ffn_block = 32, h.vocab = 2;
     refused(&h, 0, 3, "2 tokens");
+    h.vocab = 1000, h.experts.count = 2;
+    refused(&h, 0, 3, "3 ranks: the model has 2 experts");
+    h.experts = (struct model_experts){.count = 8, .shared_ffn = 512, .shared_block = 256};
+    refused(&h, 0, 3, "shared experts' feed-forward of 512 in blocks of 256");
 }
 
 int main(void)
@@ -105,6 +115,11 @@ int main(void)
         CHECK(model_shard_of(h, 0, 0, &none, NULL) == ST_OK);
         CHECK(model_shard_of(h, 0, 1, &one, NULL) == ST_OK);
         CHECK(memcmp(&none, &one, sizeof(none)) == 0);
+        struct model_hyper experts = *h;
+        experts.experts =
+            (struct model_experts){.count = 128, .shared_ffn = 4096 + 256, .shared_block = 256};
+        for (uint32_t ranks = 1; ranks <= h->kv_head_count && ranks <= MODEL_RANKS_MAX; ranks++)
+            test_cover(&experts, ranks);
         printf("%s: up to %u ranks\n", shapes[i].name, h->kv_head_count);
     }
     test_refused();
