@@ -133,6 +133,10 @@
       "Fields of requests that this server does not know (docs/api.md); they had no effect.")      \
     X(REQUESTS_UNROUTED, GAUGE, ROUTING, "cleave_requests_unrouted",                               \
       "Requests in the gateway's queue, without a machine yet.")                                   \
+    X(REQUESTS_BLAMED, COUNTER, ROUTING, "cleave_requests_blamed_total",                           \
+      "Requests that failed because machines crashed while they computed them.")                   \
+    X(MACHINE_CRASHES, COUNTER, ROUTING, "cleave_machine_crashes_total",                           \
+      "Local machines that crashed (not those that were killed from outside).")                    \
     X(ROUTES_SPLIT, COUNTER, ROUTING, "cleave_routes_split_total",                                 \
       "Requests sent to a prompt machine and another token machine.")                              \
     X(ROUTES_TOGETHER, COUNTER, ROUTING, "cleave_routes_together_total",                           \

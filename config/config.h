@@ -118,8 +118,8 @@ struct config {
     } log;
     struct {
         uint32_t prompt_batch_tokens;
-        uint32_t prompt_fill_tokens; /* Or CONFIG_AUTO. */
-        uint32_t micro_batch_tokens; /* 0 = the best by `profile`, or prompt_fill_tokens. */
+        uint32_t prompt_fill_tokens;  /* Or CONFIG_AUTO. */
+        uint32_t micro_batch_tokens;  /* 0 = the best by `profile`, or prompt_fill_tokens. */
         uint32_t mixed_prompt_tokens; /* Or CONFIG_AUTO. */
         uint32_t batch_sequences_max;
         uint32_t growth_tokens;
@@ -131,6 +131,7 @@ struct config {
         uint32_t prompt_queue_threshold_ms; /* 0 = none; or CONFIG_AUTO. */
         uint32_t machine_pending_ms;        /* 0 = no bound; or CONFIG_AUTO. */
         uint32_t queue_requests_max;
+        uint32_t crashes_max;        /* 0 = no limit. */
         uint32_t context_tokens_max; /* 0 = the model's limit. */
         char policy[16];             /* "jsq", "prefix" or "deadline". */
         char placement[8];           /* "auto" or "split". */

@@ -312,6 +312,10 @@ const struct config_key config_keys[] = {
      LIMIT_CLUSTER_REQUESTS, .default_text = "1024", .reload = CONFIG_RELOAD_YES,
      .help = "Most requests that wait in the gateway. Further ones are refused with 429 and "
              "Retry-After."},
+    {"scheduler/crashes_max", CONFIG_WHOLE, FIELD(scheduler.crashes_max), 0, 100,
+     .default_text = "3", .reload = CONFIG_RELOAD_YES,
+     .help = "A request fails after machines crashed this often in a row while they computed it "
+             "(operation.md). Machines that are killed from outside do not count. 0 = no limit."},
     {"scheduler/compare_time", CONFIG_BOOL, FIELD(scheduler.compare_time), .default_text = "true",
      .reload = CONFIG_RELOAD_YES,
      .help = "true: machines whose measured rates differ by more than a quarter are compared by "

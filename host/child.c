@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KEPT 4 /* Descriptors that a child gets. */
+#define KEPT 5 /* Descriptors that a child gets. */
 
 extern char **environ;
 
@@ -69,6 +69,30 @@ static bool keys_pipe_open(const struct secret_keys *keys, int pipes[2])
     return fcntl(pipes[1], F_SETFL, O_NONBLOCK) == 0 && child_keys_send(pipes[1], keys) == ST_OK;
 }
 
+bool child_crashed(const siginfo_t *info)
+{
+    static const int errors[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGTRAP};
+    if (info->si_code == CLD_EXITED)
+        return info->si_status == CHILD_EXIT_CRASHED;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+        if (info->si_status == errors[i])
+            return true;
+    return false;
+}
+
+uint64_t child_memory_kills(void)
+{
+    char line[128];
+    unsigned long long kills = 0;
+    FILE *file = fopen("/proc/vmstat", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "oom_kill %llu", &kills) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kills;
+}
+
 static void close_open(int fd)
 {
     if (fd >= 0)
@@ -112,13 +136,13 @@ static void program_find(char out[LIMIT_PATH_BYTES])
         snprintf(out, LIMIT_PATH_BYTES, "%s", self);
 }
 
-/* Runs `cleave machine` with these descriptors: config, ready pipe, key or -1, turns or -1. Returns
- * an errno. */
+/* Runs `cleave machine` with these descriptors: config, ready pipe, and, each or -1, key, turns, record
+ * of batches. Returns an errno. */
 static int run(const struct child_spec *spec, const char *program, const int fds[KEPT],
                pid_t *pid_out)
 {
     static const char *const options[KEPT] = {"--config-fd", "--ready-fd", "--cluster-keys-fd",
-                                              "--turns-fd"};
+                                              "--turns-fd", "--batches-fd"};
     char numbers[KEPT][16];
     char *argv[3 + 2 * KEPT + 2 + CHILD_ARGUMENTS_MAX + 1];
     size_t count = 0;
@@ -163,7 +187,7 @@ enum status child_start(const struct child_spec *spec, struct child_process *out
         goto undo;
     program_find(program);
     what = spec->program != NULL ? spec->program : program;
-    const int fds[KEPT] = {config_fd, pipes[1], keys[0], spec->turns_fd};
+    const int fds[KEPT] = {config_fd, pipes[1], keys[0], spec->turns_fd, spec->batches_fd};
     failed = run(spec, what, fds, &out->pid);
     if (failed != 0)
         goto undo;

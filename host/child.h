@@ -13,6 +13,9 @@
 #include "common/status.h"
 #include "config/config.h"
 
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define CHILD_ARGUMENTS_MAX 4 /* Further arguments of a child. */
@@ -24,6 +27,7 @@ struct child_spec {
     const struct config *config;
     const struct secret_keys *keys;             /* The cluster's keys; NULL = none. */
     int turns_fd;                               /* Descriptor of turns_create; -1 = none. */
+    int batches_fd;                             /* Descriptor of batch_record_create; -1 = none. */
     const char *log_level;                      /* NULL = the child's default. */
     const char *arguments[CHILD_ARGUMENTS_MAX]; /* Further arguments; NULL = no more. */
 };
@@ -35,6 +39,17 @@ struct child_process {
     int ready_fd; /* Non-blocking reading end of the pipe on which the child reports its address. */
     int keys_fd;  /* For child_keys_send; -1 = the child has no keys. */
 };
+
+/* Exit status of a machine whose device failed, or one of whose stage processes crashed. */
+#define CHILD_EXIT_CRASHED 70
+
+/* Returns true if the process ended by an error of its own: by a signal of an error (such as
+ * SIGSEGV or SIGABRT) or with CHILD_EXIT_CRASHED. False: it ended by itself, or was killed from
+ * outside. `info` is the result of waitid. */
+bool child_crashed(const siginfo_t *info);
+/* Returns how many processes of this host the kernel has killed because memory was short; 0 = not
+ * known. */
+uint64_t child_memory_kills(void);
 
 /* Starts the process in a process group of its own. Returns ST_IO with the machine and what failed.
  */

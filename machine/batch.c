@@ -6,6 +6,7 @@
 #include "machine/answer.h"
 
 #include "common/log.h"
+#include "host/batch_record.h"
 #include "host/turns.h"
 #include "scheduler/options.h"
 
@@ -141,6 +142,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     sequence->first_position = chunk.first_token;
     sequence->blocks = chunk.blocks;
     batch->owners[index] = chunk.owner;
+    batch_record_add(m->options.batches, batch->items.index, chunk.request);
     batch->pushes[index] = chunk.push;
     batch->sampling[index] = chunk.sampling;
     batch->output_limits[index] = chunk.output_limit;
@@ -176,6 +178,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     sequence->first_position = row.position;
     sequence->blocks = row.blocks;
     batch->owners[index] = row.owner;
+    batch_record_add(m->options.batches, batch->items.index, row.request);
     batch->pushes[index].count = 0;
     batch->sampling[index] = row.sampling;
     batch->output_limits[index] = row.output_limit;
@@ -325,6 +328,7 @@ void machine_batch_done(void *self, uint32_t slot)
     struct machine_batch *batch = &m->batches[slot];
     uint32_t sampled = 0;
     m->changed = true;
+    batch_record_end(m->options.batches, slot);
     uint64_t us = (uint64_t)(clock_now_us(m->options.clock) - batch->at_us);
     m->stats.prompt_batches += batch->prompts ? 1 : 0;
     m->stats.token_batches += batch->prompts ? 0 : 1;

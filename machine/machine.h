@@ -24,6 +24,7 @@
 
 #include <stdbool.h>
 
+struct batch_record;
 struct machine;
 struct turns;
 
@@ -38,7 +39,8 @@ struct machine_options {
     /* For the stage processes that the machine starts: the descriptor of the turns' shared memory;
      * -1 = none. */
     int turns_fd;
-    const char *log_level; /* Their --log-level. Not owned; NULL = the default. */
+    struct batch_record *batches; /* Record of the running batches. Not owned; NULL = none. */
+    const char *log_level;        /* Their --log-level. Not owned; NULL = the default. */
 };
 
 /* Reads the model, allocates all memory, and starts the engine or the stage processes. An error

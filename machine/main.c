@@ -31,6 +31,7 @@ struct arguments {
     int config_fd;
     int keys_fd;
     int turns_fd;
+    int batches_fd;
     int stage; /* Index of the stage process; -1 = the machine itself. */
     struct option_texts sets;
     const char *log_level; /* NULL = not given. */
@@ -50,6 +51,7 @@ static const struct option_entry entries[] = {
     {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
     {"cluster-keys-fd", "N", OPTION_INT, FIELD(keys_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take the cluster's keys from the process that started this one, on file descriptor N, instead of cluster/key_file"},
     {"turns-fd", "N", OPTION_INT, FIELD(turns_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take turns on the cores with the other processes that share the memory of file descriptor N"},
+    {"batches-fd", "N", OPTION_INT, FIELD(batches_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "keep the ids of the requests in running batches in the memory of file descriptor N"},
     {"log-level", "LEVEL", OPTION_TEXT, FIELD(log_level), 0, 0, {LOG_LEVEL_NAMES}, NULL, "least level of log lines, info if not given"},
 };
 /* clang-format on */
@@ -155,7 +157,9 @@ static void step_back(uint32_t by)
         log_warn("nice %u: %s", by, strerror(errno));
 }
 
-static enum status run(struct arguments *arguments, struct config *config, struct error *error)
+/* *crashed_out = the machine's device failed, or a stage process crashed. */
+static enum status run(struct arguments *arguments, struct config *config, bool *crashed_out,
+                       struct error *error)
 {
     struct machine_keys keys = {.fd = -1};
     struct machine_process process = {
@@ -164,6 +168,7 @@ static enum status run(struct arguments *arguments, struct config *config, struc
         .keys = &keys,
         .ready_fd = &arguments->ready_fd,
         .turns_fd = arguments->turns_fd,
+        .batches_fd = arguments->batches_fd,
         .log_level = arguments->log_level,
     };
     enum status status = load_config(arguments, config, error);
@@ -212,6 +217,7 @@ static enum status run(struct arguments *arguments, struct config *config, struc
     if (status == ST_OK)
         status = arguments->stage >= 0 ? machine_process_run_stage(&process, error)
                                        : machine_process_run_machine(&process, error);
+    *crashed_out = process.crashed;
     machine_keys_done(&keys);
     turns_close(process.turns);
     close(process.signals);
@@ -220,8 +226,12 @@ static enum status run(struct arguments *arguments, struct config *config, struc
 
 int machine_main(int argc, char **argv)
 {
-    struct arguments arguments = {
-        .ready_fd = -1, .config_fd = -1, .keys_fd = -1, .turns_fd = -1, .stage = -1};
+    struct arguments arguments = {.ready_fd = -1,
+                                  .config_fd = -1,
+                                  .keys_fd = -1,
+                                  .turns_fd = -1,
+                                  .batches_fd = -1,
+                                  .stage = -1};
     struct error error = {""};
     enum log_level log_level = LOG_INFO;
     char log_name[LIMIT_NAME_BYTES + 8];
@@ -238,9 +248,11 @@ int machine_main(int argc, char **argv)
     if (arguments.log_level != NULL)
         log_level_parse(arguments.log_level, &log_level);
     log_open(log_name, log_level);
-    enum status status = run(&arguments, config, &error);
+    bool crashed = false;
+    enum status status = run(&arguments, config, &crashed, &error);
     if (status != ST_OK && arguments.ready_fd >= 0)
         child_failed_say(arguments.ready_fd, &error);
     free(config);
-    return status == ST_OK ? 0 : options_fail(&table, status, &error);
+    exit_status = status == ST_OK ? 0 : options_fail(&table, status, &error);
+    return crashed ? CHILD_EXIT_CRASHED : exit_status;
 }

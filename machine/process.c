@@ -2,6 +2,7 @@
 #include "machine/process.h"
 
 #include "common/log.h"
+#include "host/batch_record.h"
 #include "machine/executor/stage.h"
 #include "machine/member.h"
 
@@ -32,7 +33,7 @@ static enum status say_ready(int *ready_fd, const char *address, struct error *e
 
 /* A machine or a stage process, while it runs. */
 struct runner {
-    const struct machine_process *process;
+    struct machine_process *process;
     struct machine *machine; /* NULL = a stage process. */
     struct stage *stage;
 };
@@ -115,6 +116,7 @@ static enum status serve(const struct runner *runner, struct machine_member *mem
     for (;;) {
         int timeout_ms = machine_member_turn(member, m, machine_turn(m));
         enum status status = machine_lost(m, error);
+        runner->process->crashed = status != ST_OK && status != ST_UNREACHABLE;
         if (status != ST_OK || (machine_stopped(m) && machine_member_left(member)))
             return status;
         if (wait_for(runner, fds, 2, timeout_ms))
@@ -122,7 +124,7 @@ static enum status serve(const struct runner *runner, struct machine_member *mem
     }
 }
 
-static enum status serve_machine(const struct machine_process *process, struct machine *m,
+static enum status serve_machine(struct machine_process *process, struct machine *m,
                                  struct error *error)
 {
     const struct config *config = process->config;
@@ -150,8 +152,12 @@ static enum status serve_machine(const struct machine_process *process, struct m
     return status;
 }
 
-enum status machine_process_run_machine(const struct machine_process *process, struct error *error)
+enum status machine_process_run_machine(struct machine_process *process, struct error *error)
 {
+    struct batch_record *batches = NULL;
+    if (process->batches_fd >= 0 &&
+        batch_record_open(process->batches_fd, &batches, error) != ST_OK)
+        return ST_INVALID;
     const struct machine_options options = {
         .config = process->config,
         .name = process->entry->name,
@@ -160,18 +166,20 @@ enum status machine_process_run_machine(const struct machine_process *process, s
         .cluster_keys = process->keys->keys.count > 0 ? &process->keys->keys : NULL,
         .turns = process->turns,
         .turns_fd = process->turns_fd,
+        .batches = batches,
         .log_level = process->log_level,
     };
     struct machine *m;
     enum status status = machine_open(&options, &m, error);
-    if (status != ST_OK)
-        return status;
-    status = serve_machine(process, m, error);
-    machine_close(m);
+    if (status == ST_OK) {
+        status = serve_machine(process, m, error);
+        machine_close(m);
+    }
+    batch_record_close(options.batches);
     return status;
 }
 
-enum status machine_process_run_stage(const struct machine_process *process, struct error *error)
+enum status machine_process_run_stage(struct machine_process *process, struct error *error)
 {
     const struct stage_options options = {
         .config = process->config,

@@ -97,6 +97,7 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
     uint32_t followed = request->prompt_count - first - 1; /* Rows with a next prompt token. */
     uint32_t scored = followed < item->token_count ? followed : item->token_count;
     *out = (struct prompt_chunk){
+        .request = request->attempt.id,
         .ids = request->prompt + first,
         .first_token = first,
         .blocks = request->blocks,

@@ -139,6 +139,7 @@ struct prompt_push {
 /* One prompt item of a batch, as the engine needs it. Pointers are valid until
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
+    uint64_t request;    /* The request's id. */
     const uint32_t *ids; /* item->token_count ids. */
     /* Position of the first id in the prompt. (item->first_token counts from the end of the cached
      * part.) */

@@ -39,6 +39,13 @@ static void on_machine_ready(void *self, struct fleet_machine *machine, const ch
     gateway_machine_address_set(s->gateway, machine, address);
 }
 
+static void on_machine_crashed(void *self, struct fleet_machine *machine, const char *how,
+                               const uint64_t *ids, uint32_t count)
+{
+    struct serve *s = self;
+    gateway_machine_crashed(s->gateway, machine, how, ids, count);
+}
+
 static void on_machine_ended(void *self, struct fleet_machine *machine)
 {
     struct serve *s = self;
@@ -145,7 +152,7 @@ static enum status machines_start(struct serve *s, struct error *error)
         .clock = &clock_system,
         .log_level = s->options.log_level_name,
         .cluster_keys = s->cluster_keys.count > 0 ? &s->cluster_keys : NULL,
-        .events = {on_machine_ready, on_machine_ended, on_machine_given_up},
+        .events = {on_machine_ready, on_machine_crashed, on_machine_ended, on_machine_given_up},
         .prepare = on_machine_prepare,
         .self = s,
     };

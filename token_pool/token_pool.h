@@ -156,6 +156,7 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
 /* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
  * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
 struct token_decode {
+    uint64_t request; /* The request's id. */
     uint32_t id;
     uint32_t position;
     const kv_block_id *blocks;

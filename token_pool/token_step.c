@@ -13,6 +13,7 @@ void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t n
         request->began_us = now_us;
     bool reads = request->reads_tokens;
     *out = (struct token_decode){
+        .request = request->attempt.id,
         .id = request->last_token,
         .position = request->prompt_tokens + request->generated - 1,
         .blocks = request->blocks,

@@ -45,7 +45,8 @@ struct executor_ops {
      * INT64_MAX = when fd is readable. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
     bool (*is_ready)(const struct executor *e); /* True when batches can be started. */
-    /* ST_OK, or the reason why the machine cannot continue. */
+    /* ST_OK, or the reason why the machine cannot continue. ST_UNREACHABLE: a stage process was
+     * killed from outside, or cannot be reached; no batch can be the cause. */
     enum status (*failure)(const struct executor *e, struct error *error);
     const char *(*describe)(const struct executor *e); /* For the log: "cpu, 4 threads". */
 

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,27 @@
 
 #define RETRY_FIRST_US 100000
 #define RETRY_MAX_US   2000000
+#define CRASH_WAIT_MS  300 /* Only when the machine ends anyway. */
+
+/* Finds out whether a stage process of this host has crashed: a process that ends closes its
+ * connections a moment before its end can be seen. */
+static void crash_find(struct pipeline *p)
+{
+    struct pollfd polls[LIMIT_STAGES];
+    uint32_t count = p->plan->process_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct child_process *child = &p->processes[i].child;
+        polls[i] = (struct pollfd){.fd = child->pid != 0 ? child->pidfd : -1, .events = POLLIN};
+    }
+    poll(polls, count, CRASH_WAIT_MS);
+    for (uint32_t i = 0; i < count; i++) {
+        siginfo_t info = {0};
+        if (polls[i].fd >= 0 &&
+            waitid(P_PIDFD, (id_t)polls[i].fd, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid != 0)
+            p->crashed |= child_crashed(&info);
+    }
+}
 
 void pipeline_fail(struct pipeline *p, const char *format, ...)
 {
@@ -27,6 +49,7 @@ void pipeline_fail(struct pipeline *p, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(p->why.text, sizeof(p->why.text), format, arguments);
     va_end(arguments);
+    crash_find(p);
 }
 
 void pipeline_send(struct pipeline *p, struct stage_process *process,
@@ -66,6 +89,7 @@ static enum status start_child(struct pipeline *p, struct stage_process *process
     snprintf(index, sizeof(index), "%u", process->index);
     listen_address(options->entry, address);
     const struct child_spec spec = {
+        .batches_fd = -1,
         .machine = options->entry->name,
         .config = options->config,
         .keys = p->keys.count > 0 ? &p->keys : NULL,
@@ -180,7 +204,8 @@ static bool pipeline_is_ready(const struct executor *e)
 static enum status pipeline_failure(const struct executor *e, struct error *error)
 {
     const struct pipeline *p = pipeline_of_const(e);
-    return p->lost ? error_set(error, ST_UNREACHABLE, "%s", p->why.text) : ST_OK;
+    enum status status = p->crashed ? ST_IO : ST_UNREACHABLE;
+    return p->lost ? error_set(error, status, "%s", p->why.text) : ST_OK;
 }
 
 static const char *pipeline_describe(const struct executor *e)
@@ -359,6 +384,7 @@ static void on_state(struct pipeline *p, struct stage_process *process,
                      const struct stage_state *state)
 {
     if (!state->ready) {
+        p->crashed |= process->state == PROCESS_READY; /* Its device failed. */
         pipeline_fail(p, "stage %s: %s", process->name, state->text);
         return;
     }

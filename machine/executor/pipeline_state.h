@@ -91,6 +91,7 @@ struct pipeline {
     struct secret_keys keys; /* count 0 = no key. */
     int epoll;
     uint32_t ready_count; /* Stage processes in PROCESS_READY. */
+    bool crashed;         /* A stage process crashed (child_crashed). */
     bool lost;            /* The machine cannot continue (pipeline_fail). */
     struct error why;     /* The first reason for `lost`. */
     struct message_buffer out;

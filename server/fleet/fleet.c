@@ -8,7 +8,7 @@
 static void record_clear(struct fleet *f, uint32_t index)
 {
     f->machines[index] = (struct fleet_machine){
-        .index = index, .process = {.pidfd = -1, .ready_fd = -1, .keys_fd = -1}};
+        .index = index, .process = {.pidfd = -1, .ready_fd = -1, .keys_fd = -1, .batches_fd = -1}};
 }
 
 static void record_fill(struct fleet *f, uint32_t index, const struct config_machine *config)

@@ -55,10 +55,11 @@ enum process_state {
 /* The process of a local machine; launcher.c writes it. */
 struct fleet_process {
     enum process_state state;
-    pid_t pid;    /* 0 = no process. */
-    int pidfd;    /* -1 = no process. */
-    int ready_fd; /* Reading end of the pipe for the ready line; -1 = read, or no process. */
-    int keys_fd;  /* For child_keys_send; -1 = no keys, or no process. */
+    pid_t pid;      /* 0 = no process. */
+    int pidfd;      /* -1 = no process. */
+    int ready_fd;   /* Reading end of the pipe for the ready line; -1 = read, or no process. */
+    int keys_fd;    /* For child_keys_send; -1 = no keys, or no process. */
+    int batches_fd; /* Record of its batches; -1 = no process. */
     struct child_line line;
     const char *failure; /* Why it ends, in `line`; NULL = it has not said. */
     bool was_ready;      /* This process or an earlier one was ready. */
@@ -111,6 +112,8 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
     bool led_elsewhere;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */
+    uint32_t crashes;             /* Of its process, if that is local (gateway_machine_crashed). */
+    char crash_why[160];          /* The latest crash; empty = none. */
     char link_why[320]; /* Latest link that failed, and why; empty once a link comes up. */
 };
 

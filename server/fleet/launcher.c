@@ -2,6 +2,7 @@
  * a pidfd. */
 #include "server/fleet/launcher.h"
 
+#include "host/batch_record.h"
 #include "host/child.h"
 #include "host/turns.h"
 
@@ -27,6 +28,8 @@ struct launcher {
     int turns_fd; /* Shared memory by which the machines share the cores. */
     bool stopping;
     uint32_t running;
+    uint64_t memory_kills; /* Processes that the kernel had killed for memory, at the last look. */
+    uint64_t ids[BATCH_RECORD_REQUESTS_MAX]; /* Of the process that is being reaped. */
 };
 
 /* ---- starting ---- */
@@ -39,12 +42,23 @@ static void descriptor_watch(struct launcher *l, int fd, const struct fleet_mach
     assert(failed == 0);
 }
 
+static void batches_close(struct fleet_process *process)
+{
+    if (process->batches_fd >= 0)
+        close(process->batches_fd);
+    process->batches_fd = -1;
+}
+
 static enum status machine_start(struct launcher *l, struct fleet_machine *m, struct error *error)
 {
     struct fleet_process *process = &m->process;
     struct config *config = malloc(sizeof(*config));
     if (config == NULL)
         return error_set(error, ST_NO_MEMORY, "launcher: out of memory");
+    if (batch_record_create(&process->batches_fd, error) != ST_OK) {
+        free(config);
+        return ST_IO;
+    }
     *config = *l->options.config;
     fleet_config_write(l->options.fleet, config);
     if (l->options.prepare != NULL)
@@ -55,13 +69,17 @@ static enum status machine_start(struct launcher *l, struct fleet_machine *m, st
         .config = config,
         .keys = l->options.cluster_keys,
         .turns_fd = l->turns_fd,
+        .batches_fd = process->batches_fd,
         .log_level = l->options.log_level,
     };
     struct child_process child;
     enum status status = child_start(&spec, &child, error);
     free(config);
-    if (status != ST_OK)
+    if (status != ST_OK) {
+        batches_close(process);
         return status;
+    }
+    l->memory_kills = child_memory_kills();
     process->state = PROCESS_RUNNING;
     process->pid = child.pid;
     process->pidfd = child.pidfd;
@@ -151,24 +169,45 @@ static void end_text(const siginfo_t *info, char *out, size_t capacity)
         snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
-/* Plans the restart of a machine that died. */
-static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how)
+/* Plans the restart of a machine that died. Whoever kills machines from outside is no reason to wait
+ * longer each time. */
+static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how, bool killed)
 {
     struct fleet_process *process = &m->process;
     int64_t now = clock_now_us(l->options.clock);
-    if (now - process->started_us >= LIVED_LONG_US)
-        process->backoff_us = RESTART_FIRST_US;
+    int64_t lived_us = now - process->started_us;
+    if (lived_us >= LIVED_LONG_US || killed)
+        process->backoff_us = killed && lived_us >= RESTART_FIRST_US ? 0 : RESTART_FIRST_US;
     log_warn("machine %s died (%s), starts again in %d ms", m->config.name, how,
              (int)(process->backoff_us / 1000));
     process->state = PROCESS_DUE;
     process->restart_us = now + process->backoff_us;
-    process->backoff_us =
-        process->backoff_us * 2 < RESTART_MAX_US ? process->backoff_us * 2 : RESTART_MAX_US;
+    int64_t next_us = 2 * (process->backoff_us > 0 ? process->backoff_us : RESTART_FIRST_US / 2);
+    process->backoff_us = next_us < RESTART_MAX_US ? next_us : RESTART_MAX_US;
+}
+
+/* Reports a crash with the requests of the running batches. Returns false if it was none. */
+static bool crash_report(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
+{
+    char how[96];
+    uint64_t kills = child_memory_kills();
+    bool memory =
+        info->si_code != CLD_EXITED && info->si_status == SIGKILL && kills > l->memory_kills;
+    l->memory_kills = kills;
+    if (l->stopping || (!memory && !child_crashed(info)))
+        return false;
+    end_text(info, how, sizeof(how));
+    if (memory)
+        snprintf(how, sizeof(how), "killed by the kernel, which was out of memory");
+    uint32_t count = batch_record_read(m->process.batches_fd, l->ids);
+    l->options.events.crashed(l->options.self, m, how, l->ids, count);
+    return true;
 }
 
 static void process_ended(struct launcher *l, struct fleet_machine *m, const siginfo_t *info)
 {
     enum process_state state = m->process.state;
+    bool crashed = crash_report(l, m, info);
     char status[64];
     char why[sizeof(struct error) + 64];
     end_text(info, status, sizeof(status));
@@ -185,7 +224,7 @@ static void process_ended(struct launcher *l, struct fleet_machine *m, const sig
         l->options.events.given_up(l->options.self, m, why);
     } else {
         l->options.events.ended(l->options.self, m);
-        restart_plan(l, m, how);
+        restart_plan(l, m, how, info->si_code != CLD_EXITED && !crashed);
     }
 }
 
@@ -206,6 +245,7 @@ static void process_reap(struct launcher *l, struct fleet_machine *m)
     process->pid = 0;
     l->running--;
     process_ended(l, m, &info);
+    batches_close(process);
 }
 
 /* ---- the iteration ---- */
@@ -274,6 +314,7 @@ void launcher_machine_start(struct launcher *l, struct fleet_machine *m)
                                         .pidfd = -1,
                                         .ready_fd = -1,
                                         .keys_fd = -1,
+                                        .batches_fd = -1,
                                         .backoff_us = RESTART_FIRST_US};
 }
 
@@ -331,9 +372,11 @@ void launcher_close(struct launcher *l)
             waitpid(m->process.pid, NULL, 0);
         ready_close(&m->process);
         keys_close(&m->process);
+        batches_close(&m->process);
         if (m->process.pidfd >= 0)
             close(m->process.pidfd);
-        m->process = (struct fleet_process){.pidfd = -1, .ready_fd = -1, .keys_fd = -1};
+        m->process =
+            (struct fleet_process){.pidfd = -1, .ready_fd = -1, .keys_fd = -1, .batches_fd = -1};
     }
     if (l->epoll >= 0)
         close(l->epoll);

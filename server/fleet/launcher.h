@@ -24,6 +24,10 @@ struct launcher;
 
 struct launcher_events { /* Called from launcher_turn only. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
+    /* Its process crashed (child_crashed) while it computed the requests with these ids. `ended` or
+     * `given_up` follows. */
+    void (*crashed)(void *self, struct fleet_machine *machine, const char *how, const uint64_t *ids,
+                    uint32_t count);
     /* Its process has ended: after it was ready (it will be started again), or because
      * launcher_machine_stop asked it to end. */
     void (*ended)(void *self, struct fleet_machine *machine);

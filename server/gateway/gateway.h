@@ -59,6 +59,12 @@ void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint3
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
 
+/* The process of a local machine has crashed while it computed these requests (ids; none is fine).
+ * how: the text for the log, such as "signal 11, Segmentation fault". Each request is a suspect
+ * (blame.h) or fails. */
+void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine, const char *how,
+                             const uint64_t *ids, uint32_t count);
+
 /* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
  */
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);

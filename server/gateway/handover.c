@@ -8,6 +8,7 @@
  * An answer stays if no machine can take it at once (the scheduler is asked first), or if fewer
  * than scheduler/handover_tokens_min tokens are left. */
 #include "server/gateway/internal.h"
+#include "server/gateway/request_messages.h"
 
 /* Interval of the checks for answers that could not be handed over, or whose KV was on its way. */
 #define CHECK_US 50000

@@ -56,8 +56,9 @@ struct gateway {
     int64_t fewer_us;            /* Since when there are fewer gateways than in `share`; -1 = no. */
     uint64_t prompts_waiting;    /* On machines, by their latest STATS. */
     int64_t handover_at_us;      /* Earliest time of the next hand-over check. */
-    /* Requests that the scheduler reports as lost now were lost because a machine died. */
-    bool dying;
+    /* Requests that the scheduler reports as lost now were lost because the process of this machine
+     * has ended; NULL = for another reason. */
+    const struct fleet_machine *dying;
 };
 
 static inline int64_t gateway_now(const struct gateway *g)

@@ -112,9 +112,9 @@ static void on_down(void *self, struct fleet_machine *m, bool silent)
     uint64_t resumed = requests_counts(g->requests).resumed;
     struct sched_event event = {
         .kind = SCHED_MACHINE_DOWN, .now_us = gateway_now(g), .machine = m->index};
-    g->dying = !silent;
+    g->dying = silent ? NULL : m;
     gateway_schedule(g, m->version, &event);
-    g->dying = false;
+    g->dying = NULL;
     gateway_machine_others_gone(g, m);
     if (fleet_machine_draining(m))
         log_info("drained machine %s is down: %s", m->config.name, m->connection.why);

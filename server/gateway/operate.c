@@ -10,6 +10,17 @@ void gateway_machine_address_set(struct gateway *g, struct fleet_machine *m, con
     connections_address_set(g->connections, m, address);
 }
 
+void gateway_machine_crashed(struct gateway *g, struct fleet_machine *m, const char *how,
+                             const uint64_t *ids, uint32_t count)
+{
+    char text[160];
+    m->crashes++;
+    snprintf(m->crash_why, sizeof(m->crash_why), "%s; requests in its batches: %u", how, count);
+    snprintf(text, sizeof(text), "machine %s crashed (%s)", m->config.name, how);
+    metrics_counter_add(g->options.metrics, METRICS_MACHINE_CRASHES, 1);
+    requests_crashed(g->requests, ids, count, g->options.config->scheduler.crashes_max, text);
+}
+
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
 {
     connections_send(g->connections, m, &(struct message){.kind = MESSAGE_SHUTDOWN});

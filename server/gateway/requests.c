@@ -14,18 +14,13 @@
 #include "common/pooling.h"
 #include "common/token_rules.h"
 #include "server/gateway/request_events.h"
+#include "server/gateway/request_messages.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Weight with which a loss counts against the request that was lost: the request may have killed a
- * machine that died, but hardly broke a link or silenced a machine. A request ends when the sum of
- * consecutive losses, without a token in between, reaches SUSPICION_MAX. */
-#define SUSPICION_DEATH 8
-#define SUSPICION_LINK  1
-#define SUSPICION_MAX   64
 /* Most tokens that may overtake the first one, because they arrive over another connection. */
 #define EARLY_MAX 512
 
@@ -141,11 +136,6 @@ void requests_endings_report(struct requests *q)
 
 /* ---- messages to machines ---- */
 
-static struct message_request request_of(const struct gateway_request *r)
-{
-    return (struct message_request){.id = r->id, .generation = r->generation};
-}
-
 /* Returns the request that a machine's message is about; NULL = it has ended, or the message
  * belongs to an old generation or comes from a machine that has no part in it. */
 static struct gateway_request *request_named(struct requests *q,
@@ -158,54 +148,6 @@ static struct gateway_request *request_named(struct requests *q,
     return machine == r->prompt_machine || machine == r->token_machine ? r : NULL;
 }
 
-static uint32_t tokens_left(const struct gateway_request *r)
-{
-    return r->sampling.output_tokens_max - r->delivered;
-}
-
-uint32_t request_decodes(const struct gateway_request *r)
-{
-    return tokens_left(r) > 1 ? tokens_left(r)
-                              : 0; /* the first one comes from the prompt machine */
-}
-
-static struct sampling sampling_left(const struct gateway_request *r)
-{
-    struct sampling sampling = r->sampling;
-    uint32_t done = r->delivered;
-    sampling.answer_tokens = done;
-    sampling.output_tokens_max -= done;
-    sampling.output_tokens_min -=
-        done < sampling.output_tokens_min ? done : sampling.output_tokens_min;
-    return sampling;
-}
-
-/* True if scores of prompt positions are wanted. */
-static bool scores_left(const struct gateway_request *r)
-{
-    return r->score_prompt && r->scored_next < r->prompt_count;
-}
-
-/* True if something of every prompt position is wanted: the whole prompt must then be computed. */
-static bool wants_whole_prompt(const struct gateway_request *r)
-{
-    return scores_left(r) || r->pooling != POOLING_NONE;
-}
-
-static struct message_rank rank_of(const struct requests *q, const struct gateway_request *r)
-{
-    int64_t waited_ms = (now_us(q) - r->life.at_us[REQUEST_QUEUED]) / 1000;
-    return (struct message_rank){
-        .key = r->key_hash,
-        .weight = r->weight,
-        .priority = r->priority,
-        .waited_ms = waited_ms < 0            ? 0
-                     : waited_ms < UINT32_MAX ? (uint32_t)waited_ms
-                                              : UINT32_MAX,
-        .preemptions = r->preemptions,
-    };
-}
-
 static void event_report(const struct requests *q, const struct gateway_request *r,
                          const struct gateway_event *event)
 {
@@ -215,30 +157,7 @@ static void event_report(const struct requests *q, const struct gateway_request 
 static void prefill_send(struct requests *q, struct gateway_request *r,
                          const struct message_reserved *reserved)
 {
-    struct message message = {
-        .kind = MESSAGE_PREFILL,
-        .prefill = {.request = request_of(r),
-                    .score_prompt = scores_left(r),
-                    .pooling = r->pooling,
-                    .kv_path = r->kv_path,
-                    .prefix_salt = r->prefix_salt,
-                    .rank = rank_of(q, r),
-                    .sampling = sampling_left(r),
-                    .constraint = r->constraint,
-                    .constraint_bytes = r->constraint_bytes,
-                    .answer_count = r->constraint != NULL ? r->delivered : 0,
-                    .path = (uint8_t)reserved->path,
-                    .held_count = reserved->held_count,
-                    .block_count = reserved->block_count,
-                    .blocks = reserved->blocks,
-                    .prompt_count = r->prompt_count + r->delivered,
-                    .prompt = r->tokens,
-                    .rule_count = r->rule_count,
-                    .rules = r->rules},
-    };
-    if (r->token_machine != NULL)
-        snprintf(message.prefill.token_machine, sizeof(message.prefill.token_machine), "%s",
-                 r->token_machine->config.name);
+    struct message message = request_prefill_message(r, reserved, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_PREFILLING);
     request_life_change(&r->life, REQUEST_PREFILLING, now_us(q));
     connections_send(q->options.connections, r->prompt_machine, &message);
@@ -256,27 +175,7 @@ void requests_route(struct requests *q, struct gateway_request *r,
         prefill_send(q, r, &(struct message_reserved){0});
         return;
     }
-    struct message message = {
-        .kind = MESSAGE_RESERVE,
-        .reserve = {.request = request_of(r),
-                    .prompt_tokens = r->prompt_count + r->delivered,
-                    .prefix_salt = r->prefix_salt,
-                    .rank = rank_of(q, r),
-                    .sampling = sampling_left(r),
-                    .rule_count = r->rule_count,
-                    .prefix_cache = prefix && !wants_whole_prompt(r),
-                    .rules = r->rules,
-                    .constraint = r->constraint,
-                    .constraint_bytes = r->constraint_bytes,
-                    .answer = r->tokens + r->prompt_count,
-                    .answer_count = r->constraint != NULL ? r->delivered : 0},
-    };
-    if (message.reserve.prefix_cache || r->reads_tokens) {
-        message.reserve.prompt = r->tokens;
-        message.reserve.prompt_count = message.reserve.prompt_tokens;
-    }
-    snprintf(message.reserve.prompt_machine, sizeof(message.reserve.prompt_machine), "%s",
-             prompt_machine->config.name);
+    struct message message = request_reserve_message(r, prefix, now_us(q));
     request_table_state_set(&q->table, r, GATEWAY_REQUEST_RESERVING);
     r->reserve_us = now_us(q);
     connections_send(q->options.connections, token_machine, &message);
@@ -289,7 +188,7 @@ static void cancel_send(struct requests *q, const struct gateway_request *r,
 {
     struct message message = {
         .kind = MESSAGE_CANCEL,
-        .cancel = {.request = request_of(r), .writer = prompt_is_sent(r)},
+        .cancel = {.request = request_attempt(r), .writer = prompt_is_sent(r)},
     };
     bool prefilling = r->state == GATEWAY_REQUEST_PREFILLING;
     if (prefilling)
@@ -327,17 +226,14 @@ static void generation_next(struct requests *q, struct gateway_request *r,
 }
 
 /* Resumes a request that the scheduler no longer knows, or ends it after too many losses. */
-static void generation_lose(struct requests *q, struct gateway_request *r, uint32_t suspicion,
+static void generation_lose(struct requests *q, struct gateway_request *r, enum blame_cause cause,
                             const char *why)
 {
-    bool progress = r->delivered > r->base;
-    r->losses = progress ? 1 : r->losses + 1;
-    r->suspicion = progress ? suspicion : r->suspicion + suspicion;
     generation_clear(r);
-    if (r->suspicion >= SUSPICION_MAX) {
+    if (blame_lost(&r->blame, cause, r->delivered > r->base, now_us(q))) {
         char text[sizeof(r->end_text)];
-        snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s", r->losses,
-                 why);
+        snprintf(text, sizeof(text), "lost %u times in a row, the last time because %s",
+                 r->blame.losses, why);
         request_end(q, r, GATEWAY_FAILED, 0, text);
         return;
     }
@@ -347,12 +243,12 @@ static void generation_lose(struct requests *q, struct gateway_request *r, uint3
     generation_next(q, r, GATEWAY_RESUME_LOST, why);
 }
 
-static void request_resume(struct requests *q, struct gateway_request *r, uint32_t suspicion,
+static void request_resume(struct requests *q, struct gateway_request *r, enum blame_cause cause,
                            const char *why)
 {
     request_cancel(q, r);
     request_unschedule(q, r);
-    generation_lose(q, r, suspicion, why);
+    generation_lose(q, r, cause, why);
 }
 
 static void preempted_take(struct requests *q, struct fleet_machine *machine,
@@ -398,7 +294,7 @@ static void failed_take(struct requests *q, const struct fleet_machine *machine,
         log_info("request %s (%llx) failed: %s; resumes at token %u", r->name,
                  (unsigned long long)r->id, why, r->delivered);
         bool link = m->status == ST_UNREACHABLE || m->status == ST_TIMED_OUT;
-        request_resume(q, r, link ? SUSPICION_LINK : SUSPICION_DEATH, why);
+        request_resume(q, r, link ? BLAME_LINK : BLAME_FAILED, why);
         return;
     }
     bool refused = full || (m->status == ST_TOO_LARGE && !begun);
@@ -498,13 +394,15 @@ static bool token_deliver(struct requests *q, struct gateway_request *r,
         return false;
     }
     copy.index = r->delivered;
-    if (copy.finish == FINISH_NONE && tokens_left(r) == 1)
+    if (copy.finish == FINISH_NONE && request_tokens_left(r) == 1)
         copy.finish = FINISH_LENGTH; /* its machine should have said so; the client must not wait */
     token_report(q, r, token, now);
     if (token->index == 0)
         event_report(q, r,
                      &(struct gateway_event){.kind = GATEWAY_EVENT_FIRST_TOKEN, .token = token});
     r->tokens[r->prompt_count + r->delivered++] = token->id;
+    if (blame_clear(&r->blame, r->delivered))
+        log_info("request %s (%llx) is no suspect any more", r->name, (unsigned long long)id);
     r->finish = copy.finish;
     r->last_us = now;
     if (r->first_us < 0)
@@ -531,13 +429,13 @@ static void token_keep(struct requests *q, struct gateway_request *r,
     if (token->index < expected)
         return; /* a repetition */
     if (token->index > expected || r->early_count == EARLY_MAX) {
-        request_resume(q, r, SUSPICION_DEATH, "a token is missing");
+        request_resume(q, r, BLAME_FAILED, "a token is missing");
         return;
     }
     if (r->early == NULL)
         r->early = malloc(EARLY_MAX * sizeof(*r->early));
     if (r->early == NULL) {
-        request_resume(q, r, SUSPICION_DEATH, "out of memory");
+        request_resume(q, r, BLAME_FAILED, "out of memory");
         return;
     }
     r->early[r->early_count++] = *token;
@@ -547,7 +445,7 @@ static void token_take(struct requests *q, struct gateway_request *r,
                        const struct message_token *token)
 {
     uint32_t next = r->delivered - r->base;
-    if (token->index < next || tokens_left(r) == 0)
+    if (token->index < next || request_tokens_left(r) == 0)
         return;
     if (token->index == 0)
         q->options.events.computed(q->options.self, r);
@@ -556,7 +454,7 @@ static void token_take(struct requests *q, struct gateway_request *r,
         return;
     }
     if (token->index > next) {
-        request_resume(q, r, SUSPICION_DEATH, "a token is missing");
+        request_resume(q, r, BLAME_FAILED, "a token is missing");
         return;
     }
     if (!token_deliver(q, r, token) || token->index > 0)
@@ -685,7 +583,7 @@ enum status requests_submit(struct requests *q, const struct gateway_submit *sub
     q->versions[version_index].open++;
     q->versions[version_index].total++;
     request_life_init(&r->life, submit->arrived_us > 0 ? submit->arrived_us : now_us(q));
-    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !wants_whole_prompt(r);
+    bool nothing_to_do = submit->sampling.output_tokens_max == 0 && !request_wants_whole_prompt(r);
     if (q->stopping) {
         r->end = GATEWAY_FAILED;
         snprintf(r->end_text, sizeof(r->end_text), "%s", STOPPING_TEXT);
@@ -710,20 +608,48 @@ void requests_release(struct requests *q, struct gateway_request *r, enum gatewa
     request_free(q, r);
 }
 
+/* True if the scheduler knows a suspect. */
+static bool suspect_is_out(const struct requests *q)
+{
+    for (int state = GATEWAY_REQUEST_SCHEDULED; state <= GATEWAY_REQUEST_PREFILLED; state++)
+        for (const struct gateway_request *r = q->table.lists[state].first; r != NULL; r = r->after)
+            if (blame_is_suspect(&r->blame))
+                return true;
+    return false;
+}
+
 bool requests_pending(const struct requests *q)
 {
     return q->table.lists[GATEWAY_REQUEST_ARRIVING].count > 0 ||
-           q->table.lists[GATEWAY_REQUEST_ENDING].count > 0;
+           q->table.lists[GATEWAY_REQUEST_ENDING].count > 0 ||
+           (q->table.lists[GATEWAY_REQUEST_SUSPECTED].count > 0 && !suspect_is_out(q));
 }
 
 /* ---- calls by the router ---- */
 
+/* Returns the request that has arrived first. If there is none, a suspect that waits arrives, unless
+ * a suspect is on machines. NULL = none. */
+static struct gateway_request *arrived_first(struct requests *q)
+{
+    struct gateway_request *suspect = q->table.lists[GATEWAY_REQUEST_SUSPECTED].first;
+    struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_ARRIVING].first;
+    if (r != NULL || suspect == NULL || suspect_is_out(q))
+        return r;
+    request_table_state_set(&q->table, suspect, GATEWAY_REQUEST_ARRIVING);
+    return suspect;
+}
+
 struct gateway_request *requests_arrived_take(struct requests *q)
 {
-    struct gateway_request *r = q->table.lists[GATEWAY_REQUEST_ARRIVING].first;
-    if (r != NULL)
-        request_table_state_set(&q->table, r, GATEWAY_REQUEST_SCHEDULED);
-    return r;
+    struct gateway_request *r;
+    while ((r = arrived_first(q)) != NULL) {
+        bool waits = blame_is_suspect(&r->blame) && suspect_is_out(q);
+        request_table_state_set(&q->table, r,
+                                waits ? GATEWAY_REQUEST_SUSPECTED : GATEWAY_REQUEST_SCHEDULED);
+        if (!waits)
+            return r;
+    }
+    return NULL;
 }
 
 void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
@@ -740,11 +666,46 @@ void requests_expire(struct requests *q, struct gateway_request *r, const char *
     request_end(q, r, GATEWAY_FAILED, 0, text);
 }
 
-void requests_lose(struct requests *q, struct gateway_request *r, bool death)
+/* True if the machine may have computed the request when the connection ended. */
+static bool may_have_computed(const struct gateway_request *r, const struct fleet_machine *machine)
 {
+    return (r->state == GATEWAY_REQUEST_PREFILLING && machine == r->prompt_machine) ||
+           (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->base);
+}
+
+void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)
+{
+    enum blame_cause cause = dead == NULL                 ? BLAME_LINK
+                             : dead->config.local         ? BLAME_NONE /* See requests_crashed. */
+                             : may_have_computed(r, dead) ? BLAME_DEATH
+                                                          : BLAME_NONE;
     request_cancel(q, r);
-    generation_lose(q, r, death ? SUSPICION_DEATH : SUSPICION_LINK,
-                    "its machine or its link is gone");
+    generation_lose(q, r, cause, "its machine or its link is gone");
+}
+
+void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,
+                      const char *how)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        struct gateway_request *r = request_table_find(&q->table, ids[i]);
+        if (r == NULL || r->state == GATEWAY_REQUEST_ENDING)
+            continue;
+        bool over = blame_crashed(&r->blame, r->delivered, crashes_max);
+        log_warn("request %s (%llx) was computed when %s; crashes in a row: %u", r->name,
+                 (unsigned long long)r->id, how, r->blame.crashes);
+        if (!over) {
+            if (r->state >= GATEWAY_REQUEST_SCHEDULED) /* requests_arrived_take lets one through. */
+                request_resume(q, r, BLAME_NONE, how);
+            continue;
+        }
+        char text[sizeof(r->end_text)];
+        snprintf(text, sizeof(text), "machines crashed %u times while they computed it: %s",
+                 r->blame.crashes, how);
+        request_cancel(q, r);
+        request_unschedule(q, r);
+        metrics_counter_add(q->options.metrics, METRICS_REQUESTS_BLAMED, 1);
+        request_end(q, r, GATEWAY_FAILED, 0, text);
+    }
 }
 
 bool requests_message(struct requests *q, struct fleet_machine *m, struct message *message)

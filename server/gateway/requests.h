@@ -61,9 +61,13 @@ void requests_route(struct requests *q, struct gateway_request *r,
 void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
                      const char *text);
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);
-/* The scheduler has lost the request's machines; it resumes, or ends after too many losses. death:
- * a machine died, which the request may have caused. */
-void requests_lose(struct requests *q, struct gateway_request *r, bool death);
+/* The scheduler has lost the request's machines; it resumes, or ends after too many losses. dead: the
+ * machine whose process has ended; NULL = a link broke, or a machine fell silent. */
+void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
+/* A machine crashed (blame.h) while it computed these requests. Ids that belong to no open request
+ * are ignored. `how`: text for the log and the clients. crashes_max: see blame_crashed. */
+void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,
+                      const char *how);
 /* Moves the request to another token machine; its present token machine computes the rest of the
  * prompt from the KV that it has. */
 void requests_hand_over(struct requests *q, struct gateway_request *r);
@@ -78,8 +82,6 @@ void requests_stop(struct requests *q);
 struct gateway_request *requests_at(struct requests *q, uint32_t slot);
 /* Returns the open request after `r`, or the first one; NULL = no further request. */
 struct gateway_request *requests_next(struct requests *q, const struct gateway_request *r);
-/* Tokens that a token machine has to generate; 0 = no token machine is needed. */
-uint32_t request_decodes(const struct gateway_request *r);
 
 /* ---- counts ---- */
 

@@ -1,6 +1,7 @@
 /* gateway_schedule: drives the cluster scheduler: its options from the config, the events with
  * their time, and its actions: routes, refusals, machines that change their pool. */
 #include "server/gateway/internal.h"
+#include "server/gateway/request_messages.h"
 
 #include "common/prefix_hash.h"
 #include "scheduler/options.h"

@@ -78,6 +78,10 @@ static void machine_add(struct text *out, const struct gateway *g, const struct 
               (unsigned long long)m->kv_tokens, view.prompts, view.decodes,
               (unsigned long long)view.prompt_tokens_pending,
               (unsigned long long)view.kv_tokens_scheduled);
+    if (m->crashes > 0) {
+        text_addf(out, ",\"crashes\":%u", m->crashes);
+        name_add(out, ",\"latest_crash\":", m->crash_why);
+    }
     if (m->connection.state == CONNECTION_UP) {
         stats_add(out, &m->stats);
         speed_add(out, g, m);
@@ -116,16 +120,19 @@ static void links_add(struct text *out, const struct gateway *g)
 
 static void requests_add(struct text *out, const struct gateway *g)
 {
-    uint32_t counts[REQUEST_STATE_COUNT] = {0};
+    uint32_t counts[REQUEST_STATE_COUNT] = {0}, suspects = 0;
     struct requests_counts total = requests_counts(g->requests);
     for (const struct gateway_request *r = requests_next(g->requests, NULL); r != NULL;
-         r = requests_next(g->requests, r))
+         r = requests_next(g->requests, r)) {
         counts[r->life.state]++;
+        suspects += blame_is_suspect(&r->blame) ? 1 : 0;
+    }
     text_adds(out, "],\"requests\":{");
     for (int state = 0; state < REQUEST_STATE_COUNT; state++)
         text_addf(out, "%s\"%s\":%u", state > 0 ? "," : "",
                   request_state_name((enum request_state)state), counts[state]);
-    text_addf(out, "},\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
+    text_addf(out, "},\"requests_suspected\":%u", suspects);
+    text_addf(out, ",\"requests_open\":%u,\"requests_unrouted\":%u,\"requests_resumed\":%llu",
               total.open, gateway_unrouted(g), (unsigned long long)total.resumed);
 }
 

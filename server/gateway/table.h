@@ -7,20 +7,23 @@
 #include "common/limits.h"
 #include "scheduler/request.h"
 #include "server/fleet/fleet.h"
+#include "server/gateway/blame.h"
 #include "server/gateway/submit.h"
 
 /* States of a request: which part of the gateway, or which machine, has it. (`life` has what an
  * operator sees, and the times.) The legal transitions, which only request_table_state_set makes:
  *
  *   FREE -> ARRIVING -> SCHEDULED -> RESERVING -> PREFILLING -> PREFILLED
- *                           |                         ^
- *                           +-------------------------+
+ *             |   ^         |                         ^
+ *             v   |         +-------------------------+
+ *           SUSPECTED
  *
  * from each state after ARRIVING to ARRIVING, when the machines have lost the request and its next
  * generation begins; from each state to ENDING; and from each state to FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
     GATEWAY_REQUEST_ARRIVING,   /* Waits for the iteration, which gives it to the scheduler. */
+    GATEWAY_REQUEST_SUSPECTED,  /* Waits until no other suspect is on machines (blame.h). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
@@ -56,12 +59,11 @@ struct gateway_request {
     /* The prompt, then the delivered tokens: together the prompt of a resumed generation. */
     uint32_t *tokens;
     uint32_t prompt_count;
-    uint32_t delivered;   /* Tokens of the answer that the client got. */
-    uint32_t base;        /* `delivered` when this generation began: its index 0. */
-    uint32_t scored_next; /* Next prompt position whose score is wanted. */
-    uint32_t losses;      /* Consecutive losses since a token was delivered. */
-    uint32_t suspicion;   /* Sum over these losses of SUSPICION_* (requests.c). */
-    uint32_t preemptions; /* How often a machine preempted it. */
+    uint32_t delivered;         /* Tokens of the answer that the client got. */
+    uint32_t base;              /* `delivered` when this generation began: its index 0. */
+    uint32_t scored_next;       /* Next prompt position whose score is wanted. */
+    struct request_blame blame; /* Whether it may have killed machines. */
+    uint32_t preemptions;       /* How often a machine preempted it. */
     /* Machine that had its KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
 

@@ -265,7 +265,7 @@ class Cluster:
             if line == "data: [DONE]":
                 connection.close()
                 return
-            if line:
+            if line and not line.startswith(":"):  # ":" begins a comment, such as a ping.
                 assert line.startswith("data: "), line
                 event = json.loads(line[6:])
                 if "error" in event:

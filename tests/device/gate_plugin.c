@@ -10,6 +10,9 @@
  * gone or has another text, but at most HOLD_S_MAX. The event loop of the machine runs on
  * meanwhile.
  *
+ * CLEAVE_GATE_CRASH_TOKEN: the process aborts when a batch has this token, as a bug that one request
+ * meets would make it.
+ *
  * CLEAVE_GATE_PACE_US: every batch takes at least this many microseconds, so that an answer of N
  * tokens lasts a known least time on a computer of any speed. */
 #include "compute/cpu/cpu.h"
@@ -31,7 +34,8 @@ static struct compute_ops gate_ops;
 static char gate_path[4096]; /* "" = no gates. */
 static char held_path[4200];
 static uint32_t pace_us;
-static _Thread_local uint32_t layer; /* The next layer of the running batch. */
+static uint32_t crash_token = UINT32_MAX; /* UINT32_MAX = none. */
+static _Thread_local uint32_t layer;      /* The next layer of the running batch. */
 
 static void pause_us(uint32_t us)
 {
@@ -130,6 +134,15 @@ static void gate_layer_begin(struct compute *c, uint32_t row_count)
     layer++;
 }
 
+static void gate_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
+                       uint32_t count, float *y)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (ids[i] == crash_token)
+            abort();
+    compute_cpu.embed(c, m, ids, count, y);
+}
+
 /* Returns "t0" for `cleave machine [CONFIG] t0 --OPTION …`, "t0:1" with `--stage 1`. */
 static void process_name(char name[NAME_BYTES_MAX])
 {
@@ -165,7 +178,10 @@ __attribute__((constructor)) static void gate_open(void)
         snprintf(held_path, sizeof(held_path), "%s.held", gate_path);
     }
     pace_us = pace != NULL ? (uint32_t)strtoul(pace, NULL, 10) : 0;
+    if (getenv("CLEAVE_GATE_CRASH_TOKEN") != NULL)
+        crash_token = (uint32_t)strtoul(getenv("CLEAVE_GATE_CRASH_TOKEN"), NULL, 10);
     gate_ops = compute_cpu;
+    gate_ops.embed = gate_embed;
     gate_ops.steps = &gate_steps;
     gate_ops.layer_begin = gate_layer_begin;
 }

@@ -2,6 +2,7 @@
  * is lost or sent twice; a request that can never work ends with one clear error. Method: two
  * machines of each pool; the one that serves is killed, or fails the request, at each stage; the
  * rest of the cluster then runs by itself. The client checks each token against the model. */
+#include "server/gateway/blame.h"
 #include "tests/check.h"
 #include "tests/server/gateway/fake_cluster.h"
 
@@ -222,6 +223,102 @@ static void test_lost_too_often(void)
     fake_cluster_close(c);
 }
 
+/* Local machines that are killed from outside count against no request. */
+static void test_killed_often(void)
+{
+    struct fake_cluster *c = fake_cluster_open(1, 1, 0, 64, 8);
+    fake_start_all(c);
+    struct fake_client client = {0};
+    fake_submit(c, &client, 1000, 20, 12, false);
+    fake_settle(c);
+    for (int i = 0; i < 40; i++) {
+        struct fake_machine *m = fake_machine(c, i % 2 == 0 ? "t0" : "p0");
+        fake_kill(m);
+        fake_settle(c);
+        fake_start(m);
+        for (int n = 0; n < 8; n++)
+            fake_flush(c);
+        fake_link(fake_machine(c, "p0"), "t0", true);
+        fake_flush(c);
+        CHECK(!client.ended);
+    }
+    run_all(c);
+    CHECKF(client.ended && client.end == GATEWAY_DONE, "%s", client.text);
+    fake_cluster_close(c);
+}
+
+/* The machine crashes while it computes these requests, and is there again. */
+static void crash(struct fake_cluster *c, const uint64_t *ids, uint32_t count)
+{
+    struct fake_machine *m = fake_machine(c, "m0");
+    fake_kill(m);
+    fake_settle(c);
+    gateway_machine_crashed(c->gateway, fake_record(m), "signal 11, Segmentation fault", ids,
+                            count);
+    fake_start(m);
+    for (int n = 0; n < 8; n++)
+        fake_flush(c);
+}
+
+/* Lets the request that machines have generate `tokens` tokens. */
+static void advance(struct fake_cluster *c, uint64_t id, uint32_t tokens)
+{
+    struct fake_machine *m = fake_machine(c, "m0");
+    struct fake_request *r = fake_token_side(m, id);
+    r->sampling.output_tokens_min = r->sampling.output_tokens_max;
+    fake_reserved(m, r);
+    fake_flush(c);
+    struct fake_request *prompt = fake_prompt_side(m, id);
+    prompt->sampling.output_tokens_min = prompt->sampling.output_tokens_max;
+    fake_sample(m, prompt);
+    fake_flush(c);
+    fake_hand_over(m, prompt);
+    for (uint32_t i = 1; i < tokens; i++)
+        fake_decode(m, r);
+    fake_flush(c);
+}
+
+/* Three requests share a batch when the machine crashes. Only one suspect at a time is on machines,
+ * beside a request that is no suspect; the one that goes on crashing the machine fails at the third
+ * crash, and the others get their whole answers. */
+static void test_crashes(void)
+{
+    struct fake_cluster *c = fake_cluster_open(0, 0, 1, 64, 8);
+    c->config.scheduler.crashes_max = 3;
+    fake_start_all(c);
+    struct fake_client clients[4] = {{0}};
+    struct fake_machine *m = fake_machine(c, "m0");
+    uint64_t ids[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        fake_submit(c, &clients[i], 1000 + i, 20, 40, false);
+        fake_settle(c);
+        ids[i] = m->requests[i].id;
+        CHECK(ids[i] != 0);
+    }
+    crash(c, ids, 3);
+    CHECK(fake_token_side(m, ids[1]) == NULL && fake_token_side(m, ids[2]) == NULL);
+    CHECK(fake_token_side(m, ids[0]) != NULL);
+    fake_submit(c, &clients[3], 2000, 20, 4, false); /* No suspect: it does not wait. */
+    fake_settle(c);
+    CHECK(fake_known(m) == 2);
+    crash(c, ids, 1);
+    CHECK(!clients[0].ended && fake_token_side(m, ids[0]) != NULL);
+    advance(c, ids[0], 5); /* Too little to be cleared. */
+    CHECK(clients[0].answered == 5 && fake_token_side(m, ids[1]) == NULL);
+    crash(c, ids, 1);
+    CHECK(clients[0].ended && clients[0].end == GATEWAY_FAILED);
+    CHECKF(strstr(clients[0].text, "crashed 3 times") != NULL, "%s", clients[0].text);
+    CHECKF(strstr(clients[0].text, "machine m0 crashed (signal 11") != NULL, "%s", clients[0].text);
+    CHECK(fake_token_side(m, ids[1]) != NULL);
+    CHECK(fake_token_side(m, ids[2]) == NULL);
+    advance(c, ids[1], BLAME_CLEAR_TOKENS);
+    CHECK(fake_token_side(m, ids[2]) != NULL);
+    run_all(c);
+    for (int i = 1; i < 4; i++)
+        CHECKF(clients[i].ended && clients[i].end == GATEWAY_DONE, "%d: %s", i, clients[i].text);
+    fake_cluster_close(c);
+}
+
 /* A gap in a machine's tokens is a fault of that machine: the request goes on with another
  * generation. */
 static void test_gap(void)
@@ -429,6 +526,8 @@ int main(void)
     test_given_up(AT_PROMPT);
     test_given_up(AT_FIRST_TOKEN);
     test_lost_too_often();
+    test_killed_often();
+    test_crashes();
     test_gap();
     test_reconnect();
     test_back_off();

@@ -1,0 +1,33 @@
+/* gateway_blame: see the header. */
+#include "server/gateway/blame.h"
+
+static const uint32_t weights[] = {
+    [BLAME_NONE] = 0, [BLAME_LINK] = 1, [BLAME_DEATH] = 8, [BLAME_FAILED] = 8};
+
+bool blame_lost(struct request_blame *blame, enum blame_cause cause, bool progress, int64_t now_us)
+{
+    if (progress || blame->losses == 0) {
+        blame->losses = 0;
+        blame->weight = 0;
+        blame->first_us = now_us;
+    }
+    blame->losses++;
+    blame->weight += weights[cause];
+    return blame->weight >= BLAME_MAX &&
+           (cause == BLAME_FAILED || now_us - blame->first_us >= BLAME_US_MIN);
+}
+
+bool blame_crashed(struct request_blame *blame, uint32_t delivered, uint32_t crashes_max)
+{
+    blame->crashes++;
+    blame->crash_tokens = delivered;
+    return crashes_max > 0 && blame->crashes >= crashes_max;
+}
+
+bool blame_clear(struct request_blame *blame, uint32_t delivered)
+{
+    if (blame->crashes == 0 || delivered < blame->crash_tokens + BLAME_CLEAR_TOKENS)
+        return false;
+    blame->crashes = 0;
+    return true;
+}
