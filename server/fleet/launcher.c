@@ -169,15 +169,16 @@ static void end_text(const siginfo_t *info, char *out, size_t capacity)
         snprintf(out, capacity, "signal %d, %s", info->si_status, strsignal(info->si_status));
 }
 
-/* Plans the restart of a machine that died. Whoever kills machines from outside is no reason to wait
- * longer each time. */
+/* Plans the restart of a machine that died: at once if it served a while and was killed from outside. */
 static void restart_plan(struct launcher *l, struct fleet_machine *m, const char *how, bool killed)
 {
     struct fleet_process *process = &m->process;
     int64_t now = clock_now_us(l->options.clock);
     int64_t lived_us = now - process->started_us;
-    if (lived_us >= LIVED_LONG_US || killed)
-        process->backoff_us = killed && lived_us >= RESTART_FIRST_US ? 0 : RESTART_FIRST_US;
+    if (killed && lived_us >= RESTART_FIRST_US)
+        process->backoff_us = 0;
+    else if (lived_us >= LIVED_LONG_US)
+        process->backoff_us = RESTART_FIRST_US;
     log_warn("machine %s died (%s), starts again in %d ms", m->config.name, how,
              (int)(process->backoff_us / 1000));
     process->state = PROCESS_DUE;

@@ -2,6 +2,7 @@
  * restarted with back-off (and given up only if it never served), and all end on request, or are
  * killed if they do not. Method: this program is its own machine: started with "machine" it behaves
  * according to its name. */
+#include "host/batch_record.h"
 #include "host/turns.h"
 #include "server/fleet/launcher.h"
 #include "tests/check.h"
@@ -28,6 +29,7 @@ static int machine(int argc, char **argv)
     int config_fd = -1;
     int ready_fd = -1;
     int turns_fd = -1;
+    int batches_fd = -1;
     const char *name = "";
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--config-fd") == 0)
@@ -38,6 +40,8 @@ static int machine(int argc, char **argv)
             CHECK(strcmp(argv[++i], "warn") == 0);
         else if (strcmp(argv[i], "--turns-fd") == 0)
             turns_fd = atoi(argv[++i]);
+        else if (strcmp(argv[i], "--batches-fd") == 0)
+            batches_fd = atoi(argv[++i]);
         else
             name = argv[i];
     }
@@ -50,6 +54,9 @@ static int machine(int argc, char **argv)
     struct turns *turns;
     CHECK(turns_open(turns_fd, 1, &turns, &error) == ST_OK);
     turns_close(turns);
+    struct batch_record *batches;
+    CHECK(batch_record_open(turns_fd, &batches, &error) == ST_INVALID);
+    CHECK(batch_record_open(batches_fd, &batches, &error) == ST_OK);
     sigset_t blocked;
     sigprocmask(SIG_BLOCK, NULL, &blocked);
     CHECK(!sigismember(&blocked, SIGTERM));
@@ -67,6 +74,15 @@ static int machine(int argc, char **argv)
         dprintf(ready_fd, "ready 127.0.0.1:%d\n", (int)getpid());
     if (strcmp(name, "mortal") == 0)
         raise(SIGKILL);
+    if (strcmp(name, "crasher") == 0) { /* With two batches, while a third one is over. */
+        batch_record_add(batches, 0, 70);
+        batch_record_add(batches, 1, 71);
+        batch_record_add(batches, 1, 72);
+        batch_record_add(batches, 2, 73);
+        batch_record_add(batches, 2, 71);
+        batch_record_end(batches, 0);
+        raise(SIGSEGV);
+    }
     while (!terminated)
         usleep(1000);
     return 0;
@@ -76,8 +92,11 @@ static int machine(int argc, char **argv)
 
 struct seen {
     uint32_t ready;
+    uint32_t crashed;
     uint32_t ended;
     uint32_t given_up;
+    uint64_t ids[3];
+    uint32_t id_count;
     char address[LIMIT_ADDRESS_BYTES];
     char why[256];
 };
@@ -87,6 +106,16 @@ static void on_ready(void *self, struct fleet_machine *machine, const char *addr
     struct seen *seen = (struct seen *)self + machine->index;
     seen->ready++;
     snprintf(seen->address, sizeof(seen->address), "%s", address);
+}
+
+static void on_crashed(void *self, struct fleet_machine *machine, const char *how,
+                       const uint64_t *ids, uint32_t count)
+{
+    struct seen *seen = (struct seen *)self + machine->index;
+    seen->crashed++;
+    seen->id_count = count;
+    memcpy(seen->ids, ids, (count < 3 ? count : 3) * sizeof(ids[0]));
+    snprintf(seen->why, sizeof(seen->why), "%s", how);
 }
 
 static void on_ended(void *self, struct fleet_machine *machine)
@@ -128,7 +157,7 @@ static struct launcher *launch(struct config *config, const char *prompt, const 
         .fleet = fleet,
         .clock = &shifted,
         .log_level = "warn",
-        .events = {on_ready, on_ended, on_given_up},
+        .events = {on_ready, on_crashed, on_ended, on_given_up},
         .self = seen,
     };
     struct launcher *l;
@@ -216,7 +245,7 @@ int main(int argc, char **argv)
     kill(pid, SIGKILL); /* once: it is started again, with another process */
     turn_until(l, &seen[0].ended, 1);
     turn_until(l, &seen[0].ready, 2);
-    CHECK(atoi(seen[0].address + 10) != pid && seen[0].given_up == 0);
+    CHECK(atoi(seen[0].address + 10) != pid && seen[0].given_up == 0 && seen[0].crashed == 0);
     stop_all(l, true);
     CHECK(seen[0].ended == 1); /* an end that was asked for is no event */
 
@@ -238,6 +267,13 @@ int main(int argc, char **argv)
     turn_until(l, &seen[1].ended, 12); /* dies as soon as it serves: tried on, and not in a hurry */
     CHECK(seen[1].ready == 12 && seen[1].given_up == 0 && seen[0].ended == 0);
     CHECK(shifted_now(NULL) - begun_us > 30000000);
+    stop_all(l, false);
+
+    l = launch(&config, "good", "crasher", seen);
+    turn_until(l, &seen[1].ended, 1);
+    CHECK(seen[1].crashed == 1 && seen[1].id_count == 3);
+    CHECK(seen[1].ids[0] == 71 && seen[1].ids[1] == 72 && seen[1].ids[2] == 73);
+    CHECKF(strncmp(seen[1].why, "signal 11", 9) == 0, "%s", seen[1].why);
     stop_all(l, false);
 
     l = launch(&config, "babbler", "good", seen);
