@@ -122,8 +122,15 @@ static void machine_step(struct fake_cluster *c, struct fake_machine *m)
     }
     uint32_t what = draw(2000);
     if (what == 0) {
+        uint64_t ids[FAKE_REQUESTS];
+        uint32_t id_count = 0;
+        for (uint32_t i = 0; i < FAKE_REQUESTS; i++)
+            if (m->requests[i].id != 0 && draw(2) == 0)
+                ids[id_count++] = m->requests[i].id;
         fake_kill(m);
         counts.kills++;
+        if (draw(2) == 0)
+            gateway_machine_crashed(c->gateway, fake_record(m), "signal 11", ids, id_count);
         if (draw(2) != 0) /* else the gateway finds out by itself */
             gateway_machine_address_set(c->gateway, fake_record(m), "");
         return;
@@ -153,6 +160,7 @@ static void check_states(const struct fake_cluster *c)
         CHECK(r->state == GATEWAY_REQUEST_ENDING || !request_state_ended(life));
         switch (r->state) {
         case GATEWAY_REQUEST_ARRIVING:
+        case GATEWAY_REQUEST_SUSPECTED:
         case GATEWAY_REQUEST_SCHEDULED:
             CHECK(r->prompt_machine == NULL && r->token_machine == NULL && waits);
             break;
