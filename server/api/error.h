@@ -12,6 +12,7 @@ struct api_error {
     char param[64];   /* The field at fault; empty = none. */
     char message[512];
     uint32_t retry_after_s; /* 0 = no Retry-After header. */
+    bool final;             /* The client is asked not to send the request again. */
 };
 
 /* Fills *error and returns false, so that a parser can `return api_error_set(…)`. param may be

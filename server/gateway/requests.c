@@ -704,7 +704,7 @@ void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, u
         request_cancel(q, r);
         request_unschedule(q, r);
         metrics_counter_add(q->options.metrics, METRICS_REQUESTS_BLAMED, 1);
-        request_end(q, r, GATEWAY_FAILED, 0, text);
+        request_end(q, r, GATEWAY_BLAMED, 0, text);
     }
 }
 

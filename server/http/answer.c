@@ -156,6 +156,8 @@ enum MHD_Result http_answer_error(struct exchange *x, const struct api_error *er
     if (response == NULL)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", "application/json");
+    if (error->final)
+        MHD_add_response_header(response, "x-should-retry", "false");
     if (error->retry_after_s > 0) {
         char seconds[16];
         snprintf(seconds, sizeof(seconds), "%u", error->retry_after_s);

@@ -272,6 +272,9 @@ static void on_ended(void *self, enum gateway_end end, const char *text, uint32_
         completion_fail(c, 429, text, retry_after_s);
     } else if (end == GATEWAY_REFUSED) {
         completion_fail(c, 400, text, 0);
+    } else if (end == GATEWAY_BLAMED) {
+        completion_fail(c, 500, text, 0);
+        c->error.final = true;
     } else if (end == GATEWAY_FAILED) {
         completion_fail(c, 503, text, retry_after_s > 0 ? retry_after_s : 1);
     } else { /* only scored or pooled, or nothing to compute */

@@ -33,8 +33,8 @@ def culprit():
         streams = start(cluster)
         for stream in streams:
             stream.wait_events(2)
-        status, _, answer = cluster.request("POST", "/v1/completions", request([100, CRASH_TOKEN, 300], 8))
-        assert status == 503 and b"crashed 3 times" in answer and b"signal 6" in answer, (status, answer)
+        status, headers, answer = cluster.request("POST", "/v1/completions", request([100, CRASH_TOKEN, 300], 8))
+        assert status == 500 and headers["x-should-retry"] == "false" and b"crashed 3 times" in answer and b"signal 6" in answer, (status, answer)
         for stream, text in zip(streams, want):
             stream.expect(text, "a stream beside the request that crashes")
         state = json.loads(cluster.request("GET", "/admin/state")[2])

@@ -306,7 +306,7 @@ static void test_crashes(void)
     advance(c, ids[0], 5); /* Too little to be cleared. */
     CHECK(clients[0].answered == 5 && fake_token_side(m, ids[1]) == NULL);
     crash(c, ids, 1);
-    CHECK(clients[0].ended && clients[0].end == GATEWAY_FAILED);
+    CHECK(clients[0].ended && clients[0].end == GATEWAY_BLAMED);
     CHECKF(strstr(clients[0].text, "crashed 3 times") != NULL, "%s", clients[0].text);
     CHECKF(strstr(clients[0].text, "machine m0 crashed (signal 11") != NULL, "%s", clients[0].text);
     CHECK(fake_token_side(m, ids[1]) != NULL);
