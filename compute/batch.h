@@ -18,6 +18,10 @@ struct compute_sequence {
     /* Block ids: blocks[i] holds the KV of positions i * block_tokens to (i + 1) * block_tokens -
      * 1. Belongs to the caller, and is read only during the call that gets the batch. */
     const uint32_t *blocks;
+    /* For model/forward/, which hands each layer the table of its layer group
+     * (common/layer_groups.h): that of group g begins at blocks + g * group_stride. Backends read
+     * only `blocks`. */
+    uint32_t group_stride;
 };
 
 struct compute_batch {

@@ -160,6 +160,7 @@ static bool process_arena_set(const struct kv_targets *t, struct target_process 
         .layer_count = stage->last_layer - stage->first_layer,
         .head_first = stage->first_head,
         .head_count = stage->last_head - stage->first_head,
+        .groups = own->groups, /* They follow from the model, as block_tokens does. */
         .head_total = own->head_total,
         .block_count = region->block_count,
         /* Equal on both sides: the hand-shake has compared it. */
@@ -169,10 +170,10 @@ static bool process_arena_set(const struct kv_targets *t, struct target_process 
     };
     if (arena->block_count == 0 || arena->block_count > region->bytes / arena->block_bytes)
         return false;
-    uint64_t layer_bytes = arena->block_count * arena->block_bytes;
-    uint32_t others = arena->layer_count - 1;
-    return others == 0 || (region->layer_stride_bytes >= layer_bytes &&
-                           region->layer_stride_bytes <= (region->bytes - layer_bytes) / others);
+    uint64_t row_bytes = arena->block_count * arena->block_bytes;
+    uint32_t others = kv_arena_rows(arena) - 1;
+    return others == 0 || (region->layer_stride_bytes >= row_bytes &&
+                           region->layer_stride_bytes <= (region->bytes - row_bytes) / others);
 }
 
 /* If all processes are up: checks their regions and reports the target as up. */
@@ -266,13 +267,22 @@ static enum status process_write(struct kv_targets *t, const struct target_proce
                                  const struct kv_push *push)
 {
     struct transport *transport = t->options.transport;
+    const struct layer_groups *groups = &t->options.arena.groups;
+    const uint32_t group = layer_groups_find(groups, push->layer);
+    const bool windowed = layer_groups_windowed(groups, group);
+    const uint32_t end = push->first + push->count;
+    const uint32_t first =
+        windowed && push->window_first > push->first ? push->window_first : push->first;
+    const kv_block_id *source = push->source_blocks + (size_t)group * push->source_stride;
+    const kv_block_id *target = push->target_blocks + (size_t)group * push->target_stride;
     /* The block exists on the machine, but not in this process. */
-    for (uint32_t i = push->first; i < push->first + push->count; i++)
-        if (push->target_blocks[i] >= process->arena.block_count)
+    for (uint32_t i = first; i < end; i++)
+        if (target[i] >= process->arena.block_count)
             return ST_INVALID;
-    uint32_t runs =
-        kv_transfer_plan(&t->options.arena, push->source_blocks, &process->arena,
-                         push->target_blocks, push->layer, push->first, push->count, t->runs);
+    if (first >= end)
+        return ST_OK;
+    uint32_t runs = kv_transfer_plan(&t->options.arena, source, &process->arena, target,
+                                     push->layer, first, end - first, t->runs);
     const uint8_t *base = transport_region(transport);
     enum status status = ST_OK;
     for (uint32_t i = 0; i < runs && status >= 0; i++)

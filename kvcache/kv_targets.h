@@ -21,7 +21,7 @@ struct kv_targets;
 struct kv_targets_options {
     struct transport *transport; /* Must outlive the targets. */
     struct kv_arena arena;       /* Layout of this process's region: its layers and heads. */
-    uint32_t context_blocks;     /* Most blocks of one request. */
+    uint32_t context_blocks;     /* Most blocks of one request in one layer group. */
     /* up = true: all connections to the target are up, and `text` names the transport. up = false:
      * the target has failed, and `text` says why; the target is already dropped, and its pending
      * flushes are never reported. */
@@ -58,12 +58,16 @@ struct kv_push {
     struct transport_request request;
     uint32_t target; /* Number of the target. */
     uint32_t path;   /* The request's path through the target's stages. */
-    /* Our block source_blocks[i] is written to the target's block target_blocks[i], for every i in
-     * [first, first + count). Both arrays belong to the caller. */
+    /* In layer group g, our block source_blocks[g * source_stride + i] is written to the target's
+     * block target_blocks[g * target_stride + i], for every i in [first, first + count); in groups
+     * with a window only from window_first on. Both arrays belong to the caller. */
     const kv_block_id *source_blocks;
     const kv_block_id *target_blocks;
+    uint32_t source_stride;
+    uint32_t target_stride;
     uint32_t first;
     uint32_t count;
+    uint32_t window_first;
     uint32_t layer; /* First layer that is not written yet. */
 };
 

@@ -22,12 +22,12 @@ struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_laye
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out)
 {
-    uint64_t in_layer = offset % arena->layer_stride_bytes;
-    if (offset / arena->layer_stride_bytes >= arena->layer_count || bytes == 0 ||
-        bytes > arena->layer_stride_bytes - in_layer)
+    uint64_t in_row = offset % arena->layer_stride_bytes;
+    if (offset / arena->layer_stride_bytes >= kv_arena_rows(arena) || bytes == 0 ||
+        bytes > arena->layer_stride_bytes - in_row)
         return false;
-    *first_out = in_layer / arena->block_bytes;
-    *count_out = (in_layer + bytes - 1) / arena->block_bytes - *first_out + 1;
+    *first_out = in_row / arena->block_bytes;
+    *count_out = (in_row + bytes - 1) / arena->block_bytes - *first_out + 1;
     return true;
 }
 

@@ -6,16 +6,20 @@
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
+#include "common/layer_groups.h"
 #include "kvcache/kv_pool.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* An arena: the layout of one process's KV memory. Block b of layer l begins at byte (l -
- * first_layer) * layer_stride_bytes + b * block_bytes. Within a block, the KV heads follow each
- * other, and all have the same size. So consecutive heads are contiguous, and are laid out like a
- * block of an arena that has only these heads. */
+/* An arena: the layout of one process's KV memory. The memory has rows: layer l is in row l /
+ * groups.count, counted from that of first_layer, which it shares with the layers of the other
+ * groups (common/layer_groups.h; with one group, each layer has its row). Block b of a layer begins
+ * at byte row * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks.
+ * Within a block, the KV heads follow each other, and all have the same size. So consecutive heads
+ * are contiguous, and are laid out like a block of an arena that has only these heads. */
 struct kv_arena {
+    struct layer_groups groups;
     uint32_t first_layer; /* Layers first_layer to first_layer + layer_count - 1. */
     uint32_t layer_count;
     uint32_t head_first; /* KV heads head_first to head_first + head_count - 1 of each layer. */
@@ -24,7 +28,7 @@ struct kv_arena {
     uint32_t block_count;        /* Blocks of each layer. */
     uint32_t block_tokens;       /* Tokens of a block. */
     uint64_t block_bytes;        /* Bytes of one layer of a block, with these heads only. */
-    uint64_t layer_stride_bytes; /* From a layer's start to the next layer's start. */
+    uint64_t layer_stride_bytes; /* From a row's start to the next row's start. */
 };
 
 /* One write of contiguous bytes. */
@@ -40,22 +44,36 @@ static inline uint64_t kv_arena_head_bytes(const struct kv_arena *arena)
     return arena->block_bytes / arena->head_count;
 }
 
+/* Returns the number of rows. */
+static inline uint32_t kv_arena_rows(const struct kv_arena *arena)
+{
+    return layer_groups_rows(&arena->groups, arena->first_layer,
+                             arena->first_layer + arena->layer_count);
+}
+
+/* Returns the bytes of the whole arena. */
+static inline uint64_t kv_arena_bytes(const struct kv_arena *arena)
+{
+    return kv_arena_rows(arena) * arena->layer_stride_bytes;
+}
+
 /* Returns the byte offset of a block in a layer. Requires that the arena has the layer. */
 static inline uint64_t kv_arena_offset(const struct kv_arena *arena, uint32_t layer,
                                        kv_block_id block)
 {
-    return (uint64_t)(layer - arena->first_layer) * arena->layer_stride_bytes +
-           block * arena->block_bytes;
+    const uint32_t count = layer_groups_count(&arena->groups);
+    const uint64_t row = layer / count - arena->first_layer / count;
+    return row * arena->layer_stride_bytes + block * arena->block_bytes;
 }
 
 /* Returns the arena of a stage process that stores layers [first_layer, last_layer) and KV heads
  * [first_head, last_head). `whole` is the arena that a machine without stages would have, with all
- * layers and heads. The result has as many blocks as `whole`, and no gaps between its layers. */
+ * layers and heads. The result has as many blocks as `whole`, and no gaps between its rows. */
 struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_layer,
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
- * bytes) of the arena belong. Returns false if they are not in one layer. The offset and the number
+ * bytes) of the arena belong. Returns false if they are not in one row. The offset and the number
  * of bytes may come from a peer: any values are fine. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);

@@ -141,6 +141,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
     sequence->first_position = chunk.first_token;
     sequence->blocks = chunk.blocks;
+    sequence->group_stride = chunk.group_stride;
     batch->owners[index] = chunk.owner;
     batch_record_add(m->options.batches, batch->items.index, chunk.request);
     batch->pushes[index] = chunk.push;
@@ -177,6 +178,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     batch->token_ids[sequence->first_row] = row.id;
     sequence->first_position = row.position;
     sequence->blocks = row.blocks;
+    sequence->group_stride = row.group_stride;
     batch->owners[index] = row.owner;
     batch_record_add(m->options.batches, batch->items.index, row.request);
     batch->pushes[index].count = 0;

@@ -69,8 +69,10 @@ static enum status open_sched(struct machine *m)
                                               .micro_batch_tokens = plan->micro_batch_tokens};
     const struct sched_machine_options options = sched_machine_options_make(config, &facts);
     /* Replicas hold the KV of their own requests only: KV of one path cannot be read on another, so
-     * there is no prefix cache with several paths. */
-    bool prefixes = config->kv.prefix_cache && plan->paths.path_count <= 1;
+     * there is no prefix cache with several paths. Layers with a window do not keep the KV of a
+     * whole prefix. */
+    bool prefixes =
+        config->kv.prefix_cache && plan->paths.path_count <= 1 && m->arena.groups.windowed == 0;
     enum status status = kv_pool_open(m->arena.block_count, &m->kv);
     if (status == ST_OK && prefixes)
         status = kv_prefix_open(m->kv, m->arena.block_tokens, &m->prefix);
@@ -103,7 +105,8 @@ static enum status open_pools(struct machine *m)
         .sched = m->sched,
         .kv = m->kv,
         .prefix = m->prefix,
-        .memory = sched_memory_options_make(config, m->arena.block_count, m->shape.context_tokens),
+        .memory = sched_memory_options_make(config, &m->arena.groups, m->arena.block_count,
+                                            m->shape.context_tokens),
         .vocab = m->shape.hyper.vocab,
         .grammars = m->grammars,
         .paths = &m->token_paths,
@@ -121,6 +124,7 @@ static enum status open_pools(struct machine *m)
         .prefix = m->prefix,
         .arena = m->arena,
         .blocks_max = m->arena.block_count,
+        .keep = sched_memory_keep(&tokens.memory, true),
         .links = m->links,
         .first_slot = 0,
         .slot_count = tokens.memory.first_slot,

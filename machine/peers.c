@@ -361,7 +361,8 @@ static enum status local_blocks(void *self, const struct message_request *reques
     if (status == ST_OK)
         *out = (struct prompt_local){.path = blocks.path,
                                      .blocks = blocks.ids,
-                                     .block_count = blocks.count,
+                                     .stride = blocks.stride,
+                                     .span_count = blocks.count,
                                      .held_count = blocks.cached_count};
     return status;
 }

@@ -32,9 +32,9 @@ static uint32_t cached_tokens(const struct prompt_pool *pool, const struct promp
     return request->cached_blocks * pool->options.arena.block_tokens;
 }
 
-/* Sets the blocks to push: those that the chunk completes. With the first chunk come the cached
- * blocks, with the last chunk the incomplete last block. Without layer-wise transfer, all blocks of
- * the prompt are pushed at the end. Blocks that the token machine already has are left out. */
+/* Sets the spans to push: those that the chunk completes. With the first chunk come the cached
+ * spans, with the last chunk the incomplete last span. Without layer-wise transfer, all spans of
+ * the prompt are pushed at the end. Spans that the token machine already has are left out. */
 static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *request,
                              const struct sched_batch_item *item)
 {
@@ -42,7 +42,7 @@ static void chunk_push_range(struct prompt_pool *pool, struct prompt_request *re
     uint32_t first = cached_tokens(pool, request) + item->first_token;
     uint32_t end = first + item->token_count;
     request->push_first = request->layerwise && !item->starts ? first / block_tokens : 0;
-    request->push_end = item->ends ? request->block_count : end / block_tokens;
+    request->push_end = item->ends ? request->span_count : end / block_tokens;
     uint32_t held = request->target_held_blocks;
     if (request->push_first < held)
         request->push_first = held < request->push_end ? held : request->push_end;
@@ -61,11 +61,11 @@ static void chunk_start(struct prompt_pool *pool, struct prompt_request *request
         pool->stats.transfer_held_bytes += (uint64_t)request->target_held_blocks *
                                            pool->options.arena.block_bytes *
                                            pool->options.arena.layer_count;
-    uint32_t count = request->block_count - request->cached_blocks;
-    kv_block_id *blocks = request->own_blocks + request->cached_blocks;
-    enum status status = kv_pool_take(pool->options.kv, request->owner, count, blocks);
-    assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
-    kv_pool_mark(pool->options.kv, request->owner, blocks, count, KV_FILLING);
+    /* The scheduler knows how many blocks are available. */
+    kv_tables_take(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
+                   request->cached_blocks, request->span_count);
+    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
+                   request->cached_blocks, request->span_count, KV_FILLING);
     pool->holders++;
 }
 
@@ -100,7 +100,8 @@ void prompt_pool_chunk_begin(struct prompt_pool *pool, const struct sched_batch_
         .request = request->attempt.id,
         .ids = request->prompt + first,
         .first_token = first,
-        .blocks = request->blocks,
+        .blocks = request->tables.ids,
+        .group_stride = request->tables.stride,
         .owner = request->owner,
         .sampling = &request->sampling,
         .answer = request->answer,

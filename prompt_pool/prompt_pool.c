@@ -104,14 +104,49 @@ static void send_failed(struct prompt_pool *pool, struct transport_peer *gateway
 struct destination {
     struct transport_peer *target;
     uint32_t target_index;
-    uint32_t held_count; /* Number of blocks that the target already has. */
-    const kv_block_id *local_blocks;
-    uint32_t local_path;
+    uint32_t held_count;          /* Number of spans whose blocks the target already has. */
+    struct prompt_local reserved; /* If `local`. */
     bool local;
 };
 
+/* Sizes of the prompt that PREFILL names. */
+struct sizes {
+    uint32_t spans;
+    uint32_t blocks;       /* Blocks that this machine needs. */
+    uint32_t window_first; /* See struct prompt_request. */
+};
+
+static struct sizes sizes_of(const struct prompt_pool *pool, uint32_t tokens)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    struct sizes sizes = {.spans = layer_groups_spans(tokens, arena->block_tokens)};
+    sizes.blocks = layer_groups_blocks(&arena->groups, sizes.spans, pool->options.keep);
+    sizes.window_first = layer_groups_window_first(&arena->groups, arena->block_tokens, tokens);
+    return sizes;
+}
+
+/* Checks the blocks that PREFILL names at another machine. */
+static enum status target_blocks_check(const struct prompt_pool *pool,
+                                       const struct message_prefill *prefill,
+                                       const struct sizes *sizes, struct transport_peer *target,
+                                       struct error *error)
+{
+    const struct transport_region_info *region = transport_peer_region(target);
+    uint32_t needed = layer_groups_between(&pool->options.arena.groups, prefill->held_count,
+                                           sizes->spans, sizes->window_first);
+    if (prefill->block_count < needed)
+        return error_set(
+            error, ST_INVALID, "%u blocks at machine %s, its prompt of %u tokens needs %u",
+            prefill->block_count, prefill->token_machine, prefill->prompt_count, needed);
+    for (uint32_t i = 0; i < needed; i++)
+        if (prefill->blocks[i] >= region->block_count)
+            return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
+                             prefill->blocks[i], prefill->token_machine, region->block_count);
+    return ST_OK;
+}
+
 static enum status destination_find(struct prompt_pool *pool, const struct message_prefill *prefill,
-                                    uint32_t block_count, struct destination *out,
+                                    const struct sizes *sizes, struct destination *out,
                                     struct error *error)
 {
     const struct kv_arena *arena = &pool->options.arena;
@@ -119,18 +154,17 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
     *out = (struct destination){0};
     if (prefill->token_machine[0] == 0)
         return ST_OK;
-    uint32_t given = prefill->held_count + prefill->block_count;
     out->held_count = prefill->held_count;
     if (strcmp(prefill->token_machine, pool->options.name) == 0) {
-        struct prompt_local local;
         out->local = true;
-        if (pool->options.calls.local_blocks(pool->options.self, &prefill->request, &local) !=
-            ST_OK)
+        if (pool->options.calls.local_blocks(pool->options.self, &prefill->request,
+                                             &out->reserved) != ST_OK)
             return error_set(error, ST_NOT_FOUND, "no blocks are reserved here");
-        out->local_blocks = local.blocks;
-        out->local_path = local.path;
-        out->held_count = local.held_count;
-        given = local.block_count;
+        out->held_count = out->reserved.held_count;
+        if (out->reserved.span_count < sizes->spans)
+            return error_set(error, ST_INVALID,
+                             "blocks for %u tokens are reserved here, the prompt has %u",
+                             out->reserved.span_count * arena->block_tokens, prefill->prompt_count);
     } else {
         out->target = prompt_links_find(pool->options.links, prefill->token_machine,
                                         &out->target_index, &why);
@@ -141,29 +175,18 @@ static enum status destination_find(struct prompt_pool *pool, const struct messa
             return error_set(error, ST_INVALID, "machine %s has no path %u", prefill->token_machine,
                              prefill->path);
     }
-    if (given < block_count)
-        return error_set(error, ST_INVALID,
-                         "%u blocks at machine %s, its prompt of %u tokens needs %u", given,
-                         prefill->token_machine, prefill->prompt_count, block_count);
     uint32_t held_most =
-        out->local ? (prefill->prompt_count - 1) / arena->block_tokens : block_count;
+        out->local ? (prefill->prompt_count - 1) / arena->block_tokens : sizes->spans;
     if (out->held_count > held_most)
         return error_set(error, ST_INVALID,
                          "%u blocks are held at machine %s, of a prompt of %u tokens at most %u",
                          out->held_count, prefill->token_machine, prefill->prompt_count, held_most);
-    if (out->local)
-        return ST_OK;
-    const struct transport_region_info *region = transport_peer_region(out->target);
-    for (uint32_t i = 0; i < block_count - out->held_count; i++)
-        if (prefill->blocks[i] >= region->block_count)
-            return error_set(error, ST_INVALID, "block %u at machine %s, which has %u",
-                             prefill->blocks[i], prefill->token_machine, region->block_count);
-    return ST_OK;
+    return out->local ? ST_OK : target_blocks_check(pool, prefill, sizes, out->target, error);
 }
 
 static enum status prefill_check(const struct prompt_pool *pool,
-                                 const struct message_prefill *prefill, bool local,
-                                 uint32_t block_count, struct error *error)
+                                 const struct message_prefill *prefill, bool local, uint32_t blocks,
+                                 struct error *error)
 {
     const struct prompt_pool_options *options = &pool->options;
     uint32_t least = prefill->prompt_count + (prefill->sampling.output_tokens_max > 0 ? 1 : 0);
@@ -175,9 +198,9 @@ static enum status prefill_check(const struct prompt_pool *pool,
             return error_set(error, ST_INVALID,
                              "prompt token %u at position %u, the vocabulary has %u",
                              prefill->prompt[i], i, options->vocab);
-    if (!local && block_count > options->blocks_max)
+    if (!local && blocks > options->blocks_max)
         return error_set(error, ST_TOO_LARGE,
-                         "prompt needs %u KV blocks, machine %s has %u for prompts", block_count,
+                         "prompt needs %u KV blocks, machine %s has %u for prompts", blocks,
                          options->name, options->blocks_max);
     return ST_OK;
 }
@@ -191,11 +214,13 @@ static bool choose_layerwise(const struct prompt_pool *pool, const struct messag
 }
 
 static enum status request_init(struct prompt_pool *pool, struct prompt_request *request,
-                                const struct message_prefill *prefill, uint32_t block_count,
+                                const struct message_prefill *prefill, const struct sizes *sizes,
                                 const struct destination *destination, int64_t now_us)
 {
-    uint32_t target_count = destination->target != NULL ? block_count : 0;
-    uint32_t own_count = destination->local ? 0 : block_count;
+    const struct layer_groups *groups = &pool->options.arena.groups;
+    uint32_t ids = layer_groups_count(groups) * sizes->spans;
+    uint32_t target_count = destination->target != NULL ? ids : 0;
+    uint32_t own_count = destination->local ? 0 : ids;
     uint32_t count = prefill->prompt_count + target_count + own_count;
     bool pushes = destination->target != NULL && !pool->options.stages_push;
     uint32_t layer_count = pushes ? pool->options.arena.layer_count : 0;
@@ -225,7 +250,7 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .target = destination->target,
         .target_index = destination->target_index,
         .target_path = prefill->path,
-        .path = destination->local_path,
+        .path = destination->reserved.path,
         .sampling = prefill->sampling,
         .answer = answer,
         .output_limit = output_max < output_room ? output_max : output_room,
@@ -236,26 +261,34 @@ static enum status request_init(struct prompt_pool *pool, struct prompt_request 
         .layerwise = destination->target != NULL && choose_layerwise(pool, prefill),
         .prompt = memory,
         .prompt_count = prefill->prompt_count,
-        .target_blocks = memory + prefill->prompt_count,
+        .targets = {.ids = memory + prefill->prompt_count, .stride = sizes->spans},
         .target_held_blocks = destination->held_count,
         .cached_blocks = destination->local ? destination->held_count : 0,
-        .own_blocks = destination->local ? NULL : memory + prefill->prompt_count + target_count,
+        .tables = {.ids = memory + prefill->prompt_count + target_count,
+                   .stride = sizes->spans,
+                   .keep = pool->options.keep},
+        .owns_blocks = !destination->local,
         .rules = memory + count,
         .rule_count = prefill->rule_count,
         .layer_us = pushes ? memory + count + prefill->rule_count : NULL,
-        .block_count = block_count,
+        .span_count = sizes->spans,
+        .window_first = sizes->window_first,
         .prefix_salt = prefill->prefix_salt,
         .chain = KV_BLOCK_NONE,
         .queued_us = now_us,
         .first_write_us = -1,
     };
-    request->blocks = request->local ? destination->local_blocks : request->own_blocks;
+    if (request->local)
+        request->tables = (struct kv_tables){.ids = (kv_block_id *)destination->reserved.blocks,
+                                             .stride = destination->reserved.stride,
+                                             .keep = pool->options.keep};
     memcpy(request->prompt, prefill->prompt, prefill->prompt_count * sizeof(uint32_t));
     if (prefill->rule_count > 0)
         memcpy(request->rules, prefill->rules, prefill->rule_count * sizeof(uint32_t));
-    if (target_count > request->target_held_blocks)
-        memcpy(request->target_blocks + request->target_held_blocks, prefill->blocks,
-               (target_count - request->target_held_blocks) * sizeof(uint32_t));
+    memset(request->targets.ids, 0xff, target_count * sizeof(uint32_t)); /* KV_BLOCK_NONE */
+    if (target_count > 0)
+        kv_tables_read(&request->targets, groups, request->target_held_blocks, sizes->spans,
+                       sizes->window_first, prefill->blocks);
     if (!request->local && pool->options.paths != NULL)
         request->path = sched_paths_next(pool->options.paths);
     prompt_request_state_set(request, PROMPT_QUEUED);
@@ -266,11 +299,10 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
                                  const struct message_prefill *prefill, int64_t now_us,
                                  struct destination *destination, struct error *error)
 {
-    uint32_t block_tokens = pool->options.arena.block_tokens;
-    uint32_t block_count = (prefill->prompt_count + block_tokens - 1) / block_tokens;
-    enum status status = destination_find(pool, prefill, block_count, destination, error);
+    const struct sizes sizes = sizes_of(pool, prefill->prompt_count);
+    enum status status = destination_find(pool, prefill, &sizes, destination, error);
     if (status == ST_OK)
-        status = prefill_check(pool, prefill, destination->local, block_count, error);
+        status = prefill_check(pool, prefill, destination->local, sizes.blocks, error);
     if (status != ST_OK)
         return status;
     sched_slot slot;
@@ -279,7 +311,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
         return error_set(error, status, "machine %s has %u prompts, which is its limit",
                          pool->options.name, pool->options.slot_count);
     struct prompt_request *request = prompt_request_of(pool, slot);
-    status = request_init(pool, request, prefill, block_count, destination, now_us);
+    status = request_init(pool, request, prefill, &sizes, destination, now_us);
     if (status != ST_OK) {
         sched_slots_free(pool->slots, slot);
         return error_set(error, status, "machine %s is out of memory", pool->options.name);
@@ -295,7 +327,7 @@ static enum status prefill_admit(struct prompt_pool *pool, struct transport_peer
     };
     sched_machine_prompt_add(pool->options.sched, slot, request->path,
                              prompt_prefix_tokens_left(pool, request),
-                             request->local ? 0 : block_count, &rank);
+                             request->local ? 0 : sizes.blocks, &rank);
     return ST_OK;
 }
 
@@ -340,7 +372,7 @@ void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gatewa
     struct message aborted = {.kind = MESSAGE_KV_ABORTED, .kv_aborted = prefill->request};
     if (destination.target != NULL)
         pool->options.calls.send(pool->options.self, destination.target, &aborted);
-    if (destination.local_blocks != NULL)
+    if (destination.reserved.blocks != NULL)
         pool->options.calls.local_aborted(pool->options.self, &prefill->request);
 }
 

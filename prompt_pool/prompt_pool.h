@@ -25,10 +25,11 @@ struct kv_push;
 
 /* The blocks of a prompt whose answer is generated on the same machine. */
 struct prompt_local {
-    uint32_t path; /* Path of the reservation through this machine's stages. */
-    const kv_block_id *blocks;
-    uint32_t block_count;
-    /* Number of the first blocks that already have their KV; they hold fewer tokens than the
+    uint32_t path;             /* Path of the reservation through this machine's stages. */
+    const kv_block_id *blocks; /* struct kv_tables; so is `stride`. */
+    uint32_t stride;
+    uint32_t span_count;
+    /* Number of the first spans that already have their KV; they hold fewer tokens than the
      * prompt. */
     uint32_t held_count;
 };
@@ -65,6 +66,7 @@ struct prompt_pool_options {
     struct kv_prefix *prefix;
     struct kv_arena arena; /* Layout of this machine's region. */
     uint32_t blocks_max;   /* Most blocks of one prompt. */
+    uint32_t keep;         /* layer_groups_keep of a prompt on this machine. */
     struct prompt_links *links;
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */
@@ -121,15 +123,18 @@ void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status 
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens);
 void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 
-/* KV that the stages of a machine push for a chunk, each stage its own layers: blocks [first, first
- * + count) of the prompt. */
+/* KV that the stages of a machine push for a chunk, each stage its own layers: spans [first, first
+ * + count) of the prompt; in layers with a window, only those from window_first on. */
 struct prompt_push {
     uint32_t count; /* 0 = nothing to push. */
     uint32_t first;
-    uint32_t target;           /* Number of the target in prompt_links. */
-    uint32_t path;             /* Path through the target's stages. */
-    const kv_block_id *blocks; /* The target's block for the prompt's block i is blocks[i]. */
-    uint64_t cookie;           /* To be passed to prompt_pool_flushed. */
+    uint32_t window_first;
+    uint32_t target; /* Number of the target in prompt_links. */
+    uint32_t path;   /* Path through the target's stages. */
+    /* The target's block for span i in layer group g is blocks[g * stride + i]. */
+    const kv_block_id *blocks;
+    uint32_t stride;
+    uint64_t cookie; /* To be passed to prompt_pool_flushed. */
     struct message_request request;
     /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
     bool layerwise;
@@ -144,7 +149,8 @@ struct prompt_chunk {
     /* Position of the first id in the prompt. (item->first_token counts from the end of the cached
      * part.) */
     uint32_t first_token;
-    const kv_block_id *blocks;
+    const kv_block_id *blocks; /* struct kv_tables; so is group_stride. */
+    uint32_t group_stride;
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;

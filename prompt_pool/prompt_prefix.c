@@ -24,7 +24,7 @@ static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
         request->cached_blocks =
             kv_prefix_enter(pool->options.prefix, request->prefix_salt, request->prompt,
                             (request->prompt_count - 1) / pool->options.arena.block_tokens,
-                            request->own_blocks, &request->chain);
+                            request->tables.ids, &request->chain);
 }
 
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
@@ -51,7 +51,7 @@ void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_
            sched_machine_prompt_after(pool->options.sched, path, slot, &slot)) {
         struct prompt_request *request = prompt_request_of(pool, slot);
         prefix_pin(pool, request);
-        uint32_t needed = request->block_count - request->cached_blocks;
+        uint32_t needed = prompt_request_blocks(pool, request) - request->cached_blocks;
         if (blocks + needed > kv_pool_available(pool->options.kv)) {
             prefix_unpin(pool, request);
             return;
@@ -73,7 +73,7 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool)
             continue;
         prefix_unpin(pool, request);
         sched_machine_prompt_left(pool->options.sched, slot, request->prompt_count,
-                                  request->block_count);
+                                  prompt_request_blocks(pool, request));
     }
     pool->pinned_count = 0;
 }
@@ -89,11 +89,11 @@ void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_reque
 
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->own_blocks + request->cached_blocks,
-                 request->block_count - request->cached_blocks, KV_LIVE);
+    kv_tables_mark(&request->tables, &pool->options.arena.groups, pool->options.kv, request->owner,
+                   request->cached_blocks, request->span_count, KV_LIVE);
     if (pool->options.prefix != NULL)
         kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->prompt,
-                      request->own_blocks, request->prompt_count / pool->options.arena.block_tokens,
+                      request->tables.ids, request->prompt_count / pool->options.arena.block_tokens,
                       &request->chain);
 }
 
@@ -102,10 +102,13 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
 {
     const struct kv_prefix *prefix = pool->options.prefix;
     uint32_t end =
-        prompt_request_has_blocks(request) ? request->block_count : request->cached_blocks;
-    for (uint32_t i = request->cached_blocks; i < end; i++)
-        if (prefix == NULL || !kv_prefix_holds(prefix, request->own_blocks[i]))
-            kv_pool_free(pool->options.kv, request->owner, &request->own_blocks[i], 1);
+        prompt_request_has_blocks(request) ? request->span_count : request->cached_blocks;
+    if (prefix == NULL)
+        kv_tables_free(&request->tables, &pool->options.arena.groups, pool->options.kv,
+                       request->owner, 0, end);
+    for (uint32_t i = request->cached_blocks; i < end && prefix != NULL; i++)
+        if (!kv_prefix_holds(prefix, request->tables.ids[i]))
+            kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
     if (request->chain != KV_BLOCK_NONE)
         kv_prefix_leave(pool->options.prefix, request->chain);
 }

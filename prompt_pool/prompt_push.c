@@ -6,6 +6,23 @@
 
 #include <assert.h>
 
+/* Returns the bytes of the spans [push_first, push_end) in the layers [first_layer, end_layer). */
+static uint64_t push_bytes(const struct prompt_pool *pool, const struct prompt_request *request,
+                           uint32_t first_layer, uint32_t end_layer)
+{
+    const struct kv_arena *arena = &pool->options.arena;
+    const uint32_t end = request->push_end;
+    uint64_t blocks = 0;
+    for (uint32_t layer = first_layer; layer < end_layer; layer++) {
+        uint32_t first = request->push_first;
+        if (layer_groups_windowed(&arena->groups, layer_groups_find(&arena->groups, layer)) &&
+            first < request->window_first)
+            first = request->window_first;
+        blocks += first < end ? end - first : 0;
+    }
+    return blocks * arena->block_bytes;
+}
+
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us)
 {
@@ -14,8 +31,11 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
         .request = {.id = request->attempt.id, .generation = request->attempt.generation},
         .target = request->target_index,
         .path = request->target_path,
-        .source_blocks = request->blocks,
-        .target_blocks = request->target_blocks,
+        .source_blocks = request->tables.ids,
+        .target_blocks = request->targets.ids,
+        .source_stride = request->tables.stride,
+        .target_stride = request->targets.stride,
+        .window_first = request->window_first,
         .first = request->push_first,
         .count = request->push_end - request->push_first,
         .layer = request->push_layer};
@@ -29,7 +49,7 @@ void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request
     request->writes_pending = true;
     request->write_status = options->calls.push(options->self, &push, layer_end);
     uint32_t layers = push.layer - request->push_layer;
-    uint64_t bytes = (uint64_t)layers * push.count * options->arena.block_bytes;
+    uint64_t bytes = push_bytes(pool, request, request->push_layer, push.layer);
     for (uint32_t layer = request->push_layer; layer < push.layer; layer++)
         request->layer_us[layer] = (uint32_t)(now_us - request->began_us);
     request->push_layer = push.layer;
@@ -50,15 +70,17 @@ void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, 
     *out = (struct prompt_push){
         .count = count,
         .first = request->push_first,
+        .window_first = request->window_first,
         .target = request->target_index,
         .path = request->target_path,
-        .blocks = request->target_blocks,
+        .blocks = request->targets.ids,
+        .stride = request->targets.stride,
         .cookie = request->owner,
         .request = request->attempt,
         .layerwise = request->layerwise,
         .last = last,
     };
-    uint64_t bytes = count * arena->block_bytes * arena->layer_count;
+    uint64_t bytes = push_bytes(pool, request, 0, arena->layer_count);
     request->pushed_bytes += bytes;
     request->writes_pending = true;
     request->stages_flush = last;

@@ -16,6 +16,7 @@
 #define PROMPT_POOL_PROMPT_STATE_H
 
 #include "common/pooling.h"
+#include "kvcache/kv_tables.h"
 #include "prompt_pool/prompt_pool.h"
 #include "scheduler/slots.h"
 
@@ -65,24 +66,27 @@ struct prompt_request {
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
     int64_t *embedding; /* [options.hidden]; the sum so far. NULL = none is wanted. */
-    uint32_t *prompt;   /* One allocation: prompt, target_blocks, own_blocks, rules, layer_us. */
+    uint32_t *prompt;   /* One allocation: prompt, targets' and own ids, rules, layer_us. */
     uint32_t prompt_count;
     uint32_t rule_count;
-    kv_block_id *target_blocks; /* Indexed like `blocks`; valid from target_held_blocks on. */
-    /* Number of the first blocks that the token machine already has. They are not pushed. */
+    /* Blocks of the token machine; valid from target_held_blocks on, in layers with a window from
+     * window_first on; KV_BLOCK_NONE before. */
+    struct kv_tables targets;
+    /* Number of the first spans whose blocks the token machine already has. They are not pushed. */
     uint32_t target_held_blocks;
-    const kv_block_id *blocks; /* own_blocks, or the token pool's blocks. */
-    kv_block_id *own_blocks;   /* NULL = the token pool of this machine owns the blocks. */
-    uint32_t *rules;           /* Words of common/token_rules.h. */
-    uint32_t block_count;      /* Number of blocks that the prompt fills. */
-    /* Number of the prompt's first blocks that were found in a prefix cache: this pool's, or the
+    struct kv_tables tables; /* This machine's blocks. */
+    bool owns_blocks;        /* False: the token pool of this machine owns them. */
+    uint32_t *rules;         /* Words of common/token_rules.h. */
+    uint32_t span_count;     /* Number of spans that the prompt fills. */
+    uint32_t window_first;   /* First span that layers with a window push. */
+    /* Number of the prompt's first spans that were found in a prefix cache: this pool's, or the
      * token pool's if `local`. */
     uint32_t cached_blocks;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* Last block of the chain that the request reads in the prefix cache; KV_BLOCK_NONE = none. */
     kv_block_id chain;
 
-    /* What the running chunk has to push: blocks [push_first, push_end) of the layers from
+    /* What the running chunk has to push: spans [push_first, push_end) of the layers from
      * push_layer on. */
     uint32_t push_first;
     uint32_t push_end;
@@ -107,7 +111,7 @@ struct prompt_pool {
     struct message_buffer tokens; /* Tokens of one request, until they are sent. */
     uint32_t token_count;         /* Number of tokens in `tokens`. */
     uint64_t serial;              /* Number of requests admitted so far. */
-    uint32_t holders;             /* Requests that have taken own_blocks. */
+    uint32_t holders;             /* Requests that have taken blocks. */
     uint32_t pinned_count;        /* Prompts whose prefixes are pinned for the next batch. */
     sched_slot pinned[LIMIT_BATCH_SEQUENCES];
     uint32_t running_count; /* Prompts of the running batch; 0 with options.stages_push. */
@@ -138,10 +142,10 @@ static inline bool prompt_request_is_whole(const struct prompt_request *request)
     return request->score || request->pooling != POOLING_NONE;
 }
 
-/* True if the request has taken own_blocks from the block pool. */
+/* True if the request has taken blocks from the block pool. */
 static inline bool prompt_request_has_blocks(const struct prompt_request *request)
 {
-    return request->state > PROMPT_QUEUED && request->own_blocks != NULL;
+    return request->state > PROMPT_QUEUED && request->owns_blocks;
 }
 
 static inline bool prompt_request_is_stopped(const struct prompt_request *request)
@@ -166,6 +170,14 @@ void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *re
 
 /* ---- prompt_prefix.c ---- */
 
+/* Returns the number of blocks, of all layer groups, of the request's prompt. */
+static inline uint32_t prompt_request_blocks(const struct prompt_pool *pool,
+                                             const struct prompt_request *request)
+{
+    return layer_groups_blocks(&pool->options.arena.groups, request->span_count,
+                               request->tables.keep);
+}
+
 /* Returns the number of prompt tokens after the cached blocks. */
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request);
@@ -178,7 +190,7 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
 
 /* ---- prompt_push.c ---- */
 
-/* Writes layers [push_layer, layer_end) of the blocks [push_first, push_end). */
+/* Writes layers [push_layer, layer_end) of the spans [push_first, push_end). */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
 /* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes

@@ -38,6 +38,11 @@ void sched_memory_close(struct sched_memory *memory)
     free(memory);
 }
 
+const struct sched_memory_options *sched_memory_options(const struct sched_memory *memory)
+{
+    return &memory->options;
+}
+
 const struct sched_memory_counts *sched_memory_counts(const struct sched_memory *memory)
 {
     return &memory->counts;
@@ -45,32 +50,43 @@ const struct sched_memory_counts *sched_memory_counts(const struct sched_memory 
 
 /* ---- the share of prompts ---- */
 
-static uint32_t blocks_of(uint32_t tokens, uint32_t block_tokens)
+uint32_t sched_memory_prompt_share(const struct sched_memory_options *options)
 {
-    return (tokens + block_tokens - 1) / block_tokens;
-}
-
-uint32_t sched_memory_prompt_share(uint32_t block_count, uint32_t block_tokens,
-                                   uint32_t context_tokens)
-{
-    uint32_t context_blocks = blocks_of(context_tokens, block_tokens);
-    return context_blocks < block_count / 2 ? context_blocks : block_count / 2;
+    uint32_t context_blocks = sched_memory_blocks_of(options, options->context_tokens, true);
+    uint32_t half = options->block_count / 2;
+    return context_blocks < half ? context_blocks : half;
 }
 
 void sched_memory_mixed_set(struct sched_memory *memory, bool mixed)
 {
     const struct sched_memory_options *options = &memory->options;
-    memory->prompt_share =
-        mixed ? sched_memory_prompt_share(options->block_count, options->block_tokens,
-                                          options->context_tokens)
-              : 0;
+    memory->prompt_share = mixed ? sched_memory_prompt_share(options) : 0;
 }
 
 /* ---- one request ---- */
 
-uint32_t sched_memory_blocks_of(const struct sched_memory *memory, uint32_t tokens)
+uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens)
 {
-    return blocks_of(tokens, memory->options.block_tokens);
+    return layer_groups_spans(tokens, options->block_tokens);
+}
+
+uint32_t sched_memory_keep(const struct sched_memory_options *options, bool chunked)
+{
+    return layer_groups_keep(&options->groups, options->block_tokens,
+                             chunked && options->chunk_tokens > 0 ? options->chunk_tokens : 1);
+}
+
+uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
+                                bool chunked)
+{
+    return layer_groups_blocks(&options->groups, sched_memory_spans_of(options, tokens),
+                               sched_memory_keep(options, chunked));
+}
+
+uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks)
+{
+    return (uint64_t)options->block_tokens *
+           layer_groups_spans_most(&options->groups, blocks, sched_memory_keep(options, true));
 }
 
 static struct entry *entry_of(const struct sched_memory *memory, sched_slot slot)
@@ -89,7 +105,7 @@ static struct entry *entry_used(const struct sched_memory *memory, sched_slot sl
 
 static bool grows(const struct entry *entry)
 {
-    return entry->blocks.count < entry->blocks.count_max;
+    return entry->blocks.spans < entry->blocks.spans_max;
 }
 
 /* Counts the blocks of a holder, before its count of blocks changes (-1) and after (1). */
@@ -101,15 +117,23 @@ static void holder_count(struct sched_memory *memory, const struct entry *entry,
     counts->shared_blocks += entry->request.local ? 0 : (uint32_t)sign * entry->blocks.count;
 }
 
-/* Returns the number of blocks that the request gets before its KV arrives: those of its prompt and
- * of the first growth_tokens of its answer, or of the whole answer. */
-static uint32_t first_blocks(const struct sched_memory *memory, const struct entry *entry)
+/* Sets the number of the request's spans, and counts their blocks. */
+static void spans_set(const struct sched_memory *memory, struct entry *entry, uint32_t spans)
+{
+    entry->blocks.spans = spans;
+    entry->blocks.count = layer_groups_blocks(&memory->options.groups, spans, entry->blocks.keep);
+}
+
+/* Returns the number of spans that get blocks before the request's KV arrives: those of its prompt
+ * and of the first growth_tokens of its answer, or of the whole answer. */
+static uint32_t first_spans(const struct sched_memory *memory, const struct entry *entry)
 {
     const struct sched_memory_request *request = &entry->request;
     uint32_t answer = memory->options.growth_tokens;
     if (entry->pinned || answer >= request->answer_tokens)
-        return entry->blocks.count_max;
-    return sched_memory_blocks_of(memory, request->prompt_tokens + (answer > 0 ? answer : 1));
+        return entry->blocks.spans_max;
+    return sched_memory_spans_of(&memory->options,
+                                 request->prompt_tokens + (answer > 0 ? answer : 1));
 }
 
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
@@ -120,12 +144,14 @@ void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
     *entry = (struct entry){.used = true,
                             .pinned = request->preemptions >= memory->options.preemptions_max,
                             .request = *request};
-    entry->blocks.count_max =
-        sched_memory_blocks_of(memory, request->prompt_tokens + request->answer_tokens);
-    entry->blocks.count = first_blocks(memory, entry);
-    assert(entry->blocks.count_max <= memory->options.block_count);
+    const struct sched_memory_options *options = &memory->options;
+    uint32_t most = request->prompt_tokens + request->answer_tokens;
+    assert(sched_memory_blocks_of(options, most, request->local) <= options->block_count);
+    entry->blocks.keep = sched_memory_keep(options, request->local);
+    entry->blocks.spans_max = sched_memory_spans_of(options, most);
+    spans_set(memory, entry, first_spans(memory, entry));
     sched_machine_reserve_add(memory->sched, slot, entry->blocks.count,
-                              entry->blocks.count * memory->options.block_tokens, &request->rank);
+                              entry->blocks.spans * options->block_tokens, &request->rank);
 }
 
 const struct sched_memory_blocks *sched_memory_blocks(const struct sched_memory *memory,
@@ -139,7 +165,7 @@ void sched_memory_decode(struct sched_memory *memory, sched_slot slot, uint32_t 
     const struct entry *entry = entry_used(memory, slot);
     const struct sched_memory_request *request = &entry->request;
     assert(entry->blocks.granted);
-    uint32_t room = entry->blocks.count * memory->options.block_tokens - request->prompt_tokens;
+    uint32_t room = entry->blocks.spans * memory->options.block_tokens - request->prompt_tokens;
     sched_machine_decode_add(memory->sched, slot,
                              &(struct sched_decode){.path = request->path,
                                                     .tokens_left = tokens_left,
@@ -170,16 +196,20 @@ enum sched_memory_growth sched_memory_grow(struct sched_memory *memory, uint32_t
 {
     if (!sched_machine_short(memory->sched, slot_out))
         return SCHED_GROWTH_DONE;
-    if (blocks_free == 0) /* A victim in a batch is waited for: the batch will end. */
+    struct entry *entry = entry_used(memory, *slot_out);
+    uint32_t wanted =
+        layer_groups_blocks(&memory->options.groups, entry->blocks.spans + 1, entry->blocks.keep) -
+        entry->blocks.count;
+    if (blocks_free < wanted) /* A victim in a batch is waited for: the batch will end. */
         return sched_machine_victim(memory->sched, slot_out) ? SCHED_GROWTH_PREEMPT
                                                              : SCHED_GROWTH_DONE;
-    struct entry *entry = entry_used(memory, *slot_out);
     assert(grows(entry));
     holder_count(memory, entry, -1);
-    entry->blocks.count++;
+    spans_set(memory, entry, entry->blocks.spans + 1);
+    entry->blocks.grown = wanted;
     holder_count(memory, entry, 1);
     sched_machine_grown(memory->sched, *slot_out, memory->options.block_tokens);
-    return SCHED_GROWTH_BLOCK;
+    return SCHED_GROWTH_SPAN;
 }
 
 /* A request whose prompt runs here may take all memory: its prompt uses the request's own blocks,
@@ -211,14 +241,14 @@ bool sched_memory_grant(struct sched_memory *memory, sched_slot slot, uint32_t b
                         uint32_t blocks_free)
 {
     struct entry *entry = entry_used(memory, slot);
+    const uint64_t span_blocks = layer_groups_count(&memory->options.groups);
     uint64_t reserve = sched_memory_growth_reserve(memory->options.block_count,
                                                    memory->options.growth_reserve_percent,
-                                                   memory->counts.growing);
+                                                   memory->counts.growing * span_blocks);
     sched_slot granted;
     sched_machine_reserve_left(memory->sched, slot, blocks_needed);
-    if (!sched_machine_reserve_next(memory->sched,
-                                    blocks_free > reserve ? (uint32_t)(blocks_free - reserve) : 0,
-                                    &granted))
+    if (!sched_machine_reserve_next(
+            memory->sched, blocks_free > reserve ? (uint32_t)(blocks_free - reserve) : 0, &granted))
         return false;
     assert(granted == slot);
     entry->blocks.granted = true;

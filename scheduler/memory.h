@@ -1,6 +1,6 @@
 /* sched_memory: the policy for the KV blocks of one machine. For the requests that are decoded on
  * the machine, it decides how many blocks a request gets before its KV arrives, which waiting
- * reservation is granted next, which answer gets one more block, which answer is preempted when no
+ * reservation is granted next, which answer gets more blocks, which answer is preempted when no
  * block is left, and which reservation is given up to break a deadlock between machines. The token
  * pool calls it on the machine's event loop thread, and the simulator calls the same code; not
  * thread-safe. Pure: no clock, no I/O, no log, no allocation after opening.
@@ -29,20 +29,23 @@
 #ifndef SCHEDULER_MEMORY_H
 #define SCHEDULER_MEMORY_H
 
+#include "common/layer_groups.h"
 #include "scheduler/machine/machine.h"
 
 struct sched_memory;
 
 struct sched_memory_options {
-    uint32_t block_count;    /* KV blocks of the machine. */
-    uint32_t block_tokens;   /* Tokens of a block. */
+    uint32_t block_count;  /* KV blocks of the machine. */
+    uint32_t block_tokens; /* Tokens of a block. */
+    struct layer_groups groups;
+    uint32_t chunk_tokens;   /* Most tokens of a prompt that are computed at once. */
     uint32_t context_tokens; /* Longest context: prompt and answer of the largest request. */
     /* Slots of the requests that are decoded here: first_slot … first_slot + slot_count - 1. */
     sched_slot first_slot;
     uint32_t slot_count;
     uint32_t growth_tokens; /* Tokens of an answer whose blocks are reserved with its prompt. */
-    /* Percentage of all blocks that new requests leave free while an answer may grow; at least one
-     * block for each answer that may grow. */
+    /* Percentage of all blocks that new requests leave free while an answer may grow; at least the
+     * blocks of one span for each answer that may grow. */
     uint32_t growth_reserve_percent;
     /* A request that was preempted this often has its whole answer reserved. */
     uint32_t preemptions_max;
@@ -53,18 +56,19 @@ struct sched_memory_options {
 enum status sched_memory_open(const struct sched_memory_options *options,
                               struct sched_machine *sched, struct sched_memory **out);
 void sched_memory_close(struct sched_memory *memory); /* NULL is fine */
+/* Returns the options of sched_memory_open. */
+const struct sched_memory_options *sched_memory_options(const struct sched_memory *memory);
 
 /* ---- the share of prompts ---- */
 
 /* Returns the prompts' share: the number of blocks of a mixed machine that no reservation may use
- * whose prompt runs elsewhere. It is the number of blocks of the longest context, at most half of
+ * whose prompt runs elsewhere. It is the number of blocks of the longest prompt, at most half of
  * all blocks. The gateway calls this function too; it needs no struct sched_memory.
  *
  * Without the share, reservations could fill two mixed machines while their prompts wait for blocks
  * of the other machine. The share makes deadlocks rare, not impossible: a machine may become mixed
  * after a larger prompt was sent to it. */
-uint32_t sched_memory_prompt_share(uint32_t block_count, uint32_t block_tokens,
-                                   uint32_t context_tokens);
+uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
  * and at least `growing`, which is one block for each such answer; 0 if there is no such answer. The
@@ -92,12 +96,24 @@ struct sched_memory_request {
 struct sched_memory_blocks {
     /* Blocks that the request has. Until `granted`: blocks that it will get with the grant. */
     uint32_t count;
-    uint32_t count_max; /* Blocks for the prompt and the longest answer. */
+    uint32_t spans;     /* Spans of the request (common/layer_groups.h) that have blocks. */
+    uint32_t spans_max; /* Spans of the prompt and the longest answer. */
+    uint32_t grown;     /* Blocks of the latest SCHED_GROWTH_SPAN. */
+    uint32_t keep;      /* layer_groups_keep of the request. */
     bool granted;       /* The reservation was granted. */
 };
 
-/* Returns the number of blocks that hold `tokens` tokens. */
-uint32_t sched_memory_blocks_of(const struct sched_memory *memory, uint32_t tokens);
+/* Returns the number of spans that hold `tokens` tokens. */
+uint32_t sched_memory_spans_of(const struct sched_memory_options *options, uint32_t tokens);
+/* Returns the number of spans that layers with a window keep of a request. chunked: its prompt is
+ * computed on this machine, in chunks; else its tokens are computed one by one. */
+uint32_t sched_memory_keep(const struct sched_memory_options *options, bool chunked);
+/* Returns the number of blocks of a request with a context of `tokens` tokens. */
+uint32_t sched_memory_blocks_of(const struct sched_memory_options *options, uint32_t tokens,
+                                bool chunked);
+/* Returns the tokens of the longest context that fits `blocks` blocks, if its prompt is computed on
+ * the same machine. */
+uint64_t sched_memory_tokens_most(const struct sched_memory_options *options, uint32_t blocks);
 
 /* Queues a reservation. Requires an unused slot, and that the longest answer fits the machine. */
 void sched_memory_reserve(struct sched_memory *memory, sched_slot slot,
@@ -122,7 +138,7 @@ enum sched_memory_growth {
     /* Every answer has room for its next token, or waits until the batch of the answer that must be
      * preempted has ended. */
     SCHED_GROWTH_DONE,
-    SCHED_GROWTH_BLOCK,   /* The caller must take one more block for the request. */
+    SCHED_GROWTH_SPAN,    /* The caller must take the blocks of one more span of the request. */
     SCHED_GROWTH_PREEMPT, /* The caller must free the request's blocks and remove the request. */
 };
 
@@ -150,7 +166,7 @@ bool sched_memory_deadlock_victim(const struct sched_memory *memory, uint32_t bl
 
 struct sched_memory_counts {
     uint32_t holders; /* Requests that hold blocks. */
-    uint32_t growing; /* Holders that have fewer blocks than their count_max. */
+    uint32_t growing; /* Holders that have fewer spans than their spans_max. */
     /* Blocks of holders whose prompts run elsewhere. A block of the prefix cache that several
      * requests read counts once for each request. */
     uint32_t shared_blocks;

@@ -70,7 +70,8 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
         .compare_time = config->scheduler.compare_time,
         .token_memory_threshold = adaptive,
-        .growth_reserve_percent = answers_grow ? GROWTH_RESERVES * config->scheduler.growth_reserve_percent : 0,
+        .growth_reserve_percent =
+            answers_grow ? GROWTH_RESERVES * config->scheduler.growth_reserve_percent : 0,
         .growth_reserve_tokens = answers_grow ? GROWTH_RESERVES * config->kv.block_tokens : 0,
         .answers_grow = answers_grow,
         .machine_kv_multiple = MACHINE_KV_MULTIPLE,
@@ -178,11 +179,16 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
 }
 
 struct sched_memory_options sched_memory_options_make(const struct config *config,
+                                                      const struct layer_groups *groups,
                                                       uint32_t block_count, uint32_t context_tokens)
 {
+    uint32_t alone = config->scheduler.prompt_batch_tokens;
+    uint32_t beside_decodes = sched_mixed_tokens_most(config);
     return (struct sched_memory_options){
         .block_count = block_count,
         .block_tokens = config->kv.block_tokens,
+        .groups = *groups,
+        .chunk_tokens = alone > beside_decodes ? alone : beside_decodes,
         .context_tokens = context_tokens,
         .first_slot = LIMIT_MACHINE_REQUESTS / 2,
         .slot_count = LIMIT_MACHINE_REQUESTS / 2,

@@ -39,6 +39,7 @@ struct sched_machine_options sched_machine_options_make(const struct config *con
 /* block_count = KV blocks of the machine; context_tokens = longest context that it serves. The
  * requests that are decoded on the machine get the upper half of its slots. */
 struct sched_memory_options sched_memory_options_make(const struct config *config,
+                                                      const struct layer_groups *groups,
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 

@@ -171,6 +171,7 @@ static enum status gateway_start(struct serve *s, struct error *error)
         .transport = &transport_ucx,
         .metadata_hash = s->current.metadata_hash,
         .context_tokens = s->current.context_tokens,
+        .groups = s->current.groups,
         .metrics = s->metrics,
         .cluster_keys = s->cluster_keys.count > 0 ? &s->cluster_keys : NULL,
     };

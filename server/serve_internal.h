@@ -43,7 +43,8 @@ struct serve_version {
     char template_path[LIMIT_PATH_BYTES]; /* Of chat_template_file; empty = none. */
     uint64_t file_bytes;
     uint64_t metadata_hash;
-    uint32_t context_tokens;     /* The model's context, or the config's limit if that is less. */
+    uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
+    struct layer_groups groups;
     struct served_model *served; /* A reference. */
 };
 

@@ -2,6 +2,8 @@
  * that belong to a model. */
 #include "server/serve_internal.h"
 
+#include "model/file/hyper_groups.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +94,7 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     version.metadata_hash = model_file_metadata_hash(file);
     version.context_tokens =
         wanted > 0 && wanted < hyper.context_tokens ? wanted : hyper.context_tokens;
+    version.groups = model_layer_groups(&hyper);
     name_set(config, path, version.name);
     *out = version;
     *file_out = file;

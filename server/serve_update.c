@@ -219,6 +219,7 @@ enum status serve_update_begin(struct serve *s, struct serve_version *version, u
 {
     struct gateway_model model = {.metadata_hash = version->metadata_hash,
                                   .context_tokens = version->context_tokens,
+                                  .groups = version->groups,
                                   .kv = version->config.kv};
     enum status status = gateway_version_open(s->gateway, version->number, &model, error);
     if (status != ST_OK)

@@ -10,13 +10,9 @@
 
 #include <assert.h>
 
-/* True if block i belongs to the request: taken from the pool and not handed to the cache. */
-static bool block_is_owned(const struct token_pool *pool, const struct token_request *request,
-                           uint32_t i)
+static const struct layer_groups *groups_of(const struct token_pool *pool)
 {
-    const struct kv_prefix *prefix = pool->options.prefix;
-    return i >= request->cached_blocks &&
-           (prefix == NULL || !kv_prefix_holds(prefix, request->blocks[i]));
+    return &pool->options.memory.groups;
 }
 
 /* A prompt that is computed on this machine needs at least one token to compute: the one whose row
@@ -29,7 +25,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     if (request->cached)
         request->cached_blocks = kv_prefix_enter(
             pool->options.prefix, request->prefix_salt, request->tokens,
-            tokens / pool->options.memory.block_tokens, request->blocks, &request->chain);
+            tokens / pool->options.memory.block_tokens, request->tables.ids, &request->chain);
     return blocks->count - request->cached_blocks;
 }
 
@@ -43,25 +39,23 @@ void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *re
 
 void token_blocks_take(struct token_pool *pool, struct token_request *request)
 {
-    enum status status =
-        kv_pool_take(pool->options.kv, request->owner,
-                     token_blocks_of(pool, request)->count - request->cached_blocks,
-                     request->blocks + request->cached_blocks);
-    assert(status == ST_OK); /* The scheduler knows how many blocks are available. */
+    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner,
+                   request->cached_blocks, token_blocks_of(pool, request)->spans);
 }
 
 void token_blocks_grow(struct token_pool *pool, struct token_request *request)
 {
-    kv_block_id *block = &request->blocks[token_blocks_of(pool, request)->count - 1];
-    enum status status = kv_pool_take(pool->options.kv, request->owner, 1, block);
-    assert(status == ST_OK);
-    kv_pool_mark(pool->options.kv, request->owner, block, 1, KV_LIVE);
+    const uint32_t spans = token_blocks_of(pool, request)->spans;
+    kv_tables_take(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
+                   spans);
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner, spans - 1,
+                   spans, KV_LIVE);
 }
 
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->cached_blocks,
-                 token_blocks_of(pool, request)->count - request->cached_blocks, KV_QUARANTINED);
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
+                   request->cached_blocks, token_blocks_of(pool, request)->spans, KV_QUARANTINED);
 }
 
 /* Adds the full blocks of the first `tokens` tokens to the prefix cache. Requires that their K and
@@ -70,14 +64,30 @@ static void prefix_add(struct token_pool *pool, struct token_request *request, u
 {
     if (request->cached)
         kv_prefix_add(pool->options.prefix, request->owner, request->prefix_salt, request->tokens,
-                      request->blocks, tokens / pool->options.memory.block_tokens, &request->chain);
+                      request->tables.ids, tokens / pool->options.memory.block_tokens,
+                      &request->chain);
 }
 
 void token_blocks_prompt_done(struct token_pool *pool, struct token_request *request)
 {
-    kv_pool_mark(pool->options.kv, request->owner, request->blocks + request->cached_blocks,
-                 token_blocks_of(pool, request)->count - request->cached_blocks, KV_LIVE);
+    kv_tables_mark(&request->tables, groups_of(pool), pool->options.kv, request->owner,
+                   request->cached_blocks, token_blocks_of(pool, request)->spans, KV_LIVE);
     prefix_add(pool, request, request->prompt_tokens);
+}
+
+/* Frees the blocks that the request has taken and not handed to the prefix cache. */
+static void blocks_free(struct token_pool *pool, const struct token_request *request,
+                        uint32_t spans)
+{
+    const struct kv_prefix *prefix = pool->options.prefix;
+    struct kv_pool *kv = pool->options.kv;
+    if (prefix == NULL) {
+        kv_tables_free(&request->tables, groups_of(pool), kv, request->owner, 0, spans);
+        return;
+    }
+    for (uint32_t i = request->cached_blocks; i < spans; i++)
+        if (!kv_prefix_holds(prefix, request->tables.ids[i]))
+            kv_pool_free(kv, request->owner, &request->tables.ids[i], 1);
 }
 
 void token_blocks_leave(struct token_pool *pool, struct token_request *request)
@@ -86,8 +96,7 @@ void token_blocks_leave(struct token_pool *pool, struct token_request *request)
     /* The last token was sampled, but no batch has computed its K and V yet. */
     if (request->generated > 0)
         prefix_add(pool, request, request->prompt_tokens + request->generated - 1);
-    for (uint32_t i = 0; i < blocks->count && blocks->granted; i++)
-        if (block_is_owned(pool, request, i))
-            kv_pool_free(pool->options.kv, request->owner, &request->blocks[i], 1);
+    if (blocks->granted)
+        blocks_free(pool, request, blocks->spans);
     token_blocks_prefix_unpin(pool, request);
 }

@@ -11,19 +11,25 @@ void token_pool_mixed_set(struct token_pool *pool, bool mixed)
 
 /* ---- the first blocks ---- */
 
-/* What the prompt machine writes: only the blocks that the prompt fills. */
+/* What the prompt machine writes: the blocks that the prompt fills; in layers with a window, only
+ * those that later tokens read. The ids are valid until the next call. */
 static struct token_await await_of(const struct token_pool *pool,
                                    const struct token_request *request)
 {
+    const struct sched_memory_options *memory = &pool->options.memory;
+    const uint32_t spans = sched_memory_spans_of(memory, request->prompt_tokens);
+    const uint32_t window_first =
+        layer_groups_window_first(&memory->groups, memory->block_tokens, request->prompt_tokens);
+    const uint32_t count = kv_tables_list(&request->tables, &memory->groups, request->cached_blocks,
+                                          spans, window_first, pool->awaited);
     return (struct token_await){
         .request = request->attempt,
         .owner = request->owner,
         .slot = token_slot_of(pool, request),
         .path = request->path,
         .writer = request->prompt_machine,
-        .blocks = request->blocks + request->cached_blocks,
-        .block_count =
-            sched_memory_blocks_of(pool->memory, request->prompt_tokens) - request->cached_blocks,
+        .blocks = pool->awaited,
+        .block_count = count,
     };
 }
 
@@ -141,7 +147,7 @@ void token_pool_grow(struct token_pool *pool)
         switch (sched_memory_grow(pool->memory, kv_pool_available(pool->options.kv), &slot)) {
         case SCHED_GROWTH_DONE:
             return;
-        case SCHED_GROWTH_BLOCK:
+        case SCHED_GROWTH_SPAN:
             token_blocks_grow(pool, token_request_of(pool, slot));
             break;
         case SCHED_GROWTH_PREEMPT:

@@ -28,7 +28,14 @@ enum status token_pool_open(const struct token_pool_options *options, struct tok
     if (status == ST_OK)
         status =
             sched_slots_open(options->memory.first_slot, options->memory.slot_count, &pool->slots);
+    if (status == ST_OK) {
+        size_t ids = (size_t)layer_groups_count(&options->memory.groups) *
+                     sched_memory_spans_of(&options->memory, options->memory.context_tokens);
+        pool->awaited = malloc(ids * sizeof(pool->awaited[0]));
+        status = pool->awaited != NULL ? ST_OK : ST_NO_MEMORY;
+    }
     if (status != ST_OK) {
+        sched_slots_close(pool->slots);
         sched_memory_close(pool->memory);
         free(pool);
         return status;
@@ -66,7 +73,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
     token_await_end(pool, request);
     token_blocks_leave(pool, request);
     sched_memory_remove(pool->memory, slot);
-    free(request->blocks);
+    free(request->tables.ids);
     grammar_answer_close(request->answer);
     token_request_state_set(pool, request, TOKEN_FREE);
     memset(request, 0, sizeof(*request));
@@ -83,6 +90,7 @@ void token_pool_close(struct token_pool *pool)
     sched_slots_close(pool->slots);
     sched_memory_close(pool->memory);
     message_buffer_done(&pool->tokens);
+    free(pool->awaited);
     free(pool->writers);
     free(pool);
 }
@@ -128,22 +136,26 @@ static void send_failed(struct token_pool *pool, struct transport_peer *gateway,
 
 /* Allocates the request's tables and takes its constraint. */
 static enum status tables_open(const struct token_pool *pool, struct token_request *request,
-                               const struct message_reserve *reserve, uint32_t blocks_max)
+                               const struct message_reserve *reserve)
 {
+    const struct sched_memory_options *memory = &pool->options.memory;
+    request->tables.stride =
+        sched_memory_spans_of(memory, request->prompt_tokens + request->output_limit);
+    request->tables.keep = sched_memory_keep(memory, request->local);
+    size_t ids = (size_t)layer_groups_count(&memory->groups) * request->tables.stride;
     bool has_prompt = reserve->prompt_count > 0;
     size_t tokens = has_prompt ? (size_t)request->prompt_tokens + request->output_limit : 0;
-    request->blocks =
-        malloc((blocks_max + tokens + reserve->rule_count) * sizeof(request->blocks[0]));
-    if (request->blocks == NULL)
+    request->tables.ids = malloc((ids + tokens + reserve->rule_count) * sizeof(uint32_t));
+    if (request->tables.ids == NULL)
         return ST_NO_MEMORY;
-    request->rules = request->blocks + blocks_max + tokens;
+    request->rules = request->tables.ids + ids + tokens;
     request->rule_count = reserve->rule_count;
     if (reserve->rule_count > 0)
         memcpy(request->rules, reserve->rules, reserve->rule_count * sizeof(uint32_t));
     if (reserve->constraint_bytes > 0 &&
         grammar_answer_open(pool->options.grammars, reserve->constraint, reserve->constraint_bytes,
                             reserve->answer, reserve->answer_count, &request->answer) != ST_OK) {
-        free(request->blocks);
+        free(request->tables.ids);
         return ST_NO_MEMORY;
     }
     if (!has_prompt)
@@ -151,7 +163,7 @@ static enum status tables_open(const struct token_pool *pool, struct token_reque
     request->cached = reserve->prefix_cache && pool->options.prefix != NULL;
     request->reads_tokens =
         token_rules_read_context(&request->sampling, request->rules, request->rule_count);
-    request->tokens = request->blocks + blocks_max;
+    request->tokens = request->tables.ids + ids;
     memcpy(request->tokens, reserve->prompt, request->prompt_tokens * sizeof(uint32_t));
     return ST_OK;
 }
@@ -168,7 +180,8 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     uint32_t output_max = reserve->sampling.output_tokens_max;
     uint32_t output_limit = output_max < output_room ? output_max : output_room;
     uint32_t tokens = reserve->prompt_tokens + output_limit;
-    uint32_t blocks = sched_memory_blocks_of(pool->memory, tokens);
+    bool local = strcmp(reserve->prompt_machine, options->name) == 0;
+    uint32_t blocks = sched_memory_blocks_of(&options->memory, tokens, local);
     uint32_t most = kv_pool_block_count(options->kv);
     if (blocks > most)
         return error_set(
@@ -188,7 +201,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
         .attempt = reserve->request,
         .owner = ++pool->serial << 16 | slot,
         .gateway = gateway,
-        .local = strcmp(reserve->prompt_machine, options->name) == 0,
+        .local = local,
         .sampling = reserve->sampling,
         .prompt_tokens = reserve->prompt_tokens,
         .output_limit = output_limit,
@@ -198,7 +211,7 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     };
     if (options->paths != NULL)
         request->path = sched_paths_next(options->paths);
-    status = tables_open(pool, request, reserve, blocks);
+    status = tables_open(pool, request, reserve);
     if (status != ST_OK) {
         sched_slots_free(pool->slots, slot);
         return error_set(error, status, "machine %s is out of memory", options->name);
@@ -591,8 +604,9 @@ enum status token_pool_blocks(const struct token_pool *pool, const struct messag
     if (request == NULL || request->state != TOKEN_RESERVED || !request->local)
         return ST_NOT_FOUND;
     *out = (struct token_blocks){
-        .ids = request->blocks,
-        .count = sched_memory_blocks_of(pool->memory, request->prompt_tokens),
+        .ids = request->tables.ids,
+        .stride = request->tables.stride,
+        .count = sched_memory_spans_of(&pool->options.memory, request->prompt_tokens),
         .cached_count = request->cached_blocks,
         .path = request->path,
     };

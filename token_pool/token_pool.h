@@ -58,7 +58,7 @@ struct token_await {
     sched_slot slot;
     uint32_t path; /* Path of the request through this machine's stages. */
     const char *writer;
-    const kv_block_id *blocks; /* The blocks that the machine writes. */
+    const kv_block_id *blocks; /* The blocks that the machine writes, layer group by layer group. */
     uint32_t block_count;
 };
 
@@ -141,9 +141,10 @@ void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders,
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
 struct token_blocks {
-    const kv_block_id *ids; /* `count` blocks for the prompt. */
-    uint32_t count;
-    /* Number of the first blocks that already have their KV and must not be written. */
+    const kv_block_id *ids; /* struct kv_tables; so is `stride`. */
+    uint32_t stride;
+    uint32_t count; /* Spans of the prompt. */
+    /* Number of the first spans that already have their KV and must not be written. */
     uint32_t cached_count;
     uint32_t path; /* Path of the request through this machine's stages. */
 };
@@ -159,7 +160,8 @@ struct token_decode {
     uint64_t request; /* The request's id. */
     uint32_t id;
     uint32_t position;
-    const kv_block_id *blocks;
+    const kv_block_id *blocks; /* struct kv_tables; so is group_stride. */
+    uint32_t group_stride;
     kv_owner_id owner; /* Identifies this use of the slot. */
     const struct sampling *sampling;
     struct sample_context context;

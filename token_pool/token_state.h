@@ -6,6 +6,7 @@
 #ifndef TOKEN_POOL_TOKEN_STATE_H
 #define TOKEN_POOL_TOKEN_STATE_H
 
+#include "kvcache/kv_tables.h"
 #include "scheduler/slots.h"
 #include "token_pool/token_pool.h"
 
@@ -44,9 +45,10 @@ struct token_request {
     uint32_t prompt_tokens;
     uint32_t output_limit;
     uint32_t path; /* Path through the machine's stages. */
-    /* One allocation: the ids of the request's blocks (token_blocks_of), `tokens`, `rules`. */
-    kv_block_id *blocks;
-    /* How many of `blocks`, from the first on, were found in the prefix cache, which owns them. */
+    /* The request's blocks (token_blocks_of). Its ids, `tokens` and `rules` are one allocation. */
+    struct kv_tables tables;
+    /* Number of the first spans whose blocks were found in the prefix cache, which owns them. Only
+     * of models without windows. */
     uint32_t cached_blocks;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
@@ -110,6 +112,7 @@ struct token_pool {
     uint32_t
         untold_count; /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
     struct token_untold untold[TOKEN_UNTOLD_MAX];
+    kv_block_id *awaited; /* [layer groups × spans of the longest context]; see token_memory.c. */
     uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
     struct token_outgoing outgoing[LIMIT_BATCH_SEQUENCES];
     struct token_request requests[]; /* Indexed by slot - first_slot. */
@@ -149,7 +152,7 @@ void token_request_forget(struct token_pool *pool, struct token_request *request
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
                               int64_t now_us);
 
-/* Returns how many blocks the request has; while it waits, how many it gets first. */
+/* Returns how many blocks and spans the request has; while it waits, how many it gets first. */
 static inline const struct sched_memory_blocks *token_blocks_of(const struct token_pool *pool,
                                                                 const struct token_request *request)
 {
@@ -170,8 +173,8 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
 /* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
-/* After SCHED_GROWTH_BLOCK, with which sched_memory has added a block to the request's count: takes
- * that block and marks it as live. Requires that a block is available. */
+/* After SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes its blocks
+ * and marks them as live. Requires that they are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);

@@ -107,7 +107,7 @@ static enum status job_check(const struct message_reader *reader, const void *me
                                LIMIT_CONTEXT_TOKENS - s->row_count);
     }
     for (uint32_t i = 0; i < job->push_count && status == ST_OK; i++) {
-        targets += job->pushes[i].count;
+        targets += job->pushes[i].target_count;
         status = element_check(reader, "pushes", i, "sequence", job->pushes[i].sequence, 0,
                                last_sequence);
     }

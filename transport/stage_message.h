@@ -88,8 +88,9 @@ struct stage_state {
 };
 
 /* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
- * table number `table`. The first `known` ids of the table stay, and the next `block_count` ids of
- * the job's `blocks` are appended. */
+ * table number `table`, which has a part for each layer group (common/layer_groups.h). The first
+ * `known` spans of each part stay, and the next `block_count` ids of the job's `blocks` are appended:
+ * an equal number to each part, group after group. */
 struct stage_sequence {
     uint32_t table; /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */
     uint32_t row_count;
@@ -98,7 +99,8 @@ struct stage_sequence {
     uint32_t block_count;
 };
 
-/* KV of a sequence to be written to a target: blocks first to first + count - 1 of its table. */
+/* KV of a sequence to be written to a target: spans first to first + count - 1 of its table; in
+ * layers with a window, only those from window_first on. */
 struct stage_push {
     uint64_t cookie;     /* Number by which the head knows the request in FLUSHED. */
     uint64_t request;    /* Id of the request, which each write names. */
@@ -110,6 +112,9 @@ struct stage_push {
     uint32_t sequence;
     uint32_t first;
     uint32_t count;
+    uint32_t window_first;
+    /* Number of the push's ids in the job's `targets`: `count` for each layer group. */
+    uint32_t target_count;
     uint8_t path; /* Path through the target's stages. */
     /* 1 = write each layer when it is computed, 0 = write all layers at the end. */
     uint8_t layerwise;

@@ -81,6 +81,7 @@ enum status device_open(const struct device_options *options, struct device *out
         .ops = out->ops,
         .compute = out->compute,
         .kv = {.base = kv,
+               .groups = arena->groups,
                .layer_stride_bytes = arena->layer_stride_bytes,
                .block_bytes = arena->block_bytes,
                .block_tokens = arena->block_tokens,
@@ -95,7 +96,8 @@ enum status device_open(const struct device_options *options, struct device *out
     if (status != ST_OK || !options->prefault || out->ops == &compute_wait ||
         memory_of(out) != NULL)
         return status;
-    return prefault_start(kv, arena->layer_stride_bytes, arena->layer_count, &out->prefault, error);
+    return prefault_start(kv, arena->layer_stride_bytes, kv_arena_rows(arena), &out->prefault,
+                          error);
 }
 
 void device_stop(struct device *device)

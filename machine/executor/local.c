@@ -36,7 +36,7 @@ static enum status open_region(void *self, const struct device_memory *device, v
                                struct error *error)
 {
     struct local *l = self;
-    const uint64_t bytes = l->arena.layer_count * l->arena.layer_stride_bytes;
+    const uint64_t bytes = kv_arena_bytes(&l->arena);
     enum status status = l->calls.transport_open(l->self, bytes, device, &l->transport, error);
     if (status == ST_OK)
         *kv_out = transport_region(l->transport);

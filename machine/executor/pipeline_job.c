@@ -64,28 +64,30 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
                               struct stage_job *job)
 {
     const struct compute_batch *rows = &batch->job->batch;
-    uint32_t block_tokens = p->options.shape->arena.block_tokens;
+    const struct kv_arena *arena = &p->options.shape->arena;
+    const uint32_t groups = layer_groups_count(&arena->groups);
     for (uint32_t i = 0; i < rows->sequence_count; i++) {
         const struct compute_sequence *s = &rows->sequences[i];
         struct table *table = &p->tables[batch->request_slots[i]];
-        uint32_t needed = (s->first_position + s->row_count + block_tokens - 1) / block_tokens;
+        uint32_t needed = layer_groups_spans(s->first_position + s->row_count, arena->block_tokens);
         if (table->owner != batch->owners[i])
             *table = (struct table){.owner = batch->owners[i]};
-        uint32_t fresh = needed > table->known_blocks ? needed - table->known_blocks : 0;
+        uint32_t fresh = needed > table->known_spans ? needed - table->known_spans : 0;
         p->sequences[i] = (struct stage_sequence){
             .table = batch->request_slots[i],
             .row_count = s->row_count,
             .first_position = s->first_position,
-            .known = table->known_blocks,
-            .block_count = fresh,
+            .known = table->known_spans,
+            .block_count = groups * fresh,
         };
-        if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + fresh))
+        if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + groups * fresh))
             return false;
-        if (fresh > 0)
-            memcpy(p->blocks + job->block_count, s->blocks + table->known_blocks,
+        for (uint32_t group = 0; group < groups && fresh > 0; group++)
+            memcpy(p->blocks + job->block_count + group * fresh,
+                   s->blocks + (size_t)group * s->group_stride + table->known_spans,
                    fresh * sizeof(uint32_t));
-        job->block_count += fresh;
-        table->known_blocks += fresh;
+        job->block_count += groups * fresh;
+        table->known_spans += fresh;
     }
     job->sequence_count = rows->sequence_count;
     job->sequences = p->sequences;
@@ -96,11 +98,13 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
 static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batch,
                            struct stage_job *job)
 {
+    const uint32_t groups = layer_groups_count(&p->options.shape->arena.groups);
     for (uint32_t i = 0; i < batch->job->batch.sequence_count; i++) {
         const struct prompt_push *push = &batch->pushes[i];
+        const uint32_t ids = groups * push->count;
         if (push->count == 0)
             continue;
-        if (!numbers_grow(&p->targets_blocks, &p->target_capacity, job->target_count + push->count))
+        if (!numbers_grow(&p->targets_blocks, &p->target_capacity, job->target_count + ids))
             return false;
         p->pushes[job->push_count++] = (struct stage_push){
             .cookie = push->cookie,
@@ -111,13 +115,17 @@ static bool job_add_pushes(struct pipeline *p, const struct executor_batch *batc
             .sequence = i,
             .first = push->first,
             .count = push->count,
+            .window_first = push->window_first,
+            .target_count = ids,
             .path = (uint8_t)push->path,
             .layerwise = push->layerwise,
             .last = push->last,
         };
-        memcpy(p->targets_blocks + job->target_count, push->blocks + push->first,
-               push->count * sizeof(uint32_t));
-        job->target_count += push->count;
+        for (uint32_t group = 0; group < groups; group++)
+            memcpy(p->targets_blocks + job->target_count + group * push->count,
+                   push->blocks + (size_t)group * push->stride + push->first,
+                   push->count * sizeof(uint32_t));
+        job->target_count += ids;
     }
     job->pushes = p->pushes;
     job->targets = p->targets_blocks;

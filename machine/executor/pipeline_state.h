@@ -54,9 +54,9 @@ struct batch {
 
 /* The parts of a request slot's block table and context that the stages know. */
 struct table {
-    kv_owner_id owner;     /* The request that has the slot. */
-    uint32_t known_blocks; /* Number of first blocks whose ids were sent. */
-    uint32_t known_words;  /* Number of first words of its context that were sent (CONTEXT). */
+    kv_owner_id owner;    /* The request that has the slot. */
+    uint32_t known_spans; /* Number of first spans whose block ids were sent. */
+    uint32_t known_words; /* Number of first words of its context that were sent (CONTEXT). */
 };
 
 /* A request whose KV is on its way; indexed by its cookie modulo LIMIT_MACHINE_REQUESTS. */

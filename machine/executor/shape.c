@@ -3,6 +3,7 @@
 
 #include "common/device_name.h"
 #include "common/log.h"
+#include "model/file/hyper_groups.h"
 #include "model/file/model_file.h"
 #include "scheduler/options.h"
 
@@ -61,19 +62,21 @@ static enum status plan_memory(const struct config *config, const struct config_
         return error_set(error, ST_UNSUPPORTED,
                          "kv/dtype = \"%s\" needs heads of an even size, this model's have %u",
                          config_kv_dtype(config), hyper->head_dim);
-    uint64_t blocks = entry->kv_memory_bytes / (block_bytes * hyper->layer_count);
+    const struct layer_groups groups = model_layer_groups(hyper);
+    const uint32_t rows = layer_groups_rows(&groups, 0, hyper->layer_count);
+    uint64_t blocks = entry->kv_memory_bytes / (block_bytes * rows);
     if (blocks == 0 || blocks >= KV_BLOCK_NONE)
         return error_set(error, ST_INVALID,
                          "machine %s: kv_memory of %llu bytes: one block of %u tokens takes %llu",
                          entry->name, (unsigned long long)entry->kv_memory_bytes,
-                         config->kv.block_tokens,
-                         (unsigned long long)(block_bytes * hyper->layer_count));
+                         config->kv.block_tokens, (unsigned long long)(block_bytes * rows));
     enum status status = ST_OK;
     if (!device_name_gpu(entry->device, NULL)) /* a GPU reports its memory size itself */
         status = machine_shape_host_memory(entry, error);
     if (status != ST_OK)
         return status;
     out->arena = (struct kv_arena){
+        .groups = groups,
         .layer_count = hyper->layer_count,
         .head_count = hyper->kv_head_count,
         .head_total = hyper->kv_head_count,
@@ -162,7 +165,7 @@ struct transport_options machine_shape_transport(const struct config *config,
 
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape)
 {
-    return (shape->context_tokens + shape->arena.block_tokens - 1) / shape->arena.block_tokens;
+    return layer_groups_spans(shape->context_tokens, shape->arena.block_tokens);
 }
 
 struct message_staged machine_staged(struct transport *transport)

@@ -53,7 +53,7 @@ struct message_staged machine_staged(struct transport *transport);
  * device to device. */
 void machine_peer_note(const struct transport_peer *peer);
 
-/* Returns the number of blocks of a request whose context has context_tokens tokens. */
+/* Returns the number of spans of a request whose context has context_tokens tokens. */
 uint32_t machine_shape_context_blocks(const struct machine_shape *shape);
 
 #endif

@@ -31,7 +31,7 @@ static enum status open_transport(struct stage *s, const struct device_memory *d
     options.events = stage_transport_events();
     options.self = s;
     /* The activations begin on a page. */
-    uint64_t kv_bytes = s->arena.layer_count * s->arena.layer_stride_bytes;
+    uint64_t kv_bytes = kv_arena_bytes(&s->arena);
     options.region_bytes = (kv_bytes + 4095) / 4096 * 4096 + s->slot_count * s->slot_bytes;
     options.layer_stride_bytes = s->arena.layer_stride_bytes;
     options.device = device;

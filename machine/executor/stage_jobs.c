@@ -17,7 +17,7 @@ static bool is_last_stage(const struct stage *s)
 /* A batch's activations: the input, and in the same memory the output. */
 static float *activations_of(const struct stage *s, const struct stage_slot *slot)
 {
-    uint64_t kv_bytes = (s->arena.layer_count * s->arena.layer_stride_bytes + 4095) / 4096 * 4096;
+    uint64_t kv_bytes = (kv_arena_bytes(&s->arena) + 4095) / 4096 * 4096;
     uint8_t *base = transport_region(s->transport);
     return (float *)(void *)(base + kv_bytes + (uint64_t)(slot - s->slots) * s->slot_bytes);
 }
@@ -87,37 +87,40 @@ void stage_jobs_forget(struct stage *s)
 
 /* ---- receiving ---- */
 
-/* Appends the new part of a sequence's block table, and moves *at past it. */
+/* Appends the new part of a sequence's block tables, and moves *at past it. */
 static enum status take_table(struct stage *s, const struct stage_sequence *from,
                               const uint32_t **at, struct compute_sequence *to, struct error *error)
 {
+    const uint32_t groups = layer_groups_count(&s->arena.groups);
     uint32_t room = machine_shape_context_blocks(&s->shape);
     uint32_t rows_end = from->first_position + from->row_count;
-    uint32_t needed = (rows_end + s->arena.block_tokens - 1) / s->arena.block_tokens;
+    uint32_t needed = layer_groups_spans(rows_end, s->arena.block_tokens);
+    uint32_t fresh = from->block_count / groups;
     uint32_t *table = s->tables[from->table];
     if (from->known > s->table_counts[from->table] || from->known > room ||
-        from->block_count > room - from->known || needed > from->known + from->block_count ||
-        rows_end > s->shape.context_tokens)
+        from->block_count % groups != 0 || fresh > room - from->known ||
+        needed > from->known + fresh || rows_end > s->shape.context_tokens)
         return error_set(error, ST_INVALID,
-                         "JOB: %u known and %u new blocks of table %u for positions up to %u: %u "
-                         "are here, of %u at most",
+                         "JOB: %u known spans and %u new blocks of table %u for positions up to "
+                         "%u: %u spans are here, of %u at most",
                          from->known, from->block_count, from->table, rows_end,
                          s->table_counts[from->table], room);
     if (table == NULL)
-        table = s->tables[from->table] = calloc(room, sizeof(table[0]));
+        table = s->tables[from->table] = calloc((size_t)groups * room, sizeof(table[0]));
     if (table == NULL)
         return error_set(error, ST_NO_MEMORY, "JOB: no memory for a block table");
     for (uint32_t i = 0; i < from->block_count; i++) {
         if ((*at)[i] >= s->arena.block_count)
             return error_set(error, ST_INVALID, "JOB: block %u, there are %u", (*at)[i],
                              s->arena.block_count);
-        table[from->known + i] = (*at)[i];
+        table[(size_t)(i / fresh) * room + from->known + i % fresh] = (*at)[i];
     }
     *at += from->block_count;
-    s->table_counts[from->table] = from->known + from->block_count;
+    s->table_counts[from->table] = from->known + fresh;
     to->first_position = from->first_position;
     to->row_count = from->row_count;
     to->blocks = table;
+    to->group_stride = room;
     return ST_OK;
 }
 
@@ -137,9 +140,12 @@ static enum status take_sequences(struct stage *s, struct stage_slot *slot, stru
     for (uint32_t i = 0; i < job->push_count; i++) {
         const struct stage_push *push = &job->pushes[i];
         uint32_t count = s->table_counts[job->sequences[push->sequence].table];
-        if (push->first > count || push->count > count - push->first)
-            return error_set(error, ST_INVALID, "JOB: blocks %u to %u are to be pushed, of %u",
-                             push->first, push->first + push->count, count);
+        uint32_t groups = layer_groups_count(&s->arena.groups);
+        if (push->first > count || push->count > count - push->first ||
+            (uint64_t)groups * push->count != push->target_count)
+            return error_set(error, ST_INVALID,
+                             "JOB: spans %u to %u are to be pushed to %u blocks, of %u spans",
+                             push->first, push->first + push->count, push->target_count, count);
     }
     return ST_OK;
 }
@@ -382,14 +388,19 @@ static void push_layers(struct stage *s, const struct stage_slot *slot,
         request->status = ST_UNREACHABLE; /* the target was another machine when the job was made */
         return;
     }
-    struct kv_push writes = {.request = {.id = push->request, .generation = push->generation},
-                             .target = push->target,
-                             .path = push->path,
-                             /* Both tables begin at the push's first block. */
-                             .source_blocks = slot->sequences[push->sequence].blocks + push->first,
-                             .target_blocks = targets,
-                             .count = push->count,
-                             .layer = first};
+    const struct compute_sequence *sequence = &slot->sequences[push->sequence];
+    struct kv_push writes = {
+        .request = {.id = push->request, .generation = push->generation},
+        .target = push->target,
+        .path = push->path,
+        /* Both tables begin at the push's first span. */
+        .source_blocks = sequence->blocks + push->first,
+        .target_blocks = targets,
+        .source_stride = sequence->group_stride,
+        .target_stride = push->count,
+        .count = push->count,
+        .window_first = push->window_first > push->first ? push->window_first - push->first : 0,
+        .layer = first};
     request->status = kv_targets_push(s->targets, &writes, end);
     s->unsent = true;
 }
@@ -407,7 +418,7 @@ static void push_job(struct stage *s, const struct stage_slot *slot, uint32_t fi
             push_layers(s, slot, push, targets, first, end);
         else if (all)
             push_layers(s, slot, push, targets, s->process->first_layer, end);
-        targets += push->count;
+        targets += push->target_count;
     }
 }
 

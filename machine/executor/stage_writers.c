@@ -162,7 +162,7 @@ static bool kv_wanted(const struct stage *s, const struct transport_peer *peer,
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {
-    const uint64_t kv_bytes = s->arena.layer_count * s->arena.layer_stride_bytes;
+    const uint64_t kv_bytes = kv_arena_bytes(&s->arena);
     uint64_t first, count;
     bool wanted;
     if (peer_kind_of(peer) == PEER_STAGE_PREVIOUS)

@@ -36,6 +36,7 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
         assert(b->token_ids[i] < h->vocab);
     for (uint32_t i = 0; i < b->logits_count; i++)
         assert(b->logits_rows[i] < row && (i == 0 || b->logits_rows[i] > b->logits_rows[i - 1]));
+    assert(layer_groups_count(&kv->groups) <= f->groups_most);
     assert(kv->block_bytes >= compute_kv_block_bytes(kv->block_tokens, f->m->shard.kv_head_count,
                                                      h->head_dim, kv->dtype));
 }
@@ -172,9 +173,12 @@ static void pass_run(struct pass *pass)
 
 static struct forward_layer layer_at(const struct model *m, const struct model_kv *kv, uint32_t i)
 {
-    struct forward_layer layer = {.index = i, .weights = &m->layers[i]};
+    struct forward_layer layer = {.index = i,
+                                  .group = layer_groups_find(&kv->groups, m->first_layer + i),
+                                  .weights = &m->layers[i]};
+    const size_t row = layer_groups_rows(&kv->groups, m->first_layer, m->first_layer + i + 1) - 1;
     layer.kv = (struct compute_kv){
-        .base = (uint8_t *)kv->base + (size_t)i * kv->layer_stride_bytes,
+        .base = (uint8_t *)kv->base + row * kv->layer_stride_bytes,
         .block_bytes = kv->block_bytes,
         .block_tokens = kv->block_tokens,
         .head_count = m->shard.kv_head_count,
@@ -197,12 +201,15 @@ static void pass_lanes(struct pass *pass)
     pass->lanes = count > 1 ? f->lanes + 1 : f->lanes;
     if (count > 1) {
         lanes_share(f, batch, pass->lanes, count);
+        for (uint32_t i = 0; i < count; i++)
+            forward_lane_groups(f, &pass->lanes[i]);
         return;
     }
     struct forward_lane *lane = pass->lanes;
     lane->first_row = lane->logits_first = 0;
     lane->batch = batch->batch;
     lane->logits_count = batch->logits_count;
+    forward_lane_groups(f, lane);
 }
 
 static struct compute_step step_of(const struct forward *f, const struct forward_batch *batch,
@@ -215,7 +222,8 @@ static struct compute_step step_of(const struct forward *f, const struct forward
         .logits_rows = batch->logits_rows,
         .logits_count = model_has_last(f->m) ? batch->logits_count : 0,
         .all_rows = batch->all_rows,
-        .marks_wanted = batch->layer_done != NULL,
+        /* A recording knows the block tables of one layer group. */
+        .marks_wanted = batch->layer_done != NULL || layer_groups_count(&kv->groups) > 1,
         .x = f->x,
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
@@ -292,6 +300,7 @@ void forward_run(struct forward *f, const struct forward_batch *batch, const str
     const struct model *m = f->m;
     const uint32_t rows = batch->batch.row_count;
     check_batch(f, batch, kv);
+    f->groups = kv->groups;
     f->x = forward_stage_is_whole(m) ? f->own_x : batch->x;
     f->token_ids = !model_has_first(m)   ? NULL
                    : forward_in_group(f) ? forward_group_ids(f, batch)
@@ -334,6 +343,7 @@ static void run_padding(struct forward *f, const struct model_kv *kv, uint32_t r
         .logits_count = rows,
     };
     f->x = f->own_x;
+    f->groups = kv->groups;
     f->token_ids = numbers;
     struct pass pass = {.f = f, .batch = &batch};
     pass_run_recordable(&pass, kv, tokens);

@@ -30,6 +30,7 @@ static struct compute_batch tail_batch(const struct compute_batch *batch, const 
             .row_count = 1,
             .first_position = position,
             .blocks = s->blocks,
+            .group_stride = s->group_stride,
         };
     }
     return (struct compute_batch){
@@ -61,10 +62,34 @@ struct compute_batch forward_part(const struct compute_batch *batch, uint32_t fi
             .row_count = end - begin,
             .first_position = s->first_position + (begin - s->first_row),
             .blocks = s->blocks,
+            .group_stride = s->group_stride,
         };
     }
     return (struct compute_batch){
         .row_count = count, .sequence_count = used, .sequences = sequences};
+}
+
+void forward_lane_groups(const struct forward *f, struct forward_lane *lane)
+{
+    const struct compute_batch *batch = &lane->batch;
+    for (uint32_t group = 1; group < layer_groups_count(&f->groups); group++) {
+        struct compute_sequence *to = lane->group_sequences + (size_t)(group - 1) * f->rows_max;
+        for (uint32_t i = 0; i < batch->sequence_count; i++) {
+            to[i] = batch->sequences[i];
+            to[i].blocks += (size_t)group * to[i].group_stride;
+        }
+    }
+}
+
+/* Returns the lane's rows with the block tables of a layer. Each group's sequences have an address
+ * of their own: a GPU recognises by it the sequences whose tables it has. */
+static struct compute_batch layer_batch(const struct forward *f, const struct forward_lane *lane,
+                                        const struct forward_layer *layer)
+{
+    struct compute_batch batch = lane->batch;
+    if (layer->group > 0)
+        batch.sequences = lane->group_sequences + (size_t)(layer->group - 1) * f->rows_max;
+    return batch;
 }
 
 static struct compute_rope_table *layer_rope(const struct model *m,
@@ -100,13 +125,14 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
     const uint32_t heads = f->m->shard.head_count, kv_heads = f->m->shard.kv_head_count;
     const float *lane_x = f->x + (size_t)lane->first_row * h->hidden;
     float *lane_q = f->q + (size_t)lane->first_row * forward_q_width(f->m);
+    const struct compute_batch batch = layer_batch(f, lane, layer);
     for (uint32_t first = 0, count; first < lane->batch.row_count; first += count) {
         count = chunk_at(lane, first, lane->batch.row_count);
         float *q = lane_q + (size_t)first * forward_q_width(f->m);
         float *const results[] = {q, lane->k, lane->v};
-        struct compute_batch part = lane->batch;
+        struct compute_batch part = batch;
         if (count < part.row_count)
-            part = forward_part(&lane->batch, first, count, lane->part_sequences);
+            part = forward_part(&batch, first, count, lane->part_sequences);
         ops->norm(c, lane_x + (size_t)first * h->hidden, NULL, count, h->hidden, w->attention_norm,
                   h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
@@ -192,7 +218,7 @@ static struct compute_batch tail_take(struct forward *f, struct forward_lane *la
     ops->gather(lane->compute, rows->q, lane->tail_rows, lane->logits_count, (uint32_t)q_width, q);
     rows->q = q;
     rows->x = f->tail_x + first * h->hidden;
-    return tail_batch(&lane->batch, lane->tail_rows, lane->logits_count, lane->tail_sequences);
+    return tail_batch(rows->batch, lane->tail_rows, lane->logits_count, lane->tail_sequences);
 }
 
 void forward_lane_rest(struct forward *f, struct forward_lane *lane,
@@ -202,9 +228,10 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
     const struct model_hyper *h = &f->m->hyper;
     const struct model_layer *w = layer->weights;
     const size_t first = lane->first_row;
+    const struct compute_batch all_rows = layer_batch(f, lane, layer);
     struct compute_batch tail_rows;
     struct rows rows = {
-        .batch = &lane->batch,
+        .batch = &all_rows,
         .q = f->q + first * forward_q_width(f->m),
         .x = f->x + first * h->hidden,
         .branch = f->branch != NULL ? f->branch + first * h->hidden : NULL,

@@ -1,6 +1,8 @@
 /* forward_open: allocates the workspace of a forward pass. See forward_state.h. */
 #include "model/forward/forward_state.h"
 
+#include "model/file/hyper_groups.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -211,8 +213,11 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
     lane->tail_sequences = calloc(f->logits_max, sizeof(*lane->tail_sequences));
     lane->tail_rows = calloc(f->logits_max, sizeof(*lane->tail_rows));
     lane->part_sequences = calloc(lane->chunk_rows, sizeof(*lane->part_sequences));
+    const size_t groups = f->groups_most;
+    if (groups > 1)
+        lane->group_sequences = calloc((groups - 1) * f->rows_max, sizeof(*lane->group_sequences));
     if (lane->sequences == NULL || lane->tail_sequences == NULL || lane->tail_rows == NULL ||
-        lane->part_sequences == NULL)
+        lane->part_sequences == NULL || (groups > 1 && lane->group_sequences == NULL))
         return ST_NO_MEMORY;
     return open_activations(f, lane, needs);
 }
@@ -258,6 +263,8 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
     f->m = m;
     f->rows_max = rows_max;
     f->logits_max = logits_max;
+    const struct layer_groups groups = model_layer_groups(&m->hyper);
+    f->groups_most = layer_groups_count(&groups);
     enum status status = forward_group_open(f, error);
     if (status == ST_OK)
         status = open_lanes(f);
@@ -287,6 +294,7 @@ static void close_lane(struct forward *f, struct forward_lane *lane)
     if (lane->hidden != NULL)
         ops->activations_close(lane->compute, lane->hidden);
     free(lane->sequences);
+    free(lane->group_sequences);
     free(lane->tail_sequences);
     free(lane->tail_rows);
     free(lane->part_sequences);

@@ -42,13 +42,16 @@ struct forward_lane {
     struct compute_experts_room *room;  /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
+    /* [layer groups - 1][rows_max]; the lane's sequences with the block tables of the layer groups
+     * from the second on. NULL = the model has one group. */
+    struct compute_sequence *group_sequences;
     struct compute_sequence *tail_sequences; /* [logits_max]; sequences of tail_rows. */
     struct compute_sequence *part_sequences; /* [chunk_rows]; sequences of a chunk. */
     uint32_t *tail_rows; /* [logits_max]; the lane's rows whose logits are wanted. */
 
     /* State of the current batch. */
     uint32_t first_row;         /* First row of the lane in the whole batch. */
-    struct compute_batch batch; /* The lane's rows. */
+    struct compute_batch batch; /* The lane's rows, with block tables of the first layer group. */
     /* The lane has entries [logits_first, logits_first + logits_count) of the batch's logits_rows.
      */
     uint32_t logits_first;
@@ -88,6 +91,8 @@ struct forward {
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
     uint32_t scored_rows;
+    uint32_t groups_most;       /* Layer groups for which lanes have sequences. */
+    struct layer_groups groups; /* Those of the last batch's KV. */
     uint32_t lane_count;
     /* [lane_count]. A batch uses either lanes[0], or several of the others together. */
     struct forward_lane *lanes;
@@ -113,6 +118,7 @@ static inline bool forward_in_group(const struct forward *f)
 /* One layer of the stage. */
 struct forward_layer {
     uint32_t index; /* Index counted from the stage's first layer. */
+    uint32_t group; /* Its layer group. */
     const struct model_layer *weights;
     struct compute_kv kv;
 };
@@ -132,6 +138,8 @@ uint32_t forward_lanes_rows(const struct forward *f);
  * `sequences`. */
 struct compute_batch forward_part(const struct compute_batch *batch, uint32_t first, uint32_t count,
                                   struct compute_sequence *sequences);
+/* Fills in the lane's group_sequences for its batch. */
+void forward_lane_groups(const struct forward *f, struct forward_lane *lane);
 /* Writes the embeddings of the lane's tokens to x. */
 void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* Computes q (rotated) of the lane's rows, and writes their k and v to the cache. */

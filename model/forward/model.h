@@ -7,6 +7,7 @@
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
+#include "common/layer_groups.h"
 #include "common/limits.h"
 #include "common/status.h"
 #include "compute/compute.h"
@@ -48,10 +49,13 @@ const struct model_shard *model_shard_in(const struct model *m);
 /* Returns the bytes of the loaded weights on the device. */
 size_t model_weight_bytes(const struct model *m);
 
-/* The KV cache of this stage's layers. Layer i (counted from the stage's first) starts at base + i
- * * layer_stride_bytes; struct compute_kv describes the blocks of a layer. */
+/* The KV cache of this stage's layers, in rows: row i starts at base + i * layer_stride_bytes.
+ * struct compute_kv describes the blocks of a layer. */
 struct model_kv {
     void *base;
+    /* Layer groups that share rows of the memory (kvcache/kv_transfer.h): none (all zeros: each
+     * layer has its row, and all layers use the first block table), or model_layer_groups. */
+    struct layer_groups groups;
     size_t layer_stride_bytes;
     size_t block_bytes;
     uint32_t block_tokens;

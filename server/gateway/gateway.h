@@ -10,6 +10,7 @@
 #define SERVER_GATEWAY_GATEWAY_H
 
 #include "common/clock.h"
+#include "common/layer_groups.h"
 #include "common/status.h"
 #include "common/text.h"
 #include "config/config.h"
@@ -35,6 +36,7 @@ struct gateway_options {
      * the same hash. */
     uint64_t metadata_hash;
     uint32_t context_tokens; /* Context of the model. */
+    struct layer_groups groups;
     struct metrics *metrics;
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
@@ -94,7 +96,8 @@ void gateway_configure(struct gateway *g);
 struct gateway_model {
     uint64_t metadata_hash;
     uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
-    struct config_kv kv;     /* KV settings of its machines. */
+    struct layer_groups groups;
+    struct config_kv kv; /* KV settings of its machines. */
 };
 
 /* Accepts machines of this model beside the others; `version` is a new number. ST_NO_RESOURCE:

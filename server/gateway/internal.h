@@ -35,7 +35,8 @@ struct gateway_version {
     uint64_t metadata_hash;
     struct digest model_hash; /* As its machines report; none = none has connected yet. */
     uint32_t context_tokens;  /* The model's context, or the config's limit if that is less. */
-    struct config_kv kv;      /* KV settings of its machines. */
+    struct layer_groups groups;
+    struct config_kv kv; /* KV settings of its machines. */
 };
 
 struct gateway {

@@ -3,7 +3,7 @@
 #include "server/gateway/internal.h"
 
 #include "common/cores.h"
-#include "scheduler/memory.h"
+#include "scheduler/options.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,14 +30,19 @@ static bool on_accept(void *self, struct fleet_machine *m,
     return version != NULL;
 }
 
-/* Returns the tokens of the largest request of which a machine in the mixed pool does one phase. */
-static uint64_t mixed_kv_tokens(const struct gateway_version *version, uint32_t block_count,
-                                uint32_t block_tokens)
+/* Returns how the machine counts its memory. */
+static struct sched_memory_options memory_of(const struct gateway *g,
+                                             const struct gateway_version *version,
+                                             const struct transport_identity *identity,
+                                             const struct transport_region_info *region)
 {
     uint32_t context = version->context_tokens;
     if (context == 0 || context > LIMIT_CONTEXT_TOKENS)
         context = LIMIT_CONTEXT_TOKENS;
-    return (uint64_t)block_tokens * sched_memory_prompt_share(block_count, block_tokens, context);
+    struct sched_memory_options memory = sched_memory_options_make(
+        g->options.config, &version->groups, region->block_count, context);
+    memory.block_tokens = identity->block_tokens;
+    return memory;
 }
 
 /* True if the machine computes in its own process, on cores of this host. */
@@ -73,7 +78,8 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
                   const struct transport_region_info *region)
 {
     struct gateway *g = self;
-    m->kv_tokens = (uint64_t)region->block_count * identity->block_tokens;
+    const struct sched_memory_options memory = memory_of(g, m->version, identity, region);
+    m->kv_tokens = sched_memory_tokens_most(&memory, region->block_count);
     m->links = (struct machine_bits){{0}};
     stats_set(g, m, &(struct message_stats){0});
     log_info("machine %s pool %s is up at %s, kv tokens %llu", identity->name, pool_name(m->home),
@@ -84,14 +90,15 @@ static void on_up(void *self, struct fleet_machine *m, const struct transport_id
     metrics_machine_pool_set(g->options.metrics, m->index, m->pool);
     gateway_machine_role_send(g, m);
     gateway_machine_peers_send(g, m);
-    struct sched_event event = {.kind = SCHED_MACHINE_UP,
-                                .now_us = gateway_now(g),
-                                .machine = m->index,
-                                .pool = m->home,
-                                .kv_tokens = m->kv_tokens,
-                                .cores = cores_shared(g, m),
-                                .mixed_kv_tokens = mixed_kv_tokens(m->version, region->block_count,
-                                                                   identity->block_tokens)};
+    struct sched_event event = {
+        .kind = SCHED_MACHINE_UP,
+        .now_us = gateway_now(g),
+        .machine = m->index,
+        .pool = m->home,
+        .kv_tokens = m->kv_tokens,
+        .cores = cores_shared(g, m),
+        /* The largest request of which a mixed machine does one phase. */
+        .mixed_kv_tokens = sched_memory_tokens_most(&memory, sched_memory_prompt_share(&memory))};
     gateway_schedule(g, m->version, &event);
     for (const struct fleet_machine *other = fleet_next(g->fleet, NULL); other != NULL;
          other = fleet_next(g->fleet, other))

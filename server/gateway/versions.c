@@ -23,6 +23,7 @@ static enum status version_open(struct gateway *g, struct gateway_version *versi
     struct gateway_version opened = {.number = number,
                                      .metadata_hash = model->metadata_hash,
                                      .context_tokens = model->context_tokens,
+                                     .groups = model->groups,
                                      .kv = model->kv};
     struct sched_cluster_options options = gateway_sched_options(g, &opened);
     enum status status = sched_cluster_open(&options, &opened.scheduler);
@@ -40,6 +41,7 @@ enum status gateway_versions_open(struct gateway *g, struct error *error)
         context = wanted;
     struct gateway_model model = {.metadata_hash = g->options.metadata_hash,
                                   .context_tokens = context,
+                                  .groups = g->options.groups,
                                   .kv = g->options.config->kv};
     g->current = &g->versions[0];
     return version_open(g, g->current, EVENT_VERSION_FIRST, &model, error);

@@ -105,7 +105,8 @@ static void task_end(struct sim_machine *m, sched_slot slot)
 
 void sim_machine_reserve(struct sim_machine *m, const struct sim_reserve *r)
 {
-    uint32_t blocks = sched_memory_blocks_of(m->memory, r->prompt_tokens + r->output_tokens);
+    uint32_t blocks = sched_memory_blocks_of(sched_memory_options(m->memory),
+                                             r->prompt_tokens + r->output_tokens, r->local);
     sched_slot slot = task_add(m, SIM_RESERVE, r->request, r->generation);
     m->tasks[slot].path = sched_paths_next(&m->paths);
     CHECKF(blocks <= m->blocks, "machine %u: %u blocks for request %u, it has %u", m->index, blocks,
@@ -127,7 +128,8 @@ void sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t genera
     uint32_t path =
         local && reserved < SIM_SLOTS ? m->tasks[reserved].path : sched_paths_next(&m->paths);
     m->tasks[slot].path = path;
-    m->tasks[slot].blocks = local ? 0 : sched_memory_blocks_of(m->memory, tokens);
+    m->tasks[slot].blocks =
+        local ? 0 : sched_memory_blocks_of(sched_memory_options(m->memory), tokens, true);
     CHECKF(m->tasks[slot].blocks <= m->blocks, "machine %u: %u blocks for prompt %u, it has %u",
            m->index, m->tasks[slot].blocks, request, m->blocks);
     sched_machine_prompt_add(m->sched, slot, path, tokens, m->tasks[slot].blocks, rank);
@@ -179,8 +181,8 @@ static void decodes_grow(struct sim_machine *m)
     sched_slot slot;
     enum sched_memory_growth growth;
     while ((growth = sched_memory_grow(m->memory, m->blocks_free, &slot)) != SCHED_GROWTH_DONE) {
-        CHECK((growth == SCHED_GROWTH_BLOCK) == (m->blocks_free > 0));
-        if (growth == SCHED_GROWTH_BLOCK)
+        CHECK((growth == SCHED_GROWTH_SPAN) == (m->blocks_free > 0));
+        if (growth == SCHED_GROWTH_SPAN)
             m->blocks_free--;
         else
             victim_leave(m, slot);

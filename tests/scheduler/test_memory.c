@@ -33,7 +33,7 @@ enum prompt { NO_PROMPT, PROMPT_WAITING, PROMPT_RUNNING };
 struct request {
     enum state state;
     struct sched_memory_request given;
-    uint32_t blocks; /* Blocks that the request has, or gets first. */
+    uint32_t spans; /* Spans that the request has, or gets first. */
     /* Blocks that were taken for the request. Blocks of a prefix cache are not counted. */
     uint32_t taken;
     uint32_t generated;
@@ -65,9 +65,31 @@ static uint64_t orders, granted_count, preempted_count, given_up_count, share_co
 static struct sched_batch flying[FLIGHT_MAX];
 static uint32_t flying_count;
 
-static uint32_t ceil_blocks(uint32_t tokens)
+static uint32_t ceil_spans(uint32_t tokens)
 {
     return (tokens + BLOCK_TOKENS - 1) / BLOCK_TOKENS;
+}
+
+/* Blocks of a request with `spans` spans: a group with a window keeps as many as any window and the
+ * chunk behind it can touch. */
+static uint32_t blocks_of(uint32_t spans, bool local)
+{
+    uint32_t blocks = 0;
+    for (uint32_t group = 0; group < options.groups.count; group++) {
+        uint32_t most = 0, tokens = options.groups.window_tokens - 1;
+        tokens += local ? options.chunk_tokens : 1;
+        for (uint32_t first = 0; first < BLOCK_TOKENS; first++)
+            if ((first + tokens - 1) / BLOCK_TOKENS + 1 > most)
+                most = (first + tokens - 1) / BLOCK_TOKENS + 1;
+        bool windowed = (options.groups.windowed >> group & 1) != 0;
+        blocks += windowed && most < spans ? most : spans;
+    }
+    return blocks;
+}
+
+static uint32_t blocks_now(const struct request *r)
+{
+    return blocks_of(r->spans, r->given.local);
 }
 
 static bool holds(const struct request *r)
@@ -80,16 +102,16 @@ static bool is_pinned(const struct request *r)
     return r->given.preemptions >= options.preemptions_max;
 }
 
-static uint32_t blocks_whole(const struct request *r)
+static uint32_t spans_whole(const struct request *r)
 {
-    return ceil_blocks(r->given.prompt_tokens + r->given.answer_tokens);
+    return ceil_spans(r->given.prompt_tokens + r->given.answer_tokens);
 }
 
-static uint32_t blocks_first(const struct request *r)
+static uint32_t spans_first(const struct request *r)
 {
     uint32_t some = r->given.prompt_tokens + options.growth_tokens;
     uint32_t all = r->given.prompt_tokens + r->given.answer_tokens;
-    return ceil_blocks(is_pinned(r) || all < some ? all : some);
+    return ceil_spans(is_pinned(r) || all < some ? all : some);
 }
 
 static uint32_t blocks_free(void)
@@ -119,8 +141,8 @@ static struct sched_memory_counts counts(void)
         if (!holds(r))
             continue;
         sum.holders++;
-        sum.growing += r->blocks < blocks_whole(r);
-        sum.shared_blocks += r->given.local ? 0 : r->blocks;
+        sum.growing += r->spans < spans_whole(r);
+        sum.shared_blocks += r->given.local ? 0 : blocks_now(r);
     }
     return sum;
 }
@@ -159,16 +181,17 @@ static const struct prompt_elsewhere *first_prompt(void)
 static bool share_admits(const struct request *r)
 {
     uint32_t half = options.block_count / 2;
-    uint32_t context = ceil_blocks(options.context_tokens);
+    uint32_t context = blocks_of(ceil_spans(options.context_tokens), true);
     uint32_t most = options.block_count - (!mixed ? 0 : context < half ? context : half);
     uint32_t shared = counts().shared_blocks;
-    return r->given.local || shared + r->blocks <= most || (shared == 0 && r->blocks > most);
+    uint32_t blocks = blocks_now(r);
+    return r->given.local || shared + blocks <= most || (shared == 0 && blocks > most);
 }
 
 static bool memory_admits(const struct request *r, uint32_t needed)
 {
     const struct prompt_elsewhere *prompt = first_prompt();
-    uint32_t growing = counts().growing;
+    uint32_t growing = counts().growing * options.groups.count;
     uint32_t percent = options.block_count * options.growth_reserve_percent / 100;
     uint32_t reserve = growing == 0 ? 0 : growing > percent ? growing : percent;
     uint32_t earlier = prompt != NULL && prompt->order < r->order ? prompt->blocks : 0;
@@ -177,7 +200,7 @@ static bool memory_admits(const struct request *r, uint32_t needed)
 
 static bool is_short(const struct request *r)
 {
-    return r->state == DECODING && r->blocks * BLOCK_TOKENS < r->given.prompt_tokens + r->generated;
+    return r->state == DECODING && r->spans * BLOCK_TOKENS < r->given.prompt_tokens + r->generated;
 }
 
 static bool any_short(void)
@@ -247,15 +270,16 @@ static void reserve(struct request *r)
 {
     const struct request before = *r;
     *r = (struct request){.state = WAITING, .given = before.given, .order = ++orders};
-    r->blocks = blocks_first(r);
+    r->spans = spans_first(r);
     sched_memory_reserve(memory, slot_of(r), &r->given);
     const struct sched_memory_blocks *blocks = sched_memory_blocks(memory, slot_of(r));
-    CHECK(blocks->count == r->blocks && blocks->count_max == blocks_whole(r) && !blocks->granted);
+    CHECK(blocks->count == blocks_now(r) && blocks->spans == r->spans &&
+          blocks->spans_max == spans_whole(r) && !blocks->granted);
 }
 
 static void reserve_new(struct request *r)
 {
-    uint32_t most = options.block_count * BLOCK_TOKENS;
+    uint32_t most = options.block_count / options.groups.count * BLOCK_TOKENS;
     most = most < CONTEXT ? most : CONTEXT;
     uint32_t prompt = 1 + draw(draw(3) == 0 ? most - 2 : 60);
     r->given = (struct sched_memory_request){.prompt_tokens = prompt,
@@ -334,19 +358,22 @@ static void grow(void)
         struct request *last = victim();
         enum sched_memory_growth growth = sched_memory_grow(memory, unused, &slot);
         if (growth == SCHED_GROWTH_DONE) {
-            CHECK(!wanted || (unused == 0 && last != NULL && last->in_batch));
+            CHECK(!wanted || (unused < options.groups.count && last != NULL && last->in_batch));
             victim_waits += wanted;
             return;
         }
         struct request *r = &requests[slot - options.first_slot];
-        CHECK(wanted && (growth == SCHED_GROWTH_BLOCK) == (unused > 0));
-        if (growth == SCHED_GROWTH_BLOCK) {
-            CHECK(is_short(r) && r->blocks < blocks_whole(r));
-            r->blocks++;
-            r->taken++;
-            CHECK(sched_memory_blocks(memory, slot)->count == r->blocks);
+        CHECK(wanted);
+        if (growth == SCHED_GROWTH_SPAN) {
+            uint32_t before = blocks_now(r);
+            CHECK(is_short(r) && r->spans < spans_whole(r));
+            r->spans++;
+            uint32_t grown = blocks_now(r) - before;
+            r->taken += grown;
+            CHECK(grown <= unused && sched_memory_blocks(memory, slot)->grown == grown &&
+                  sched_memory_blocks(memory, slot)->count == blocks_now(r));
         } else {
-            CHECK(r == last && !r->in_batch);
+            CHECK(r == last && !r->in_batch && unused < options.groups.count);
             preempted_count++;
             leave(r);
             r->given.preemptions++;
@@ -366,7 +393,7 @@ static void grant(void)
         if (!found)
             return;
         CHECK(slot == slot_of(first));
-        uint32_t needed = first->blocks - draw(2) * draw(first->blocks);
+        uint32_t needed = blocks_now(first) - draw(2) * draw(blocks_now(first));
         bool admitted = memory_admits(first, needed);
         CHECK(sched_memory_grant(memory, slot, needed, blocks_free()) == admitted);
         if (!admitted)
@@ -512,6 +539,19 @@ static bool idle(void)
     return true;
 }
 
+/* Half of the models have one layer group without a window. */
+static void groups_draw(void)
+{
+    options.groups.count = 1;
+    if (draw(2) == 0)
+        return;
+    options.groups.count += draw(3);
+    options.groups.windowed = draw(1u << options.groups.count);
+    options.groups.window_tokens = options.groups.windowed != 0 ? 1 + draw(100) : 0;
+    options.chunk_tokens = 1 + draw(64);
+    options.block_count *= options.groups.count;
+}
+
 static void run(uint64_t number)
 {
     draws = number << 32;
@@ -528,6 +568,7 @@ static void run(uint64_t number)
                                             .growth_tokens = 1 + draw(40),
                                             .growth_reserve_percent = draw(2) * draw(30),
                                             .preemptions_max = draw(5)};
+    groups_draw();
     memset(requests, 0, sizeof(requests));
     memset(prompts, 0, sizeof(prompts));
     mixed = false;
@@ -547,15 +588,22 @@ static void run(uint64_t number)
     sched_machine_close(sched);
 }
 
+static uint32_t share_of(uint32_t block_count, uint32_t context_tokens)
+{
+    const struct sched_memory_options sizes = {
+        .block_count = block_count, .block_tokens = 16, .context_tokens = context_tokens};
+    return sched_memory_prompt_share(&sizes);
+}
+
 /* The share that a mixed machine keeps for prompts is the blocks of one context, at most half of
  * all blocks. */
 static void test_share(void)
 {
-    CHECK(sched_memory_prompt_share(100, 16, 160) == 10);
-    CHECK(sched_memory_prompt_share(100, 16, 161) == 11);
-    CHECK(sched_memory_prompt_share(100, 16, 4096) == 50);
-    CHECK(sched_memory_prompt_share(7, 16, 4096) == 3);
-    CHECK(sched_memory_prompt_share(0, 16, 4096) == 0);
+    CHECK(share_of(100, 160) == 10);
+    CHECK(share_of(100, 161) == 11);
+    CHECK(share_of(100, 4096) == 50);
+    CHECK(share_of(7, 4096) == 3);
+    CHECK(share_of(0, 4096) == 0);
 }
 
 int main(void)

@@ -293,7 +293,7 @@ static struct sched_others others_of(uint32_t i, uint32_t g)
         bool prompt = task->kind == SIM_PROMPT;
         others.kv_tokens +=
             SIM_BLOCK_TOKENS *
-            (prompt ? task->blocks : sched_memory_blocks(machines[i].sim.memory, slot)->count_max);
+            (prompt ? task->blocks : sched_memory_blocks(machines[i].sim.memory, slot)->spans_max);
         others.prompts += prompt;
         others.prompt_tokens += prompt ? SIM_BLOCK_TOKENS * task->blocks : 0;
         others.decodes += !prompt;

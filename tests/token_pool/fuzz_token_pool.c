@@ -184,7 +184,7 @@ static bool owns(const struct token_request *request, kv_block_id block)
         return false;
     const struct sched_memory_blocks *blocks = token_blocks_of(pool, request);
     for (uint32_t i = request->cached_blocks; i < blocks->count; i++)
-        if (request->blocks[i] == block)
+        if (request->tables.ids[i] == block)
             return true;
     return false;
 }
@@ -200,9 +200,9 @@ static void check_all(void)
             continue;
         const uint32_t count = token_blocks_of(pool, request)->count;
         for (uint32_t b = request->cached_blocks; b < count; b++)
-            if (!kv_prefix_holds(prefix, request->blocks[b]))
-                CHECKF(++owners[request->blocks[b]] == 1, "block %u has two owners",
-                       request->blocks[b]);
+            if (!kv_prefix_holds(prefix, request->tables.ids[b]))
+                CHECKF(++owners[request->tables.ids[b]] == 1, "block %u has two owners",
+                       request->tables.ids[b]);
     }
     for (uint32_t i = 0; i < JOBS; i++) {
         const struct job *job = &jobs[i];

@@ -32,8 +32,9 @@ static void read_job(const struct stage_job *job)
     }
     CHECK(row == job->row_count);
     for (uint32_t i = 0; i < job->push_count; i++) {
-        reads += sum(targets, job->pushes[i].count) + job->sequences[job->pushes[i].sequence].table;
-        targets += job->pushes[i].count;
+        reads += sum(targets, job->pushes[i].target_count) +
+                 job->sequences[job->pushes[i].sequence].table;
+        targets += job->pushes[i].target_count;
     }
     for (uint32_t i = 0; i < job->score_count; i++) {
         CHECK(job->scores[i].first_row + job->scores[i].row_count <= job->row_count);

@@ -28,7 +28,7 @@ static struct stage_message whole_job(void)
     a->samples[0] = (struct stage_sample){.row = 4};
     a->samples[1] = (struct stage_sample){.row = 7};
     a->scores[0] = (struct stage_score){.first_row = 5, .row_count = 3};
-    a->pushes[0] = (struct stage_push){.sequence = 1, .count = 4};
+    a->pushes[0] = (struct stage_push){.sequence = 1, .count = 4, .target_count = 4};
     message.job = (struct stage_job){
         .serial = 1,
         .row_count = 8,
@@ -102,7 +102,7 @@ static void test_job_arrays(void)
         {"block_count", &a->sequences[0].block_count, UINT32_MAX},
         {"pushes[0].sequence", &a->pushes[0].sequence, 2},
         {"pushes[0].target", &a->pushes[0].target, LIMIT_MACHINES},
-        {"target_count", &a->pushes[0].count, 5},
+        {"target_count", &a->pushes[0].target_count, 5},
         {"samples[1].row", &a->samples[1].row, 8},
         {"samples[1].row", &a->samples[1].row, 4},
         {"masked_count", &a->samples[0].masked_count, 17},

@@ -60,8 +60,8 @@ enum status sim_machine_open(const struct sim_machine_options *options, struct s
     if (status == ST_OK)
         status = sched_open(m);
     if (status == ST_OK) {
-        const struct sched_memory_options memory =
-            sched_memory_options_make(config, m->blocks, options->context_tokens);
+        const struct sched_memory_options memory = sched_memory_options_make(
+            config, &(struct layer_groups){.count = 1}, m->blocks, options->context_tokens);
         status = sched_memory_open(&memory, m->sched, &m->memory);
     }
     if (status != ST_OK) {
@@ -90,14 +90,13 @@ void sim_machine_mixed_set(struct sim_machine *m, bool mixed)
 
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m)
 {
-    return (uint64_t)m->blocks * m->block_tokens;
+    return sched_memory_tokens_most(sched_memory_options(m->memory), m->blocks);
 }
 
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
 {
-    uint32_t share =
-        sched_memory_prompt_share(m->blocks, m->block_tokens, m->options.context_tokens);
-    return (uint64_t)share * m->block_tokens;
+    const struct sched_memory_options *memory = sched_memory_options(m->memory);
+    return sched_memory_tokens_most(memory, sched_memory_prompt_share(memory));
 }
 
 void sim_machine_pushed(struct sim_machine *m, uint64_t tokens, double exposed_s)
@@ -193,9 +192,10 @@ enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t
                                sched_slot *slot_out)
 {
     bool local = reserved != SCHED_NO_SLOT;
+    const struct sched_memory_options *memory = sched_memory_options(m->memory);
     struct sim_task task = {.kind = TASK_PROMPT,
                             .request = request,
-                            .blocks = local ? 0 : sched_memory_blocks_of(m->memory, tokens),
+                            .blocks = local ? 0 : sched_memory_blocks_of(memory, tokens, true),
                             .path = local ? m->tasks[reserved].path : sched_paths_next(&m->paths)};
     enum status status = task_add(m, &task, slot_out);
     if (status == ST_OK)
@@ -238,8 +238,8 @@ void sim_machine_grow(struct sim_machine *m)
         switch (sched_memory_grow(m->memory, m->blocks_free, &slot)) {
         case SCHED_GROWTH_DONE:
             return;
-        case SCHED_GROWTH_BLOCK:
-            m->blocks_free--;
+        case SCHED_GROWTH_SPAN:
+            m->blocks_free -= sched_memory_blocks(m->memory, slot)->grown;
             break;
         case SCHED_GROWTH_PREEMPT:
             request_preempt(m, slot, true);

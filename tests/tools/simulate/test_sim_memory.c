@@ -500,7 +500,8 @@ static void machines_open(const struct sim_hosts *hosts, uint32_t stages)
         .name = "m",
         .sched = sched,
         .kv = kv,
-        .memory = sched_memory_options_make(&config, blocks, options.context_tokens),
+        .memory = sched_memory_options_make(&config, &(struct layer_groups){.count = 1}, blocks,
+                                            options.context_tokens),
         .vocab = 10,
         .calls = {on_send, on_send_tokens, on_local_writes}};
     CHECK(token_pool_open(&tokens, &pool) == ST_OK);

@@ -1,0 +1,51 @@
+/* layer_groups: see the header. */
+#include "common/layer_groups.h"
+
+static uint32_t windowed_count(const struct layer_groups *groups)
+{
+    return (uint32_t)__builtin_popcount(groups->windowed);
+}
+
+/* Any run of n tokens lies in at most (n - 2) / block_tokens + 2 spans, rounded down. A chunk and
+ * the window before its first token are window_tokens + chunk_tokens - 1 tokens. */
+uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
+                           uint32_t chunk_tokens)
+{
+    if (groups->windowed == 0)
+        return UINT32_MAX;
+    const uint64_t tokens = (uint64_t)groups->window_tokens + chunk_tokens - 1;
+    const uint64_t spans = tokens < 2 ? 1 : (tokens - 2) / block_tokens + 2;
+    return spans < UINT32_MAX ? (uint32_t)spans : UINT32_MAX;
+}
+
+uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep)
+{
+    const uint32_t windowed = windowed_count(groups);
+    return (layer_groups_count(groups) - windowed) * spans +
+           windowed * (spans < keep ? spans : keep);
+}
+
+uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep)
+{
+    const uint32_t count = layer_groups_count(groups), full = count - windowed_count(groups);
+    if (keep == UINT32_MAX || blocks / count < keep)
+        return blocks / count;
+    return full > 0 ? (blocks - (count - full) * keep) / full : UINT32_MAX;
+}
+
+uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
+                                   uint32_t position)
+{
+    if (groups->windowed == 0 || position < groups->window_tokens)
+        return 0;
+    return (position - groups->window_tokens + 1) / block_tokens;
+}
+
+uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
+                              uint32_t window_first)
+{
+    const uint32_t windowed = windowed_count(groups);
+    const uint32_t from = first < window_first ? window_first : first;
+    return (layer_groups_count(groups) - windowed) * (end - first) +
+           windowed * (from < end ? end - from : 0);
+}

@@ -1,0 +1,81 @@
+/* layer_groups: which layers of a model share block tables, and how many KV blocks a request needs.
+ * Layer l belongs to layer group l % count. All layers of a group read the same tokens: all before
+ * their own, or only those of an attention window. A request has one block table per group, and
+ * blocks of all groups come from one pool: a block holds `block_tokens` tokens of each layer of its
+ * group.
+ *
+ * Machines, the gateway's scheduler and the simulator count blocks with these functions. Pure; any
+ * thread. Block ids are not known here (kvcache/kv_tables.h).
+ *
+ * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
+ * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
+ * spans: span i uses the block of span i - keep, whose tokens no later token reads. */
+#ifndef COMMON_LAYER_GROUPS_H
+#define COMMON_LAYER_GROUPS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LAYER_GROUPS_MAX 16
+
+/* All zeros describes a model whose layers all read all tokens. */
+struct layer_groups {
+    uint32_t count;         /* Groups, up to LAYER_GROUPS_MAX; 0 counts as 1. */
+    uint32_t windowed;      /* Bit g: the layers of group g have a window. */
+    uint32_t window_tokens; /* The window, with the reading token itself; 0 = no group has one. */
+};
+
+static inline uint32_t layer_groups_count(const struct layer_groups *groups)
+{
+    return groups->count > 0 ? groups->count : 1;
+}
+
+/* Returns the group of a layer of the model. */
+static inline uint32_t layer_groups_find(const struct layer_groups *groups, uint32_t layer)
+{
+    return layer % layer_groups_count(groups);
+}
+
+static inline bool layer_groups_windowed(const struct layer_groups *groups, uint32_t group)
+{
+    return (groups->windowed >> group & 1) != 0;
+}
+
+/* Returns how many layers of [first_layer, last_layer) a block holds at most. The KV memory of these
+ * layers has so many rows: layers of different groups with the same l / count share a row. */
+static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
+                                         uint32_t last_layer)
+{
+    const uint32_t count = layer_groups_count(groups);
+    return (last_layer - 1) / count - first_layer / count + 1;
+}
+
+/* Returns the number of spans that hold `tokens` tokens. */
+static inline uint32_t layer_groups_spans(uint32_t tokens, uint32_t block_tokens)
+{
+    return tokens / block_tokens + (tokens % block_tokens != 0);
+}
+
+/* Returns the number of spans that a group with a window keeps if at most chunk_tokens (>= 1) tokens
+ * of the request are computed at once. UINT32_MAX = no group has a window. */
+uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
+                           uint32_t chunk_tokens);
+
+/* Returns the number of blocks, of all groups, of a request with `spans` spans. */
+uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
+
+/* The reverse of layer_groups_blocks: returns the most spans of a request with at most `blocks`
+ * blocks; UINT32_MAX = no bound, because every group has a window. */
+uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blocks, uint32_t keep);
+
+/* Returns the first span that the token at position `position` reads in a group with a window; 0 if
+ * no group has one. */
+uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
+                                   uint32_t position);
+
+/* Returns the number of blocks, of all groups, of the spans [first, end), where groups with a window
+ * have only those from span window_first on. */
+uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
+                              uint32_t window_first);
+
+#endif

@@ -1,0 +1,78 @@
+/* kv_tables: see the header. */
+#include "kvcache/kv_tables.h"
+
+#include <assert.h>
+#include <string.h>
+
+static kv_block_id *table_of(const struct kv_tables *tables, uint32_t group)
+{
+    return tables->ids + (size_t)group * tables->stride;
+}
+
+/* Returns the end of the entries that name blocks which no entry before them names. */
+static uint32_t own_end(const struct kv_tables *tables, const struct layer_groups *groups,
+                        uint32_t group, uint32_t end)
+{
+    return layer_groups_windowed(groups, group) && tables->keep < end ? tables->keep : end;
+}
+
+void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
+                    struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end)
+{
+    assert(end <= tables->stride);
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
+        kv_block_id *table = table_of(tables, group);
+        const uint32_t own = own_end(tables, groups, group, end);
+        if (first < own) {
+            enum status status = kv_pool_take(pool, owner, own - first, table + first);
+            assert(status == ST_OK);
+        }
+        for (uint32_t i = first < own ? own : first; i < end; i++)
+            table[i] = table[i - tables->keep];
+    }
+}
+
+void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,
+                    struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end,
+                    enum kv_state state)
+{
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
+        const uint32_t own = own_end(tables, groups, group, end);
+        if (first < own)
+            kv_pool_mark(pool, owner, table_of(tables, group) + first, own - first, state);
+    }
+}
+
+void kv_tables_free(const struct kv_tables *tables, const struct layer_groups *groups,
+                    struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end)
+{
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++) {
+        const uint32_t own = own_end(tables, groups, group, end);
+        if (first < own)
+            kv_pool_free(pool, owner, table_of(tables, group) + first, own - first);
+    }
+}
+
+static uint32_t list_first(const struct layer_groups *groups, uint32_t group, uint32_t first,
+                           uint32_t window_first)
+{
+    return layer_groups_windowed(groups, group) && window_first > first ? window_first : first;
+}
+
+uint32_t kv_tables_list(const struct kv_tables *tables, const struct layer_groups *groups,
+                        uint32_t first, uint32_t end, uint32_t window_first, kv_block_id *ids_out)
+{
+    uint32_t count = 0;
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++)
+        for (uint32_t i = list_first(groups, group, first, window_first); i < end; i++)
+            ids_out[count++] = table_of(tables, group)[i];
+    return count;
+}
+
+void kv_tables_read(const struct kv_tables *tables, const struct layer_groups *groups,
+                    uint32_t first, uint32_t end, uint32_t window_first, const kv_block_id *ids)
+{
+    for (uint32_t group = 0; group < layer_groups_count(groups); group++)
+        for (uint32_t i = list_first(groups, group, first, window_first); i < end; i++)
+            table_of(tables, group)[i] = *ids++;
+}
