@@ -2,8 +2,9 @@
  * reference that every repacked layout and every kernel is tested against.
  *
  * The block structs follow the GGUF format: little-endian, scales as IEEE halves. K-quants have 256
- * elements in sub-blocks of 32 (Q4_K, Q5_K; 6-bit scale and minimum each) or 16 (Q6_K; 8-bit
- * scale). */
+ * elements in sub-blocks of 32 (Q4_K, Q5_K; 6-bit scale and minimum each) or 16 (Q2_K: 4-bit scale
+ * and minimum; Q6_K: 8-bit scale). types_coded.c has the types whose quants are indices of a
+ * table. */
 #include "compute/types.h"
 
 #include "compute/half.h"
@@ -27,6 +28,20 @@ static const struct {
     [COMPUTE_Q4_K] = {"Q4_K", 256, sizeof(struct block_q4_k)},
     [COMPUTE_Q5_K] = {"Q5_K", 256, sizeof(struct block_q5_k)},
     [COMPUTE_Q6_K] = {"Q6_K", 256, sizeof(struct block_q6_k)},
+    [COMPUTE_Q2_K] = {"Q2_K", 256, sizeof(struct block_q2_k)},
+    [COMPUTE_Q3_K] = {"Q3_K", 256, sizeof(struct block_q3_k)},
+    [COMPUTE_IQ4_NL] = {"IQ4_NL", 32, sizeof(struct block_iq4_nl)},
+    [COMPUTE_IQ4_XS] = {"IQ4_XS", 256, sizeof(struct block_iq4_xs)},
+    [COMPUTE_MXFP4] = {"MXFP4", 32, sizeof(struct block_mxfp4)},
+    [COMPUTE_TQ1_0] = {"TQ1_0", 256, sizeof(struct block_tq1_0)},
+    [COMPUTE_TQ2_0] = {"TQ2_0", 256, sizeof(struct block_tq2_0)},
+    [COMPUTE_IQ3_S] = {"IQ3_S", 256, sizeof(struct block_iq3_s)},
+    [COMPUTE_IQ3_XXS] = {"IQ3_XXS", 256, sizeof(struct block_iq3_xxs)},
+    [COMPUTE_IQ2_S] = {"IQ2_S", 256, sizeof(struct block_iq2_s)},
+    [COMPUTE_IQ2_XS] = {"IQ2_XS", 256, sizeof(struct block_iq2_xs)},
+    [COMPUTE_IQ2_XXS] = {"IQ2_XXS", 256, sizeof(struct block_iq2_xxs)},
+    [COMPUTE_IQ1_S] = {"IQ1_S", 256, sizeof(struct block_iq1_s)},
+    [COMPUTE_IQ1_M] = {"IQ1_M", 256, sizeof(struct block_iq1_m)},
     [COMPUTE_F8_E4M3] = {"F8_E4M3", 1, 1},
 };
 
@@ -108,7 +123,7 @@ static void q4_k_unpack(const struct block_q4_k *block, uint32_t part, struct ty
     k_scale_min(block->scales, part, &scale, &min);
     /* 11 bits × 6 bits: exact in fp32, like all products here. */
     out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
-    out->min = -(half_from_f16(block->min) * (float)min);
+    out->min[0] = out->min[1] = -(half_from_f16(block->min) * (float)min);
 }
 
 static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct types_group *out)
@@ -120,7 +135,7 @@ static void q5_k_unpack(const struct block_q5_k *block, uint32_t part, struct ty
             (uint8_t)((packed[i] >> shift & 15u) | (block->high_bits[i] >> part & 1u) << 4);
     k_scale_min(block->scales, part, &scale, &min);
     out->scale[0] = out->scale[1] = half_from_f16(block->scale) * (float)scale;
-    out->min = -(half_from_f16(block->min) * (float)min);
+    out->min[0] = out->min[1] = -(half_from_f16(block->min) * (float)min);
 }
 
 static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct types_group *out)
@@ -136,7 +151,40 @@ static void q6_k_unpack(const struct block_q6_k *block, uint32_t part, struct ty
     float scale = half_from_f16(block->scale);
     out->scale[0] = scale * (float)block->scales[part * 2];
     out->scale[1] = scale * (float)block->scales[part * 2 + 1];
-    out->min = 0;
+}
+
+/* Two halves of 128 elements; quarter j of a half has bits 2j and 2j + 1 of 32 bytes. */
+static void q2_k_unpack(const struct block_q2_k *block, uint32_t part, struct types_group *out)
+{
+    for (uint32_t i = 0; i < 32; i++)
+        out->quants[i] = block->quants[part / 4 * 32 + i] >> part % 4 * 2 & 3u;
+    for (uint32_t i = 0; i < 2; i++) {
+        uint8_t both = block->scales[part * 2 + i];
+        out->scale[i] = half_from_f16(block->scale) * (float)(both & 15u);
+        out->min[i] = -(half_from_f16(block->min) * (float)(both >> 4));
+    }
+}
+
+static void tq1_0_unpack(const struct block_tq1_0 *block, uint32_t part, struct types_group *out)
+{
+    static const uint8_t powers[5] = {1, 3, 9, 27, 81};
+    out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+    for (uint32_t i = 0; i < 32; i++) {
+        const uint32_t at = part * 32 + i;
+        /* A byte is a fraction of 256 with five digits of base 3. It has the same digit of elements
+         * that are 32, 16 or 4 apart. */
+        uint8_t digits = at < 160   ? block->quants[at % 32] * powers[at / 32]
+                         : at < 240 ? block->quants[32 + at % 16] * powers[(at - 160) / 16]
+                                    : block->quants_last[at % 4] * powers[(at - 240) / 4];
+        out->quants[i] = (uint8_t)(digits * 3u >> 8);
+    }
+}
+
+static void tq2_0_unpack(const struct block_tq2_0 *block, uint32_t part, struct types_group *out)
+{
+    out->scale[0] = out->scale[1] = half_from_f16(block->scale);
+    for (uint32_t i = 0; i < 32; i++)
+        out->quants[i] = block->quants[part / 4 * 32 + i] >> part % 4 * 2 & 3u;
 }
 
 uint32_t types_offset(enum compute_type type)
@@ -150,6 +198,9 @@ uint32_t types_offset(enum compute_type type)
         return 16;
     case COMPUTE_Q4_0:
         return 8;
+    case COMPUTE_TQ1_0:
+    case COMPUTE_TQ2_0:
+        return 1;
     default:
         return 0;
     }
@@ -158,7 +209,7 @@ uint32_t types_offset(enum compute_type type)
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out)
 {
-    out->min = 0;
+    out->min[0] = out->min[1] = 0;
     switch (type) {
     case COMPUTE_Q8_0: {
         const struct block_q8_0 *block = (const struct block_q8_0 *)row + group;
@@ -176,7 +227,7 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
     case COMPUTE_Q4_1: {
         const struct block_q4_1 *block = (const struct block_q4_1 *)row + group;
         out->scale[0] = out->scale[1] = half_from_f16(block->scale);
-        out->min = half_from_f16(block->min);
+        out->min[0] = out->min[1] = half_from_f16(block->min);
         nibbles_unpack(block->quants, out->quants);
         return;
     }
@@ -189,7 +240,7 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
     case COMPUTE_Q5_1: {
         const struct block_q5_1 *block = (const struct block_q5_1 *)row + group;
         out->scale[0] = out->scale[1] = half_from_f16(block->scale);
-        out->min = half_from_f16(block->min);
+        out->min[0] = out->min[1] = half_from_f16(block->min);
         fives_unpack(block->quants, block->high_bits, out->quants);
         return;
     }
@@ -202,15 +253,44 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
     case COMPUTE_Q6_K:
         q6_k_unpack((const struct block_q6_k *)row + group / 8, group % 8, out);
         return;
+    case COMPUTE_Q2_K:
+        q2_k_unpack((const struct block_q2_k *)row + group / 8, group % 8, out);
+        return;
+    case COMPUTE_TQ1_0:
+        tq1_0_unpack((const struct block_tq1_0 *)row + group / 8, group % 8, out);
+        return;
+    case COMPUTE_TQ2_0:
+        tq2_0_unpack((const struct block_tq2_0 *)row + group / 8, group % 8, out);
+        return;
     default:
-        assert(!"not a quantised type");
+        types_coded_unpack(type, row, group, out);
     }
+}
+
+bool types_is_super(enum compute_type type)
+{
+    return compute_type_block_elements(type) == 256 && type != COMPUTE_TQ1_0 &&
+           type != COMPUTE_TQ2_0;
 }
 
 void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
                         struct types_super *out)
 {
     *out = (struct types_super){.min = 0};
+    if (types_codes(type) != NULL) {
+        types_coded_super(type, row, index, out);
+        return;
+    }
+    if (type == COMPUTE_Q2_K) {
+        const struct block_q2_k *block = (const struct block_q2_k *)row + index;
+        out->scale = block->scale;
+        out->min = block->min;
+        for (uint32_t i = 0; i < 16; i++) {
+            out->scales[i] = block->scales[i] & 15u;
+            out->mins[i] = block->scales[i] >> 4;
+        }
+        return;
+    }
     if (type == COMPUTE_Q6_K) {
         const struct block_q6_k *block = (const struct block_q6_k *)row + index;
         out->scale = block->scale;
@@ -232,12 +312,16 @@ void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
     }
 }
 
-void types_group_dequantize(enum compute_type type, const struct types_group *group, float out[32])
+/* Writes the 32 elements of a group as floats. */
+static void group_dequantize(enum compute_type type, const struct types_group *group, float out[32])
 {
-    int32_t offset = (int32_t)types_offset(type);
+    const int32_t offset = (int32_t)types_offset(type);
+    const int8_t *codes = types_codes(type);
     for (uint32_t i = 0; i < 32; i++) {
-        float product = group->scale[i / 16] * (float)((int32_t)group->quants[i] - offset);
-        out[i] = product + group->min;
+        int32_t value =
+            codes != NULL ? codes[group->quants[i]] : (int32_t)group->quants[i] - offset;
+        float product = group->scale[i / 16] * (float)value;
+        out[i] = product + group->min[i / 16];
     }
 }
 
@@ -270,7 +354,7 @@ void compute_dequantize(enum compute_type type, const void *source, size_t count
         struct types_group group;
         types_group_unpack(type, (const uint8_t *)source + i / groups * block_bytes,
                            (uint32_t)(i % groups), &group);
-        types_group_dequantize(type, &group, out + i * 32);
+        group_dequantize(type, &group, out + i * 32);
     }
 }
 

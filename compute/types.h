@@ -1,7 +1,8 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, one scale per 16 elements and one minimum. The repacking of weights calls it
+ * unsigned quants, and a scale and a minimum per 16 elements. The repacking of weights calls it
  * (cpu/matrix.c, cuda/weights.cu), and so does compute_dequantize; other folders use source.h. No
- * state; any thread. It reads rows that are in memory already and checks no sizes. */
+ * state that a caller sees; any thread. It reads rows that are in memory already and checks no
+ * sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -62,6 +63,94 @@ struct block_q6_k {
     uint16_t scale;
 };
 
+struct block_q2_k {
+    uint8_t scales[16]; /* Per 16 elements: scale in the low nibble, minimum in the high nibble. */
+    uint8_t quants[64];
+    uint16_t scale;
+    uint16_t min;
+};
+
+struct block_q3_k {
+    uint8_t high_bits[32];
+    uint8_t quants[64];
+    uint8_t scales[12];
+    uint16_t scale;
+};
+
+struct block_iq4_nl {
+    uint16_t scale;
+    uint8_t quants[16]; /* As in Q4_0. */
+};
+
+struct block_iq4_xs {
+    uint16_t scale;
+    uint16_t scales_high;
+    uint8_t scales_low[4];
+    uint8_t quants[128];
+};
+
+struct block_mxfp4 {
+    uint8_t exponent;   /* E8M0: the scale is 2^(exponent - 128), because codes are doubled. */
+    uint8_t quants[16]; /* As in Q4_0. */
+};
+
+struct block_tq1_0 {
+    uint8_t quants[48];
+    uint8_t quants_last[4];
+    uint16_t scale;
+};
+
+struct block_tq2_0 {
+    uint8_t quants[64];
+    uint16_t scale;
+};
+
+/* The blocks below name points of a grid (types_grid.h), whose elements get signs. */
+struct block_iq3_s {
+    uint16_t scale;
+    uint8_t points[64];
+    uint8_t points_high[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+};
+
+struct block_iq3_xxs {
+    uint16_t scale;
+    uint8_t points[64];
+    uint8_t signs_scales[32];
+};
+
+struct block_iq2_s {
+    uint16_t scale;
+    uint8_t points[32];
+    uint8_t signs[32];
+    uint8_t points_high[8];
+    uint8_t scales[8];
+};
+
+struct block_iq2_xs {
+    uint16_t scale;
+    uint16_t points_signs[32];
+    uint8_t scales[8];
+};
+
+struct block_iq2_xxs {
+    uint16_t scale;
+    uint8_t parts[8][8]; /* Four points, and a word of signs and a scale. */
+};
+
+struct block_iq1_s {
+    uint16_t scale;
+    uint8_t points[32];
+    uint16_t points_high[8];
+};
+
+struct block_iq1_m {
+    uint8_t points[32];
+    uint8_t points_high[16];
+    uint16_t scales[4]; /* The four highest bits of each make the f16 scale of the block. */
+};
+
 static_assert(sizeof(struct block_q8_0) == 34, "as in the file");
 static_assert(sizeof(struct block_q4_0) == 18, "as in the file");
 static_assert(sizeof(struct block_q4_1) == 20, "as in the file");
@@ -70,35 +159,65 @@ static_assert(sizeof(struct block_q5_1) == 24, "as in the file");
 static_assert(sizeof(struct block_q4_k) == 144, "as in the file");
 static_assert(sizeof(struct block_q5_k) == 176, "as in the file");
 static_assert(sizeof(struct block_q6_k) == 210, "as in the file");
+static_assert(sizeof(struct block_q2_k) == 84, "as in the file");
+static_assert(sizeof(struct block_q3_k) == 110, "as in the file");
+static_assert(sizeof(struct block_iq4_nl) == 18, "as in the file");
+static_assert(sizeof(struct block_iq4_xs) == 136, "as in the file");
+static_assert(sizeof(struct block_mxfp4) == 17, "as in the file");
+static_assert(sizeof(struct block_tq1_0) == 54, "as in the file");
+static_assert(sizeof(struct block_tq2_0) == 66, "as in the file");
+static_assert(sizeof(struct block_iq3_s) == 110, "as in the file");
+static_assert(sizeof(struct block_iq3_xxs) == 98, "as in the file");
+static_assert(sizeof(struct block_iq2_s) == 82, "as in the file");
+static_assert(sizeof(struct block_iq2_xs) == 74, "as in the file");
+static_assert(sizeof(struct block_iq2_xxs) == 66, "as in the file");
+static_assert(sizeof(struct block_iq1_s) == 50, "as in the file");
+static_assert(sizeof(struct block_iq1_m) == 56, "as in the file");
 
-/* 32 elements in the common form: element i = scale[i / 16] * (quants[i] - types_offset(type)) +
- * min. */
+/* 32 elements in the common form: element i = scale[i / 16] * v + min[i / 16], where v is
+ * codes[quants[i]] for a type with codes (types_codes), otherwise quants[i] - types_offset(type).
+ */
 struct types_group {
     uint8_t quants[32];
     float scale[2];
-    float min;
+    float min[2];
 };
 
-/* Scales of 256 elements of a K-quant (Q4_K, Q5_K, Q6_K). Part i of the elements is multiplied by
- * scale * scales[i], and min * mins[i] is subtracted. Both products are exact in fp32. */
+/* Scales of 256 elements of a type with two levels of scales (types_is_super). Part i of the
+ * elements (32 of them for Q4_K and Q5_K, 16 for other types) is multiplied by scale * scales[i] *
+ * types_factor(type), and min * mins[i] is subtracted. All products are exact in fp32. */
 struct types_super {
     uint16_t scale;
-    uint16_t min;       /* 0 for Q6_K. */
-    uint8_t scales[16]; /* Q4_K, Q5_K: per 32 elements, 6 bits; Q6_K: per 16 elements, signed. */
-    uint8_t mins[8];
+    uint16_t min;       /* 0 for types without minima. */
+    uint8_t scales[16]; /* Q2_K, Q4_K, Q5_K: unsigned; the others: signed. */
+    uint8_t mins[16];
 };
 
-/* Unpacks the scales of the index-th 256 elements of a quantised row. */
+/* Returns true if a block of the type has a scale for all 256 elements and one for each part. */
+bool types_is_super(enum compute_type type);
+
+/* Unpacks the scales of the index-th 256 elements of a row of a type with two levels of scales. */
 void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
                         struct types_super *out);
+
+/* Returns the power of two that the scales of a type with two levels of scales are multiplied by.
+ */
+float types_factor(enum compute_type type);
 
 /* Returns the number that is subtracted from each quant of this type (struct types_group). */
 uint32_t types_offset(enum compute_type type);
 
+/* Returns the 16 values that the quants of this type are indices of; NULL = the quants are the
+ * values, after types_offset. */
+const int8_t *types_codes(enum compute_type type);
+
 /* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
-/* Writes the 32 elements of a group as floats. */
-void types_group_dequantize(enum compute_type type, const struct types_group *group, float out[32]);
-
+/* Does what types_group_unpack does, for the types with codes. Only types.c calls it. */
+void types_coded_unpack(enum compute_type type, const void *row, uint32_t group,
+                        struct types_group *out);
+/* Does what types_super_unpack does, for the types with codes. Only types.c calls it. */
+void types_coded_super(enum compute_type type, const void *row, uint32_t index,
+                       struct types_super *out);
 #endif

@@ -13,8 +13,10 @@
 
 struct shape {
     enum kernels_form form;
-    uint32_t row;  /* First row of the tile. */
-    uint32_t rows; /* Rows from `row` on, up to ROWS. */
+    uint32_t row;        /* First row of the tile. */
+    uint32_t rows;       /* Rows from `row` on, up to ROWS. */
+    const int8_t *codes; /* Of the product. */
+    float factor;        /* Of the product. */
 };
 
 /* Position of a panel in a block; `quants` points to its bytes of vector 0. */
@@ -25,11 +27,24 @@ struct panel_position {
     uint32_t panel;
 };
 
+/* Returns true if a vector of quants is unpacked to signed bytes. */
+INLINE bool is_signed(enum kernels_form form)
+{
+    return layout_bytes(form) || layout_codes(form);
+}
+
 /* How many sums of two products fit in 16 bits. A sum is at most 2 * 127 * the greatest quant: for
- * 15: 8 × 3810; for 31: 4 × 7874; for 63: 2 × 16002; for Q8_0's |-128|: 1 × 32512. */
+ * 3: 8 × 762; for 15: 8 × 3810; for 31: 4 × 7874; for 63: 2 × 16002; for Q8_0's |-128|: 1 × 32512;
+ * for the greatest code of a 4-bit form, 127: 1 × 32258, of MXFP4, 12: 8 × 3048, of a 3-bit form,
+ * 43: 2 × 10922. */
 INLINE uint32_t run_max(enum kernels_form form)
 {
-    return layout_bytes(form) ? 1 : 8u >> layout_high_bits(form);
+    if (layout_codes(form))
+        return form == FORM_CODE_BF16 ? 8 : layout_two(form) ? 2 : 1;
+    if (layout_bytes(form))
+        return 1;
+    /* A run ends with the columns that share a scale. */
+    return (layout_halves(form) && layout_high_bits(form) == 0 ? 4u : 8u) >> layout_high_bits(form);
 }
 
 INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
@@ -38,23 +53,44 @@ INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
         (const __m256i *)(quants + layout_vector_offset(0, vector) + half * 32));
 }
 
-/* Rows from 8 * half on of vector g of the quants: unsigned, except Q8_0's, which are as stored. */
-INLINE __m256i half_quants(enum kernels_form form, const uint8_t *quants, uint32_t g, uint32_t half)
+/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may follow.
+ */
+INLINE __m256i bits_move(__m256i v, uint32_t from, uint32_t to)
 {
+    return from < to   ? _mm256_slli_epi16(v, (int)(to - from))
+           : from > to ? _mm256_srli_epi16(v, (int)(from - to))
+                       : v;
+}
+
+/* The high bits of vector g, at their place in the quants. */
+INLINE __m256i half_high(enum kernels_form form, const uint8_t *quants, uint32_t g, uint32_t half)
+{
+    const uint32_t low = layout_low_vectors(form); /* Also the bits below the high bits. */
+    const bool two = layout_high_bits(form) == 2;
+    __m256i high = half_load(quants, two ? low + g / 4 : low, half);
+    high = bits_move(high, two ? g % 4 * 2 : g, low);
+    return _mm256_and_si256(high, _mm256_set1_epi8((char)((two ? 3 : 1) << low)));
+}
+
+/* Rows from 8 * half on of vector g of the quants: signed bytes (is_signed), or unsigned bytes. */
+INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, uint32_t half)
+{
+    const enum kernels_form form = s.form;
     if (layout_bytes(form))
         return _mm256_xor_si256(half_load(quants, g, half), _mm256_set1_epi8((char)0x80));
-    __m256i packed = half_load(quants, g % 4, half);
-    if (g >= 4)
-        packed = _mm256_srli_epi16(packed, 4);
-    packed = _mm256_and_si256(packed, _mm256_set1_epi8(15));
-    if (layout_high_bits(form) == 0)
+    __m256i packed;
+    if (layout_two(form))
+        packed = _mm256_and_si256(bits_move(half_load(quants, g / 4, half), g % 4 * 2, 0),
+                                  _mm256_set1_epi8(3));
+    else
+        packed = _mm256_and_si256(bits_move(half_load(quants, g % 4, half), g / 4 * 4, 0),
+                                  _mm256_set1_epi8(15));
+    if (layout_high_bits(form) != 0)
+        packed = _mm256_or_si256(packed, half_high(form, quants, g, half));
+    if (!layout_codes(form))
         return packed;
-    const bool two = layout_high_bits(form) == 2;
-    const uint32_t from = two ? g % 4 * 2 : g; /* The bit that becomes bit 4. */
-    __m256i high = half_load(quants, two ? 4 + g / 4 : 4, half);
-    high =
-        from < 4 ? _mm256_slli_epi16(high, 4 - (int)from) : _mm256_srli_epi16(high, (int)from - 4);
-    return _mm256_or_si256(packed, _mm256_and_si256(high, _mm256_set1_epi8(two ? 0x30 : 0x10)));
+    return _mm256_shuffle_epi8(
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)s.codes)), packed);
 }
 
 /* Columns from 4 g on of row r of a plane: 0 in the second plane if the row has none. */
@@ -77,17 +113,16 @@ INLINE void dots_add(struct shape s, const uint8_t *quants, const struct kernels
     __m256i pairs[ROWS][2];
 #pragma GCC unroll 8
     for (uint32_t g = first; g < last; g++) {
-        __m256i w[2] = {half_quants(s.form, quants, g, 0), half_quants(s.form, quants, g, 1)};
+        __m256i w[2] = {half_quants(s, quants, g, 0), half_quants(s, quants, g, 1)};
 #pragma GCC unroll 3
         for (uint32_t r = 0; r < s.rows; r++) {
             __m256i x = four_quants(a, low, s.row + r, g);
 #pragma GCC unroll 2
             for (uint32_t half = 0; half < 2; half++) {
-                /* Q8_0: signs are moved to the activations, so that no pair saturates. */
-                __m256i two = layout_bytes(s.form)
-                                  ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[half]),
-                                                         _mm256_sign_epi8(x, w[half]))
-                                  : _mm256_maddubs_epi16(w[half], x);
+                /* Signs are moved to the activations, so that no pair saturates. */
+                __m256i two = is_signed(s.form) ? _mm256_maddubs_epi16(_mm256_abs_epi8(w[half]),
+                                                                       _mm256_sign_epi8(x, w[half]))
+                                                : _mm256_maddubs_epi16(w[half], x);
                 __m256i *pair = &pairs[r][half];
                 *pair = g % run == 0 ? two : _mm256_add_epi16(*pair, two);
                 if (g % run == run - 1)
@@ -118,8 +153,7 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
 {
     const bool halves = layout_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
-    /* Q8_0's quants are already signed. */
-    const int32_t offset = layout_bytes(s.form) ? 0 : layout_offset(s.form);
+    const int32_t offset = is_signed(s.form) ? 0 : layout_offset(s.form);
 #pragma GCC unroll 3
     for (uint32_t r = 0; r < s.rows; r++)
         acc[r][0] = acc[r][1] = _mm256_setzero_si256();
@@ -138,20 +172,50 @@ INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernel
     }
 }
 
-/* Value i of layout_scales() for the panel's rows from 8 * half on. */
-INLINE __m256 half_scales(enum kernels_form form, const struct panel_position *at, uint32_t i,
+/* Numbers of 16 bits of the panel's rows from 8 * half on. */
+INLINE __m256 half_floats(enum kernels_form form, const uint8_t *numbers, uint32_t half)
+{
+    const __m128i eight = _mm_loadu_si128((const __m128i *)(numbers + half * 16));
+    if (form == FORM_CODE_BF16)
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(eight), 16));
+    return _mm256_cvtph_ps(eight);
+}
+
+INLINE __m256 half_units(struct shape s, const struct panel_position *at, uint32_t i, uint32_t half)
+{
+    __m256 units =
+        half_floats(s.form, at->header + layout_units_offset(s.form, at->panel, i), half);
+    return layout_codes(s.form) ? _mm256_mul_ps(units, _mm256_set1_ps(s.factor)) : units;
+}
+
+/* Scales of part `part` of the columns. */
+INLINE __m256 half_scales(struct shape s, const struct panel_position *at, uint32_t part,
                           uint32_t half)
 {
-    const uint8_t *scales = at->block + layout_scales_offset(form, at->panel);
-    const uint32_t n = i * PANEL_ROWS + half * 8;
-    if (!layout_super(form))
-        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)scales + n)));
-    const uint8_t *units = at->header + layout_units_offset(form, at->panel, i) + half * 16;
-    __m128i bytes = _mm_loadl_epi64((const __m128i *)(scales + n));
+    const uint8_t *scales = at->block + layout_scales_offset(s.form, at->panel);
+    if (!layout_super(s.form))
+        return half_floats(s.form, scales, half);
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(scales + part * PANEL_ROWS + half * 8));
+    if (layout_halves(s.form) && layout_min(s.form))
+        bytes = _mm_and_si128(bytes, _mm_set1_epi8(15));
     __m256i values =
-        layout_halves(form) ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
-    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)units)),
-                         _mm256_cvtepi32_ps(values));
+        layout_scales_signed(s.form) ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
+    return _mm256_mul_ps(half_units(s, at, 0, half), _mm256_cvtepi32_ps(values));
+}
+
+/* Minima of part `part` of the columns. */
+INLINE __m256 half_minima(struct shape s, const struct panel_position *at, uint32_t part,
+                          uint32_t half)
+{
+    const uint8_t *scales = at->block + layout_scales_offset(s.form, at->panel);
+    if (!layout_super(s.form))
+        return half_floats(s.form, scales + (size_t)PANEL_ROWS * 2, half);
+    const bool halves = layout_halves(s.form);
+    __m256i values = _mm256_cvtepu8_epi32(
+        _mm_loadl_epi64((const __m128i *)(scales + (halves ? part : 1) * PANEL_ROWS + half * 8)));
+    if (halves)
+        values = _mm256_srli_epi32(values, 4);
+    return _mm256_mul_ps(half_units(s, at, 1, half), _mm256_cvtepi32_ps(values));
 }
 
 /* Adds one block. `low` is NULL if no row has a second plane. */
@@ -166,16 +230,18 @@ INLINE void block_add(struct shape s, const struct panel_position *at,
         sums_make(s, at->quants, a, low, part, acc);
 #pragma GCC unroll 2
         for (uint32_t half = 0; half < 2; half++) {
-            __m256 d = half_scales(s.form, at, part, half), m = _mm256_setzero_ps();
+            __m256 d = half_scales(s, at, part, half), m = _mm256_setzero_ps();
             if (layout_min(s.form))
-                m = half_scales(s.form, at, 1, half);
+                m = half_minima(s, at, part, half);
 #pragma GCC unroll 3
             for (uint32_t r = 0; r < s.rows; r++) {
                 __m256 p = _mm256_mul_ps(d, _mm256_set1_ps(a->scale[s.row + r]));
                 f[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r][half]), p, f[r][half]);
-                if (layout_min(s.form))
-                    f[r][half] =
-                        _mm256_fmadd_ps(m, _mm256_set1_ps(a->scaled_sum[s.row + r]), f[r][half]);
+                if (!layout_min(s.form))
+                    continue;
+                const float sum = layout_halves(s.form) ? product_half_sum(a, part, s.row + r)
+                                                        : a->scaled_sum[s.row + r];
+                f[r][half] = _mm256_fmadd_ps(m, _mm256_set1_ps(sum), f[r][half]);
             }
         }
     }
@@ -218,10 +284,11 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
 {
     const uint32_t some = rows < ROWS ? rows : ROWS;
     for (uint32_t panel = 0; panel < 2; panel++) {
-        panel_run((struct shape){form, 0, some}, p, group, first, panel, prefetch && panel == 0,
-                  out);
+        panel_run((struct shape){form, 0, some, p->codes, p->factor}, p, group, first, panel,
+                  prefetch && panel == 0, out);
         if (rows > some)
-            panel_run((struct shape){form, some, rows - some}, p, group, first, panel, false, out);
+            panel_run((struct shape){form, some, rows - some, p->codes, p->factor}, p, group, first,
+                      panel, false, out);
     }
 }
 
@@ -253,6 +320,12 @@ GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
 GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
 GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
 GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER)
+GEMM_FORM(gemm_tq, FORM_TWO_F16)
+GEMM_FORM(gemm_q2_k, FORM_TWO_SUPER)
+GEMM_FORM(gemm_q3_k, FORM_THREE_SUPER)
+GEMM_FORM(gemm_iq4_nl, FORM_CODE_F16)
+GEMM_FORM(gemm_mxfp4, FORM_CODE_BF16)
+GEMM_FORM(gemm_iq4_xs, FORM_CODE_SUPER)
 
 void gemm_avx2(const struct kernels_product *p)
 {
@@ -261,6 +334,9 @@ void gemm_avx2(const struct kernels_product *p)
         [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
         [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
         [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_SIX_SUPER] = gemm_q6_k,
+        [FORM_TWO_F16] = gemm_tq,        [FORM_TWO_SUPER] = gemm_q2_k,
+        [FORM_THREE_SUPER] = gemm_q3_k,  [FORM_CODE_F16] = gemm_iq4_nl,
+        [FORM_CODE_BF16] = gemm_mxfp4,   [FORM_CODE_SUPER] = gemm_iq4_xs,
     };
     product_run(p, tiles[p->form]);
 }

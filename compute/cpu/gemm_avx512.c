@@ -24,6 +24,9 @@ struct shape {
     enum kernels_form form;
     uint32_t rows; /* Rows of the tile. */
     bool refined;  /* Some row has a second plane. */
+    /* The product's codes plus 128, as unsigned bytes, in each 128 bits; and its factor. */
+    __m512i codes;
+    float factor;
 };
 
 /* Makes the compiler load again what was loaded before. gcc would otherwise load and unpack a
@@ -33,53 +36,92 @@ INLINE void forget_loads(void)
     __asm__ volatile("" ::: "memory");
 }
 
-/* High bits of vector g, in bits 4 and 5 of each byte; the other bits are not cleared. */
-INLINE __m512i panel_high(enum kernels_form form, const uint8_t *block, uint32_t panel, uint32_t g)
+/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may follow.
+ */
+INLINE __m512i bits_move(__m512i v, uint32_t from, uint32_t to)
 {
-    const bool two = layout_high_bits(form) == 2;
-    const uint32_t from = two ? g % 4 * 2 : g; /* The bit that becomes bit 4. */
-    __m512i high = _mm512_load_si512(block + layout_vector_offset(panel, two ? 4 + g / 4 : 4));
-    return from < 4   ? _mm512_slli_epi16(high, 4 - from)
-           : from > 4 ? _mm512_srli_epi16(high, from - 4)
-                      : high;
+    return from < to   ? _mm512_slli_epi16(v, to - from)
+           : from > to ? _mm512_srli_epi16(v, from - to)
+                       : v;
 }
 
 /* Vector g of a panel's quants as unsigned bytes: g = 0 … 7, four columns each. */
-INLINE __m512i panel_quants(enum kernels_form form, const uint8_t *block, uint32_t panel,
-                            uint32_t g)
+INLINE __m512i panel_quants(struct shape s, const uint8_t *block, uint32_t panel, uint32_t g)
 {
-    if (layout_bytes(form))
-        return _mm512_load_si512(block + layout_vector_offset(panel, g));
-    __m512i packed = _mm512_load_si512(block + layout_vector_offset(panel, g % 4));
-    if (g >= 4)
-        packed = _mm512_srli_epi16(packed, 4);
-    packed = _mm512_and_si512(packed, _mm512_set1_epi8(15));
-    if (layout_high_bits(form) == 0)
+    const uint32_t low = layout_low_vectors(s.form); /* Also the bits below the high bits. */
+    const bool two = layout_two(s.form), high_two = layout_high_bits(s.form) == 2;
+    const uint32_t vector = layout_bytes(s.form) ? g : two ? g / 4 : g % 4;
+    __m512i packed = _mm512_load_si512(block + layout_vector_offset(panel, vector));
+    if (layout_bytes(s.form))
         return packed;
-    const __m512i mask = _mm512_set1_epi8(layout_high_bits(form) == 2 ? 0x30 : 0x10);
-    /* packed | (high & mask). */
-    return _mm512_ternarylogic_epi32(packed, panel_high(form, block, panel, g), mask, 0xf8);
+    packed = bits_move(packed, two ? g % 4 * 2 : g / 4 * 4, 0);
+    packed = _mm512_and_si512(packed, _mm512_set1_epi8(two ? 3 : 15));
+    if (layout_high_bits(s.form) != 0) {
+        const __m512i mask = _mm512_set1_epi8((char)((high_two ? 3 : 1) << low));
+        __m512i high =
+            _mm512_load_si512(block + layout_vector_offset(panel, high_two ? low + g / 4 : low));
+        high = bits_move(high, high_two ? g % 4 * 2 : g, low);
+        packed = _mm512_ternarylogic_epi32(packed, high, mask, 0xf8); /* packed | (high & mask) */
+    }
+    return layout_codes(s.form) ? _mm512_shuffle_epi8(s.codes, packed) : packed;
 }
 
-/* Value i of layout_scales() for a panel's rows. */
-INLINE vec panel_scales(enum kernels_form form, const uint8_t *header, const uint8_t *block,
-                        uint32_t panel, uint32_t i)
+/* Numbers of 16 bits of a panel's rows. */
+INLINE vec panel_floats(enum kernels_form form, const uint8_t *numbers)
 {
-    const uint8_t *scales = block + layout_scales_offset(form, panel);
-    if (!layout_super(form))
-        return v_load_f16((const uint16_t *)scales + i * PANEL_ROWS);
-    __m128i bytes = _mm_load_si128((const __m128i *)(scales + i * PANEL_ROWS));
+    if (form == FORM_CODE_BF16)
+        return _mm512_castsi512_ps(_mm512_slli_epi32(
+            _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)numbers)), 16));
+    return v_load_f16((const uint16_t *)numbers);
+}
+
+INLINE vec panel_units(struct shape s, const uint8_t *header, uint32_t panel, uint32_t i)
+{
+    vec units = panel_floats(s.form, header + layout_units_offset(s.form, panel, i));
+    return layout_codes(s.form) ? v_mul(units, v_set(s.factor)) : units;
+}
+
+/* Scales of half `half` of the columns. */
+INLINE vec panel_scales(struct shape s, const uint8_t *header, const uint8_t *block, uint32_t panel,
+                        uint32_t half)
+{
+    const uint8_t *scales = block + layout_scales_offset(s.form, panel);
+    if (!layout_super(s.form))
+        return panel_floats(s.form, scales);
+    __m128i bytes = _mm_load_si128((const __m128i *)(scales + half * PANEL_ROWS));
+    if (layout_halves(s.form) && layout_min(s.form))
+        bytes = _mm_and_si128(bytes, _mm_set1_epi8(15));
     __m512i values =
-        layout_halves(form) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
-    vec unit = v_load_f16((const uint16_t *)(header + layout_units_offset(form, panel, i)));
-    return v_mul(unit, _mm512_cvtepi32_ps(values));
+        layout_scales_signed(s.form) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
+    return v_mul(panel_units(s, header, panel, 0), _mm512_cvtepi32_ps(values));
+}
+
+/* Minima of half `half` of the columns. */
+INLINE vec panel_minima(struct shape s, const uint8_t *header, const uint8_t *block, uint32_t panel,
+                        uint32_t half)
+{
+    const uint8_t *scales = block + layout_scales_offset(s.form, panel);
+    if (!layout_super(s.form))
+        return panel_floats(s.form, scales + (size_t)PANEL_ROWS * 2);
+    const bool halves = layout_halves(s.form);
+    __m512i values = _mm512_cvtepu8_epi32(
+        _mm_load_si128((const __m128i *)(scales + (halves ? half : 1) * PANEL_ROWS)));
+    if (halves)
+        values = _mm512_srli_epi32(values, 4);
+    return v_mul(panel_units(s, header, panel, 1), _mm512_cvtepi32_ps(values));
+}
+
+/* The number that panel_quants adds to each weight: 0 or a power of two. */
+INLINE uint32_t quants_offset(enum kernels_form form)
+{
+    return layout_codes(form) ? 128 : (uint32_t)layout_offset(form);
 }
 
 /* -offset * Σ quants of the activations, by shifting: offsets are powers of two. */
 INLINE __m512i offset_sum(enum kernels_form form, const struct kernels_block *a, uint32_t half,
                           uint32_t r)
 {
-    const unsigned shift = (unsigned)__builtin_ctz((unsigned)layout_offset(form));
+    const unsigned shift = (unsigned)__builtin_ctz(quants_offset(form));
     __m512i sum = _mm512_set1_epi32(a->minus_sum[half][r]);
     if (layout_halves(form) && half == 0)
         sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(a->minus_sum[1][r]));
@@ -100,7 +142,7 @@ INLINE void dots_add(struct shape s, const uint8_t *block, const struct kernels_
 {
 #pragma GCC unroll 8
     for (uint32_t g = first; g < last; g++) {
-        __m512i w[2] = {panel_quants(s.form, block, 0, g), panel_quants(s.form, block, 1, g)};
+        __m512i w[2] = {panel_quants(s, block, 0, g), panel_quants(s, block, 1, g)};
 #pragma GCC unroll 6
         for (uint32_t r = 0; r < s.rows; r++) {
             int32_t four;
@@ -139,7 +181,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct 
 INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels_block *a,
                       const struct kernels_low *low, uint32_t half, __m512i acc[2][TILE_ROWS])
 {
-    const bool halves = layout_halves(s.form), offset = layout_offset(s.form) != 0;
+    const bool halves = layout_halves(s.form), offset = quants_offset(s.form) != 0;
     const uint32_t first = halves ? half * 4 : 0, last = halves ? first + 4 : 8;
     sums_zero(s, acc);
     if (offset && !s.refined)
@@ -185,15 +227,18 @@ INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *bloc
         sums_make(s, block, a, low, half, acc);
 #pragma GCC unroll 2
         for (uint32_t panel = 0; panel < 2; panel++) {
-            vec d = panel_scales(s.form, header, block, panel, half), m = v_zero();
+            vec d = panel_scales(s, header, block, panel, half), m = v_zero();
             if (layout_min(s.form))
-                m = panel_scales(s.form, header, block, panel, 1);
+                m = panel_minima(s, header, block, panel, half);
 #pragma GCC unroll 6
             for (uint32_t r = 0; r < s.rows; r++) {
                 vec p = v_mul(d, v_set(a->scale[r]));
                 f[panel][r] = v_fma(_mm512_cvtepi32_ps(acc[panel][r]), p, f[panel][r]);
                 if (layout_min(s.form))
-                    f[panel][r] = v_fma(m, v_set(a->scaled_sum[r]), f[panel][r]);
+                    f[panel][r] = v_fma(m,
+                                        v_set(layout_halves(s.form) ? product_half_sum(a, half, r)
+                                                                    : a->scaled_sum[r]),
+                                        f[panel][r]);
             }
         }
     }
@@ -258,7 +303,12 @@ INLINE struct spread spread_begin(enum kernels_form form, const struct kernels_p
 INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels_product *p,
                      uint32_t group, uint32_t row)
 {
-    const struct shape plain = {form, rows, false}, refined = {form, rows, true};
+    __m512i codes = _mm512_setzero_si512();
+    if (layout_codes(form))
+        codes = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p->codes)),
+                                 _mm512_set1_epi8((char)0x80));
+    const struct shape plain = {form, rows, false, codes, p->factor};
+    const struct shape refined = {form, rows, true, codes, p->factor};
     const size_t block_bytes = layout_block_bytes(form);
     const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const bool shared = p->prefetch && tiles > 1 && tiles <= SPREAD_TILES;
@@ -334,6 +384,12 @@ GEMM_FORM(gemm_q5_1, FORM_FIVE_F16_MIN)
 GEMM_FORM(gemm_q4_k, FORM_NIBBLE_SUPER)
 GEMM_FORM(gemm_q5_k, FORM_FIVE_SUPER)
 GEMM_FORM(gemm_q6_k, FORM_SIX_SUPER)
+GEMM_FORM(gemm_tq, FORM_TWO_F16)
+GEMM_FORM(gemm_q2_k, FORM_TWO_SUPER)
+GEMM_FORM(gemm_q3_k, FORM_THREE_SUPER)
+GEMM_FORM(gemm_iq4_nl, FORM_CODE_F16)
+GEMM_FORM(gemm_mxfp4, FORM_CODE_BF16)
+GEMM_FORM(gemm_iq4_xs, FORM_CODE_SUPER)
 
 void gemm_avx512(const struct kernels_product *p)
 {
@@ -342,6 +398,9 @@ void gemm_avx512(const struct kernels_product *p)
         [FORM_BYTE_F16] = gemm_q8_0,     [FORM_FIVE_F16] = gemm_q5_0,
         [FORM_FIVE_F16_MIN] = gemm_q5_1, [FORM_NIBBLE_SUPER] = gemm_q4_k,
         [FORM_FIVE_SUPER] = gemm_q5_k,   [FORM_SIX_SUPER] = gemm_q6_k,
+        [FORM_TWO_F16] = gemm_tq,        [FORM_TWO_SUPER] = gemm_q2_k,
+        [FORM_THREE_SUPER] = gemm_q3_k,  [FORM_CODE_F16] = gemm_iq4_nl,
+        [FORM_CODE_BF16] = gemm_mxfp4,   [FORM_CODE_SUPER] = gemm_iq4_xs,
     };
     forms[p->form](p);
 }

@@ -18,10 +18,11 @@
  *   32639; t = x * (32639 / amax); h = t / 256 and l = t - 256 h, each rounded like q, and l
  *   limited to ±127.
  * - Products of quantised weights: for each block in order, acc = Σ q_w q_a (exact, integer); p = d
- *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Q6_K has
- *   two sub-blocks of 16, each with its own p and fma. acc and Σ q_a are rounded to fp32 before
- *   use, which changes only sums of refined blocks: other sums have at most 24 bits. The bias is
- *   added to the finished f, and f is added to y; each addition rounds once.
+ *   * s; f = fma(acc, p, f); then, if the type has a minimum, f = fma(m, s * Σ q_a, f). Forms with
+ *   a scale per 16 columns have two sub-blocks, each with its own p and fma (and, for Q2_K, m and
+ *   Σ q_a). acc and Σ q_a are rounded to fp32 before use, which changes only sums of refined
+ *   blocks: other sums have at most 24 bits. The bias is added to the finished f, and f is added to
+ *   y; each addition rounds once.
  * - F32 and F16 weights, and all weights with compute_options.exact: f = fma(w, x, f) over the
  *   columns in order.
  * - BF16 weights: f = fma(w, x, f) with x rounded to bfloat16 (ties to even), and without subnormal
@@ -55,18 +56,23 @@
  *
  *   [quants of both panels, their vectors alternating][scales of panel 0][scales of panel 1]
  *
- * A panel's quants are 4 (nibbles) or 8 (bytes) vectors of 64 bytes. Byte 4n + j of vector g is row
- * n:
+ * A panel's quants are 2 (two bits), 4 (nibbles) or 8 (bytes) vectors of 64 bytes. Byte 4n + j of
+ * vector g is row n:
  *
+ *   two bits  column 4g + j is in vector g / 4: in byte 4n + j, at bits 2 (g % 4) and 2 (g % 4) + 1
  *   nibbles   low nibble: column 4g + j; high nibble: column 16 + 4g + j
  *   bytes     column 4g + j, g = 0 … 7
- *   FIVE      one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
- *   SIX       two more vectors; column 4g + j has its bits 4 and 5 in vector g / 4 of the two: in
- *             byte 4n + j, at bits 2 (g % 4) and 2 (g % 4) + 1
+ *   FIVE      nibbles, and one more vector: bit g of byte 4n + j is bit 4 of column 4g + j
+ *   THREE     two bits, and one more vector, with bit 2, as in FIVE
+ *   SIX       nibbles, and two more vectors; they have bits 4 and 5 as "two bits" has bits 0 and 1
  *
- * The scales and minima of the SUPER forms are bytes, one per row and block. Each byte is
- * multiplied by an f16 unit of its row. A header before each 8 blocks has the units of these
- * blocks.
+ * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
+ *
+ * The scales and minima of the SUPER forms are bytes. Each is multiplied by an f16 unit of its row,
+ * and scales also by kernels_product.factor. A header before each 8 blocks has the units of these
+ * blocks. A row has two bytes in a block: scale and minimum; or the scales of the first and of the
+ * last 16 columns; or, for TWO_SUPER, these scales in low nibbles and minima in high nibbles. The
+ * second byte of CODE_SUPER is not used: it keeps blocks aligned.
  *
  * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
  * two columns alternate (layout_float_offset). */
@@ -79,6 +85,12 @@ enum kernels_form {
     FORM_NIBBLE_SUPER,   /* Q4_K: scale and minimum per 32 columns, unsigned bytes. */
     FORM_FIVE_SUPER,     /* Q5_K: scale and minimum per 32 columns, unsigned bytes. */
     FORM_SIX_SUPER,      /* Q6_K: scale per 16 columns, signed bytes, offset 32. */
+    FORM_TWO_F16,        /* TQ1_0, TQ2_0: f16 scale, offset 1. */
+    FORM_TWO_SUPER,      /* Q2_K: scale and minimum per 16 columns, nibbles. */
+    FORM_THREE_SUPER,    /* Q3_K, IQ2, IQ1: codes, scale per 16 columns, signed bytes. */
+    FORM_CODE_F16,       /* IQ4_NL: codes, f16 scale. */
+    FORM_CODE_BF16,      /* MXFP4: codes, bf16 scale. */
+    FORM_CODE_SUPER,     /* IQ4_XS, IQ3: codes, scale per 32 columns, signed bytes. */
     FORM_QUANTISED_COUNT,
     FORM_F32 = FORM_QUANTISED_COUNT,
     FORM_F16,
@@ -106,6 +118,8 @@ struct kernels_low {
  * activations. Row n of W times row r goes to y[r * y_stride + n]. */
 struct kernels_product {
     enum kernels_form form;
+    const int8_t *codes;    /* [16]; NULL = the form has no codes. */
+    float factor;           /* Factor of the scales of a SUPER form with codes: a power of two. */
     const uint8_t *weights; /* Weights of the first group; the groups are contiguous. */
     uint32_t groups;
     uint32_t blocks;                   /* Blocks of 32 columns. */

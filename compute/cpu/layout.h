@@ -8,56 +8,93 @@
 
 #include "compute/cpu/kernels.h"
 
-/* Returns true if quants are whole bytes; false if they are nibbles, followed by their higher bits.
- */
+/* What the forms differ in. */
+struct layout_form {
+    uint8_t low_bits;  /* Bits of a quant that are stored together: 2, 4 or 8. */
+    uint8_t high_bits; /* Bits above them: 0, 1 or 2. A block has one vector for each of them. */
+    int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
+    bool codes;        /* Quants are indices of kernels_product.codes. */
+    bool super;        /* A scale is a byte times a unit that 256 columns share. */
+    bool halves;       /* The first and the last 16 columns have their own scales. */
+    bool min;          /* The form has minima. */
+};
+
+static const struct layout_form layout_forms[FORM_QUANTISED_COUNT] = {
+    [FORM_NIBBLE_F16] = {4, 0, 8, .codes = false},
+    [FORM_NIBBLE_F16_MIN] = {4, 0, 0, .min = true},
+    [FORM_BYTE_F16] = {8, 0, 128, .codes = false},
+    [FORM_FIVE_F16] = {4, 1, 16, .codes = false},
+    [FORM_FIVE_F16_MIN] = {4, 1, 0, .min = true},
+    [FORM_NIBBLE_SUPER] = {4, 0, 0, .super = true, .min = true},
+    [FORM_FIVE_SUPER] = {4, 1, 0, .super = true, .min = true},
+    [FORM_SIX_SUPER] = {4, 2, 32, .super = true, .halves = true},
+    [FORM_TWO_F16] = {2, 0, 1, .codes = false},
+    [FORM_TWO_SUPER] = {2, 0, 0, .super = true, .halves = true, .min = true},
+    [FORM_THREE_SUPER] = {2, 1, 0, .codes = true, .super = true, .halves = true},
+    [FORM_CODE_F16] = {4, 0, 0, .codes = true},
+    [FORM_CODE_BF16] = {4, 0, 0, .codes = true},
+    [FORM_CODE_SUPER] = {4, 0, 0, .codes = true, .super = true},
+};
+
+/* Returns true if quants are whole bytes. */
 static inline bool layout_bytes(enum kernels_form form)
 {
-    return form == FORM_BYTE_F16;
+    return layout_forms[form].low_bits == 8;
 }
 
-/* Returns the number of bits of a quant above its nibble: 0, 1 or 2. A block has one vector for
- * each of these bits. */
+/* Returns true if quants are two bits, perhaps followed by a vector of third bits; false for
+ * nibbles, which higher bits may follow, and for bytes. */
+static inline bool layout_two(enum kernels_form form)
+{
+    return layout_forms[form].low_bits == 2;
+}
+
+/* Returns the number of vectors of a panel's quants in a block, without those of high bits. */
+static inline uint32_t layout_low_vectors(enum kernels_form form)
+{
+    return layout_forms[form].low_bits;
+}
+
 static inline uint32_t layout_high_bits(enum kernels_form form)
 {
-    return form == FORM_SIX_SUPER                                                          ? 2
-           : form == FORM_FIVE_F16 || form == FORM_FIVE_F16_MIN || form == FORM_FIVE_SUPER ? 1
-                                                                                           : 0;
+    return layout_forms[form].high_bits;
 }
 
-/* Returns true if a scale is a byte times a unit that 256 columns share; false if a scale is an
- * f16. */
+static inline bool layout_codes(enum kernels_form form)
+{
+    return layout_forms[form].codes;
+}
+
 static inline bool layout_super(enum kernels_form form)
 {
-    return form >= FORM_NIBBLE_SUPER && form <= FORM_SIX_SUPER;
+    return layout_forms[form].super;
 }
 
-/* Returns true if the form has minima. */
 static inline bool layout_min(enum kernels_form form)
 {
-    return form == FORM_NIBBLE_F16_MIN || form == FORM_FIVE_F16_MIN || form == FORM_NIBBLE_SUPER ||
-           form == FORM_FIVE_SUPER;
+    return layout_forms[form].min;
 }
 
-/* Returns true if a block has two sub-blocks of 16 columns, each with its own scale. */
 static inline bool layout_halves(enum kernels_form form)
 {
-    return form == FORM_SIX_SUPER;
+    return layout_forms[form].halves;
 }
 
-/* Returns the number that is subtracted from a quant: 0 or a power of two. */
 static inline int32_t layout_offset(enum kernels_form form)
 {
-    return form == FORM_NIBBLE_F16  ? 8
-           : form == FORM_FIVE_F16  ? 16
-           : form == FORM_SIX_SUPER ? 32
-           : form == FORM_BYTE_F16  ? 128
-                                    : 0;
+    return layout_forms[form].offset;
+}
+
+/* Returns true if the bytes of scales are signed. */
+static inline bool layout_scales_signed(enum kernels_form form)
+{
+    return layout_super(form) && !layout_min(form);
 }
 
 /* Returns the bytes of the quants of one panel in one block. */
 static inline uint32_t layout_quants_bytes(enum kernels_form form)
 {
-    return layout_bytes(form) ? 512 : 256 + 64 * layout_high_bits(form);
+    return 64 * (layout_low_vectors(form) + layout_high_bits(form));
 }
 
 /* Bytes from one vector of a panel's quants to the next. The vectors of the two panels alternate,
@@ -65,18 +102,18 @@ static inline uint32_t layout_quants_bytes(enum kernels_form form)
  * than two. */
 #define LAYOUT_VECTOR_STRIDE 128
 
-/* Returns the offset in a block of vector g of a panel's quants. Vectors 4 and 5 have the high
- * bits. */
+/* Returns the offset in a block of vector g of a panel's quants. Vectors from layout_low_vectors on
+ * have the high bits. */
 static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
 {
     return (size_t)g * LAYOUT_VECTOR_STRIDE + (size_t)panel * 64;
 }
 
 /* Returns the values per row in each block: 1 (the scale), or 2 (the scale, and the minimum or the
- * scale of the last 16 columns). */
+ * scale of the last 16 columns; or two bytes of a SUPER form). */
 static inline uint32_t layout_scales(enum kernels_form form)
 {
-    return layout_min(form) || layout_halves(form) ? 2 : 1;
+    return layout_min(form) || layout_super(form) ? 2 : 1;
 }
 
 /* Returns the bytes of the values of layout_scales for one panel in one block. */

@@ -2,6 +2,7 @@
  * Scales and quants are moved, never changed, so an embedding row can be read back exactly. */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/layout.h"
+#include "compute/cpu/unpack.h"
 #include "compute/half.h"
 #include "compute/types.h"
 
@@ -10,12 +11,32 @@
 #include <string.h>
 
 static const enum kernels_form forms[COMPUTE_TYPE_COUNT] = {
-    [COMPUTE_F32] = FORM_F32,           [COMPUTE_F16] = FORM_F16,
-    [COMPUTE_BF16] = FORM_BF16,         [COMPUTE_Q8_0] = FORM_BYTE_F16,
-    [COMPUTE_Q4_0] = FORM_NIBBLE_F16,   [COMPUTE_Q4_1] = FORM_NIBBLE_F16_MIN,
-    [COMPUTE_Q5_0] = FORM_FIVE_F16,     [COMPUTE_Q5_1] = FORM_FIVE_F16_MIN,
-    [COMPUTE_Q4_K] = FORM_NIBBLE_SUPER, [COMPUTE_Q5_K] = FORM_FIVE_SUPER,
-    [COMPUTE_Q6_K] = FORM_SIX_SUPER,    [COMPUTE_F8_E4M3] = FORM_BF16,
+    [COMPUTE_F32] = FORM_F32,
+    [COMPUTE_F16] = FORM_F16,
+    [COMPUTE_BF16] = FORM_BF16,
+    [COMPUTE_Q8_0] = FORM_BYTE_F16,
+    [COMPUTE_Q4_0] = FORM_NIBBLE_F16,
+    [COMPUTE_Q4_1] = FORM_NIBBLE_F16_MIN,
+    [COMPUTE_Q5_0] = FORM_FIVE_F16,
+    [COMPUTE_Q5_1] = FORM_FIVE_F16_MIN,
+    [COMPUTE_Q4_K] = FORM_NIBBLE_SUPER,
+    [COMPUTE_Q5_K] = FORM_FIVE_SUPER,
+    [COMPUTE_Q6_K] = FORM_SIX_SUPER,
+    [COMPUTE_F8_E4M3] = FORM_BF16,
+    [COMPUTE_Q2_K] = FORM_TWO_SUPER,
+    [COMPUTE_Q3_K] = FORM_THREE_SUPER,
+    [COMPUTE_IQ4_NL] = FORM_CODE_F16,
+    [COMPUTE_IQ4_XS] = FORM_CODE_SUPER,
+    [COMPUTE_MXFP4] = FORM_CODE_BF16,
+    [COMPUTE_TQ1_0] = FORM_TWO_F16,
+    [COMPUTE_TQ2_0] = FORM_TWO_F16,
+    [COMPUTE_IQ3_S] = FORM_CODE_SUPER,
+    [COMPUTE_IQ3_XXS] = FORM_CODE_SUPER,
+    [COMPUTE_IQ2_S] = FORM_THREE_SUPER,
+    [COMPUTE_IQ2_XS] = FORM_THREE_SUPER,
+    [COMPUTE_IQ2_XXS] = FORM_THREE_SUPER,
+    [COMPUTE_IQ1_S] = FORM_THREE_SUPER,
+    [COMPUTE_IQ1_M] = FORM_THREE_SUPER,
 };
 
 struct repack {
@@ -38,24 +59,40 @@ static uint32_t four_at(const void *p, uint32_t i)
     return four;
 }
 
+/* Packs two bits of 16 quants, from bit `shift` of each on: those of four columns from 16 * vector
+ * + 4g on become bits 2g and 2g + 1 of the four bytes. */
+static uint32_t pairs_of(const uint8_t quants[32], uint32_t vector, uint32_t shift)
+{
+    uint32_t packed = 0;
+    for (uint32_t g = 0; g < 4; g++)
+        packed |= (four_at(quants, 4 * vector + g) >> shift & 0x03030303u) << g * 2;
+    return packed;
+}
+
+static uint32_t bits_of(const uint8_t quants[32], uint32_t shift)
+{
+    uint32_t packed = 0;
+    for (uint32_t g = 0; g < 8; g++)
+        packed |= (four_at(quants, g) >> shift & 0x01010101u) << g;
+    return packed;
+}
+
 static void quants_pack(enum kernels_form form, const uint8_t quants[32], uint8_t *panel,
                         uint32_t n)
 {
-    uint32_t high[2] = {0, 0}, bits = layout_high_bits(form);
-    for (uint32_t g = 0; g < 8; g++) {
-        uint32_t four = four_at(quants, g);
-        if (layout_bytes(form))
-            quants_put(panel, g, n, four);
-        else if (g < 4)
-            quants_put(panel, g, n,
-                       (four & 0x0f0f0f0fu) | (four_at(quants, g + 4) & 0x0f0f0f0fu) << 4);
-        if (bits == 1)
-            high[0] |= (four >> 4 & 0x01010101u) << g;
-        else if (bits == 2)
-            high[g / 4] |= (four >> 4 & 0x03030303u) << g % 4 * 2;
+    const uint32_t low = layout_low_vectors(form);
+    for (uint32_t g = 0; g < low; g++) {
+        const uint32_t four = four_at(quants, g);
+        quants_put(panel, g, n,
+                   layout_bytes(form) ? four
+                   : layout_two(form)
+                       ? pairs_of(quants, g, 0)
+                       : (four & 0x0f0f0f0fu) | (four_at(quants, g + 4) & 0x0f0f0f0fu) << 4);
     }
-    for (uint32_t i = 0; i < bits; i++)
-        quants_put(panel, 4 + i, n, high[i]);
+    if (layout_high_bits(form) == 1)
+        quants_put(panel, low, n, bits_of(quants, low));
+    for (uint32_t i = 0; layout_high_bits(form) == 2 && i < 2; i++)
+        quants_put(panel, low + i, n, pairs_of(quants, i, low));
 }
 
 static void half_put(uint8_t *halves, uint32_t n, uint16_t half)
@@ -63,13 +100,16 @@ static void half_put(uint8_t *halves, uint32_t n, uint16_t half)
     memcpy(halves + (size_t)n * 2, &half, sizeof(half));
 }
 
-/* Packs the scales of an f16 form; they were f16 in the file. */
+/* Packs the scales of an f16 or bf16 form, which holds them exactly. */
 static void scales_pack(enum kernels_form form, const struct types_group *group, uint8_t *scales,
                         uint32_t n)
 {
-    half_put(scales, n, half_to_f16(group->scale[0]));
+    if (form == FORM_CODE_BF16) /* Not half_to_bf16, which has no subnormal numbers. */
+        half_put(scales, n, (uint16_t)(half_float_bits(group->scale[0]) >> 16));
+    else
+        half_put(scales, n, half_to_f16(group->scale[0]));
     if (layout_min(form))
-        half_put(scales, PANEL_ROWS + n, half_to_f16(group->min));
+        half_put(scales, PANEL_ROWS + n, half_to_f16(group->min[0]));
 }
 
 /* Packs the scales and the header of row i for the 8 blocks from block `first` on. */
@@ -77,6 +117,7 @@ static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint3
                        uint32_t i, uint8_t *group)
 {
     const uint32_t panel = i / PANEL_ROWS, n = i % PANEL_ROWS;
+    const uint32_t parts = layout_halves(m->form) || layout_codes(m->form) ? 2 : 1;
     uint8_t *header = group + layout_header_offset(m->form, first);
     struct types_super super;
     types_super_unpack(m->type, row, first / LAYOUT_SUPER_BLOCKS, &super);
@@ -86,8 +127,14 @@ static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint3
     for (uint32_t b = 0; b < LAYOUT_SUPER_BLOCKS; b++) {
         uint8_t *scales =
             group + layout_block_offset(m->form, first + b) + layout_scales_offset(m->form, panel);
-        scales[n] = super.scales[layout_halves(m->form) ? 2 * b : b];
-        scales[PANEL_ROWS + n] = layout_halves(m->form) ? super.scales[2 * b + 1] : super.mins[b];
+        for (uint32_t k = 0; k < 2; k++) {
+            uint8_t byte = k == 0 || layout_halves(m->form) ? super.scales[parts * b + k]
+                           : layout_min(m->form)            ? super.mins[b]
+                                                            : 0; /* Not used. */
+            if (layout_halves(m->form) && layout_min(m->form))
+                byte |= (uint8_t)(super.mins[2 * b + k] << 4);
+            scales[k * PANEL_ROWS + n] = byte;
+        }
     }
 }
 
@@ -272,58 +319,15 @@ size_t cpu_matrix_bytes(const struct compute_matrix *m)
     return m->groups * m->group_bytes + scales;
 }
 
-static float half_get(const uint8_t *halves, uint32_t n)
-{
-    uint16_t half;
-    memcpy(&half, halves + (size_t)n * 2, sizeof(half));
-    return half_from_f16(half);
-}
-
-/* Value i of layout_scales() for a row in block b. */
-static float scale_get(enum kernels_form form, const uint8_t *group, uint32_t b, uint32_t row,
-                       uint32_t i)
-{
-    const uint32_t panel = row / PANEL_ROWS, n = row % PANEL_ROWS;
-    const uint8_t *scales =
-        group + layout_block_offset(form, b) + layout_scales_offset(form, panel);
-    if (!layout_super(form))
-        return half_get(scales + (size_t)i * PANEL_ROWS * 2, n);
-    uint8_t byte = scales[i * PANEL_ROWS + n];
-    float value = layout_halves(form) ? (float)(int8_t)byte : (float)byte;
-    const uint8_t *header = group + layout_header_offset(form, b);
-    return half_get(header + layout_units_offset(form, panel, i), n) * value;
-}
-
-static void quants_get(enum kernels_form form, const uint8_t *panel, uint32_t n, uint8_t quants[32])
-{
-    const uint32_t bits = layout_high_bits(form);
-    for (uint32_t g = 0; g < 8; g++) {
-        uint32_t four = four_at(panel + layout_vector_offset(0, layout_bytes(form) ? g : g % 4), n);
-        if (!layout_bytes(form))
-            four = four >> g / 4 * 4 & 0x0f0f0f0fu;
-        if (bits == 1)
-            four |= (four_at(panel + layout_vector_offset(0, 4), n) >> g & 0x01010101u) << 4;
-        else if (bits == 2)
-            four |=
-                (four_at(panel + layout_vector_offset(0, 4 + g / 4), n) >> g % 4 * 2 & 0x03030303u)
-                << 4;
-        memcpy(quants + (size_t)g * 4, &four, sizeof(four));
-    }
-}
-
 static void embed_block(const struct compute_matrix *m, const uint8_t *group, uint32_t b,
                         uint32_t i, float out[32])
 {
-    struct types_group unpacked = {.min = 0};
-    quants_get(m->form,
-               group + layout_block_offset(m->form, b) + layout_vector_offset(i / PANEL_ROWS, 0),
-               i % PANEL_ROWS, unpacked.quants);
-    unpacked.scale[0] = unpacked.scale[1] = scale_get(m->form, group, b, i, 0);
-    if (layout_min(m->form))
-        unpacked.min = scale_get(m->form, group, b, i, 1);
-    else if (layout_halves(m->form))
-        unpacked.scale[1] = scale_get(m->form, group, b, i, 1);
-    types_group_dequantize(m->type, &unpacked, out);
+    struct unpacked w;
+    unpack_row(m->form, types_codes(m->type), types_factor(m->type), group, b, i, &w);
+    for (uint32_t k = 0; k < 32; k++) {
+        float product = w.scale[k / 16] * (float)w.values[k];
+        out[k] = product + w.min[k / 16];
+    }
 }
 
 static float scale_of(const struct compute_matrix *m, uint32_t row, uint32_t col)

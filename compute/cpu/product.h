@@ -36,6 +36,13 @@ static inline bool product_refined(const struct kernels_block *a, uint32_t row, 
     return (flags >> 8 * row & (((uint64_t)1 << 8 * rows) - 1)) != 0;
 }
 
+/* Returns the scaled sum of a row's quants in 16 columns of a block. */
+static inline float product_half_sum(const struct kernels_block *a, uint32_t half, uint32_t r)
+{
+    const int32_t last = a->minus_sum[1][r];
+    return a->scale[r] * (float)-(half == 0 ? a->minus_sum[0][r] - last : last);
+}
+
 /* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only
  * y, y_stride, outputs, bias and add are used. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,

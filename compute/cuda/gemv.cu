@@ -4,6 +4,8 @@
 #include "compute/cuda/gemv.cuh"
 #include "compute/cuda/weights.cuh"
 
+#include <cstring>
+
 namespace
 {
 bool has_mma()
@@ -12,6 +14,11 @@ bool has_mma()
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
     return major >= 8;
+}
+
+bool codes_equal(const struct cuda_weights *a, const struct cuda_weights *b)
+{
+    return memcmp(a->codes, b->codes, sizeof(a->codes)) == 0 && a->factor == b->factor;
 }
 } // namespace
 
@@ -26,7 +33,10 @@ void cuda_gemv_set(cudaStream_t stream, const struct cuda_weights *const *w,
         set.add = add;
         const enum compute_type type = w[i]->type;
         const uint32_t shift = w[i]->scale_shift;
-        for (; i < count && w[i]->type == type && w[i]->scale_shift == shift; i++) {
+        const struct cuda_weights *first = w[i];
+        for (; i < count && w[i]->type == type && w[i]->scale_shift == shift &&
+               codes_equal(first, w[i]);
+             i++) {
             set.w[set.count] = *w[i];
             set.bias[set.count] = biases != nullptr ? biases[i] : nullptr;
             set.y[set.count++] = y[i];

@@ -51,8 +51,9 @@ __device__ __forceinline__ void mma(float (&acc)[4], const uint32_t (&a)[4], con
 }
 
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
-                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
+                                               const struct gemv_input &in, uint32_t col,
+                                               sums<MT, NT> &acc)
 {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     uint32_t b[2][NT][2][2];
@@ -60,7 +61,7 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
     for (uint32_t j = 0; j < 2; j++)
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            input_load<TYPE>(in, 8 * n + g, cols, col + 32 * j, b[j][n]);
+            input_load<TYPE>(in, 8 * n + g, set.cols, col + 32 * j, b[j][n]);
 #pragma unroll
     for (uint32_t j = 0; j < 2; j++)
 #pragma unroll

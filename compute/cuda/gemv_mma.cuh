@@ -14,7 +14,7 @@
  *
  * A lane with g = lane / 4 and t = lane % 4 has, of W, rows g and g + 8 of each 16 and, of the
  * activations, row g. Of each group of 32 columns it has the elements 8t … 8t + 7 of these rows
- * (Q6_K: see weights.cuh). An mma takes 4 of a lane's 8 elements, so a group is two mma: the first
+ * (scales per 16 columns: see weights.cuh). An mma takes 4 of a lane's 8 elements, so a group is two mma: the first
  * four are operands of one, the last four of the other. Which columns an mma takes together does
  * not matter, as W and the activations agree. So both are loaded 16 bytes at a time, and lanes
  * exchange nothing. */
@@ -59,7 +59,7 @@ template <enum compute_type TYPE, uint32_t MT> struct stage {
     static constexpr uint32_t BYTES = (SUPER + ROWS * SUPER_BYTES + 15) / 16 * 16;
     static constexpr uint32_t COUNT = MT == 1 ? 3 : 2; /* Stages per warp. */
     /* Blocks per multiprocessor that registers and shared memory allow. */
-    static constexpr uint32_t BLOCKS = MT == 2 && TYPE == COMPUTE_Q6_K                       ? 1
+    static constexpr uint32_t BLOCKS = MT == 2 && weights_halves(TYPE)                       ? 1
                                        : MT == 2 || weights_min(TYPE) || weights_super(TYPE) ? 2
                                                                                              : 3;
 };
@@ -202,7 +202,7 @@ __device__ __forceinline__ void input_load(const struct gemv_input &in, uint32_t
     const bool there = row < in.rows && first < cols;
     const __nv_bfloat16 *at = in.a + (there ? (size_t)row * cols + first : 0);
     uint4 eight = make_uint4(0, 0, 0, 0);
-    if constexpr (TYPE == COMPUTE_Q6_K) {
+    if constexpr (weights_halves(TYPE)) {
         const uint2 *fours = reinterpret_cast<const uint2 *>(at);
         const uint2 x = there ? fours[0] : make_uint2(0, 0), y = there ? fours[4] : x;
         eight = make_uint4(x.x, x.y, y.x, y.y);
@@ -217,8 +217,9 @@ template <uint32_t MT, uint32_t NT> using sums = float[MT][NT][4];
 /* Adds the products of a stage to acc. col: the stage's first column. Defined by the including
  * file. */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
-                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc);
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
+                                               const struct gemv_input &in, uint32_t col,
+                                               sums<MT, NT> &acc);
 
 /* Adds one tile's sums of all warps, in their order, and writes y. */
 template <uint32_t MT, uint32_t NT>
@@ -285,7 +286,7 @@ __global__ void __launch_bounds__(THREADS, stage<TYPE, MT>::BLOCKS)
             uint8_t *here = stages + slot * S::BYTES;
             ptx_cp_async_wait<S::COUNT - 1>();
             __syncwarp(); /* The copies of the other lanes have arrived too. */
-            stage_multiply<TYPE, MT, NT>(here, in, set.cols, step * S::COLS, acc);
+            stage_multiply<TYPE, MT, NT>(here, set, in, step * S::COLS, acc);
             __syncwarp(); /* All lanes have read the stage. */
             source_next<TYPE, MT>(from, set, steps, here);
             slot = slot + 1 == S::COUNT ? 0 : slot + 1;

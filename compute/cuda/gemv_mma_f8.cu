@@ -55,8 +55,9 @@ __device__ __forceinline__ void input_load16(const struct gemv_input &in, uint32
 }
 
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
-                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
+                                               const struct gemv_input &in, uint32_t col,
+                                               sums<MT, NT> &acc)
 {
     using S = stage<TYPE, MT>;
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
@@ -66,7 +67,7 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
         uint32_t b[NT][4][2];
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            input_load16(in, 8 * n + g, cols, col + 64 * half, b[n]);
+            input_load16(in, 8 * n + g, set.cols, col + 64 * half, b[n]);
 #pragma unroll
         for (uint32_t m = 0; m < MT; m++) {
             const uint4 x = shared16(from + line_at(16 * m + g, 4 * half + t));

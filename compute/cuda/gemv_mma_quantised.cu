@@ -2,13 +2,16 @@
  * registers to bf16 operands of tensor cores. Reference: compute_dequantize and a plain double
  * loop.
  *
- * Quants are whole numbers below 2^8, which bf16 represents exactly: products are exact. A group of
- * 32 (Q6_K: 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is
+ * Quants and codes are whole numbers below 2^8, which bf16 represents exactly: products are exact. A
+ * group of 32 (types with scales per 16: 16) is added up by mma in fp32 and then multiplied with its scale in fp32. No weight is
  * rounded. 0x4300 is 128 in bf16, with a last bit of value 1: `word >> 4p & 0x000f000f |
  * 0x43004300` makes two operands 128 + q from a word of nibbles with a shift and one logic
  * instruction. For types without a minimum, the 128 and the type's offset are subtracted again
  * (exactly). For types with a minimum, the sum of the group's activations is needed anyway: one
  * more mma with ones computes it, and 128 times it is subtracted from the group's sum.
+ *
+ * Codes are looked up in four registers by byte permutations. Q2_K has minima, but its quants are so
+ * small beside 128 that 128 is subtracted from each.
  *
  * Issue: instructions of the main loop for a warp's stage (16 rows × 256 columns, Q8_0 128), as
  * nvcc 13 generates them for 9.0, and how many an H200's multiprocessor can issue while the stage
@@ -49,7 +52,14 @@ constexpr __host__ __device__ uint32_t unbias(enum compute_type type) /* -(128 +
 {
     return type == COMPUTE_Q4_0   ? 0xc308c308u
            : type == COMPUTE_Q5_0 ? 0xc310c310u
-                                  : 0xc320c320u; /* Q6_K. */
+           : type == COMPUTE_Q6_K ? 0xc320c320u
+                                  : 0xc300c300u; /* Q2_K. */
+}
+
+/* True if unpacked quants are 128 too large. */
+constexpr __host__ __device__ bool biased(enum compute_type type)
+{
+    return weights_min(type) && type != COMPUTE_Q2_K;
 }
 
 /* Unpacks the four pairs of group j of a unit of one row from its nibbles `word` and its high bits
@@ -64,7 +74,7 @@ __device__ __forceinline__ void unpack(uint32_t word, uint32_t high, uint32_t j,
             out[p] |= shifted(high, (int)(4 * j + p) - 4) & 0x00100010u;
         if constexpr (weights_high_bits(TYPE) == 2)
             out[p] |= shifted(high, (int)(j % 2 * 8 + 2 * p) - 4) & 0x00300030u;
-        if constexpr (!weights_min(TYPE))
+        if constexpr (!biased(TYPE))
             out[p] = bf16x2_add(out[p], unbias(TYPE));
     }
 }
@@ -92,7 +102,7 @@ template <enum compute_type TYPE> struct unit_row {
     uint4 bytes;      /* Bytes of the other two groups; only Q8_0. */
     uint2 high;       /* High bits. */
     uint4 scale;      /* Scales of the four groups, as stored. */
-    float super, min; /* Factors of the scales and minima; only Q4_K and Q5_K. */
+    float super, min; /* Factors of the scales and minima; only Q2_K, Q4_K and Q5_K. */
 };
 
 template <enum compute_type TYPE, uint32_t MT>
@@ -125,8 +135,13 @@ __device__ __forceinline__ void unit_load(const uint8_t *from, uint32_t unit, ui
 
 template <enum compute_type TYPE>
 __device__ __forceinline__ void unit_unpack(const struct unit_row<TYPE> &row, uint32_t j,
-                                            uint32_t (&out)[4])
+                                            const uint32_t (&codes)[4], uint32_t (&out)[4])
 {
+    if constexpr (weights_coded(TYPE)) {
+        const uint2 bytes = weights_decode(codes, word_of(row.low, j));
+        unpack_bytes(bytes.x, bytes.y, out);
+        return;
+    }
     if constexpr (TYPE == COMPUTE_Q8_0) {
         const uint4 four = j < 2 ? row.low : row.bytes;
         unpack_bytes(j % 2 == 0 ? four.x : four.z, j % 2 == 0 ? four.y : four.w, out);
@@ -136,11 +151,12 @@ __device__ __forceinline__ void unit_unpack(const struct unit_row<TYPE> &row, ui
     }
 }
 
-/* Scale and minimum of group j; for Q6_K the scales of its halves, which are whole numbers that
- * must still be multiplied with the scale of 256 columns. */
+/* Scale and minimum of group j; with scales per 16 columns, the scales of its halves (for Q6_K and
+ * Q3_K whole numbers that must still be multiplied with the scale of 256 columns), and their minima
+ * in out[2] and out[3]. */
 template <enum compute_type TYPE>
 __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uint32_t j,
-                                           float (&out)[2])
+                                           float (&out)[4])
 {
     if constexpr (TYPE == COMPUTE_Q4_1 || TYPE == COMPUTE_Q5_1) {
         const uint32_t pair = word_of(row.scale, j);
@@ -148,9 +164,16 @@ __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uin
         out[1] = weights_f16(pair >> 16);
     } else {
         const uint32_t pair = word_of(row.scale, j / 2) >> j % 2 * 16;
-        if constexpr (TYPE == COMPUTE_Q6_K) {
+        if constexpr (TYPE == COMPUTE_Q2_K) {
+            out[0] = row.super * (float)(pair & 15u);
+            out[1] = row.super * (float)(pair >> 8 & 15u);
+            out[2] = row.min * (float)(pair >> 4 & 15u);
+            out[3] = row.min * (float)(pair >> 12 & 15u);
+        } else if constexpr (weights_halves(TYPE)) {
             out[0] = (float)(int8_t)pair;
             out[1] = (float)(int8_t)(pair >> 8);
+        } else if constexpr (TYPE == COMPUTE_MXFP4) {
+            out[0] = weights_bf16(pair);
         } else if constexpr (weights_super(TYPE)) {
             out[0] = row.super * (float)(uint8_t)pair;
             out[1] = row.min * (float)(uint8_t)(pair >> 8);
@@ -163,31 +186,36 @@ __device__ __forceinline__ void unit_scale(const struct unit_row<TYPE> &row, uin
 /* Multiplies 16 rows of W with 8 of the activations in a group. The result is added to acc, or to
  * `part` if it must still be scaled; in other cases `part` is acc too. */
 template <enum compute_type TYPE>
-__device__ __forceinline__ void
-group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4], const float (&scale)[2][2],
-               const uint32_t (&b)[2][2], const float (&ones)[4], float (&part)[4], float (&acc)[4])
+__device__ __forceinline__ void group_multiply(const uint32_t (&low)[4], const uint32_t (&high)[4],
+                                               const float (&scale)[2][4],
+                                               const uint32_t (&b)[2][2], const float (&ones)[2][4],
+                                               float (&part)[4], float (&acc)[4])
 {
     float sum[4] = {}, other[4] = {};
     ptx_mma_bf16_16816(sum, low, b[0]);
-    ptx_mma_bf16_16816(TYPE == COMPUTE_Q6_K ? other : sum, high, b[1]);
+    ptx_mma_bf16_16816(weights_halves(TYPE) ? other : sum, high, b[1]);
 #pragma unroll
     for (uint32_t i = 0; i < 4; i++) {
-        if constexpr (weights_min(TYPE))
-            sum[i] = fmaf(-128.0f, ones[i], sum[i]);
+        if constexpr (biased(TYPE))
+            sum[i] = fmaf(-128.0f, ones[0][i], sum[i]);
         part[i] = fmaf(scale[i / 2][0], sum[i], part[i]);
-        if constexpr (TYPE == COMPUTE_Q6_K)
+        if constexpr (weights_halves(TYPE))
             part[i] = fmaf(scale[i / 2][1], other[i], part[i]);
-        if constexpr (weights_min(TYPE))
-            acc[i] = fmaf(scale[i / 2][1], ones[i], acc[i]);
+        if constexpr (TYPE == COMPUTE_Q2_K) {
+            acc[i] = fmaf(scale[i / 2][2], ones[0][i], acc[i]);
+            acc[i] = fmaf(scale[i / 2][3], ones[1][i], acc[i]);
+        } else if constexpr (weights_min(TYPE)) {
+            acc[i] = fmaf(scale[i / 2][1], ones[0][i], acc[i]);
+        }
     }
 }
 
 /* Multiplies GROUPS groups of a unit from group `first` on. Their activations are loaded at once.
  */
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT, uint32_t GROUPS>
-__device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t unit, uint32_t first,
-                                                const struct gemv_input &in, uint32_t cols,
-                                                uint32_t col, sums<MT, NT> &part, sums<MT, NT> &acc)
+__device__ __forceinline__ void
+groups_multiply(const uint8_t *from, uint32_t unit, uint32_t first, const struct gemv_set &set,
+                const struct gemv_input &in, uint32_t col, sums<MT, NT> &part, sums<MT, NT> &acc)
 {
     const uint32_t g = threadIdx.x % 32 / 4;
     const uint32_t one[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
@@ -198,7 +226,7 @@ __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t un
     for (uint32_t i = 0; i < GROUPS; i++)
 #pragma unroll
         for (uint32_t n = 0; n < NT; n++)
-            input_load<TYPE>(in, 8 * n + g, cols, col + 32 * (first + i), b[i][n]);
+            input_load<TYPE>(in, 8 * n + g, set.cols, col + 32 * (first + i), b[i][n]);
 #pragma unroll
     for (uint32_t m = 0; m < MT; m++) {
         struct unit_row<TYPE> rows[2];
@@ -207,19 +235,19 @@ __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t un
 #pragma unroll
         for (uint32_t i = 0; i < GROUPS; i++) {
             uint32_t x[4], y[4];
-            float scale[2][2];
-            unit_unpack<TYPE>(rows[0], first + i, x);
-            unit_unpack<TYPE>(rows[1], first + i, y);
+            float scale[2][4];
+            unit_unpack<TYPE>(rows[0], first + i, set.w[0].codes, x);
+            unit_unpack<TYPE>(rows[1], first + i, set.w[0].codes, y);
             unit_scale<TYPE>(rows[0], first + i, scale[0]);
             unit_scale<TYPE>(rows[1], first + i, scale[1]);
             const uint32_t low[4] = {x[0], y[0], x[1], y[1]};
             const uint32_t high[4] = {x[2], y[2], x[3], y[3]};
 #pragma unroll
             for (uint32_t n = 0; n < NT; n++) {
-                float ones[4] = {};
+                float ones[2][4] = {};
                 if constexpr (weights_min(TYPE)) {
-                    ptx_mma_bf16_16816(ones, one, b[i][n][0]);
-                    ptx_mma_bf16_16816(ones, one, b[i][n][1]);
+                    ptx_mma_bf16_16816(ones[0], one, b[i][n][0]);
+                    ptx_mma_bf16_16816(ones[weights_halves(TYPE) ? 1 : 0], one, b[i][n][1]);
                 }
                 group_multiply<TYPE>(low, high, scale, b[i][n], ones, part[m][n], acc[m][n]);
             }
@@ -227,9 +255,16 @@ __device__ __forceinline__ void groups_multiply(const uint8_t *from, uint32_t un
     }
 }
 
+/* True if a step's sums are multiplied with the scale of its 256 columns at the end. */
+constexpr __host__ __device__ bool scaled_late(enum compute_type type)
+{
+    return weights_halves(type) && type != COMPUTE_Q2_K;
+}
+
 template <enum compute_type TYPE, uint32_t MT, uint32_t NT>
-__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_input &in,
-                                               uint32_t cols, uint32_t col, sums<MT, NT> &acc)
+__device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct gemv_set &set,
+                                               const struct gemv_input &in, uint32_t col,
+                                               sums<MT, NT> &acc)
 {
     using S = stage<TYPE, MT>;
     constexpr uint32_t GROUPS = NT == 2 ? 1 : MT == 2 ? 2 : 4; /* As many as registers hold. */
@@ -239,15 +274,16 @@ __device__ __forceinline__ void stage_multiply(const uint8_t *from, const struct
     for (uint32_t unit = 0; unit < S::UNITS; unit++)
 #pragma unroll
         for (uint32_t group = 0; group < 4; group += GROUPS)
-            groups_multiply<TYPE, MT, NT, GROUPS>(from, unit, group, in, cols, col + 128 * unit,
-                                                  TYPE == COMPUTE_Q6_K ? part : acc, acc);
-    if constexpr (TYPE == COMPUTE_Q6_K) {
+            groups_multiply<TYPE, MT, NT, GROUPS>(from, unit, group, set, in, col + 128 * unit,
+                                                  scaled_late(TYPE) ? part : acc, acc);
+    if constexpr (scaled_late(TYPE)) {
 #pragma unroll
         for (uint32_t m = 0; m < MT; m++)
 #pragma unroll
             for (uint32_t i = 0; i < 4; i++) {
-                const float scale = weights_f16(*reinterpret_cast<const uint32_t *>(
-                    from + S::SUPER + (16 * m + g + i / 2 * 8) * 4));
+                const float scale =
+                    set.w[0].factor * weights_f16(*reinterpret_cast<const uint32_t *>(
+                                          from + S::SUPER + (16 * m + g + i / 2 * 8) * 4));
 #pragma unroll
                 for (uint32_t n = 0; n < NT; n++)
                     acc[m][n][i] = fmaf(scale, part[m][n][i], acc[m][n][i]);

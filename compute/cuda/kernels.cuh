@@ -66,6 +66,10 @@ struct cuda_weights {
      *                   (c / 128)th; the matrix begins at row scale_first of its first block */
     uint32_t scale_shift = 0;
     uint32_t scale_first = 0;
+    /* For types whose quants are indices (weights_coded): the 16 values, one byte each, and the
+     * factor of the scales. */
+    uint32_t codes[4] = {};
+    float factor = 1;
 };
 
 /* Most rows of a product that cuda_gemv computes: up to there, reading the weights takes longer
@@ -134,7 +138,12 @@ struct cuda_weights_layout {
     size_t row_bytes;       /* Bytes of the quants, or of the elements. */
     size_t scale_row_bytes; /* 0 = no scales. */
 };
-/* Returns the layout of a matrix of this type with `cols` columns. */
+/* Returns the type of `struct cuda_weights` that weights of this type in a file are kept as. Types
+ * with the same layout are kept as one type. */
+enum compute_type cuda_weights_kept(enum compute_type type);
+/* Sets the codes and the factor of weights of this type in a file. */
+void cuda_weights_codes(enum compute_type type, struct cuda_weights *w);
+/* Returns the layout of a matrix of this type in a file with `cols` columns. */
 struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols);
 /* Packs `rows` rows, source_row bytes apart. `quants` receives rows * row_bytes bytes, `scales`
  * rows * scale_row_bytes bytes. */

@@ -50,7 +50,7 @@ static void pack_piece(const struct cuda_weights *w, struct cuda_weights_layout 
     for (uint32_t i = 0; i < PACK_THREADS; i++) {
         uint32_t from = i * share < rows ? i * share : rows;
         uint32_t count = rows - from < share ? rows - from : share;
-        parts[i] = {w->type,
+        parts[i] = {source->type,
                     count,
                     w->cols,
                     (const uint8_t *)source->data + (first + from) * source_row,
@@ -234,7 +234,7 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
         free(m);
         return c->failed ? ST_IO : ST_NO_MEMORY;
     }
-    m->weights = {type,
+    m->weights = {cuda_weights_kept(type),
                   rows,
                   cols,
                   (const uint8_t *)m->memory,
@@ -243,6 +243,7 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
                   f8 ? scaled.scale_row_bytes : layout.scale_row_bytes,
                   scaled.scale_shift,
                   scaled.scale_first};
+    cuda_weights_codes(type, &m->weights);
     m->next = c->unsettled;
     c->unsettled = m;
     if (!upload(c, &m->weights, layout, source) || (f8 && !scales_upload(c, source, &m->weights))) {

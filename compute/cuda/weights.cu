@@ -4,13 +4,31 @@
 #include "compute/cuda/weights.cuh"
 
 extern "C" {
+#include "compute/half.h"
 #include "compute/types.h"
 }
 
 #include <cstring>
 
-struct cuda_weights_layout cuda_weights_layout(enum compute_type type, uint32_t cols)
+enum compute_type cuda_weights_kept(enum compute_type type)
 {
+    if (type == COMPUTE_TQ1_0 || type == COMPUTE_TQ2_0)
+        return COMPUTE_Q4_0;
+    return types_codes(type) != NULL && types_is_super(type) ? COMPUTE_Q3_K : type;
+}
+
+void cuda_weights_codes(enum compute_type type, struct cuda_weights *w)
+{
+    const int8_t *codes = types_codes(type);
+    if (codes == NULL)
+        return;
+    memcpy(w->codes, codes, sizeof(w->codes));
+    w->factor = types_factor(type);
+}
+
+struct cuda_weights_layout cuda_weights_layout(enum compute_type file_type, uint32_t cols)
+{
+    const enum compute_type type = cuda_weights_kept(file_type);
     if (weights_float(type))
         return {((size_t)cols * weights_element_bytes(type) + 15) / 16 * 16, 0};
     const size_t steps = weights_steps(cols);
@@ -78,11 +96,16 @@ void group_pack(enum compute_type type, const struct types_group &group, uint32_
         }
 }
 
-/* Packs scale and minimum of a block of 32, which are at the block's beginning in the file. */
-void scale_pack(enum compute_type type, const uint8_t *row, uint32_t group, uint8_t *scales)
+/* Packs scale and minimum of 32 columns, which the file has in this precision. */
+void scale_pack(enum compute_type kept, const struct types_group &group, uint8_t *at)
 {
-    const size_t bytes = weights_min(type) ? 4 : 2;
-    memcpy(scales + group * bytes, row + group * compute_type_block_bytes(type), bytes);
+    const uint16_t min = half_to_f16(group.min[0]);
+    uint16_t scale = half_to_f16(group.scale[0]);
+    if (kept == COMPUTE_MXFP4)
+        scale = (uint16_t)(half_float_bits(group.scale[0]) >> 16);
+    memcpy(at, &scale, 2);
+    if (weights_min(kept))
+        memcpy(at + 2, &min, 2);
 }
 
 void super_pack(enum compute_type type, const uint8_t *row, uint32_t steps, uint32_t step,
@@ -93,8 +116,9 @@ void super_pack(enum compute_type type, const uint8_t *row, uint32_t steps, uint
     uint8_t *at = scales + (size_t)step * 16;
     memcpy(scales + (size_t)steps * 16 + (size_t)step * 4, &super.scale, 2);
     memcpy(scales + (size_t)steps * 16 + (size_t)step * 4 + 2, &super.min, 2);
-    if (type == COMPUTE_Q6_K) {
-        memcpy(at, super.scales, 16);
+    if (weights_halves(cuda_weights_kept(type))) {
+        for (uint32_t i = 0; i < 16; i++)
+            at[i] = (uint8_t)(super.scales[i] | super.mins[i] << 4); /* Only Q2_K has minima. */
         return;
     }
     for (uint32_t i = 0; i < 8; i++) {
@@ -108,6 +132,7 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
                        size_t source_row, uint8_t *quants, uint8_t *scales)
 {
     const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
+    const enum compute_type kept = cuda_weights_kept(type);
     const size_t source_bytes =
         (size_t)cols / compute_type_block_elements(type) * compute_type_block_bytes(type);
     const uint32_t steps = weights_steps(cols);
@@ -123,12 +148,15 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
         for (uint32_t group = 0; group < cols / 32; group++) {
             struct types_group unpacked;
             types_group_unpack(type, row, group, &unpacked);
-            group_pack(type, unpacked, group / 4 % 2, group % 4,
-                       to + (size_t)(group / 8) * weights_step_bytes(type));
-            if (!weights_super(type))
-                scale_pack(type, row, group, scale);
+            for (uint8_t &quant : unpacked.quants)
+                if (kept != type && types_codes(type) == NULL)
+                    quant = (uint8_t)(quant + types_offset(kept) - types_offset(type));
+            group_pack(kept, unpacked, group / 4 % 2, group % 4,
+                       to + (size_t)(group / 8) * weights_step_bytes(kept));
+            if (!weights_super(kept))
+                scale_pack(kept, unpacked, scale + (size_t)group * (weights_min(kept) ? 4 : 2));
         }
-        for (uint32_t step = 0; weights_super(type) && step < steps; step++)
+        for (uint32_t step = 0; weights_super(kept) && step < steps; step++)
             super_pack(type, row, steps, step, scale);
     }
 }

@@ -6,10 +6,13 @@
  * Float types, including F8_E4M3, keep the file's elements; each row is padded with zeros to 16
  * bytes. For the scales of F8_E4M3 see kernels.cuh.
  *
+ * TQ1_0 and TQ2_0 are kept as Q4_0, and IQ1, IQ2, IQ3 and IQ4_XS as Q3_K with other codes
+ * (cuda_weights_kept).
+ *
  * A row of a quantised type is divided into steps of 256 columns (the last one padded with zeros),
  * each of two units of 128, each of four groups of 32. A group is read by four lanes t = 0 … 3 of a
- * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7; for Q6_K, whose
- * scales are per 16 columns, 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus has the elements of
+ * warp, 8 elements each: a chunk. A chunk's columns in the group are 8t … 8t + 7; for types
+ * with scales per 16 columns (weights_halves), 4t … 4t + 3 and 16 + 4t … 16 + 4t + 3. A lane thus has the elements of
  * each chunk in the order that an operand of mma.m16n8k16 needs (gemv_mma.cuh).
  *
  * Quants of a step: [unit 0][unit 1][high bits of unit 0][high bits of unit 1]
@@ -23,10 +26,12 @@
  *   byte 4 (e / 4) + e / 2 % 2 + 2 (e % 2).
  *
  * Scales of a row, for each step:
- *   Q4_0, Q5_0, Q8_0   eight f16
+ *   Q4_0, Q5_0, Q8_0, IQ4_NL   eight f16
+ *   MXFP4              eight bf16
  *   Q4_1, Q5_1         eight pairs of f16 scale and minimum
  *   Q4_K, Q5_K         eight pairs of bytes
- *   Q6_K               sixteen signed bytes
+ *   Q6_K, Q3_K         sixteen signed bytes
+ *   Q2_K               sixteen bytes: scales in low nibbles, minima in high nibbles
  * For the K-quants these are followed, for each step, by the f16 pair that they are multiplied
  * with. */
 #ifndef COMPUTE_CUDA_WEIGHTS_CUH
@@ -47,6 +52,18 @@ static constexpr __host__ __device__ bool weights_float(enum compute_type type)
 static constexpr __host__ __device__ uint32_t weights_element_bytes(enum compute_type type)
 {
     return type == COMPUTE_F32 ? 4 : type == COMPUTE_F8_E4M3 ? 1 : 2;
+}
+
+/* True if quants are nibbles that are indices of cuda_weights.codes. */
+static constexpr __host__ __device__ bool weights_coded(enum compute_type type)
+{
+    return type == COMPUTE_Q3_K || type == COMPUTE_IQ4_NL || type == COMPUTE_MXFP4;
+}
+
+/* True if scales are per 16 columns. */
+static constexpr __host__ __device__ bool weights_halves(enum compute_type type)
+{
+    return type == COMPUTE_Q6_K || type == COMPUTE_Q3_K || type == COMPUTE_Q2_K;
 }
 
 /* Bits beyond the nibble; 0 for Q8_0. */
@@ -72,14 +89,14 @@ static constexpr __host__ __device__ uint32_t weights_step_bytes(enum compute_ty
 /* True for the K-quants. */
 static constexpr __host__ __device__ bool weights_super(enum compute_type type)
 {
-    return type == COMPUTE_Q4_K || type == COMPUTE_Q5_K || type == COMPUTE_Q6_K;
+    return type == COMPUTE_Q4_K || type == COMPUTE_Q5_K || weights_halves(type);
 }
 
 /* True if the type has minima. */
 static constexpr __host__ __device__ bool weights_min(enum compute_type type)
 {
     return type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
-           type == COMPUTE_Q5_K;
+           type == COMPUTE_Q5_K || type == COMPUTE_Q2_K;
 }
 
 /* What must be subtracted from a stored quant. */
@@ -105,7 +122,7 @@ static __host__ __device__ inline uint32_t weights_column(enum compute_type type
                                                           uint32_t half)
 {
     const uint32_t group = chunk / 4 * 32, t = chunk % 4;
-    return type == COMPUTE_Q6_K ? group + 16 * half + 4 * t : group + 8 * t + 4 * half;
+    return weights_halves(type) ? group + 16 * half + 4 * t : group + 8 * t + 4 * half;
 }
 
 static __device__ __forceinline__ float weights_f16(uint32_t bits)
@@ -133,30 +150,55 @@ static __device__ __forceinline__ float weights_f8_scale(const struct cuda_weigh
     return reinterpret_cast<const float *>(w.scales + block * w.scale_row_bytes)[right];
 }
 
-/* Reads the scale (of elements 0 … 3 and of 4 … 7) and the minimum of group `group` of a step. They
- * do not depend on t: in Q6_K the two halves of every chunk have different scales. */
+/* Replaces four nibbles, in the low 16 bits of `four`, by the bytes of `codes` that they are indices
+ * of. */
+static __device__ __forceinline__ uint32_t weights_lookup(const uint32_t (&codes)[4], uint32_t four)
+{
+    const uint32_t index = four & 0x7777u;
+    const uint32_t low = __byte_perm(codes[0], codes[1], index);
+    const uint32_t high = __byte_perm(codes[2], codes[3], index);
+    return __byte_perm(low, high, 0x3210u | (four & 0x8888u) >> 1);
+}
+
+/* Replaces the nibbles of a group's word by signed bytes in the order of Q8_0. */
+static __device__ __forceinline__ uint2 weights_decode(const uint32_t (&codes)[4], uint32_t word)
+{
+    return make_uint2(weights_lookup(codes, __byte_perm(word, 0, 0x0020)),
+                      weights_lookup(codes, __byte_perm(word, 0, 0x0031)));
+}
+
+/* Reads the scales and the minima (of elements 0 … 3 and of 4 … 7) of group `group` of a step. They
+ * do not depend on t: with scales per 16 columns, the two halves of every chunk have different
+ * scales. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_t steps,
-                                                     uint32_t step, uint32_t group, float scale[2],
-                                                     float *min)
+                                                     uint32_t step, uint32_t group, float factor,
+                                                     float scale[2], float min[2])
 {
     const uint8_t *at = row + (size_t)step * weights_scale_bytes(TYPE);
-    *min = 0;
+    min[0] = min[1] = 0;
     if constexpr (weights_super(TYPE)) {
         const uint32_t unit = *reinterpret_cast<const uint32_t *>(
             row + (size_t)steps * weights_scale_bytes(TYPE) + (size_t)step * 4);
         const float d = weights_f16(unit);
-        if constexpr (TYPE == COMPUTE_Q6_K) {
-            scale[0] = d * (float)(int8_t)at[2 * group];
-            scale[1] = d * (float)(int8_t)at[2 * group + 1];
+        if constexpr (TYPE == COMPUTE_Q2_K) {
+            for (uint32_t i = 0; i < 2; i++) {
+                scale[i] = d * (float)(at[2 * group + i] & 15u);
+                min[i] = -(weights_f16(unit >> 16) * (float)(at[2 * group + i] >> 4));
+            }
+        } else if constexpr (weights_halves(TYPE)) {
+            scale[0] = d * factor * (float)(int8_t)at[2 * group];
+            scale[1] = d * factor * (float)(int8_t)at[2 * group + 1];
         } else {
             scale[0] = scale[1] = d * (float)at[2 * group];
-            *min = -(weights_f16(unit >> 16) * (float)at[2 * group + 1]);
+            min[0] = min[1] = -(weights_f16(unit >> 16) * (float)at[2 * group + 1]);
         }
     } else if constexpr (weights_min(TYPE)) {
         const uint32_t pair = reinterpret_cast<const uint32_t *>(at)[group];
         scale[0] = scale[1] = weights_f16(pair);
-        *min = weights_f16(pair >> 16);
+        min[0] = min[1] = weights_f16(pair >> 16);
+    } else if constexpr (TYPE == COMPUTE_MXFP4) {
+        scale[0] = scale[1] = weights_bf16(reinterpret_cast<const uint16_t *>(at)[group]);
     } else {
         scale[0] = scale[1] = weights_f16(reinterpret_cast<const uint16_t *>(at)[group]);
     }
@@ -165,12 +207,17 @@ static __device__ __forceinline__ void weights_scale(const uint8_t *row, uint32_
 /* Reads the 8 quants of a chunk as numbers. */
 template <enum compute_type TYPE>
 static __device__ __forceinline__ void weights_quants(const uint8_t *step, uint32_t chunk,
-                                                      int32_t out[8])
+                                                      const uint32_t (&codes)[4], int32_t out[8])
 {
     const uint32_t group = chunk / 4, unit = group / 4, j = group % 4, t = chunk % 4;
-    if constexpr (TYPE == COMPUTE_Q8_0) {
-        const uint2 words =
-            *reinterpret_cast<const uint2 *>(step + unit * 128 + j / 2 * 64 + t * 16 + j % 2 * 8);
+    if constexpr (TYPE == COMPUTE_Q8_0 || weights_coded(TYPE)) {
+        uint2 words;
+        if constexpr (TYPE == COMPUTE_Q8_0)
+            words = *reinterpret_cast<const uint2 *>(step + unit * 128 + j / 2 * 64 + t * 16 +
+                                                     j % 2 * 8);
+        else
+            words = weights_decode(
+                codes, *reinterpret_cast<const uint32_t *>(step + unit * 64 + t * 16 + j * 4));
 #pragma unroll
         for (uint32_t e = 0; e < 8; e++)
             out[e] = (int8_t)((e < 4 ? words.x : words.y) >> (e / 2 % 2 * 8 + e % 2 * 16));
@@ -236,13 +283,13 @@ static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &
                 out[e] = weights_bf16(words[e / 2] >> e % 2 * 16);
     } else {
         int32_t q[8];
-        float scale[2], min;
-        weights_quants<TYPE>(quants + (size_t)step * weights_step_bytes(TYPE), chunk, q);
+        float scale[2], min[2];
+        weights_quants<TYPE>(quants + (size_t)step * weights_step_bytes(TYPE), chunk, w.codes, q);
         weights_scale<TYPE>(w.scales + row * w.scale_row_bytes, weights_steps(w.cols), step,
-                            chunk / 4, scale, &min);
+                            chunk / 4, w.factor, scale, min);
 #pragma unroll
         for (uint32_t e = 0; e < 8; e++)
-            out[e] = scale[e / 4] * (float)q[e] + min;
+            out[e] = scale[e / 4] * (float)q[e] + min[e / 4];
     }
 }
 
@@ -290,6 +337,18 @@ static __device__ __forceinline__ void weights_chunk(const struct cuda_weights &
         break;                                                                                     \
     case COMPUTE_Q6_K:                                                                             \
         DO(COMPUTE_Q6_K);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q2_K:                                                                             \
+        DO(COMPUTE_Q2_K);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_Q3_K:                                                                             \
+        DO(COMPUTE_Q3_K);                                                                          \
+        break;                                                                                     \
+    case COMPUTE_IQ4_NL:                                                                           \
+        DO(COMPUTE_IQ4_NL);                                                                        \
+        break;                                                                                     \
+    case COMPUTE_MXFP4:                                                                            \
+        DO(COMPUTE_MXFP4);                                                                         \
         break;
 
 #endif

@@ -59,6 +59,21 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
 
 enum status gguf_open(const char *path, struct gguf **out, struct error *error)
 {
+    struct gguf *g;
+    enum status status = gguf_open_file(path, &g, error);
+    if (status != ST_OK)
+        return status;
+    status = gguf_split_open(g, path, error);
+    if (status != ST_OK) {
+        gguf_close(g);
+        return status;
+    }
+    *out = g;
+    return ST_OK;
+}
+
+enum status gguf_open_file(const char *path, struct gguf **out, struct error *error)
+{
     struct stat info;
     const void *data;
     enum status status;
@@ -93,6 +108,9 @@ void gguf_close(struct gguf *g)
 {
     if (g == NULL)
         return;
+    for (size_t i = 0; i < g->part_count; i++)
+        gguf_close(g->parts[i]);
+    free(g->parts);
     for (size_t i = 0; i < g->key_count; i++) {
         free(g->keys[i].strings);
         free(g->keys[i].numbers);
@@ -113,8 +131,21 @@ const struct digest *gguf_metadata_digest(struct gguf *g)
     if (digest_is_none(&g->metadata_digest)) {
         digest_add(&g->metadata_digest, &g->bytes, sizeof(g->bytes));
         digest_add(&g->metadata_digest, g->data, g->data_start);
+        for (size_t i = 0; i < g->part_count; i++)
+            digest_add(&g->metadata_digest, gguf_metadata_digest(g->parts[i]),
+                       sizeof(struct digest));
     }
     return &g->metadata_digest;
+}
+
+/* Adds one file's tensor data. The data of each part of a model of `all` bytes gets its share of the
+ * bytes that are read. */
+static void data_digest_add(const struct gguf *g, uint64_t all, struct digest *digest)
+{
+    const size_t bytes = g->bytes - g->data_start;
+    const double share = (double)CONTENT_HASH_BYTES_MAX * (double)bytes / (double)all;
+    content_digest_add(digest, g->data + g->data_start, bytes,
+                       all == g->bytes ? CONTENT_HASH_BYTES_MAX : (size_t)share, g->mapped);
 }
 
 const struct digest *gguf_digest(struct gguf *g)
@@ -122,8 +153,9 @@ const struct digest *gguf_digest(struct gguf *g)
     if (!digest_is_none(&g->digest))
         return &g->digest;
     g->digest = *gguf_metadata_digest(g);
-    content_digest_add(&g->digest, g->data + g->data_start, g->bytes - g->data_start,
-                       CONTENT_HASH_BYTES_MAX, g->mapped);
+    data_digest_add(g, gguf_bytes(g), &g->digest);
+    for (size_t i = 0; i < g->part_count; i++)
+        data_digest_add(g->parts[i], gguf_bytes(g), &g->digest);
     return &g->digest;
 }
 
@@ -303,7 +335,10 @@ enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t cou
 
 uint64_t gguf_bytes(const struct gguf *g)
 {
-    return g->bytes;
+    uint64_t bytes = g->bytes;
+    for (size_t i = 0; i < g->part_count; i++)
+        bytes += g->parts[i]->bytes;
+    return bytes;
 }
 
 const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index)

@@ -17,7 +17,8 @@
 
 struct gguf;
 
-/* Maps the file at `path`. The caller closes *out with gguf_close. */
+/* Maps the file at `path` and, if it is the first of several files of a model, the other files. The
+ * caller closes *out with gguf_close. */
 enum status gguf_open(const char *path, struct gguf **out, struct error *error);
 /* Opens a GGUF file in memory (fuzzing, tests), which errors call `name`. Requires that `data` is
  * aligned to 16 bytes and stays unchanged until gguf_close. */
@@ -48,7 +49,7 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
 enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
                                struct error *error);
 
-uint64_t gguf_bytes(const struct gguf *g); /* Bytes of the file. */
+uint64_t gguf_bytes(const struct gguf *g); /* Bytes of the file, or of all parts. */
 /* Returns tensor `index`, counted from 0; NULL = there are fewer tensors. */
 const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
 /* Returns the tensor with this name; NULL = none. */

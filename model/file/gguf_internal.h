@@ -56,6 +56,8 @@ struct gguf {
     struct gguf_index tensor_index;
     size_t data_start;     /* Offset of the tensor data; the end of the file if there is none. */
     uint64_t index_key[2]; /* Secret key of both indices. */
+    struct gguf **parts;   /* The other files of a model in several files. Owned. */
+    size_t part_count;
     struct digest metadata_digest; /* All zeros = not computed yet. */
     struct digest digest;          /* All zeros = not computed yet. */
 };
@@ -66,6 +68,15 @@ struct gguf {
 const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES]);
 
 const char *gguf_value_name(enum gguf_value type);
+
+/* Maps and parses one file, without the other parts of its model. */
+enum status gguf_open_file(const char *path, struct gguf **out, struct error *error);
+/* Opens the other parts of a model whose first file is `first`, at `path`, and adds their tensors.
+ * Does nothing if the model is one file. After an error, gguf_close frees what was allocated. */
+enum status gguf_split_open(struct gguf *first, const char *path, struct error *error);
+/* Makes the index of all g->tensors anew. Returns their number, the index of the first tensor whose
+ * name is there before, or SIZE_MAX, with an error, if there is no memory. */
+size_t gguf_tensors_index(struct gguf *g, struct error *error);
 
 /* Parses data[0..bytes) into keys, tensors and data_start. After an error, gguf_close frees what
  * was allocated. The error does not name the file. */

@@ -49,30 +49,30 @@ static const struct {
     [7] = {"Q5_1", true, COMPUTE_Q5_1},
     [8] = {"Q8_0", true, COMPUTE_Q8_0},
     [9] = {"Q8_1", false, 0},
-    [10] = {"Q2_K", false, 0},
-    [11] = {"Q3_K", false, 0},
+    [10] = {"Q2_K", true, COMPUTE_Q2_K},
+    [11] = {"Q3_K", true, COMPUTE_Q3_K},
     [12] = {"Q4_K", true, COMPUTE_Q4_K},
     [13] = {"Q5_K", true, COMPUTE_Q5_K},
     [14] = {"Q6_K", true, COMPUTE_Q6_K},
     [15] = {"Q8_K", false, 0},
-    [16] = {"IQ2_XXS", false, 0},
-    [17] = {"IQ2_XS", false, 0},
-    [18] = {"IQ3_XXS", false, 0},
-    [19] = {"IQ1_S", false, 0},
-    [20] = {"IQ4_NL", false, 0},
-    [21] = {"IQ3_S", false, 0},
-    [22] = {"IQ2_S", false, 0},
-    [23] = {"IQ4_XS", false, 0},
+    [16] = {"IQ2_XXS", true, COMPUTE_IQ2_XXS},
+    [17] = {"IQ2_XS", true, COMPUTE_IQ2_XS},
+    [18] = {"IQ3_XXS", true, COMPUTE_IQ3_XXS},
+    [19] = {"IQ1_S", true, COMPUTE_IQ1_S},
+    [20] = {"IQ4_NL", true, COMPUTE_IQ4_NL},
+    [21] = {"IQ3_S", true, COMPUTE_IQ3_S},
+    [22] = {"IQ2_S", true, COMPUTE_IQ2_S},
+    [23] = {"IQ4_XS", true, COMPUTE_IQ4_XS},
     [24] = {"I8", false, 0},
     [25] = {"I16", false, 0},
     [26] = {"I32", false, 0},
     [27] = {"I64", false, 0},
     [28] = {"F64", false, 0},
-    [29] = {"IQ1_M", false, 0},
+    [29] = {"IQ1_M", true, COMPUTE_IQ1_M},
     [30] = {"BF16", true, COMPUTE_BF16},
-    [34] = {"TQ1_0", false, 0},
-    [35] = {"TQ2_0", false, 0},
-    [39] = {"MXFP4", false, 0},
+    [34] = {"TQ1_0", true, COMPUTE_TQ1_0},
+    [35] = {"TQ2_0", true, COMPUTE_TQ2_0},
+    [39] = {"MXFP4", true, COMPUTE_MXFP4},
 };
 
 const char *gguf_value_name(enum gguf_value type)
@@ -373,7 +373,7 @@ static enum status read_type(struct cursor *c, struct mapped_tensor *t, const ch
         return error_set(
             c->error, ST_UNSUPPORTED,
             "tensor '%s' is of type %u (%s): supported are F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
-            "Q4_K, Q5_K and Q6_K",
+            "Q5_0, Q5_1, Q2_K to Q6_K, IQ1 to IQ4, TQ1_0, TQ2_0 and MXFP4",
             shown, type, named ? tensor_types[type].name : "unknown");
     t->type = tensor_types[type].type;
     return ST_OK;
@@ -469,6 +469,22 @@ static enum status read_tensors(struct cursor *c, struct gguf *g, size_t count)
 undo_offsets:
     free(offsets);
     return status;
+}
+
+size_t gguf_tensors_index(struct gguf *g, struct error *error)
+{
+    free(g->tensor_index.slots);
+    if (!index_open(&g->tensor_index, g->tensor_count)) {
+        (void)error_set(error, ST_NO_MEMORY, "no memory for %zu tensors", g->tensor_count);
+        return SIZE_MAX;
+    }
+    for (size_t i = 0; i < g->tensor_count; i++) {
+        uint32_t *slot = tensor_slot(g, g->tensors[i].name.text, g->tensors[i].name.bytes);
+        if (*slot != 0)
+            return i;
+        *slot = (uint32_t)i + 1;
+    }
+    return g->tensor_count;
 }
 
 static enum status read_header(struct cursor *c, size_t *tensor_count_out, uint64_t *key_count_out)

@@ -10,6 +10,7 @@
 #include "compute/half.h"
 #include "compute/types.h"
 #include "tests/check.h"
+#include "tests/compute/blocks.h"
 
 #include <math.h>
 #include <string.h>
@@ -74,13 +75,13 @@ static inline uint8_t *fixture_weights(enum compute_type type, uint32_t rows, ui
             *(uint16_t *)block = (uint16_t)(half_float_bits(value) >> 16);
         } else if (type == COMPUTE_F8_E4M3) {
             *block = half_to_e4m3(value * 60);
-        } else if (type == COMPUTE_Q6_K) {
-            fixture_half(&((struct block_q6_k *)block)->scale);
-            /* In all other types the first member is the scale, and the second one the minimum. */
         } else {
-            fixture_half((uint16_t *)block);
-            if (type != COMPUTE_Q8_0 && type != COMPUTE_Q4_0 && type != COMPUTE_Q5_0)
-                fixture_half((uint16_t *)block + 1);
+            uint16_t scale, min;
+            fixture_half(&scale);
+            fixture_half(&min);
+            blocks_put(type, block, scale, min);
+            if (type == COMPUTE_MXFP4 && fixture_below(16) == 0)
+                block[0] = (uint8_t)fixture_below(3); /* Scales below the normal numbers. */
         }
     }
     return out;

@@ -62,26 +62,39 @@ static void reference_quantise_row(const float *x, uint32_t blocks, bool refined
     }
 }
 
+/* Types that are kept with a scale per 16 columns. */
+static bool has_halves(enum compute_type type)
+{
+    return type == COMPUTE_Q6_K || type == COMPUTE_Q2_K || type == COMPUTE_Q3_K ||
+           (type >= COMPUTE_IQ2_S && type <= COMPUTE_IQ1_M);
+}
+
 static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
                                      const struct quantised *x, uint32_t blocks)
 {
     float f = 0;
-    bool min = type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
-               type == COMPUTE_Q5_K;
+    const int8_t *codes = types_codes(type);
     for (uint32_t b = 0; b < blocks; b++) {
         struct types_group w;
         types_group_unpack(type, row, b, &w);
-        int32_t acc[2] = {0, 0};
-        for (uint32_t i = 0; i < 32; i++)
-            acc[i / 16] += ((int32_t)w.quants[i] - (int32_t)types_offset(type)) * x[b].q[i];
-        if (type == COMPUTE_Q6_K) {
-            f = fmaf((float)acc[0], w.scale[0] * x[b].scale, f);
-            f = fmaf((float)acc[1], w.scale[1] * x[b].scale, f);
+        int32_t acc[2] = {0, 0}, sum[2] = {0, 0};
+        for (uint32_t i = 0; i < 32; i++) {
+            int32_t value = codes != NULL ? codes[w.quants[i]]
+                                          : (int32_t)w.quants[i] - (int32_t)types_offset(type);
+            acc[i / 16] += value * x[b].q[i];
+            sum[i / 16] += x[b].q[i];
+        }
+        if (!has_halves(type)) {
+            f = fmaf((float)(acc[0] + acc[1]), w.scale[0] * x[b].scale, f);
+            if (blocks_have_min(type))
+                f = fmaf(w.min[0], x[b].scale * (float)x[b].sum, f);
             continue;
         }
-        f = fmaf((float)(acc[0] + acc[1]), w.scale[0] * x[b].scale, f);
-        if (min)
-            f = fmaf(w.min, x[b].scale * (float)x[b].sum, f);
+        for (int i = 0; i < 2; i++) {
+            f = fmaf((float)acc[i], w.scale[i] * x[b].scale, f);
+            if (blocks_have_min(type))
+                f = fmaf(w.min[i], x[b].scale * (float)sum[i], f);
+        }
     }
     return f;
 }
@@ -295,12 +308,13 @@ static void check_extremes(enum compute_type type)
     size_t bytes = compute_type_block_bytes(type);
     for (size_t i = 0; i < (size_t)s.rows * s.cols / compute_type_block_elements(type); i++) {
         uint8_t *block = weights + i * bytes;
-        size_t skip = type == COMPUTE_Q6_K                                                   ? 0
-                      : type == COMPUTE_Q4_0 || type == COMPUTE_Q5_0 || type == COMPUTE_Q8_0 ? 2
-                                                                                             : 4;
-        size_t end = type == COMPUTE_Q6_K ? 208 : bytes;
-        uint8_t fill = type == COMPUTE_Q8_0 ? (i % 2 ? 0x80 : 0x7f) : 0xff;
-        memset(block + skip, fill, end - skip);
+        const uint16_t scale = half_to_f16(0.01f * (float)(1 + i % 7));
+        /* IQ4: the largest code is that of nibble 0. */
+        uint8_t fill = type == COMPUTE_Q8_0                               ? (i % 2 ? 0x80 : 0x7f)
+                       : type == COMPUTE_IQ4_NL || type == COMPUTE_IQ4_XS ? 0
+                                                                          : 0xff;
+        memset(block, fill, bytes);
+        blocks_put(type, block, scale, scale);
     }
     float *x = malloc((size_t)s.count * s.cols * sizeof(float));
     for (size_t i = 0; i < (size_t)s.count * s.cols; i++)

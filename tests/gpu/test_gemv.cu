@@ -23,7 +23,7 @@ char what[160];
 
 const char *name(const char *kernel, const gpu::matrix &m, uint32_t rows)
 {
-    snprintf(what, sizeof(what), "%s %s %ux%u, %u rows", kernel, compute_type_name(m.weights.type),
+    snprintf(what, sizeof(what), "%s %s %ux%u, %u rows", kernel, compute_type_name(m.type),
              m.weights.rows, m.weights.cols, rows);
     return what;
 }

@@ -6,6 +6,7 @@
 
 #include "compute/cuda/kernels.cuh"
 #include "compute/half.h"
+#include "tests/compute/blocks.h"
 #include "tests/gpu/harness.h"
 
 #include <cstring>
@@ -13,9 +14,7 @@
 
 namespace gpu
 {
-/* Returns `count` weights as a file has them: random bits with scales of a usual size. The scale is
- * the first member of a block (the last of a Q6_K block), and the minimum, if the type has one, is
- * the second. */
+/* Returns `count` weights as a file has them: random bits with scales of a usual size. */
 inline std::vector<uint8_t> file_weights(random &random, enum compute_type type, size_t count)
 {
     const size_t bytes = compute_type_block_bytes(type);
@@ -34,11 +33,10 @@ inline std::vector<uint8_t> file_weights(random &random, enum compute_type type,
             memcpy(block, &bf16, 2);
         else if (type == COMPUTE_F8_E4M3)
             *block = half_to_e4m3(value * 60);
+        else if (type == COMPUTE_F16)
+            memcpy(block, &half, 2);
         else
-            memcpy(type == COMPUTE_Q6_K ? block + bytes - 2 : block, &half, 2);
-        if (type == COMPUTE_Q4_1 || type == COMPUTE_Q5_1 || type == COMPUTE_Q4_K ||
-            type == COMPUTE_Q5_K)
-            memcpy(block + 2, &min, 2);
+            blocks_put(type, block, half, min);
     }
     return out;
 }
@@ -46,7 +44,7 @@ inline std::vector<uint8_t> file_weights(random &random, enum compute_type type,
 /* A random matrix in all three forms. */
 struct matrix {
     matrix(random &random, enum compute_type type, uint32_t rows, uint32_t cols)
-        : numbers((size_t)rows * cols)
+        : type(type), numbers((size_t)rows * cols)
     {
         const std::vector<uint8_t> file = file_weights(random, type, numbers.size());
         const struct cuda_weights_layout layout = cuda_weights_layout(type, cols);
@@ -61,13 +59,14 @@ struct matrix {
         quants = std::make_unique<buffer<uint8_t>>(packed);
         if (layout.scale_row_bytes != 0)
             scales = std::make_unique<buffer<uint8_t>>(packed_scales);
-        weights = {type,
+        weights = {cuda_weights_kept(type),
                    rows,
                    cols,
                    quants->data,
                    scales != nullptr ? scales->data : nullptr,
                    layout.row_bytes,
                    layout.scale_row_bytes};
+        cuda_weights_codes(type, &weights);
         if (type != COMPUTE_F8_E4M3)
             return;
         cuda_weights_f8(&source, &weights, nullptr);
@@ -101,6 +100,7 @@ struct matrix {
         return source;
     }
 
+    enum compute_type type;     /* In the file. */
     std::vector<float> numbers; /* [rows × cols]: the weights as compute_source_row returns them. */
     std::vector<float> values;  /* Scales of F8_E4M3. */
     struct cuda_weights weights;

@@ -50,7 +50,11 @@ static void read_all(struct gguf *g)
         sum += flag;
     const struct mapped_tensor *t;
     for (size_t i = 0; (t = gguf_tensor_at(g, i)) != NULL; i++) {
+        float values[256] = {0};
+        const uint32_t block = compute_type_block_elements(t->type);
         sum += sum_bytes(t->data, t->bytes) + sum_bytes(t->name.text, t->name.bytes);
+        compute_dequantize(t->type, t->data, block, values);
+        sum += values[block - 1] > 0;
     }
     sink = sum;
 }
@@ -78,6 +82,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     gguf_close(g);
     free(copy);
     return 0;
+}
+
+/* A tensor of each type, one block each. */
+static void put_types(struct gguf_writer *w)
+{
+    uint8_t block[256];
+    for (size_t i = 0; i < sizeof(block); i++)
+        block[i] = (uint8_t)(i * 37);
+    for (int type = 0; type < COMPUTE_GGUF_COUNT; type++) {
+        const uint64_t cols = compute_type_block_elements((enum compute_type)type);
+        gguf_writer_tensor(w, compute_type_name((enum compute_type)type), (enum compute_type)type,
+                           1, &cols, block, compute_type_block_bytes((enum compute_type)type));
+    }
 }
 
 /* A small model's file: real keys, a vocabulary of all bytes and a few merges, two tensors. */
@@ -108,6 +125,8 @@ static uint8_t *make_seed(unsigned index, size_t *bytes_out)
     gguf_vocabulary_write(w, pres[index]);
     gguf_writer_tensor(w, "token_embd.weight", COMPUTE_F32, 2, dims, weights, sizeof(weights));
     gguf_writer_tensor(w, "output.weight", COMPUTE_Q4_1, 2, dims, weights, 8 * 20);
+    if (index == 4)
+        put_types(w);
     return gguf_writer_finish(w, bytes_out);
 }
 

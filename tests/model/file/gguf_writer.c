@@ -176,9 +176,13 @@ void gguf_writer_string_array(struct gguf_writer *w, const char *key, const char
 uint32_t gguf_writer_type(enum compute_type type)
 {
     static const uint8_t numbers[COMPUTE_GGUF_COUNT] = {
-        [COMPUTE_F32] = 0,   [COMPUTE_F16] = 1,   [COMPUTE_BF16] = 30, [COMPUTE_Q8_0] = 8,
-        [COMPUTE_Q4_0] = 2,  [COMPUTE_Q4_1] = 3,  [COMPUTE_Q5_0] = 6,  [COMPUTE_Q5_1] = 7,
-        [COMPUTE_Q4_K] = 12, [COMPUTE_Q5_K] = 13, [COMPUTE_Q6_K] = 14,
+        [COMPUTE_F32] = 0,    [COMPUTE_F16] = 1,     [COMPUTE_BF16] = 30,    [COMPUTE_Q8_0] = 8,
+        [COMPUTE_Q4_0] = 2,   [COMPUTE_Q4_1] = 3,    [COMPUTE_Q5_0] = 6,     [COMPUTE_Q5_1] = 7,
+        [COMPUTE_Q4_K] = 12,  [COMPUTE_Q5_K] = 13,   [COMPUTE_Q6_K] = 14,    [COMPUTE_Q2_K] = 10,
+        [COMPUTE_Q3_K] = 11,  [COMPUTE_IQ4_NL] = 20, [COMPUTE_IQ4_XS] = 23,  [COMPUTE_MXFP4] = 39,
+        [COMPUTE_TQ1_0] = 34, [COMPUTE_TQ2_0] = 35,  [COMPUTE_IQ3_S] = 21,   [COMPUTE_IQ3_XXS] = 18,
+        [COMPUTE_IQ2_S] = 22, [COMPUTE_IQ2_XS] = 17, [COMPUTE_IQ2_XXS] = 16, [COMPUTE_IQ1_S] = 19,
+        [COMPUTE_IQ1_M] = 29,
     };
     return numbers[type];
 }

@@ -224,8 +224,8 @@ static void test_wrong_tensors(void)
     uint32_t f32 = gguf_writer_type(COMPUTE_F32);
     expect_tensor(f32, 1, large, 0, ST_INVALID,
                   "tensor 'blk.0.attn_q.weight': data ends at byte 196 of 96");
-    expect_tensor(11, 1, one, 0, ST_UNSUPPORTED,
-                  "tensor 'blk.0.attn_q.weight' is of type 11 (Q3_K)");
+    expect_tensor(15, 1, one, 0, ST_UNSUPPORTED,
+                  "tensor 'blk.0.attn_q.weight' is of type 15 (Q8_K)");
     expect_tensor(99, 1, one, 0, ST_UNSUPPORTED, "type 99 (unknown)");
     expect_tensor(UINT32_MAX, 1, one, 0, ST_UNSUPPORTED, "type 4294967295 (unknown)");
     expect_tensor(f32, 0, NULL, 0, ST_INVALID, "0 dimensions");

@@ -1,9 +1,9 @@
-/* synthetic: see the header. Block layouts are those of the GGUF format (ggml-common.h of llama.cpp
- * documents them): scales first for Q8_0, Q4_0, Q4_1, Q4_K and Q5_K, last for Q6_K. */
+/* synthetic: see the header. */
 #include "tests/model/forward/synthetic.h"
 
 #include "common/random.h"
 #include "tests/check.h"
+#include "tests/compute/blocks.h"
 #include "tests/model/file/gguf_writer.h"
 
 #include <math.h>
@@ -82,6 +82,35 @@ static void random_bytes(struct builder *b, uint8_t *to, size_t count)
         to[i] = (uint8_t)(draw(b) >> 32);
 }
 
+/* Standard deviation of the elements of a block of random bits whose scale is 1, and the minimum, in
+ * units of the scale, that makes their mean about 0. */
+static const struct {
+    float scale, min;
+} units[COMPUTE_TYPE_COUNT] = {
+    [COMPUTE_Q8_0] = {74, 0},
+    [COMPUTE_Q4_0] = {4.6f, 0},
+    [COMPUTE_Q4_1] = {4.6f, -7.5f},
+    [COMPUTE_Q5_0] = {9.2f, 0},
+    [COMPUTE_Q5_1] = {9.2f, -15.5f},
+    [COMPUTE_Q4_K] = {4.6f * 36, 7.5f}, /* Scales and minima of 6 bits, 31.5 in the mean. */
+    [COMPUTE_Q5_K] = {9.2f * 36, 15.5f},
+    [COMPUTE_Q6_K] = {18.5f * 74, 0}, /* 16 signed scales of 8 bits. */
+    [COMPUTE_Q2_K] = {14, 1.5f},
+    [COMPUTE_Q3_K] = {43, 0},
+    [COMPUTE_IQ4_NL] = {67, 0},
+    [COMPUTE_IQ4_XS] = {1246, 0},
+    [COMPUTE_MXFP4] = {8, 0}, /* 5.9, for a power of two. */
+    [COMPUTE_TQ1_0] = {0.82f, 0},
+    [COMPUTE_TQ2_0] = {0.71f, 0},
+    [COMPUTE_IQ3_S] = {140, 0},
+    [COMPUTE_IQ3_XXS] = {142, 0},
+    [COMPUTE_IQ2_S] = {57, 0},
+    [COMPUTE_IQ2_XS] = {56, 0},
+    [COMPUTE_IQ2_XXS] = {53, 0},
+    [COMPUTE_IQ1_S] = {7.2f, 0},
+    [COMPUTE_IQ1_M] = {7.2f, 0},
+};
+
 /* One block whose elements have a standard deviation near `deviation`. */
 static void random_block(struct builder *b, enum compute_type type, float deviation, uint8_t *to)
 {
@@ -101,33 +130,14 @@ static void random_block(struct builder *b, enum compute_type type, float deviat
         to[0] = (uint8_t)(bits >> 16);
         to[1] = (uint8_t)(bits >> 24);
         break;
-    case COMPUTE_Q8_0: /* uniform bytes deviate by 74 */
-        put_half(to, jitter / 74.0f);
+    case COMPUTE_TQ2_0: /* files have no quants of 3, which would be 2; they become 0 here */
+        for (size_t i = 0; i < 64; i++)
+            to[i] &= (uint8_t) ~((to[i] & to[i] >> 1 & 0x55) << 1);
+        blocks_put(type, to, half_of(jitter / units[type].scale), 0);
         break;
-    case COMPUTE_Q4_0: /* uniform nibbles deviate by 4.6 */
-        put_half(to, jitter / 4.6f);
-        break;
-    case COMPUTE_Q4_1:
-        put_half(to, jitter / 4.6f);
-        put_half(to + 2, jitter / 4.6f * -7.5f);
-        break;
-    case COMPUTE_Q5_0: /* uniform numbers of 5 bits deviate by 9.2 */
-        put_half(to, jitter / 9.2f);
-        break;
-    case COMPUTE_Q5_1:
-        put_half(to, jitter / 9.2f);
-        put_half(to + 2, jitter / 9.2f * -15.5f);
-        break;
-    case COMPUTE_Q4_K: /* scales and minima of 6 bits, 31.5 in the mean */
-        put_half(to, jitter / 4.6f / 36.0f);
-        put_half(to + 2, jitter / 4.6f / 36.0f * 7.5f);
-        break;
-    case COMPUTE_Q5_K:
-        put_half(to, jitter / 9.2f / 36.0f);
-        put_half(to + 2, jitter / 9.2f / 36.0f * 15.5f);
-        break;
-    case COMPUTE_Q6_K: /* 16 signed scales of 8 bits */
-        put_half(to + compute_type_block_bytes(type) - 2, jitter / 18.5f / 74.0f);
+    default:
+        blocks_put(type, to, half_of(jitter / units[type].scale),
+                   half_of(jitter / units[type].scale * units[type].min));
         break;
     case COMPUTE_F8_E4M3:
     case COMPUTE_TYPE_COUNT:
