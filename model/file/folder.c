@@ -56,6 +56,8 @@ struct folder {
     size_t shard_count;
     const struct mapped_tensor **tensors; /* Tensors of all shards, sorted by name. */
     size_t tensor_count;
+    struct mapped_tensor *added; /* Sorted by name after folder_tensors_sort. Owns the names. */
+    size_t added_count;
     struct digest metadata_digest; /* None = not computed yet. */
     struct digest digest;
 };
@@ -216,7 +218,7 @@ static enum status check_map(const struct folder *f, const json_t *map, struct e
     json_t *file;
     json_object_foreach(
         (json_t *)map, name,
-        file) if (folder_tensor_find(f, name) ==
+        file) if (folder_any_find(f, name) ==
                   NULL) return error_set(error, ST_INVALID, "%s: tensor '%.100s' is not in %.100s",
                                          file_names[FOLDER_INDEX], name, json_string_value(file));
     return ST_OK;
@@ -331,6 +333,9 @@ void folder_close(struct folder *f)
     }
     for (int i = 0; i < FOLDER_FILE_COUNT; i++)
         file_done(&f->files[i]);
+    for (size_t i = 0; i < f->added_count; i++)
+        free((void *)(uintptr_t)f->added[i].name.text);
+    free(f->added);
     json_decref(f->config);
     free(f->shards);
     free(f->tensors);
@@ -366,10 +371,13 @@ size_t folder_tensor_count(const struct folder *f)
 
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index)
 {
-    return index < f->tensor_count ? f->tensors[index] : NULL;
+    if (index < f->tensor_count)
+        return f->tensors[index];
+    index -= f->tensor_count;
+    return index < f->added_count ? &f->added[index] : NULL;
 }
 
-const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name)
+const struct mapped_tensor *folder_any_find(const struct folder *f, const char *name)
 {
     const struct mapped_tensor wanted = {.name = mapped_text_of(name)};
     const struct mapped_tensor *key = &wanted;
@@ -378,6 +386,62 @@ const struct mapped_tensor *folder_tensor_find(const struct folder *f, const cha
             ? bsearch(&key, f->tensors, f->tensor_count, sizeof(*f->tensors), by_tensor_name)
             : NULL;
     return found != NULL ? *found : NULL;
+}
+
+static int by_added_name(const void *a, const void *b)
+{
+    const struct mapped_tensor *x = a, *y = b;
+    return strcmp(x->name.text, y->name.text);
+}
+
+const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name)
+{
+    const struct mapped_tensor wanted = {.name = mapped_text_of(name)};
+    const struct mapped_tensor *found = folder_any_find(f, name);
+    if (found != NULL && found->integer == MAPPED_NO_INTEGER)
+        return found;
+    return f->added_count > 0
+               ? bsearch(&wanted, f->added, f->added_count, sizeof(*f->added), by_added_name)
+               : NULL;
+}
+
+/* ---- added tensors ---- */
+
+enum status folder_tensor_add(struct folder *f, const char *name,
+                              const struct mapped_tensor *values, struct error *error)
+{
+    char *copy = strdup(name);
+    if (copy != NULL && f->added_count % 64 == 0) {
+        struct mapped_tensor *more =
+            realloc(f->added, (f->added_count + 64) * sizeof(struct mapped_tensor));
+        if (more == NULL) {
+            free(copy);
+            copy = NULL;
+        } else {
+            f->added = more;
+        }
+    }
+    if (copy == NULL)
+        return error_set(error, ST_NO_MEMORY, "no memory for tensor '%.100s'", name);
+    f->added[f->added_count] = *values;
+    f->added[f->added_count++].name = mapped_text_of(copy);
+    return ST_OK;
+}
+
+enum status folder_tensors_sort(struct folder *f, struct error *error)
+{
+    if (f->added_count == 0)
+        return ST_OK;
+    qsort(f->added, f->added_count, sizeof(*f->added), by_added_name);
+    for (size_t i = 0; i < f->added_count; i++) {
+        const char *name = f->added[i].name.text;
+        const struct mapped_tensor *other = folder_any_find(f, name);
+        if ((i > 0 && strcmp(f->added[i - 1].name.text, name) == 0) ||
+            (other != NULL && other->integer == MAPPED_NO_INTEGER))
+            return error_set(error, ST_INVALID, "tensor '%.100s' is there packed and not packed",
+                             name);
+    }
+    return ST_OK;
 }
 
 /* ---- hashes ---- */

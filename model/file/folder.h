@@ -52,11 +52,20 @@ struct mapped_text folder_text(const struct folder *f, enum folder_file file);
 const struct json_t *folder_config(const struct folder *f);
 struct mapped_text folder_name(const struct folder *f); /* Returns the last part of the path. */
 
-size_t folder_tensor_count(const struct folder *f); /* Returns the number of all tensors. */
-/* Returns tensor `index` in the order of names; NULL = there are fewer tensors. */
+size_t folder_tensor_count(const struct folder *f); /* Returns the number of the files' tensors. */
+/* Returns tensor `index` of the files in the order of names, or, from folder_tensor_count on, of
+ * those that were added; NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
-/* Returns the tensor with this name; NULL = none. */
+/* Returns the tensor of floating-point numbers with this name, or the added tensor; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
+/* Returns the files' tensor of any type with this name; NULL = none. */
+const struct mapped_tensor *folder_any_find(const struct folder *f, const char *name);
+
+/* Adds a tensor that no file has, named by a copy of `name`. folder_tensors_sort must follow the
+ * last one, before the next look-up. It returns ST_INVALID if a name is there twice. */
+enum status folder_tensor_add(struct folder *f, const char *name,
+                              const struct mapped_tensor *values, struct error *error);
+enum status folder_tensors_sort(struct folder *f, struct error *error);
 
 /* The functions do for a folder what model_file_digest, model_file_metadata_hash and
  * model_file_bytes do (model_file.h). The folder owns the digests, which are computed at the first

@@ -18,12 +18,18 @@ struct mapped_text {
     size_t bytes;
 };
 
+/* Integers of safetensors files, which are parts of packed weights (packed.h). */
+enum mapped_integer { MAPPED_NO_INTEGER, MAPPED_I8, MAPPED_U8, MAPPED_I32, MAPPED_I64 };
+
 struct mapped_tensor {
     struct mapped_text name;
-    enum compute_type type;
+    enum compute_type type;      /* Not used if the elements are integers. */
+    enum mapped_integer integer; /* MAPPED_NO_INTEGER = the elements are of `type`. */
     uint32_t dim_count;
     uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    const void *data; /* The elements, perhaps not aligned. The reader has checked `bytes`. */
+    /* The elements, perhaps not aligned; NULL = packed.h has to convert them. The reader has checked
+     * `bytes`. */
+    const void *data;
     size_t bytes;
 };
 

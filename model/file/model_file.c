@@ -146,21 +146,40 @@ const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, 
     return t;
 }
 
-enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
-                              struct compute_source *out, float **scales_out, struct error *error)
+/* Describes rows [first, first + count) of a tensor whose data is in the files as it is. */
+static enum status whole_source(const struct model_file *file, const struct mapped_tensor *t,
+                                uint32_t first, uint32_t count, struct compute_source *out,
+                                void **memory_out, struct error *error)
 {
-    struct compute_source source = {.type = t->type,
-                                    .rows = (uint32_t)(t->dim_count > 1 ? t->dims[1] : 1),
-                                    .cols = (uint32_t)t->dims[0],
-                                    .data = t->data};
+    struct compute_source source = {
+        .type = t->type, .rows = first + count, .cols = (uint32_t)t->dims[0], .data = t->data};
+    float *scales = NULL;
     enum status status = ST_OK;
-    *scales_out = NULL;
     if (file->folder != NULL)
         status = quantization_scales_read(&file->quantization, file->folder, t, &source.scales,
-                                          scales_out, error);
-    if (status == ST_OK)
-        *out = source;
-    return status;
+                                          &scales, error);
+    if (status != ST_OK)
+        return status;
+    (void)compute_source_slice(&source, first, count, 0, source.cols, out); /* Whole rows fit. */
+    *memory_out = scales;
+    return ST_OK;
+}
+
+enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
+                              uint32_t first, uint32_t count, struct compute_source *out,
+                              void **memory_out, struct error *error)
+{
+    void *rows;
+    if (t->data != NULL)
+        return whole_source(file, t, first, count, out, memory_out, error);
+    enum status status =
+        packed_read(&file->quantization.packed, file->folder, t, first, count, &rows, error);
+    if (status != ST_OK)
+        return status;
+    *out = (struct compute_source){
+        .type = t->type, .rows = count, .cols = (uint32_t)t->dims[0], .data = rows};
+    *memory_out = rows;
+    return ST_OK;
 }
 
 bool model_file_is_folder(const struct model_file *file)

@@ -59,11 +59,13 @@ const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, 
                                                  enum model_role *role_out, uint32_t *layer_out,
                                                  bool *known_out);
 
-/* Describes a matrix for compute_ops.matrix_open: its elements and their scales. On success the
- * caller frees *scales_out, which may be NULL, after the last use of *out. Returns the errors of
- * quantization_scales_read (quantization.h). */
+/* Describes rows [first, first + count) of a matrix for compute_ops.matrix_open: their elements and
+ * scales. The matrices of a stack follow each other. Requires that the tensor has these rows. On
+ * success the caller frees *memory_out, which may be NULL, after the last use of *out. Returns the
+ * errors of quantization_scales_read (quantization.h) and packed_read (packed.h). */
 enum status model_file_source(const struct model_file *file, const struct mapped_tensor *t,
-                              struct compute_source *out, float **scales_out, struct error *error);
+                              uint32_t first, uint32_t count, struct compute_source *out,
+                              void **memory_out, struct error *error);
 
 bool model_file_is_folder(const struct model_file *file);
 /* Returns the name in a GGUF file, or the folder's name; text NULL = none. */

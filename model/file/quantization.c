@@ -1,8 +1,6 @@
 /* quantization: see quantization.h. A key that describes how the numbers were made, and that is not
  * known to be harmless, is refused: such a model would be computed wrongly without an error. */
-#include "model/file/quantization.h"
-
-#include "model/file/json_read.h"
+#include "model/file/quantization_internal.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,16 +11,10 @@
 #define ROOT   "quantization_config"
 #define BLOCK  128
 
-struct reader {
-    const json_t *config; /* The object quantization_config. */
-    struct error *error;
-};
-
 /* ---- config.json ---- */
 
-/* Returns ST_UNSUPPORTED; the error shows the key, its value and what is supported. */
-static enum status key_refuse(const struct reader *r, const char *key, const json_t *value,
-                              const char *supported)
+enum status quantization_refuse(const struct quantization_reader *r, const char *key,
+                                const json_t *value, const char *supported)
 {
     char *text = value != NULL ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
     enum status status =
@@ -32,16 +24,11 @@ static enum status key_refuse(const struct reader *r, const char *key, const jso
     return status;
 }
 
-static bool is_empty(const json_t *value)
+bool quantization_is_empty(const json_t *value)
 {
     return value == NULL || json_is_null(value) || json_is_false(value) ||
            (json_is_object(value) && json_object_size(value) == 0) ||
            (json_is_array(value) && json_array_size(value) == 0);
-}
-
-static bool is_text(const json_t *value, const char *text)
-{
-    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
 /* Whether the value is [128, 128]. */
@@ -51,22 +38,22 @@ static bool is_block(const json_t *value)
            json_integer_value(json_array_get(value, 1)) == BLOCK;
 }
 
-static enum status read_fine_grained(const struct reader *r, struct quantization *out)
+static enum status read_fine_grained(const struct quantization_reader *r, struct quantization *out)
 {
     const json_t *format = json_object_get(r->config, "fmt");
     const json_t *block = json_object_get(r->config, "weight_block_size");
-    if (!is_empty(format) && !is_text(format, "e4m3"))
-        return key_refuse(r, "fmt", format, "is \"e4m3\"");
-    if (!is_empty(block) && !is_block(block))
-        return key_refuse(r, "weight_block_size", block, "are [128, 128] and null");
-    out->scales = is_empty(block) ? QUANTIZATION_TENSOR : QUANTIZATION_BLOCK;
-    out->suffix = is_empty(block) ? "weight_scale" : "weight_scale_inv";
+    if (!quantization_is_empty(format) && !quantization_is_text(format, "e4m3"))
+        return quantization_refuse(r, "fmt", format, "is \"e4m3\"");
+    if (!quantization_is_empty(block) && !is_block(block))
+        return quantization_refuse(r, "weight_block_size", block, "are [128, 128] and null");
+    out->scales = quantization_is_empty(block) ? QUANTIZATION_TENSOR : QUANTIZATION_BLOCK;
+    out->suffix = quantization_is_empty(block) ? "weight_scale" : "weight_scale_inv";
     return ST_OK;
 }
 
 /* Reads the weights' description of one group. */
-static enum status read_weights(const struct reader *r, const char *group, const json_t *weights,
-                                enum quantization_scales *out)
+static enum status read_weights(const struct quantization_reader *r, const char *group,
+                                const json_t *weights, enum quantization_scales *out)
 {
     static const char *const strategies[] = {[QUANTIZATION_TENSOR] = "tensor",
                                              [QUANTIZATION_ROW] = "channel",
@@ -74,46 +61,82 @@ static enum status read_weights(const struct reader *r, const char *group, const
     char key[160];
     snprintf(key, sizeof(key), "config_groups/%.60s/weights", group);
     const json_t *symmetric = json_object_get(weights, "symmetric");
-    if (!json_is_object(weights) || !is_text(json_object_get(weights, "type"), "float") ||
+    if (!json_is_object(weights) ||
+        !quantization_is_text(json_object_get(weights, "type"), "float") ||
         json_integer_value(json_object_get(weights, "num_bits")) != 8 ||
-        !is_empty(json_object_get(weights, "dynamic")) || json_is_false(symmetric))
-        return key_refuse(r, key, weights, "are symmetric floats of 8 bits");
+        !quantization_is_empty(json_object_get(weights, "dynamic")) || json_is_false(symmetric))
+        return quantization_refuse(r, key, weights, "are symmetric floats of 8 bits");
     snprintf(key, sizeof(key), "config_groups/%.60s/weights/strategy", group);
     const json_t *strategy = json_object_get(weights, "strategy");
     const json_t *block = json_object_get(weights, "block_structure");
     for (int i = QUANTIZATION_TENSOR; i <= QUANTIZATION_BLOCK; i++)
-        if (is_text(strategy, strategies[i])) {
+        if (quantization_is_text(strategy, strategies[i])) {
             *out = (enum quantization_scales)i;
             if (i != QUANTIZATION_BLOCK || is_block(block))
                 return ST_OK;
             snprintf(key, sizeof(key), "config_groups/%.60s/weights/block_structure", group);
-            return key_refuse(r, key, block, "is [128, 128]");
+            return quantization_refuse(r, key, block, "is [128, 128]");
         }
-    return key_refuse(r, key, strategy, "are \"tensor\", \"channel\" and \"block\"");
+    return quantization_refuse(r, key, strategy, "are \"tensor\", \"channel\" and \"block\"");
 }
 
-static enum status read_compressed(const struct reader *r, struct quantization *out)
+/* Whether a description of sparse or transformed weights says that there are none. */
+static bool is_dense(const json_t *value)
 {
-    static const char *const unknown[] = {"kv_cache_scheme", "sparsity_config", "transform_config"};
+    return quantization_is_empty(value) ||
+           quantization_is_text(json_object_get(value, "format"), "dense");
+}
+
+/* Reads one group of weights of integers, which must be like the groups before it. */
+static enum status read_integers(const struct quantization_reader *r, const char *name,
+                                 const json_t *group, bool packed, struct quantization *out)
+{
+    const struct packed before = out->packed;
+    enum status status = quantization_read_integers(r, name, json_object_get(group, "weights"),
+                                                    packed, &out->packed);
+    if (status != ST_OK || before.format == PACKED_NONE ||
+        (before.bits == out->packed.bits && before.group == out->packed.group &&
+         before.zeros == out->packed.zeros))
+        return status;
+    return quantization_refuse(r, "config_groups", json_object_get(r->config, "config_groups"),
+                               "is one form of weights for all groups");
+}
+
+static enum status read_compressed(const struct quantization_reader *r, struct quantization *out)
+{
+    static const char *const unknown[] = {"sparsity_config", "transform_config"};
     const json_t *format = json_object_get(r->config, "format");
     json_t *groups = json_object_get(r->config, "config_groups"), *group;
     const char *name;
-    if (!is_empty(format) && !is_text(format, "float-quantized") &&
-        !is_text(format, "naive-quantized"))
-        return key_refuse(r, "format", format, "are \"float-quantized\" and \"naive-quantized\"");
+    const bool packed = quantization_is_text(format, "pack-quantized");
+    const bool integers = packed || quantization_is_text(format, "int-quantized");
+    if (!quantization_is_empty(format) && !integers &&
+        !quantization_is_text(format, "float-quantized") &&
+        !quantization_is_text(format, "naive-quantized"))
+        return quantization_refuse(r, "format", format,
+                                   "are \"float-quantized\", \"naive-quantized\", "
+                                   "\"pack-quantized\" and \"int-quantized\"");
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
-        if (!is_empty(json_object_get(r->config, unknown[i])))
-            return key_refuse(r, unknown[i], json_object_get(r->config, unknown[i]), "is null");
+        if (!is_dense(json_object_get(r->config, unknown[i])))
+            return quantization_refuse(r, unknown[i], json_object_get(r->config, unknown[i]),
+                                       "is null");
     if (!json_is_object(groups) || json_object_size(groups) == 0)
-        return key_refuse(r, "config_groups", groups, "is an object of groups");
+        return quantization_refuse(r, "config_groups", groups, "is an object of groups");
     json_object_foreach(groups, name, group)
     {
         enum quantization_scales scales = QUANTIZATION_NONE;
+        if (integers) {
+            enum status status = read_integers(r, name, group, packed, out);
+            if (status != ST_OK)
+                return status;
+            continue;
+        }
         enum status status = read_weights(r, name, json_object_get(group, "weights"), &scales);
         if (status != ST_OK)
             return status;
         if (out->scales != QUANTIZATION_NONE && out->scales != scales)
-            return key_refuse(r, "config_groups", groups, "is one strategy for all weights");
+            return quantization_refuse(r, "config_groups", groups,
+                                       "is one strategy for all weights");
         out->scales = scales;
     }
     out->suffix = "weight_scale";
@@ -123,33 +146,66 @@ static enum status read_compressed(const struct reader *r, struct quantization *
 static enum status read_config(const struct folder *f, struct quantization *out,
                                struct error *error)
 {
-    const struct reader r = {json_object_get(folder_config(f), ROOT), error};
+    const struct quantization_reader r = {json_object_get(folder_config(f), ROOT), error};
     const json_t *method = json_object_get(r.config, "quant_method");
     if (r.config == NULL || json_is_null(r.config))
         return ST_OK;
-    if (is_text(method, "fp8"))
+    if (quantization_is_text(method, "fp8"))
         return read_fine_grained(&r, out);
-    if (is_text(method, "compressed-tensors"))
+    if (quantization_is_text(method, "compressed-tensors"))
         return read_compressed(&r, out);
-    return key_refuse(
-        &r, "quant_method", method,
-        "are \"fp8\" and \"compressed-tensors\"; or weights of F32, F16 and BF16, or a "
-        "GGUF file");
+    if (quantization_is_text(method, "gptq"))
+        return quantization_read_gptq(&r, &out->packed);
+    if (quantization_is_text(method, "awq"))
+        return quantization_read_awq(&r, &out->packed);
+    if (quantization_is_text(method, "mxfp4")) {
+        out->packed = (struct packed){.format = PACKED_MXFP4, .bits = 4, .group = 32};
+        return ST_OK;
+    }
+    return quantization_refuse(&r, "quant_method", method,
+                               "are \"fp8\", \"compressed-tensors\", \"gptq\", \"awq\" and "
+                               "\"mxfp4\"; or weights of F32, F16 and BF16, or a "
+                               "GGUF file");
 }
 
 /* ---- tensors ---- */
 
 bool quantization_scaled(struct mapped_text name, char *out, size_t capacity)
 {
-    static const char *const suffixes[] = {".weight_scale", ".weight_scale_inv", ".input_scale"};
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-        size_t end = strlen(suffixes[i]);
-        if (name.bytes <= end || memcmp(name.text + name.bytes - end, suffixes[i], end) != 0)
+    static const struct {
+        const char *ending, *weight;
+    } all[] = {{".weight_scale", ".weight"},
+               {".weight_scale_inv", ".weight"},
+               {".input_scale", ".weight"},
+               /* Scales of a quantised KV-cache: not used, because the cache has its own. */
+               {".self_attn.q_scale", ".self_attn.q_proj.weight"},
+               {".self_attn.k_scale", ".self_attn.k_proj.weight"},
+               {".self_attn.v_scale", ".self_attn.v_proj.weight"},
+               {".output_scale", ".weight"}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        size_t end = strlen(all[i].ending);
+        if (name.bytes <= end || memcmp(name.text + name.bytes - end, all[i].ending, end) != 0)
             continue;
-        int used = snprintf(out, capacity, "%.*s.weight", (int)(name.bytes - end), name.text);
+        int used =
+            snprintf(out, capacity, "%.*s%s", (int)(name.bytes - end), name.text, all[i].weight);
         return used > 0 && (size_t)used < capacity;
     }
-    return false;
+    return packed_belongs(name, out, capacity);
+}
+
+/* Checks that integers are parts of packed weights, or their values. */
+static enum status check_integers(const struct folder *f, const struct mapped_tensor *t,
+                                  struct error *error)
+{
+    char name[256];
+    const bool belongs = packed_belongs(t->name, name, sizeof(name));
+    if (t->integer == MAPPED_NO_INTEGER ||
+        folder_tensor_find(f, belongs ? name : t->name.text) != NULL)
+        return ST_OK;
+    return error_set(error, ST_INVALID,
+                     "tensor %.100s has integers, and belongs to no packed weights that " CONFIG
+                     "/" ROOT " describes",
+                     t->name.text);
 }
 
 /* Checks that every scale has its weights, and that E4M3 weights have a description of their
@@ -160,6 +216,9 @@ static enum status check_tensors(const struct quantization *q, const struct fold
     for (size_t i = 0; i < folder_tensor_count(f); i++) {
         const struct mapped_tensor *t = folder_tensor_at(f, i);
         char name[256];
+        enum status status = check_integers(f, t, error);
+        if (status != ST_OK)
+            return status;
         if (t->type == COMPUTE_F8_E4M3 && q->scales == QUANTIZATION_NONE)
             return error_set(error, ST_INVALID,
                              "tensor %.100s is of type F8_E4M3, but " CONFIG "/" ROOT " is missing",
@@ -167,6 +226,8 @@ static enum status check_tensors(const struct quantization *q, const struct fold
         if (!quantization_scaled(t->name, name, sizeof(name)))
             continue;
         const struct mapped_tensor *of = folder_tensor_find(f, name);
+        if (q->scales == QUANTIZATION_NONE && of != NULL && q->packed.format != PACKED_NONE)
+            continue;
         if (of == NULL || of->type != COMPUTE_F8_E4M3)
             return error_set(error, ST_INVALID,
                              "tensor %.100s scales %.100s, which is %s: want F8_E4M3", t->name.text,
@@ -175,10 +236,12 @@ static enum status check_tensors(const struct quantization *q, const struct fold
     return ST_OK;
 }
 
-enum status quantization_read(const struct folder *f, struct quantization *out, struct error *error)
+enum status quantization_read(struct folder *f, struct quantization *out, struct error *error)
 {
-    struct quantization q = {QUANTIZATION_NONE, NULL};
+    struct quantization q = {.scales = QUANTIZATION_NONE};
     enum status status = read_config(f, &q, error);
+    if (status == ST_OK)
+        status = packed_list(&q.packed, f, error);
     if (status == ST_OK)
         status = check_tensors(&q, f, error);
     if (status == ST_OK)

@@ -1,13 +1,14 @@
-/* quantization: reads how the weights of a folder are quantised, for folders whose weights are
- * 8-bit floats (E4M3) with scales in separate tensors. It supports the formats "compressed-tensors"
- * and "fp8" (Transformers' fine-grained FP8). model_file.c calls it on the thread that uses the
- * model_file; no state. It converts no weights, and ignores what the files say about quantising
- * activations, because the compute device decides that. */
+/* quantization: reads how the weights of a folder are quantised: 8-bit floats (E4M3) with scales in
+ * separate tensors, or packed integers (packed.h). It supports the methods "compressed-tensors",
+ * "fp8" (Transformers' fine-grained FP8), "gptq", "awq" and "mxfp4". model_file.c calls it on the
+ * thread that uses the model_file; no state. It ignores what the files say about quantising
+ * activations and the KV-cache, because the compute device and the config decide that. */
 #ifndef MODEL_FILE_QUANTIZATION_H
 #define MODEL_FILE_QUANTIZATION_H
 
 #include "common/status.h"
 #include "model/file/folder.h"
+#include "model/file/packed.h"
 
 /* Which elements of a weight matrix share one scale. */
 enum quantization_scales {
@@ -19,15 +20,16 @@ enum quantization_scales {
 
 struct quantization {
     enum quantization_scales scales;
-    const char *suffix; /* Ending of the name of a scale tensor, in place of "weight". */
+    const char *suffix;   /* Ending of the name of a scale tensor, in place of "weight". */
+    struct packed packed; /* How weights are packed, if they are integers. */
 };
 
-/* Reads quantization_config of config.json. Without it, out->scales is QUANTIZATION_NONE. Returns
+/* Reads quantization_config of config.json, and adds the tensors of packed weights to the folder.
+ * Without the key, out->scales is QUANTIZATION_NONE, and out->packed.format PACKED_NONE. Returns
  * ST_UNSUPPORTED or ST_INVALID, with the key or tensor. */
-enum status quantization_read(const struct folder *f, struct quantization *out,
-                              struct error *error);
-/* If `name` is the name of a tensor of scales ("a.weight_scale"), writes the name of the tensor
- * that it scales ("a.weight") to out[0..capacity) and returns true. */
+enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
+/* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
+ * weights, writes the name of the tensor that it scales ("a.weight") to out[0..capacity) and returns true. */
 bool quantization_scaled(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of weight matrix `t` as fp32. On success the caller frees *values_out after the
  * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Returns

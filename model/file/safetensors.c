@@ -19,14 +19,20 @@ struct reader {
 
 static const struct {
     const char *name;
+    size_t bytes;
     enum compute_type type;
-} types[] = {{"F32", COMPUTE_F32},
-             {"F16", COMPUTE_F16},
-             {"BF16", COMPUTE_BF16},
-             {"F8_E4M3", COMPUTE_F8_E4M3}};
+    enum mapped_integer integer;
+} types[] = {{"F32", 4, COMPUTE_F32, MAPPED_NO_INTEGER},
+             {"F16", 2, COMPUTE_F16, MAPPED_NO_INTEGER},
+             {"BF16", 2, COMPUTE_BF16, MAPPED_NO_INTEGER},
+             {"F8_E4M3", 1, COMPUTE_F8_E4M3, MAPPED_NO_INTEGER},
+             {"I8", 1, COMPUTE_TYPE_COUNT, MAPPED_I8},
+             {"U8", 1, COMPUTE_TYPE_COUNT, MAPPED_U8},
+             {"I32", 4, COMPUTE_TYPE_COUNT, MAPPED_I32},
+             {"I64", 8, COMPUTE_TYPE_COUNT, MAPPED_I64}};
 
 static enum status read_type(const struct reader *r, const char *name, const json_t *entry,
-                             struct mapped_tensor *t)
+                             struct mapped_tensor *t, size_t *element_bytes_out)
 {
     const json_t *value = json_object_get(entry, "dtype");
     if (!json_is_string(value))
@@ -34,11 +40,13 @@ static enum status read_type(const struct reader *r, const char *name, const jso
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(json_string_value(value), types[i].name) == 0) {
             t->type = types[i].type;
+            t->integer = types[i].integer;
+            *element_bytes_out = types[i].bytes;
             return ST_OK;
         }
     return error_set(r->error, ST_UNSUPPORTED,
-                     "%s: tensor '%.100s' is of type %.20s: supported are F32, F16, BF16 and "
-                     "F8_E4M3",
+                     "%s: tensor '%.100s' is of type %.20s: supported are F32, F16, BF16, F8_E4M3, "
+                     "and I8, U8, I32 and I64 of packed weights",
                      r->file, name, json_string_value(value));
 }
 
@@ -54,7 +62,7 @@ static bool whole_number_read(const json_t *value, uint64_t *out)
 /* The last dimension of a shape is the contiguous one. A scalar without dimensions is read as a
  * vector of one element. */
 static enum status read_shape(const struct reader *r, const char *name, const json_t *entry,
-                              struct mapped_tensor *t)
+                              size_t element_bytes, struct mapped_tensor *t)
 {
     const json_t *shape = json_object_get(entry, "shape");
     size_t count = json_array_size(shape);
@@ -74,7 +82,7 @@ static enum status read_shape(const struct reader *r, const char *name, const js
                              "above 0, and a product below 2^64",
                              r->file, name, count - 1 - i);
     }
-    if (__builtin_mul_overflow(elements, compute_type_block_bytes(t->type), &t->bytes))
+    if (__builtin_mul_overflow(elements, element_bytes, &t->bytes))
         return error_set(r->error, ST_INVALID,
                          "%s: tensor '%.100s': %" PRIu64 " elements are too many", r->file, name,
                          elements);
@@ -152,9 +160,10 @@ static enum status read_tensors(const struct reader *r, struct safetensors *s)
         if (strcmp(name, "__metadata__") == 0)
             continue;
         t->name = mapped_text_of(name);
-        enum status status = read_type(r, name, entry, t);
+        size_t element_bytes = 0;
+        enum status status = read_type(r, name, entry, t, &element_bytes);
         if (status == ST_OK)
-            status = read_shape(r, name, entry, t);
+            status = read_shape(r, name, entry, element_bytes, t);
         if (status == ST_OK)
             status = read_place(r, name, entry, t);
         if (status != ST_OK)

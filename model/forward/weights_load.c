@@ -80,19 +80,18 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
 {
     struct model *m = l->m;
     struct compute_source source;
-    float *scales;
-    void *copy = NULL;
-    enum status status = model_file_source(l->file, t, &source, &scales, l->error);
+    void *memory, *copy = NULL;
+    enum status status =
+        model_file_source(l->file, t, rows.first, rows.count, &source, &memory, l->error);
     if (status != ST_OK)
         return status;
-    source.rows = rows.of;
-    if (!compute_source_slice(&source, rows.first, rows.count, cols.first, cols.count, &source))
+    if (!compute_source_slice(&source, 0, rows.count, cols.first, cols.count, &source))
         status = ST_INVALID;
     else if ((source.data = aligned_data(source.data, source_bytes(&source), &copy)) == NULL)
         status = ST_NO_MEMORY;
     else
         status = m->ops->matrix_open(m->compute, &source, out);
-    free(scales);
+    free(memory);
     free(copy);
     if (status != ST_OK)
         return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",

@@ -115,21 +115,32 @@ static void put_tensor(struct maker *m, size_t i, bool f8)
     put(m, name, "BF16", shape, "\x00\x3f", 2, rows);
 }
 
+static void maker_begin(struct maker *m)
+{
+    m->at = 0;
+    m->used =
+        (size_t)snprintf(m->header, sizeof(m->header), "{\"__metadata__\":{\"format\":\"pt\"}");
+}
+
+static void maker_add(struct maker *m, struct folder_parts *p, const char *name)
+{
+    static uint8_t file[sizeof(*m)];
+    m->used += (size_t)snprintf(m->header + m->used, sizeof(m->header) - m->used, "}");
+    uint64_t size = m->used;
+    memcpy(file, &size, sizeof(size));
+    memcpy(file + sizeof(size), m->header, m->used);
+    memcpy(file + sizeof(size) + m->used, m->data, m->at);
+    add(p, name, file, sizeof(size) + m->used + m->at);
+}
+
 /* Tensors [from, to). */
 static void add_weights(struct folder_parts *p, const char *name, size_t from, size_t to, bool f8)
 {
     static struct maker m;
-    static uint8_t file[sizeof(m)];
-    m.at = 0;
-    m.used = (size_t)snprintf(m.header, sizeof(m.header), "{\"__metadata__\":{\"format\":\"pt\"}");
+    maker_begin(&m);
     for (size_t i = from; i < to; i++)
         put_tensor(&m, i, f8);
-    m.used += (size_t)snprintf(m.header + m.used, sizeof(m.header) - m.used, "}");
-    uint64_t size = m.used;
-    memcpy(file, &size, sizeof(size));
-    memcpy(file + sizeof(size), m.header, m.used);
-    memcpy(file + sizeof(size) + m.used, m.data, m.at);
-    add(p, name, file, sizeof(size) + m.used + m.at);
+    maker_add(&m, p, name);
 }
 
 static void add_index(struct folder_parts *p)
@@ -174,6 +185,22 @@ void folder_parts_make_f8(struct folder_parts *out)
         "   \"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\", "
         "\"symmetric\": true,\n    \"dynamic\": false}}}, \"kv_cache_scheme\": null}, "
         "\"hidden_act\"");
+}
+
+void folder_parts_make_packed(struct folder_parts *out)
+{
+    static struct maker m;
+    folder_parts_make(false, out);
+    free((void *)folder_parts_find(out, "model.safetensors")->data);
+    out->count--; /* the last one */
+    maker_begin(&m);
+    put(&m, "a.qweight", "I32", "[8,16]", "\x01\x23\x45\x67", 4, (size_t)8 * 16);
+    put(&m, "a.qzeros", "I32", "[2,2]", "\x77\x77\x77\x77", 4, 4);
+    put(&m, "a.scales", "F16", "[2,16]", "\x00\x20", 2, 32);
+    maker_add(&m, out, "model.safetensors");
+    folder_parts_replace(out, "config.json", "\"hidden_act\"",
+                         "\"quantization_config\": {\"quant_method\": \"gptq\", \"bits\": 4, "
+                         "\"group_size\": 32, \"sym\": false}, \"hidden_act\"");
 }
 
 void folder_parts_poke(struct folder_parts *p, const char *tensor, long at, uint8_t byte)

@@ -19,6 +19,9 @@ struct folder_parts {
 void folder_parts_make(bool sharded, struct folder_parts *out);
 /* Makes the model in one file with the layer's matrices as E4M3 with a scale per row. */
 void folder_parts_make_f8(struct folder_parts *out);
+/* Makes the model with one matrix of packed integers instead of its weights: it opens, but is not
+ * whole. */
+void folder_parts_make_packed(struct folder_parts *out);
 /* Frees the parts. */
 void folder_parts_done(struct folder_parts *p);
 /* Returns the part with this name; aborts if there is none. */

@@ -1,0 +1,45 @@
+/* packed: weights of folders that are kept as packed integers with scales in other tensors: GPTQ,
+ * AWQ, compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. packed_list adds
+ * one tensor to the folder for each matrix, under its usual name, with the GGUF type that holds its
+ * values and without data. packed_read converts some rows of such a tensor. quantization.c and
+ * model_file.c call them, on the thread that uses the model_file; no state. */
+#ifndef MODEL_FILE_PACKED_H
+#define MODEL_FILE_PACKED_H
+
+#include "common/status.h"
+#include "model/file/folder.h"
+
+enum packed_format {
+    PACKED_NONE,
+    PACKED_GPTQ,       /* NAME.qweight, .qzeros, .scales, .g_idx */
+    PACKED_AWQ,        /* NAME.qweight, .qzeros, .scales */
+    PACKED_COMPRESSED, /* NAME.weight_packed, .weight_scale, .weight_zero_point, .weight_shape */
+    PACKED_INT8,       /* NAME.weight of 8-bit integers, .weight_scale */
+    PACKED_MXFP4,      /* NAME_blocks, NAME_scales, of three dimensions: stacks of experts */
+};
+
+struct packed {
+    enum packed_format format;
+    uint32_t bits;  /* 4 or 8. */
+    uint32_t group; /* Columns that share a scale; 0 = all columns of a row. */
+    bool zeros;     /* Matrices have zero points of their own. */
+    /* GPTQ: stored zero points are 1 too small. */
+    bool zeros_less_one;
+};
+
+/* Checks the tensors of all packed matrices of the folder, and adds the tensors of their values to
+ * the folder. Returns ST_INVALID or ST_UNSUPPORTED with the tensor. */
+enum status packed_list(const struct packed *p, struct folder *f, struct error *error);
+
+/* Converts rows [first, first + count) of a tensor that packed_list added, with the rows of all
+ * experts of a stack one after the other. The caller frees *out. Returns ST_NO_MEMORY, or
+ * ST_INVALID for a scale that is not finite or a zero point that the format does not allow. */
+enum status packed_read(const struct packed *p, const struct folder *f,
+                        const struct mapped_tensor *t, uint32_t first, uint32_t count, void **out,
+                        struct error *error);
+
+/* Returns true if `name` ends with one of the packed tensors' endings, and writes the name of the
+ * tensor with the values. False: it does not, or the name is too long. */
+bool packed_belongs(struct mapped_text name, char *out, size_t capacity);
+
+#endif

@@ -1,0 +1,33 @@
+/* quantization_internal: what quantization.c (8-bit floats) and quantization_packed.c (integers)
+ * share: reading the object quantization_config of config.json. Other files use quantization.h. */
+#ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
+#define MODEL_FILE_QUANTIZATION_INTERNAL_H
+
+#include "model/file/json_read.h"
+#include "model/file/quantization.h"
+
+struct quantization_reader {
+    const json_t *config; /* The object quantization_config. */
+    struct error *error;
+};
+
+/* Returns ST_UNSUPPORTED; the error shows the key, its value and what is supported. */
+enum status quantization_refuse(const struct quantization_reader *r, const char *key,
+                                const json_t *value, const char *supported);
+
+/* Returns true for a missing key, null, false, and an empty object or array. */
+bool quantization_is_empty(const json_t *value);
+
+static inline bool quantization_is_text(const json_t *value, const char *text)
+{
+    return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
+}
+
+/* quantization_packed.c: the methods "gptq", "awq" and "mxfp4", and one group of
+ * "compressed-tensors" with weights of integers. */
+enum status quantization_read_gptq(const struct quantization_reader *r, struct packed *out);
+enum status quantization_read_awq(const struct quantization_reader *r, struct packed *out);
+enum status quantization_read_integers(const struct quantization_reader *r, const char *group,
+                                       const json_t *weights, bool packed, struct packed *out);
+
+#endif
