@@ -94,6 +94,15 @@ static void add_named(struct sandbox_paths *paths, const struct config *config, 
         add_folder_of(paths, path);
 }
 
+/* Returns true for the name of the first of a model's several files: NAME-00001-of-NNNNN.gguf. */
+static bool is_first_part(const char *path)
+{
+    static const char begin[] = "-00001-of-", end[] = ".gguf";
+    const size_t bytes = strlen(path), ending = strlen(begin) + 5 + strlen(end);
+    return bytes > ending && strncmp(path + bytes - ending, begin, strlen(begin)) == 0 &&
+           strcmp(path + bytes - strlen(end), end) == 0;
+}
+
 /* Adds the model. The files of a model's folder may be links to files of another one. */
 static void add_model(struct sandbox_paths *paths, const struct config *config)
 {
@@ -101,7 +110,10 @@ static void add_model(struct sandbox_paths *paths, const struct config *config)
     struct error error;
     if (config_model_path(config, path, &error) != ST_OK)
         return;
-    sandbox_path_add(paths, path);
+    if (is_first_part(path))
+        add_folder_of(paths, path); /* The other parts are beside it. */
+    else
+        sandbox_path_add(paths, path);
     DIR *folder = opendir(path);
     for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
         snprintf(file, sizeof(file), "%s/%s", path, entry->d_name);

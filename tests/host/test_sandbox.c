@@ -204,6 +204,16 @@ static void head(void)
     CHECK(try_start("/bin/sh", NULL) == EACCES && try_start("/proc/self/exe", "exit") == 7);
 }
 
+/* A model in several files: the config names the first one. */
+static void parts(void)
+{
+    char second[96];
+    snprintf(config.model, sizeof(config.model), "%s/parts/m-00001-of-00002.gguf", root);
+    snprintf(second, sizeof(second), "%s/parts/m-00002-of-00002.gguf", root);
+    sandbox_machine_enter(&config, machine(), false, said);
+    CHECK(try_read(config.model) == 0 && try_read(second) == 0 && try_read(secret) == EACCES);
+}
+
 static void gateway(void)
 {
     sandbox_gateway_enter(&config, said);
@@ -288,6 +298,8 @@ int main(int argc, char **argv)
     file_make(secret, sizeof(secret), "other", "secret");
     file_make(key, sizeof(key), "keys", "cluster.key");
     file_make(events, sizeof(events), "log", "events");
+    file_make(config.model, sizeof(config.model), "parts", "m-00001-of-00002.gguf");
+    file_make(config.model, sizeof(config.model), "parts", "m-00002-of-00002.gguf");
     file_make(config.model, sizeof(config.model), "models", "m.gguf");
     snprintf(config.cluster.key_file, sizeof(config.cluster.key_file), "%s", key);
     snprintf(config.log.events_file, sizeof(config.log.events_file), "%s", events);
@@ -299,6 +311,7 @@ int main(int argc, char **argv)
     in_child(leaf);
     check_replaced_key();
     in_child(head);
+    in_child(parts);
     in_child(gateway);
     check_removed();
     return 0;
