@@ -62,6 +62,9 @@ static void name_set(const struct config *config, const char *path, char out[64]
     char *end = strstr(out, ".gguf");
     if (config->model_name[0] == 0 && end != NULL)
         *end = 0;
+    char *part = strstr(out, "-00001-of-"); /* The first of a model's several files. */
+    if (config->model_name[0] == 0 && part != NULL && strlen(part) == strlen("-00001-of-00001"))
+        *part = 0;
 }
 
 enum status serve_version_open(const struct config *config, uint32_t number,

@@ -1,7 +1,9 @@
 """Goal: a folder with safetensors is served like a GGUF file: the same answers, byte by byte, and the same tokens,
-chats and name. A folder with a mistake, or with more weights than fit into memory, causes one clear error.
+chats and name; and so is a model in several GGUF files. A folder with a mistake, or with more weights than fit into
+memory, causes one clear error, and so does a model of which a file is missing.
 
-Method: a model written as BF16 in both formats (the program in the first argument); clusters of both, with stages too.
+Method: a model written as BF16 in both formats (the program in the first argument); clusters of both, with stages too;
+the tiny model in one file and in three.
 """
 
 import json
@@ -11,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-from cluster import BINARY, MODEL, Cluster, need_model
+import tiny_model
+from cluster import BINARY, DEFAULT_MODEL, MODEL, Cluster, need_model
 
 PROMPTS = ["Once upon a time", "The capital of France is", "def add(a, b):\n    "]
 CONFIG = {"kv": {"memory": "16MiB"}, "threads": 1, "transport": {"silence_ms": 120000}}
@@ -60,6 +63,18 @@ def check_bad(folder):
     fails(folder, "cannot map it: Cannot allocate memory", prefix=["prlimit", f"--as={32 << 30}"])
 
 
+def check_parts(place):
+    """A model in three GGUF files, of which the config names the first. The machines' sandbox lets them read the others."""
+    whole = tiny_model.write(DEFAULT_MODEL, os.path.join(place, "whole.gguf"), layers=4)
+    first = tiny_model.write(DEFAULT_MODEL, os.path.join(place, "parts"), layers=4, parts=3)
+    said, got = answers(whole), answers(first)
+    assert got[:3] == said[:3], (got, said)
+    assert (said[3], got[3]) == ("whole", "parts"), (said[3], got[3])
+    os.unlink(first.replace("-00001-", "-00002-"))
+    fails(first, "parts-00002-of-00003.gguf is missing: part 2 of 3")
+    print("the same answers from three GGUF files")
+
+
 def main():
     need_model()
     writer = sys.argv[1]
@@ -77,6 +92,7 @@ def main():
             assert got[3] == "Small-Chat", got[3]
         print(f"{len(PROMPTS)} answers and a chat, the same from the folder, and through two stages")
         check_bad(folder)
+        check_parts(place)
     finally:
         shutil.rmtree(place)
 

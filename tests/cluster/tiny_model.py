@@ -103,14 +103,8 @@ def dims_of(name, cols, rows, experts):
     return struct.pack("<IQQ", 2, cols, rows)
 
 
-def write(source, path, layers=LAYERS, experts=0):
-    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster.
-    With experts, a row uses two of them in each layer."""
-    with open(source, "rb") as file:
-        data = file.read(8 << 20)  # Only the keys are needed, not the tensors behind them.
-    assert data[:4] == b"GGUF", f"{source} is no GGUF file"
-    key_count, keys, vocabulary = metadata(data, layers, experts)
-    found = tensors(random.Random(1), vocabulary, layers, experts)
+def file_write(path, key_count, keys, found, experts):
+    """Writes a GGUF file with these keys and tensors."""
     infos, offset = [], 0
     for name, kind, cols, rows, content in found:
         dims = dims_of(name, cols, rows, experts)
@@ -121,6 +115,31 @@ def write(source, path, layers=LAYERS, experts=0):
         file.write(head + bytes(-len(head) % 32))
         for *_, content in found:
             file.write(content + bytes(-len(content) % 32))
+
+
+def parts_write(stem, count, key_count, keys, found, experts):
+    """Writes the model to `count` files. The first has its keys. Returns the path of the first."""
+    paths = [f"{stem}-{part + 1:05}-of-{count:05}.gguf" for part in range(count)]
+    for part, path in enumerate(paths):
+        split = b"".join(struct.pack("<Q", len(key)) + key + struct.pack("<I" + form, kind, value) for key, kind, form, value in (
+            (b"split.no", 2, "H", part), (b"split.count", 2, "H", count), (b"split.tensors.count", 5, "i", len(found))))
+        file_write(path, 3 + (key_count if part == 0 else 0), split + (keys if part == 0 else b""), found[part::count], experts)
+    return paths[0]
+
+
+def write(source, path, layers=LAYERS, experts=0, parts=1):
+    """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster.
+    With experts, a row uses two of them in each layer. With several parts, `path` is what their names begin with. Returns
+    the path of the file, or of the first one."""
+    with open(source, "rb") as file:
+        data = file.read(8 << 20)  # Only the keys are needed, not the tensors behind them.
+    assert data[:4] == b"GGUF", f"{source} is no GGUF file"
+    key_count, keys, vocabulary = metadata(data, layers, experts)
+    found = tensors(random.Random(1), vocabulary, layers, experts)
+    if parts > 1:
+        return parts_write(path, parts, key_count, keys, found, experts)
+    file_write(path, key_count, keys, found, experts)
+    return path
 
 
 def tiny_model(source):

@@ -66,6 +66,10 @@ static const char *const f8_configs[] = {
         "\"float-quantized\", \"quant_method\": \"compressed-tensors\"}",
     [FOLDER_F8_BLOCK] = "{\"activation_scheme\": \"dynamic\", \"fmt\": \"e4m3\", \"quant_method\": "
                         "\"fp8\", \"weight_block_size\": [128, 128]}",
+    [FOLDER_GPTQ] = "{\"bits\": 4, \"desc_act\": false, \"group_size\": 32, \"quant_method\": "
+                    "\"gptq\", \"sym\": false}",
+    [FOLDER_AWQ] = "{\"bits\": 4, \"group_size\": 32, \"quant_method\": \"awq\", \"version\": "
+                   "\"gemm\", \"zero_point\": true}",
 };
 
 static void write_config(const struct writer *w)
@@ -313,6 +317,68 @@ static void put_f8(struct shard *s, const char *name, size_t rows, size_t cols, 
     free(codes);
 }
 
+/* Quantises 32 values to 4 bits. Returns the scale, as f16, and replaces the values by those of the
+ * integers. */
+static uint16_t quantise_group(float values[32], uint32_t quants[32], uint32_t *zero)
+{
+    float least = 0, most = 0;
+    for (int i = 0; i < 32; i++) {
+        least = fminf(least, values[i]);
+        most = fmaxf(most, values[i]);
+    }
+    const uint16_t half = half_to_f16((most - least) / 15);
+    const float scale = half_from_f16(half);
+    *zero = scale > 0 ? (uint32_t)fminf(15, roundf(-least / scale)) : 8;
+    for (int i = 0; i < 32; i++) {
+        float quant = scale > 0 ? roundf(values[i] / scale) + (float)*zero : (float)*zero;
+        quants[i] = (uint32_t)fmaxf(0, fminf(15, quant));
+        values[i] = scale * (float)((int32_t)quants[i] - (int32_t)*zero);
+    }
+    return half;
+}
+
+/* Writes `values` as the integers of GPTQ or AWQ, which are packed eight to a word. */
+static void put_packed(struct shard *s, const char *name, size_t rows, size_t cols, float *values)
+{
+    static const uint32_t awq_nibbles[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const bool awq = s->w->options->f8 == FOLDER_AWQ;
+    const size_t groups = cols / 32;
+    uint32_t *quants = calloc(rows * cols / 8, 4), *zeros = calloc(groups * rows / 8, 4);
+    uint16_t *scales = malloc(groups * rows * 2);
+    char part[ROLE_NAME_BYTES + 16];
+    const int stem = (int)(strlen(name) - strlen(".weight"));
+    CHECK(quants != NULL && zeros != NULL && scales != NULL && rows % 8 == 0 && cols % 32 == 0);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t g = 0; g < groups; g++) {
+            const uint32_t nibble = awq ? awq_nibbles[r % 8] : r % 8;
+            uint32_t four[32], zero;
+            scales[g * rows + r] = quantise_group(values + r * cols + g * 32, four, &zero);
+            zeros[(g * rows + r) / 8] |= ((awq ? zero : zero - 1) & 15) << 4 * nibble;
+            for (size_t c = g * 32; c < g * 32 + 32; c++)
+                quants[awq ? (c * rows + r) / 8 : c / 8 * rows + r] |=
+                    four[c % 32] << 4 * (awq ? nibble : c % 8);
+        }
+    if (s->w->options->f8_undone) {
+        put(s, name, "F32", json_pack("[I, I]", (json_int_t)rows, (json_int_t)cols), values,
+            rows * cols * 4);
+    } else {
+        snprintf(part, sizeof(part), "%.*s.qweight", stem, name);
+        put(s, part, "I32",
+            json_pack("[I, I]", (json_int_t)(awq ? cols : cols / 8),
+                      (json_int_t)(awq ? rows / 8 : rows)),
+            quants, rows * cols / 2);
+        snprintf(part, sizeof(part), "%.*s.qzeros", stem, name);
+        put(s, part, "I32", json_pack("[I, I]", (json_int_t)groups, (json_int_t)(rows / 8)), zeros,
+            groups * rows / 2);
+        snprintf(part, sizeof(part), "%.*s.scales", stem, name);
+        put(s, part, "F16", json_pack("[I, I]", (json_int_t)groups, (json_int_t)rows), scales,
+            groups * rows * 2);
+    }
+    free(quants);
+    free(zeros);
+    free(scales);
+}
+
 static void put_tensor(struct shard *s, const struct mapped_tensor *t, enum model_role role,
                        uint32_t layer)
 {
@@ -326,7 +392,10 @@ static void put_tensor(struct shard *s, const struct mapped_tensor *t, enum mode
     CHECK(fclose(rows) == 0);
     if (w->options->f8 != FOLDER_F8_NONE && role_of_layer(role) && t->dim_count == 2) {
         CHECK(t->type == COMPUTE_F32);
-        put_f8(s, name, t->dims[1], t->dims[0], (const float *)(const void *)data);
+        if (w->options->f8 >= FOLDER_GPTQ)
+            put_packed(s, name, t->dims[1], t->dims[0], (float *)(void *)data);
+        else
+            put_f8(s, name, t->dims[1], t->dims[0], (const float *)(const void *)data);
     } else {
         json_t *shape = json_array();
         for (uint32_t d = t->dim_count; d-- > 0;)

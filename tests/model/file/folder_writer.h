@@ -17,12 +17,14 @@ struct folder_writer {
     uint32_t shards;
     bool no_rope_factors; /* Leave out the GGUF's rope factors; rope_scaling gives them. */
     bool merge_pairs;     /* Write merges as ["a", "b"] instead of "a b". */
-    /* Write the layers' matrices as E4M3, as in quantised folders. */
+    /* Write the layers' matrices as E4M3 or packed integers, as in quantised folders. */
     enum folder_f8 {
         FOLDER_F8_NONE,
         FOLDER_F8_TENSOR, /* compressed-tensors: a scale per matrix, also for activations. */
         FOLDER_F8_ROW,    /* compressed-tensors: a scale per row, in BF16. */
         FOLDER_F8_BLOCK,  /* Fine-grained: a scale for each 128 × 128 block. */
+        FOLDER_GPTQ,      /* 4 bits with zero points, in groups of 32 columns. */
+        FOLDER_AWQ,       /* As FOLDER_GPTQ. */
     } f8;
     bool f8_undone; /* Write these matrices multiplied with their scales, as F32. */
 };

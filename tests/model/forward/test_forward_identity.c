@@ -6,7 +6,7 @@
  * random subsets of rows sampled (the last layer skips the others), and every bit must be equal.
  * layer_done must be called once per layer, in order, when that layer's KV is complete.
  *
- * usage: test_forward_identity [few]          few: a third of the types of weights
+ * usage: test_forward_identity [few]          few: a sixth of the types of weights
  *        test_forward_identity file MODEL     only this model */
 #include "tests/check.h"
 #include "tests/model/forward/engine.h"
@@ -404,13 +404,13 @@ static void check_experts(void)
     check_synthetic(s, "qwen2moe, groups, Q8_0", COMPUTE_KV_I16);
 }
 
-/* few: a third of the types, drawn at random. */
+/* few: a sixth of the types, drawn at random. */
 static void check_types(bool few)
 {
     for (int type = 0; type < COMPUTE_GGUF_COUNT; type++) {
         struct synthetic s = synthetic_default();
         char what[64];
-        if (few && below(3) != 0) /* the matmul test runs each of them */
+        if (few && below(6) != 0) /* the matmul test runs each of them */
             continue;
         s.hidden = 256;
         s.ffn = 512;
