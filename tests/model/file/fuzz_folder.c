@@ -18,7 +18,27 @@ static const char *const names[] = {
     "model.safetensors.index.json",
     "model-00001-of-00002.safetensors",
     "model-00002-of-00002.safetensors",
+    "tokenizer.model",
+    "tekken.json",
+    "added_tokens.json",
 };
+
+/* A SentencePiece model of 5 pieces ("<unk>", "<s>", "</s>", "a", "<0x0A>"), its trainer (BPE with
+ * bytes) and its normalizer with a table of replacements without entries. */
+static const char sentencepiece[] =
+    "\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02"
+    "\x0a\x0c\x0a\x03<s>\x15\0\0\0\0\x18\x03"
+    "\x0a\x0d\x0a\x04</s>\x15\0\0\0\0\x18\x03"
+    "\x0a\x08\x0a\x01"
+    "a\x15\0\0\x80\xbf"
+    "\x0a\x0f\x0a\x06<0x0A>\x15\0\0\0\0\x18\x06"
+    "\x12\x05\x18\x02\x98\x02\x01"
+    "\x1a\x0d\x12\x09\x04\0\0\0\0\0\0\0\0\x18\x01";
+static const char tekken[] =
+    "{\"config\": {\"pattern\": \"[a-c]+|\\\\s\", \"default_vocab_size\": 8, "
+    "\"default_num_special_tokens\": 3}, \"vocab\": [{\"rank\": 0, \"token_bytes\": \"YQ==\"}, "
+    "{\"rank\": 1, \"token_bytes\": \"Yg==\"}, {\"rank\": 2, \"token_bytes\": \"YWI=\"}, "
+    "{\"rank\": 3, \"token_bytes\": \"IA==\"}]}";
 
 #define NAME_COUNT (sizeof(names) / sizeof(names[0]))
 
@@ -86,14 +106,28 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* The small model whole, in two files, with a byte-level tokenizer, and in E4M3; packed weights. */
+/* Puts another tokenizer in the place of tokenizer.json. */
+static void tokenizer_replace(struct folder_parts *p, const char *name, const char *data,
+                              size_t bytes)
+{
+    struct folder_part *part = folder_parts_find(p, "tokenizer.json");
+    void *copy = malloc(bytes);
+    if (copy == NULL)
+        abort();
+    memcpy(copy, data, bytes);
+    free((void *)part->data);
+    *part = (struct folder_part){name, copy, bytes};
+}
+
+/* The small model whole, in two files, with a byte-level tokenizer, in E4M3, with a unigram
+ * tokenizer and steps of normalisation, and with the tokenizers of other files, and with packed weights. */
 size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
 {
     struct folder_parts p;
     size_t used = 0;
-    if (index > 4)
+    if (index > 7)
         return 0;
-    if (index == 4)
+    if (index == 7)
         folder_parts_make_packed(&p);
     else if (index == 3)
         folder_parts_make_f8(&p);
@@ -106,6 +140,14 @@ size_t fuzz_seed(unsigned index, uint8_t *buffer, size_t capacity)
                              "\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
                              "\"add_prefix_space\": false, \"use_regex\": true}");
     }
+    if (index == 4)
+        folder_parts_replace(&p, "tokenizer.json", "\"normalizers\": [",
+                             "\"normalizers\": [{\"type\": \"NFKC\"}, {\"type\": \"Lowercase\"}, "
+                             "{\"type\": \"Strip\"}, ");
+    if (index == 5)
+        tokenizer_replace(&p, "tokenizer.model", sentencepiece, sizeof(sentencepiece) - 1);
+    if (index == 6)
+        tokenizer_replace(&p, "tekken.json", tekken, sizeof(tekken) - 1);
     for (size_t i = 0; i < p.count; i++) {
         uint32_t bytes = (uint32_t)p.parts[i].bytes;
         uint8_t name = 0;
