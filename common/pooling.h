@@ -13,6 +13,6 @@ enum pooling {
 /* 1.0 in the sums, and the largest element; larger ones are cut off. So LIMIT_CONTEXT_TOKENS vectors
  * do not overflow 64 bits. A model with sane weights has no element near it. */
 #define POOLING_ONE         (1 << 24)
-#define POOLING_ELEMENT_MAX 1048576.0f
+#define POOLING_ELEMENT_MAX 65536.0f
 
 #endif

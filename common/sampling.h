@@ -39,6 +39,9 @@ struct sampling {
     float repetition_penalty;
     /* The last answer_tokens of the prompt belong to the answer, which is resumed. */
     uint32_t answer_tokens;
+    /* Which low-rank adapter computes the request, beside the sampling: 1 + its index; 0 = none. */
+    uint32_t adapter;
+    uint32_t padding;
     uint32_t end_count;               /* Number of tokens in `ends`. */
     uint32_t ends[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };

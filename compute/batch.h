@@ -15,6 +15,7 @@ struct compute_sequence {
     uint32_t first_row;
     uint32_t row_count;
     uint32_t first_position;
+    uint32_t adapter; /* 1 + the index of the low-rank adapter; 0 = none (compute/low_rank.h). */
     /* Block ids: blocks[i] holds the KV of positions i * block_tokens to (i + 1) * block_tokens -
      * 1. Belongs to the caller, and is read only during the call that gets the batch. */
     const uint32_t *blocks;

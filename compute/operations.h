@@ -13,6 +13,7 @@
 #include "common/device_memory.h"
 #include "compute/batch.h"
 #include "compute/kv.h"
+#include "compute/low_rank.h"
 #include "compute/objects.h"
 #include "compute/source.h"
 
@@ -104,6 +105,12 @@ struct compute_ops {
     /* x += W · a, including the residual add. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
+    /* Adds the low-rank products of rows 0 to batch->row_count - 1 to y [rows × ranks->rows], for
+     * rows whose sequence has an adapter; requires that `a` has COMPUTE_NEEDS_F32. NULL = the device
+     * cannot. */
+    void (*low_rank)(struct compute *c, const struct compute_low_ranks *ranks,
+                     const struct compute_batch *batch, const struct compute_activations *a,
+                     float *y);
     /* Rotates q [rows × head_count * head_dim] in place and k [rows × kv.head_count * head_dim],
      * and writes k and v of every row into its block. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,

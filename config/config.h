@@ -65,6 +65,7 @@ struct config {
     uint32_t threads; /* Default for machines without their own value; 0 = one for each core. */
     char model[LIMIT_PATH_BYTES];              /* A GGUF file or a folder: see config_model_path. */
     char chat_template_file[LIMIT_PATH_BYTES]; /* Empty = the model's own chat template. */
+    char adapters[4096];                       /* Low-rank adapters: see config_adapter_at. */
     char tool_parser[12];                      /* How answers call tools, or "auto". */
     char reasoning_parser[12];                 /* How answers contain reasoning, or "auto". */
     char profile[LIMIT_PATH_BYTES]; /* A file written by `cleave profile`; empty = none. */
@@ -238,6 +239,16 @@ enum status config_model_path(const struct config *config, char out[LIMIT_PATH_B
  * if the path is too long. */
 enum status config_file_path(const struct config *config, const char *file,
                              char out[LIMIT_PATH_BYTES], struct error *error);
+
+/* A low-rank adapter of the model. */
+struct config_adapter {
+    char name[64];
+    char path[LIMIT_PATH_BYTES];
+};
+
+/* Reads adapter `index` of the key `adapters`. Returns false if there are fewer. Requires that
+ * config_check has accepted the config. */
+bool config_adapter_at(const struct config *config, uint32_t index, struct config_adapter *out);
 
 /* Returns true if the host of "HOST:PORT" is 127.*, [::1] or localhost. */
 bool config_address_is_loopback(const char *address);

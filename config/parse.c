@@ -307,8 +307,9 @@ static bool values_check(const struct config *config, struct config_fault *fault
         return config_fault_set(fault, "scheduler/micro_batch_tokens",
                                 " = %u: want 0 or at least %d",
                                 config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS);
-    return etcd_check(config, fault) && config_machines_check(config, fault) &&
-           openness_check(config, fault) && web_origins_check(config, fault);
+    return etcd_check(config, fault) && config_adapters_check(config, fault) &&
+           config_machines_check(config, fault) && openness_check(config, fault) &&
+           web_origins_check(config, fault);
 }
 
 enum status config_check(const struct config *config, const char *place, struct error *error)

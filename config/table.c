@@ -22,6 +22,10 @@ const struct config_key config_keys[] = {
      .default_text = "",
      .help = "A file with a chat template that replaces the model's own; a relative path is beside "
              "the config file. Empty: the model's."},
+    {"adapters", CONFIG_STRING, FIELD(adapters), 0, 4095, .default_text = "",
+     .help = "Low-rank adapters (LoRA) of the model, which requests choose by their `model` "
+             "(models.md): \"NAME=FOLDER, NAME=FOLDER\"; relative paths are beside the config "
+             "file."},
     {"tool_parser", CONFIG_CHOICE, FIELD(tool_parser), .maximum = 11,
      .choices = "auto none hermes llama3 mistral deepseek harmony json", .default_text = "auto",
      .help = "The form in which the model calls tools (tools.md). auto: as its chat template "

@@ -118,6 +118,10 @@ bool config_stages_loopback(const struct config_machine *machine);
 /* Returns the stages as a JSON list (a new reference); NULL = no stages. */
 json_t *config_stages_json(const struct config_machine *machine);
 
+/* --- adapters.c --- */
+/* Checks the key `adapters`. */
+bool config_adapters_check(const struct config *config, struct config_fault *fault);
+
 /* --- locate.c --- */
 /* Returns the line (from 1) of the key `path` in valid JSON text, or of the deepest part of the
  * path that exists. */

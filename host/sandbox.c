@@ -143,6 +143,9 @@ static struct sandbox_paths *reads_of(const struct config *config)
     dl_iterate_phdr(library_add, reads);
     add_model(reads, config);
     add_named(reads, config, config->chat_template_file);
+    struct config_adapter adapter;
+    for (uint32_t i = 0; config_adapter_at(config, i, &adapter); i++)
+        sandbox_path_add(reads, adapter.path);
     add_named(reads, config, config->profile);
     add_named(reads, config, config->cluster.key_file);
     add_named(reads, config, config->cluster.etcd_password_file);

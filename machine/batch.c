@@ -140,6 +140,7 @@ static void add_prompt(struct machine *m, struct machine_batch *batch, uint32_t 
     prompt_pool_chunk_begin(m->prompt_pool, item, m->now_us, &chunk);
     memcpy(batch->token_ids + row, chunk.ids, item->token_count * sizeof(uint32_t));
     sequence->first_position = chunk.first_token;
+    sequence->adapter = chunk.sampling->adapter;
     sequence->blocks = chunk.blocks;
     sequence->group_stride = chunk.group_stride;
     batch->owners[index] = chunk.owner;
@@ -177,6 +178,7 @@ static void add_decode(struct machine *m, struct machine_batch *batch, uint32_t 
     token_pool_decode_begin(m->token_pool, batch->items.items[index].slot, m->now_us, &row);
     batch->token_ids[sequence->first_row] = row.id;
     sequence->first_position = row.position;
+    sequence->adapter = row.sampling->adapter;
     sequence->blocks = row.blocks;
     sequence->group_stride = row.group_stride;
     batch->owners[index] = row.owner;

@@ -193,6 +193,9 @@ static enum status prefill_check(const struct prompt_pool *pool,
     if (least > options->context_tokens)
         return error_set(error, ST_TOO_LARGE, "prompt of %u tokens, the context holds %u",
                          prefill->prompt_count, options->context_tokens);
+    if (prefill->sampling.adapter > options->adapter_count)
+        return error_set(error, ST_INVALID, "adapter %u, machine %s has %u",
+                         prefill->sampling.adapter, options->name, options->adapter_count);
     for (uint32_t i = 0; i < prefill->prompt_count; i++)
         if (prefill->prompt[i] >= options->vocab)
             return error_set(error, ST_INVALID,

@@ -71,6 +71,7 @@ struct prompt_pool_options {
     sched_slot first_slot;   /* The pool uses the slots [first_slot, first_slot + slot_count). */
     uint32_t slot_count;     /* Most requests in the pool. */
     uint32_t vocab;          /* Size of the vocabulary. */
+    uint32_t adapter_count;  /* Low-rank adapters of the model. */
     uint32_t hidden;         /* Elements of a token's vector. */
     uint32_t context_tokens; /* Most tokens of a request's context. */
     uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */

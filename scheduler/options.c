@@ -10,7 +10,7 @@
  * to any machine and where queue_requests_max counts them. The bounds are large enough to keep the
  * machine's memory full and the next requests at hand, and small enough for its request table. */
 #define MACHINE_KV_MULTIPLE 2
-#define MACHINE_TOKENS_MAX  LIMIT_CONTEXT_TOKENS
+#define MACHINE_TOKENS_MAX  131072
 #define PENDING_MS_LEAST    100
 #define PROMPT_FILL_TOKENS  128 /* Until a machine has measured its batches. */
 /* Machines are compared by their prompt rates with batches of prompt_batch_tokens divided by this

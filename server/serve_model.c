@@ -85,7 +85,11 @@ enum status serve_version_open(const struct config *config, uint32_t number,
     status = model_file_open(path, &file, error);
     if (status != ST_OK)
         return status;
-    status = model_hyper_read(file, &hyper, error);
+    struct config_adapter adapter;
+    for (uint32_t i = 0; status == ST_OK && config_adapter_at(config, i, &adapter); i++)
+        status = model_file_adapter_add(file, adapter.name, adapter.path, error);
+    if (status == ST_OK)
+        status = model_hyper_read(file, &hyper, error);
     if (status != ST_OK)
         error_prefix(error, "%s", path);
     if (status != ST_OK) {

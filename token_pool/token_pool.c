@@ -176,6 +176,9 @@ static enum status reserve_admit(struct token_pool *pool, struct transport_peer 
     if (reserve->prompt_tokens >= options->memory.context_tokens)
         return error_set(error, ST_TOO_LARGE, "prompt of %u tokens, the context holds %u",
                          reserve->prompt_tokens, options->memory.context_tokens);
+    if (reserve->sampling.adapter > options->adapter_count)
+        return error_set(error, ST_INVALID, "adapter %u, machine %s has %u",
+                         reserve->sampling.adapter, options->name, options->adapter_count);
     uint32_t output_room = options->memory.context_tokens - reserve->prompt_tokens;
     uint32_t output_max = reserve->sampling.output_tokens_max;
     uint32_t output_limit = output_max < output_room ? output_max : output_room;

@@ -69,6 +69,7 @@ struct token_pool_options {
     struct kv_prefix *prefix;           /* NULL = no prefix cache. */
     struct sched_memory_options memory; /* Also the pool's slots, and the longest context. */
     uint32_t vocab;
+    uint32_t adapter_count;         /* Low-rank adapters of the model. */
     struct grammar_cache *grammars; /* Of constrained answers; NULL = they fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;

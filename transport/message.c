@@ -21,7 +21,7 @@ static const struct message_rule rank_rules[] = {
 };
 static const struct message_layout rank_layout = {RULES(rank_rules)};
 
-static_assert(sizeof(struct sampling) == 120, "no hidden padding");
+static_assert(sizeof(struct sampling) == 128, "no hidden padding");
 static const struct message_rule sampling_rules[] = {
     RANGE(sampling, temperature, 0, 1000000),
     RANGE(sampling, top_p, 0, 1),
@@ -33,6 +33,8 @@ static const struct message_rule sampling_rules[] = {
     RANGE(sampling, frequency_penalty, -2, 2),
     RANGE(sampling, repetition_penalty, 0, LIMIT_REPETITION_PENALTY),
     RANGE(sampling, answer_tokens, 0, LIMIT_CONTEXT_TOKENS),
+    RANGE(sampling, adapter, 0, LIMIT_ADAPTERS),
+    RANGE(sampling, padding, 0, 0),
     RANGE(sampling, end_count, 0, LENGTH(((struct sampling *)0)->ends)),
     COUNTED(sampling, ends, end_count),
 };

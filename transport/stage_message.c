@@ -36,6 +36,7 @@ static const struct message_rule job_rules[] = {
 static const struct message_rule sequence_rules[] = {
     RANGE(stage_sequence, table, 0, LIMIT_MACHINE_REQUESTS - 1),
     RANGE(stage_sequence, row_count, 1, LIMIT_BATCH_TOKENS),
+    RANGE(stage_sequence, adapter, 0, LIMIT_ADAPTERS),
 };
 static const struct message_layout sequence_layout = {RULES(sequence_rules)};
 

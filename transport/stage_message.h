@@ -97,6 +97,7 @@ struct stage_sequence {
     uint32_t first_position;
     uint32_t known;
     uint32_t block_count;
+    uint32_t adapter; /* As in struct compute_sequence. */
 };
 
 /* KV of a sequence to be written to a target: spans first to first + count - 1 of its table; in

@@ -259,6 +259,7 @@ const struct compute_ops compute_cpu = {
     .norm = cpu_norm,
     .matmul = cpu_matmul,
     .matmul_add = cpu_matmul_add,
+    .low_rank = cpu_low_rank,
     .rope_store = cpu_rope_store,
     .attention = cpu_attention,
     .silu_mul = cpu_silu_mul,

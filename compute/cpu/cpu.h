@@ -12,6 +12,7 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/workers.h"
 #include "compute/experts.h"
+#include "compute/low_rank.h"
 
 /* A work item is a piece of an operation that one thread computes. In a row-wise operation, an item
  * is one tile (kernels.h). From ITEM_TILES_MANY tiles per thread on, an item is all tiles that fit
@@ -235,6 +236,10 @@ void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32
                    uint32_t head_count, uint32_t head_dim, float *x);
 void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,
                   const float *weight, float epsilon, float *x);
+
+/* low_rank.c */
+void cpu_low_rank(struct compute *c, const struct compute_low_ranks *ranks,
+                  const struct compute_batch *batch, const struct compute_activations *a, float *y);
 
 /* experts.c */
 extern const struct compute_experts_ops cpu_experts;

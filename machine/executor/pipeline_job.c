@@ -79,6 +79,7 @@ static bool job_add_sequences(struct pipeline *p, const struct executor_batch *b
             .first_position = s->first_position,
             .known = table->known_spans,
             .block_count = groups * fresh,
+            .adapter = s->adapter,
         };
         if (!numbers_grow(&p->blocks, &p->block_capacity, job->block_count + groups * fresh))
             return false;

@@ -22,10 +22,14 @@ static enum status read_file(const struct config *config, struct model_file **fi
     enum status status = config_model_path(config, path, error);
     if (status == ST_OK)
         status = model_file_open(path, file_out, error);
+    struct config_adapter adapter;
+    for (uint32_t i = 0; status == ST_OK && config_adapter_at(config, i, &adapter); i++)
+        status = model_file_adapter_add(*file_out, adapter.name, adapter.path, error);
     if (status == ST_OK)
         status = model_hyper_read(*file_out, &out->hyper, error);
     if (status != ST_OK)
         return status;
+    out->adapter_count = model_file_adapter_count(*file_out);
     out->metadata_hash = model_file_metadata_hash(*file_out);
     out->model_hash = *model_file_digest(*file_out);
     uint32_t wanted = config->scheduler.context_tokens_max;

@@ -19,6 +19,7 @@ struct machine_shape {
     struct model_hyper hyper; /* Hyper-parameters of the model. */
     uint64_t metadata_hash;   /* Hash of the model file's metadata. */
     struct digest model_hash; /* Hash of metadata and weights. */
+    uint32_t adapter_count;   /* Low-rank adapters of the model. */
     uint32_t context_tokens;  /* Most tokens of a request's context. */
     enum compute_kv_dtype kv_dtype;
     struct kv_arena arena;  /* Arena of all layers and heads. */

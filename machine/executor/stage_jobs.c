@@ -117,6 +117,10 @@ static enum status take_table(struct stage *s, const struct stage_sequence *from
     }
     *at += from->block_count;
     s->table_counts[from->table] = from->known + fresh;
+    if (from->adapter > s->shape.adapter_count)
+        return error_set(error, ST_INVALID, "JOB: adapter %u, there are %u", from->adapter,
+                         s->shape.adapter_count);
+    to->adapter = from->adapter;
     to->first_position = from->first_position;
     to->row_count = from->row_count;
     to->blocks = table;

@@ -5,6 +5,7 @@
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -81,23 +82,71 @@ void model_file_close(struct model_file *file)
     if (file == NULL)
         return;
     vocabulary_done(&file->vocabulary);
+    for (uint32_t i = 0; i < file->adapter_count; i++)
+        adapter_close(file->adapters[i].adapter);
     gguf_close(file->gguf);
     folder_close(file->folder);
     free(file);
 }
 
+/* Returns the digest of the files, or *with: the digest of the files and of the adapters. */
+static const struct digest *digest_with(const struct model_file *file, const struct digest *of,
+                                        struct digest *with)
+{
+    if (file->adapter_count == 0 || !digest_is_none(with))
+        return file->adapter_count == 0 ? of : with;
+    digest_add(with, of->bytes, sizeof(of->bytes));
+    for (uint32_t i = 0; i < file->adapter_count; i++) {
+        digest_add(with, file->adapters[i].name, strlen(file->adapters[i].name));
+        adapter_digest_add(file->adapters[i].adapter, with);
+    }
+    return with;
+}
+
 const struct digest *model_file_digest(struct model_file *file)
 {
-    return file->folder != NULL ? folder_digest(file->folder) : gguf_digest(file->gguf);
+    const struct digest *of =
+        file->folder != NULL ? folder_digest(file->folder) : gguf_digest(file->gguf);
+    return digest_with(file, of, &file->digest);
 }
 
 uint64_t model_file_metadata_hash(const struct model_file *file)
 {
-    const struct digest *digest = file->folder != NULL ? folder_metadata_digest(file->folder)
-                                                       : gguf_metadata_digest(file->gguf);
+    const struct digest *of = file->folder != NULL ? folder_metadata_digest(file->folder)
+                                                   : gguf_metadata_digest(file->gguf);
+    struct digest with = {{0}};
     uint64_t hash;
-    memcpy(&hash, digest->bytes, sizeof(hash));
+    memcpy(&hash, digest_with(file, of, &with)->bytes, sizeof(hash));
     return hash;
+}
+
+enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
+                                   struct error *error)
+{
+    if (file->adapter_count == LIMIT_ADAPTERS)
+        return error_set(error, ST_TOO_LARGE, "more than %d adapters", LIMIT_ADAPTERS);
+    enum status status = adapter_open(path, &file->adapters[file->adapter_count].adapter, error);
+    if (status != ST_OK) {
+        error_prefix(error, "adapter %s", name);
+        return status;
+    }
+    snprintf(file->adapters[file->adapter_count++].name, ADAPTER_NAME_BYTES, "%s", name);
+    return ST_OK;
+}
+
+uint32_t model_file_adapter_count(const struct model_file *file)
+{
+    return file->adapter_count;
+}
+
+const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index)
+{
+    return file->adapters[index].adapter;
+}
+
+const char *model_file_adapter_name(const struct model_file *file, uint32_t index)
+{
+    return file->adapters[index].name;
 }
 
 uint64_t model_file_bytes(const struct model_file *file)

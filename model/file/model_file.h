@@ -8,6 +8,7 @@
 
 #include "common/digest.h"
 #include "common/status.h"
+#include "model/file/adapter.h"
 #include "model/file/mapped.h"
 #include "model/file/roles.h"
 
@@ -27,6 +28,17 @@ enum status model_file_open_memory(const void *data, size_t bytes, const char *n
 enum status model_file_open_parts(const char *name, const struct folder_part *parts, size_t count,
                                   struct model_file **out, struct error *error);
 void model_file_close(struct model_file *file); /* NULL is fine */
+
+#define ADAPTER_NAME_BYTES 64 /* An adapter's name, with its NUL. */
+
+/* Opens the adapter (adapter.h) in the folder `path` and adds it to the model, whose digests then
+ * cover it. Call it before the digests are computed. Returns ST_TOO_LARGE beyond LIMIT_ADAPTERS. */
+enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
+                                   struct error *error);
+uint32_t model_file_adapter_count(const struct model_file *file);
+/* The two functions require index < model_file_adapter_count. `file` owns the results. */
+const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
+const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 
 /* Returns a digest of the metadata, the tensor tables and the tensor data; `file` owns it.
  * content_digest_add (content_hash.h) says how much of the data is read. It is computed at the

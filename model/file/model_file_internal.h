@@ -3,6 +3,7 @@
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 
+#include "common/limits.h"
 #include "model/file/folder.h"
 #include "model/file/model_file.h"
 #include "model/file/quantization.h"
@@ -18,6 +19,13 @@ struct model_file {
     bool tied;
     struct vocabulary vocabulary;
     bool vocabulary_read; /* `vocabulary` is set. */
+    struct {
+        char name[ADAPTER_NAME_BYTES];
+        struct adapter *adapter;
+    } adapters[LIMIT_ADAPTERS];
+    uint32_t adapter_count;
+    /* Digests of the model with its adapters; none = not computed, or no adapters. */
+    struct digest digest, metadata_digest;
 };
 
 #endif

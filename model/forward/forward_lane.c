@@ -4,6 +4,7 @@
  *   cache from one matrix to the next.
  * - After K and V of the last layer are stored, only rows whose logits are wanted are computed (the
  *   "tail"): for a prompt of 2048 tokens that is one row of the last layer instead of 2048. */
+#include "model/forward/adapters.h"
 #include "model/forward/forward_state.h"
 
 #include <assert.h>
@@ -29,6 +30,7 @@ static struct compute_batch tail_batch(const struct compute_batch *batch, const 
             .first_row = i,
             .row_count = 1,
             .first_position = position,
+            .adapter = s->adapter,
             .blocks = s->blocks,
             .group_stride = s->group_stride,
         };
@@ -61,6 +63,7 @@ struct compute_batch forward_part(const struct compute_batch *batch, uint32_t fi
             .first_row = begin - first,
             .row_count = end - begin,
             .first_position = s->first_position + (begin - s->first_row),
+            .adapter = s->adapter,
             .blocks = s->blocks,
             .group_stride = s->group_stride,
         };
@@ -136,6 +139,9 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         ops->norm(c, lane_x + (size_t)first * h->hidden, NULL, count, h->hidden, w->attention_norm,
                   h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
+        for (int i = 0; i < 3; i++)
+            adapters_add(f, lane, w, (enum adapter_matrix)(ADAPTER_Q + i), &part, lane->hidden,
+                         results[i]);
         if (w->q_norm != NULL) {
             ops->head_norm(c, w->q_norm, h->norm_epsilon, count, heads, h->head_dim, q);
             ops->head_norm(c, w->k_norm, h->norm_epsilon, count, kv_heads, h->head_dim, lane->k);
@@ -162,21 +168,32 @@ void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row
         f->m->ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
 }
 
+/* A product of a layer whose result is added to the layer's input. */
+struct product {
+    const struct compute_matrix *matrix;
+    enum adapter_matrix adapter;
+    const float *post_norm;
+};
+
 /* x += W · a, or the RMSNorm of W · a; with several ranks, of its sum over the ranks. */
-static void add_product(struct forward *f, struct forward_lane *lane,
-                        const struct compute_matrix *matrix, const struct compute_activations *a,
-                        uint32_t row_count, const float *post_norm, float *branch, float *x)
+static void add_product(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
+                        const struct product *product, const struct compute_activations *a,
+                        const struct compute_batch *batch, float *branch, float *x)
 {
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
+    const struct compute_matrix *matrix = product->matrix;
+    const uint32_t row_count = batch->row_count;
     if (branch == NULL) {
         ops->matmul_add(c, matrix, a, row_count, x);
+        adapters_add(f, lane, w, product->adapter, batch, a, x);
         return;
     }
     const struct compute_matrix *const matrices[] = {matrix};
     float *const results[] = {branch};
     ops->matmul(c, matrices, NULL, 1, a, row_count, results);
-    forward_branch_add(f, c, row_count, post_norm, branch, x);
+    adapters_add(f, lane, w, product->adapter, batch, a, branch);
+    forward_branch_add(f, c, row_count, product->post_norm, branch, x);
 }
 
 static void feed_forward(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
@@ -187,6 +204,7 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     struct compute *c = lane->compute;
     const struct compute_matrix *const matrices[] = {w->gate, w->up};
     float *const results[] = {lane->gate, lane->up};
+    const struct product down = {w->down, ADAPTER_DOWN, w->ffn_post_norm};
     const uint32_t row_count = rows->batch->row_count;
     for (uint32_t first = 0, count; first < row_count; first += count) {
         count = chunk_at(lane, first, row_count);
@@ -195,11 +213,16 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
             forward_lane_experts(f, lane, w, count, rows->branch, x);
             continue;
         }
+        struct compute_batch part = *rows->batch;
+        if (count < row_count)
+            part = forward_part(rows->batch, first, count, lane->part_sequences);
         ops->norm(c, x, NULL, count, h->hidden, w->ffn_norm, h->norm_epsilon, lane->hidden);
         ops->matmul(c, matrices, NULL, 2, lane->hidden, count, results);
+        adapters_add(f, lane, w, ADAPTER_GATE, &part, lane->hidden, lane->gate);
+        adapters_add(f, lane, w, ADAPTER_UP, &part, lane->hidden, lane->up);
         (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,
                                                   f->m->shard.ffn_count, lane->ffn);
-        add_product(f, lane, w->down, lane->ffn, count, w->ffn_post_norm, rows->branch, x);
+        add_product(f, lane, w, &down, lane->ffn, &part, rows->branch, x);
     }
 }
 
@@ -244,8 +267,8 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
     }
     f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count,
                          h->attention_scale, rows.q, lane->heads);
-    add_product(f, lane, w->attention_output, lane->heads, rows.batch->row_count,
-                w->attention_post_norm, rows.branch, rows.x);
+    const struct product output = {w->attention_output, ADAPTER_OUTPUT, w->attention_post_norm};
+    add_product(f, lane, w, &output, lane->heads, rows.batch, rows.branch, rows.x);
     feed_forward(f, lane, w, &rows);
 }
 

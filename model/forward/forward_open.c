@@ -164,6 +164,11 @@ static struct needs needs_of(const struct model *m)
         needs.hidden |= ops->matrix_needs(layer->gate) | ops->matrix_needs(layer->up);
         needs.ffn |= ops->matrix_needs(layer->down);
     }
+    if (m->adapter_count > 0) {
+        needs.hidden |= COMPUTE_NEEDS_F32;
+        needs.heads |= COMPUTE_NEEDS_F32;
+        needs.ffn |= needs.ffn != 0 ? COMPUTE_NEEDS_F32 : 0;
+    }
     return needs;
 }
 

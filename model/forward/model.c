@@ -3,6 +3,7 @@
  * does not know is an error, because leaving it out would give wrong numbers silently. */
 #include "model/forward/model.h"
 
+#include "model/forward/adapters.h"
 #include "model/forward/rope.h"
 #include "model/forward/weights_load.h"
 
@@ -199,7 +200,7 @@ static enum status load_all(const struct loader *l, const struct model_options *
         if (status == ST_OK && options->progress != NULL)
             options->progress(options->progress_self, i + 1, layer_count);
     }
-    return status;
+    return status == ST_OK ? adapters_load(l) : status;
 }
 
 enum status model_open(const struct model_file *file, const struct model_options *options,
@@ -278,6 +279,7 @@ void model_close(struct model *m)
         matrix_close(m, layer->down);
         experts_unload(m, &layer->experts);
     }
+    adapters_unload(m);
     if (m->output != m->embedding)
         matrix_close(m, m->output);
     matrix_close(m, m->embedding);

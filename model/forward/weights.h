@@ -5,6 +5,7 @@
 #ifndef MODEL_FORWARD_WEIGHTS_H
 #define MODEL_FORWARD_WEIGHTS_H
 
+#include "model/file/adapter.h"
 #include "model/forward/model.h"
 #include "model/forward/shard.h"
 
@@ -43,6 +44,8 @@ struct model_layer {
     struct compute_matrix *up;
     struct compute_matrix *down; /* [hidden × ffn] */
     struct model_layer_experts experts;
+    /* Low-rank adapters; `each` is NULL in a model without adapters. */
+    struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
 };
 
 struct model {
@@ -65,7 +68,8 @@ struct model {
     float *vectors;                        /* Device memory of all norm weights and biases. */
     size_t vectors_used;                   /* Floats in use. */
     size_t vectors_capacity;               /* Floats allocated. */
-    size_t weight_bytes;                   /* Result of model_weight_bytes. */
+    uint32_t adapter_count;
+    size_t weight_bytes; /* Result of model_weight_bytes. */
 };
 
 /* The two functions return true if the stage has the model's first or last layer. */

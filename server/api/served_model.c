@@ -66,6 +66,10 @@ enum status served_model_open(struct model_file *file, const struct served_model
     model->version = options->version;
     model->close = model_close;
     snprintf(model->name, sizeof(model->name), "%s", options->name);
+    model->adapter_count = model_file_adapter_count(file);
+    for (uint32_t i = 0; i < model->adapter_count; i++)
+        snprintf(model->adapters[i], sizeof(model->adapters[i]), "%s",
+                 model_file_adapter_name(file, i));
     enum status status = tokenizer_open(file, &model->tokenizer, error);
     if (status == ST_OK)
         status = chat_open(file, options->template_path, &model->chat, error);

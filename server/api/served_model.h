@@ -6,6 +6,7 @@
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 
+#include "common/limits.h"
 #include "common/status.h"
 #include "model/answer/answer_format.h"
 #include "model/file/model_file.h"
@@ -16,11 +17,14 @@
 
 #include <assert.h>
 #include <stdint.h>
+#include <string.h>
 
 struct served_model {
     uint32_t references;
     uint32_t version; /* Version number as in gateway.h. */
     char name[64];    /* Name in /v1/models. */
+    uint32_t adapter_count;
+    char adapters[LIMIT_ADAPTERS][ADAPTER_NAME_BYTES]; /* Names of the low-rank adapters. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
     struct answer_format format;               /* Of the answers of chats. */
@@ -46,6 +50,28 @@ static inline struct served_model *served_model_ref(struct served_model *model)
 {
     model->references++;
     return model;
+}
+
+/* Finds the model or one of its adapters by name. *adapter_out = 1 + the adapter's index; 0 = the
+ * model alone. */
+static inline bool served_model_find(const struct served_model *model, const char *name,
+                                     uint32_t *adapter_out)
+{
+    uint32_t found = strcmp(name, model->name) == 0 ? 0 : 1;
+    while (found > 0 && found <= model->adapter_count &&
+           strcmp(name, model->adapters[found - 1]) != 0)
+        found++;
+    if (found > model->adapter_count)
+        return false;
+    *adapter_out = found;
+    return true;
+}
+
+/* Returns the name of the model with this adapter. */
+static inline const char *served_model_name(const struct served_model *model, uint32_t adapter)
+{
+    return adapter == 0 || adapter > model->adapter_count ? model->name
+                                                          : model->adapters[adapter - 1];
 }
 
 /* NULL is fine. */

@@ -335,18 +335,23 @@ static uint64_t prefix_salt(const struct completion *c)
     const char *scope = c->server->config->server.prefix_cache_scope;
     const struct api_key_rules *rules = api_keys_rules(c->server->keys, c->key);
     char name[2 + LIMIT_KEY_NAME_BYTES] = "";
-    uint8_t salted[sizeof(name) + SECRET_HASH_BYTES] = {0};
+    uint8_t salted[sizeof(name) + SECRET_HASH_BYTES + ADAPTER_NAME_BYTES] = {0};
+    const uint32_t adapter = c->request.sampling.adapter;
     uint8_t hash[SECRET_HASH_BYTES];
     uint64_t salt;
     bool grouped = rules != NULL && strcmp(scope, "group") == 0 && rules->cache_group[0] != 0;
     if (rules != NULL && strcmp(scope, "all") != 0)
         snprintf(name, sizeof(name), "%s %s", grouped ? "g" : "k",
                  grouped ? rules->cache_group : rules->name);
-    if (name[0] == 0 && !c->request.has_cache_salt)
+    if (name[0] == 0 && !c->request.has_cache_salt && adapter == 0)
         return 0;
     memcpy(salted, name, strlen(name));
     if (c->request.has_cache_salt)
         memcpy(salted + sizeof(name), c->request.cache_salt_hash, SECRET_HASH_BYTES);
+    /* An adapter's KV is another: the hash of requests without one is as it was. */
+    if (adapter > 0)
+        snprintf((char *)salted + sizeof(name) + SECRET_HASH_BYTES, ADAPTER_NAME_BYTES, "%s",
+                 served_model_name(c->model, adapter));
     secret_hash(salted, sizeof(salted), hash);
     memcpy(&salt, hash, sizeof(salt));
     return salt != 0 ? salt : 1;

@@ -45,7 +45,7 @@ struct completion_input;
 /* Parses a body and makes tokens of its prompts, for the model with this name. 8 MiB can take
  * seconds. Any thread may call it. Returns NULL with the HTTP error in *error. */
 struct completion_input *completion_input_read(const struct api_encode *encode,
-                                               const char *model_name, enum api_kind kind,
+                                               const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
                                                struct api_error *error);
 void completion_input_free(struct completion_input *input); /* NULL is fine. */

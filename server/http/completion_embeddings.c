@@ -97,7 +97,8 @@ void completion_write_embeddings(struct completion *c)
         text_adds(out, "}");
     }
     text_adds(out, "],\"model\":");
-    text_add_json_string(out, c->model->name, strlen(c->model->name));
+    const char *name = served_model_name(c->model, c->request.sampling.adapter);
+    text_add_json_string(out, name, strlen(name));
     text_addf(out, ",\"usage\":{\"prompt_tokens\":%llu,\"total_tokens\":%llu}}\n",
               (unsigned long long)usage.prompt, (unsigned long long)usage.prompt);
 }

@@ -83,13 +83,15 @@ static bool prepare_prompts(struct completion_input *input, const struct api_enc
     return true;
 }
 
-static bool check_model(const struct api_request *request, const char *name,
+static bool check_model(struct api_request *request, const struct served_model *model,
                         struct api_error *error)
 {
-    if (request->model == NULL || request->model[0] == 0 || strcmp(request->model, name) == 0)
+    if (request->model == NULL || request->model[0] == 0 ||
+        served_model_find(model, request->model, &request->sampling.adapter))
         return true;
-    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'",
-                  request->model, name);
+    api_error_set(error, 404, "model", "there is no model '%.128s' here: it is '%s'%s",
+                  request->model, model->name,
+                  model->adapter_count > 0 ? ", or one of its adapters (/v1/models)" : "");
     error->code = "model_not_found";
     return false;
 }
@@ -128,7 +130,7 @@ static bool check_constraint(const struct api_request *request, struct api_error
 }
 
 struct completion_input *completion_input_read(const struct api_encode *encode,
-                                               const char *model_name, enum api_kind kind,
+                                               const struct served_model *model, enum api_kind kind,
                                                const char *body, size_t bytes,
                                                struct api_error *error)
 {
@@ -138,7 +140,7 @@ struct completion_input *completion_input_read(const struct api_encode *encode,
         return NULL;
     }
     bool good = api_request_parse(kind, body, bytes, &input->request, error) &&
-                check_model(&input->request, model_name, error);
+                check_model(&input->request, model, error);
     if (good) {
         input->prompt_count = api_is_chat(kind) ? 1 : input->request.prompt_count;
         input->prompts = calloc(input->prompt_count, sizeof(*input->prompts));

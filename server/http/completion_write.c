@@ -216,7 +216,8 @@ static void write_head(struct text *out, const struct completion *c, const char 
     text_adds(out, "{\"id\":");
     text_add_json_string(out, c->id, strlen(c->id));
     text_addf(out, ",\"object\":\"%s\",\"created\":%lld,\"model\":", object, (long long)c->created);
-    text_add_json_string(out, c->model->name, strlen(c->model->name));
+    const char *name = served_model_name(c->model, c->request.sampling.adapter);
+    text_add_json_string(out, name, strlen(name));
 }
 
 static const char *stream_object(const struct completion *c)

@@ -89,7 +89,8 @@ static void write_message(struct text *out, const struct completion *c, bool don
     text_adds(out, "{\"id\":");
     text_add_json_string(out, c->id, strlen(c->id));
     text_adds(out, ",\"type\":\"message\",\"role\":\"assistant\"");
-    form_member_add(out, "model", c->model->name, strlen(c->model->name));
+    const char *name = served_model_name(c->model, c->request.sampling.adapter);
+    form_member_add(out, "model", name, strlen(name));
     text_adds(out, ",\"content\":[");
     text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
     text_adds(out, "],");

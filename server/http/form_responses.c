@@ -87,7 +87,8 @@ static void write_response(struct text *out, const struct completion *c, const c
     write_error(out, c);
     text_addf(out, ",\"incomplete_details\":%s",
               incomplete ? "{\"reason\":\"max_output_tokens\"}" : "null");
-    form_member_add(out, "model", c->model->name, strlen(c->model->name));
+    const char *name = served_model_name(c->model, c->request.sampling.adapter);
+    form_member_add(out, "model", name, strlen(name));
     text_addf(out, ",%s,\"output\":[", c->request.repeated);
     text_add(out, c->form->closed.data, done ? c->form->closed.bytes : 0);
     text_addf(out,

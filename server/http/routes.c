@@ -37,11 +37,16 @@ static enum MHD_Result answer_count(struct exchange *x)
     return http_text_begin(x, &http_text_count);
 }
 
-static void write_model(struct text *out, const struct http *h)
+static void write_model(struct text *out, const struct http *h, uint32_t adapter)
 {
     text_adds(out, "{\"id\":");
     const struct served_model *model = h->completions.model;
-    text_add_json_string(out, model->name, strlen(model->name));
+    const char *name = served_model_name(model, adapter);
+    text_add_json_string(out, name, strlen(name));
+    if (adapter > 0) {
+        text_adds(out, ",\"parent\":");
+        text_add_json_string(out, model->name, strlen(model->name));
+    }
     text_addf(out,
               ",\"object\":\"model\",\"created\":0,\"owned_by\":\"cleave\",\"max_model_len\":%u}",
               gateway_context_tokens(h->options.gateway, model->version));
@@ -51,7 +56,10 @@ static enum MHD_Result answer_models(struct exchange *x)
 {
     struct text body = {0};
     text_adds(&body, "{\"object\":\"list\",\"data\":[");
-    write_model(&body, x->http);
+    for (uint32_t i = 0; i <= x->http->completions.model->adapter_count; i++) {
+        text_adds(&body, i > 0 ? "," : "");
+        write_model(&body, x->http, i);
+    }
     text_adds(&body, "]}\n");
     return http_answer_json(x, 200, &body);
 }
@@ -59,7 +67,7 @@ static enum MHD_Result answer_models(struct exchange *x)
 static enum MHD_Result answer_model(struct exchange *x)
 {
     struct text body = {0};
-    write_model(&body, x->http);
+    write_model(&body, x->http, (uint32_t)strtoul(x->tail, NULL, 10));
     text_adds(&body, "\n");
     return http_answer_json(x, 200, &body);
 }
@@ -178,7 +186,6 @@ const struct route *http_route_find(const struct http *h, const char *url,
 {
     if (strcmp(url, "/") == 0)
         return http_page_served(h) ? &page_route : NULL;
-    const char *model_name = h->completions.model->name;
     size_t length = strlen(url);
     while (length > 1 && url[length - 1] == '/')
         length--;
@@ -190,9 +197,12 @@ const struct route *http_route_find(const struct http *h, const char *url,
             return route;
     }
     static const char models[] = "/v1/models/";
+    uint32_t adapter;
     if (strncmp(url, models, sizeof(models) - 1) == 0 &&
-        strcmp(url + sizeof(models) - 1, model_name) == 0)
+        served_model_find(h->completions.model, url + sizeof(models) - 1, &adapter)) {
+        snprintf(tail, LIMIT_NAME_BYTES, "%u", adapter);
         return &model_route;
+    }
     return NULL;
 }
 

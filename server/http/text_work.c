@@ -45,8 +45,8 @@ static void run(struct text_job *job)
     if (w->kind->work != NULL)
         (void)w->kind->work(&w->with, w->body.data, w->body.bytes, &w->answer, &w->error);
     else
-        w->input = completion_input_read(&w->with.encode, w->model->name, w->kind->api,
-                                         w->body.data, w->body.bytes, &w->error);
+        w->input = completion_input_read(&w->with.encode, w->model, w->kind->api, w->body.data,
+                                         w->body.bytes, &w->error);
 }
 
 static void body_free(struct http *h, struct http_text_work *w)

@@ -11,7 +11,7 @@
 #define TIME_FIRST_S 0.00001
 #define TIME_FACTOR  1.7782794100389228
 #define TIME_BUCKETS 30
-#define SIZE_BUCKETS 18 /* up to LIMIT_CONTEXT_TOKENS */
+#define SIZE_BUCKETS 21 /* up to LIMIT_CONTEXT_TOKENS */
 
 enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out)

@@ -403,9 +403,9 @@ static void test_frames(void)
     CHECK(stage_message_encode(&(struct stage_message){.kind = STAGE_KIND_END}, &buffer) ==
           ST_INVALID);
     /* Longer than any message may be: more results than a batch has. */
-    static struct sampled results[30000];
+    static struct sampled results[120000];
     struct stage_message done = {.kind = STAGE_DONE,
-                                 .done = {.result_count = 30000, .results = results}};
+                                 .done = {.result_count = 120000, .results = results}};
     CHECK(stage_message_encode(&done, &buffer) == ST_TOO_LARGE);
     message_buffer_done(&buffer);
 }

@@ -36,6 +36,7 @@ static const struct sampling sampling = {
     .logprobs = 17,
     .output_tokens_max = 0x1234,
     .output_tokens_min = 0x234,
+    .adapter = 0x21,
     .presence_penalty = -1.5f,
     .frequency_penalty = 0.25f,
     .repetition_penalty = 1.25f,

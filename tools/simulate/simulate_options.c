@@ -21,7 +21,7 @@ static const struct option_entry entries[] = {
     {"cores", "N", OPTION_WHOLE, FIELD(cores), 0, 1e6, {NULL}, "0", "cores that all machines share; 0: each machine has its own cores"},
     {"mtbf", "S", OPTION_REAL, FIELD(failure_s), 0, 1e12, {NULL}, "0", "mean seconds until a machine fails; 0: machines do not fail"},
     {"repair", "S", OPTION_REAL, FIELD(repair_s), 0, 1e9, {NULL}, "60", "seconds until a failed machine is back"},
-    {"context", "N", OPTION_WHOLE, FIELD(context), 1, 131072, {NULL}, NULL, "tokens of the longest request (default: what fits the largest machine's memory)"},
+    {"context", "N", OPTION_WHOLE, FIELD(context), 1, 1048576, {NULL}, NULL, "tokens of the longest request (default: what fits the largest machine's memory)"},
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
     {"on-bad-row", "WHAT", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse", "what to do with an invalid row of the trace"},
     {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results and each machine's work as JSON; the tables go to standard error"},

@@ -25,15 +25,14 @@ static const char *const names[] = {
 
 /* A SentencePiece model of 5 pieces ("<unk>", "<s>", "</s>", "a", "<0x0A>"), its trainer (BPE with
  * bytes) and its normalizer with a table of replacements without entries. */
-static const char sentencepiece[] =
-    "\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02"
-    "\x0a\x0c\x0a\x03<s>\x15\0\0\0\0\x18\x03"
-    "\x0a\x0d\x0a\x04</s>\x15\0\0\0\0\x18\x03"
-    "\x0a\x08\x0a\x01"
-    "a\x15\0\0\x80\xbf"
-    "\x0a\x0f\x0a\x06<0x0A>\x15\0\0\0\0\x18\x06"
-    "\x12\x05\x18\x02\x98\x02\x01"
-    "\x1a\x0d\x12\x09\x04\0\0\0\0\0\0\0\0\x18\x01";
+static const char sentencepiece[] = "\x0a\x0e\x0a\x05<unk>\x15\0\0\0\0\x18\x02"
+                                    "\x0a\x0c\x0a\x03<s>\x15\0\0\0\0\x18\x03"
+                                    "\x0a\x0d\x0a\x04</s>\x15\0\0\0\0\x18\x03"
+                                    "\x0a\x08\x0a\x01"
+                                    "a\x15\0\0\x80\xbf"
+                                    "\x0a\x0f\x0a\x06<0x0A>\x15\0\0\0\0\x18\x06"
+                                    "\x12\x05\x18\x02\x98\x02\x01"
+                                    "\x1a\x0d\x12\x09\x04\0\0\0\0\0\0\0\0\x18\x01";
 static const char tekken[] =
     "{\"config\": {\"pattern\": \"[a-c]+|\\\\s\", \"default_vocab_size\": 8, "
     "\"default_num_special_tokens\": 3}, \"vocab\": [{\"rank\": 0, \"token_bytes\": \"YQ==\"}, "

@@ -1,0 +1,194 @@
+/* adapters: see adapters.h. The matrices are fp32: A as the file has it, B transposed and times the
+ * scale. */
+#include "model/forward/adapters.h"
+
+#include "model/forward/forward_state.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* The shape of a product of the whole model, and the part that this rank computes. */
+struct shape {
+    struct load_part cols, rows;
+    /* Rows of a head are in the order of GGUF files of llama: rotated pairs are neighbours. */
+    uint32_t paired_dim; /* 0 = they are in the order of Hugging Face's files. */
+};
+
+static struct shape shape_of(const struct model *m, enum adapter_matrix matrix)
+{
+    const struct model_hyper *h = &m->hyper;
+    const struct model_shard *own = &m->shard;
+    const uint32_t dim = h->head_dim, paired = h->rope_neox ? 0 : dim;
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part q = {own->head_first * dim, own->head_count * dim, h->head_count * dim};
+    const struct load_part kv = {own->kv_head_first * dim, own->kv_head_count * dim,
+                                 h->kv_head_count * dim};
+    const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
+    switch (matrix) {
+    case ADAPTER_Q:
+        return (struct shape){hidden, q, paired};
+    case ADAPTER_K:
+        return (struct shape){hidden, kv, paired};
+    case ADAPTER_V:
+        return (struct shape){hidden, kv, 0};
+    case ADAPTER_OUTPUT:
+        return (struct shape){q, hidden, 0};
+    case ADAPTER_DOWN:
+        return (struct shape){ffn, hidden, 0};
+    default:
+        return (struct shape){hidden, ffn, 0};
+    }
+}
+
+static enum status check_shape(const struct loader *l, const struct mapped_tensor *t, uint64_t cols,
+                               uint64_t rows)
+{
+    if (t->dims[0] == cols && t->dims[1] == rows)
+        return ST_OK;
+    return error_set(l->error, ST_INVALID,
+                     "tensor %.100s has shape %" PRIu64 " x %" PRIu64 ", want %" PRIu64
+                     " x %" PRIu64,
+                     t->name.text, t->dims[1], t->dims[0], rows, cols);
+}
+
+static struct compute_source source_of(const struct mapped_tensor *t)
+{
+    return (struct compute_source){.type = t->type,
+                                   .rows = (uint32_t)t->dims[1],
+                                   .cols = (uint32_t)t->dims[0],
+                                   .data = t->data};
+}
+
+/* Returns where Hugging Face's files have a row of the model's order. */
+static uint32_t file_row(const struct shape *shape, uint32_t row)
+{
+    const uint32_t dim = shape->paired_dim;
+    if (dim == 0)
+        return row;
+    const uint32_t within = row % dim;
+    return row - within + within % 2 * (dim / 2) + within / 2;
+}
+
+/* Writes the rank's columns of A, and its rows of B transposed. `line` has room for one row. */
+static void copy(const struct shape *shape, const struct mapped_tensor *a,
+                 const struct mapped_tensor *b, float scale, float *line, float *down, float *up)
+{
+    const struct compute_source from_a = source_of(a), from_b = source_of(b);
+    const uint32_t rank = from_a.rows;
+    for (uint32_t r = 0; r < rank; r++) {
+        compute_source_row(&from_a, r, line);
+        memcpy(down + (size_t)r * shape->cols.count, line + shape->cols.first,
+               shape->cols.count * sizeof(float));
+    }
+    for (uint32_t i = 0; i < shape->rows.count; i++) {
+        compute_source_row(&from_b, file_row(shape, shape->rows.first + i), line);
+        for (uint32_t r = 0; r < rank; r++)
+            up[(size_t)r * shape->rows.count + i] = line[r] * scale;
+    }
+}
+
+static enum status load_one(const struct loader *l, const struct adapter *adapter, uint32_t layer,
+                            enum adapter_matrix matrix, struct compute_low_rank *out)
+{
+    const struct mapped_tensor *a = adapter_tensor(adapter, layer, matrix, false);
+    const struct mapped_tensor *b = adapter_tensor(adapter, layer, matrix, true);
+    const struct shape shape = shape_of(l->m, matrix);
+    if (a == NULL)
+        return ST_OK;
+    const uint64_t rank = a->dims[1];
+    if (rank < 1 || rank > COMPUTE_LOW_RANK_MAX)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "tensor %.100s has rank %" PRIu64 ", want 1 to %d", a->name.text, rank,
+                         COMPUTE_LOW_RANK_MAX);
+    enum status status = check_shape(l, a, shape.cols.of, rank);
+    if (status == ST_OK)
+        status = check_shape(l, b, rank, shape.rows.of);
+    if (status != ST_OK)
+        return status;
+    const uint64_t longest = shape.cols.of > rank ? shape.cols.of : rank;
+    const size_t down = (size_t)rank * shape.cols.count, up = (size_t)rank * shape.rows.count;
+    float *memory = malloc((down + up) * sizeof(float)), *line = malloc(longest * sizeof(float));
+    if (memory == NULL || line == NULL) {
+        free(memory);
+        free(line);
+        return error_set(l->error, ST_NO_MEMORY, "no memory for an adapter");
+    }
+    copy(&shape, a, b, adapter_scale(adapter, (uint32_t)rank), line, memory, memory + down);
+    free(line);
+    *out = (struct compute_low_rank){(uint32_t)rank, memory, memory + down};
+    return ST_OK;
+}
+
+static enum status load_layer(const struct loader *l, uint32_t layer, struct model_layer *into)
+{
+    const uint32_t count = l->m->adapter_count;
+    enum status status = ST_OK;
+    for (int m = 0; m < ADAPTER_MATRIX_COUNT && status == ST_OK; m++) {
+        struct compute_low_rank *each = calloc(count, sizeof(*each));
+        const struct shape shape = shape_of(l->m, (enum adapter_matrix)m);
+        if (each == NULL)
+            return error_set(l->error, ST_NO_MEMORY, "no memory for adapters");
+        into->adapters[m] = (struct compute_low_ranks){each, shape.rows.count};
+        for (uint32_t i = 0; i < count && status == ST_OK; i++) {
+            const struct adapter *adapter = model_file_adapter(l->file, i);
+            status = load_one(l, adapter, layer, (enum adapter_matrix)m, &each[i]);
+            if (status == ST_OK && each[i].rank > 0 && m >= ADAPTER_GATE &&
+                into->experts.router != NULL)
+                status = error_set(l->error, ST_UNSUPPORTED,
+                                   "layer %" PRIu32 " has experts, which "
+                                   "adapters cannot change",
+                                   layer);
+            if (status != ST_OK)
+                error_prefix(l->error, "adapter %s", model_file_adapter_name(l->file, i));
+        }
+    }
+    return status;
+}
+
+enum status adapters_load(const struct loader *l)
+{
+    struct model *m = l->m;
+    m->adapter_count = model_file_adapter_count(l->file);
+    if (m->adapter_count > 0 && m->ops->low_rank == NULL)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "adapters are supported on CPUs, not on this device");
+    for (uint32_t i = 0; i < m->adapter_count; i++)
+        if (adapter_layers(model_file_adapter(l->file, i)) > m->hyper.layer_count)
+            return error_set(l->error, ST_INVALID,
+                             "adapter %s is for %" PRIu32 " layers, the model has %" PRIu32,
+                             model_file_adapter_name(l->file, i),
+                             adapter_layers(model_file_adapter(l->file, i)), m->hyper.layer_count);
+    enum status status = ST_OK;
+    for (uint32_t i = m->first_layer; i < m->last_layer && m->adapter_count > 0 && status == ST_OK;
+         i++)
+        status = load_layer(l, i, &m->layers[i - m->first_layer]);
+    return status;
+}
+
+void adapters_unload(struct model *m)
+{
+    for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++)
+        for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++) {
+            const struct compute_low_rank *each = m->layers[i].adapters[k].each;
+            for (uint32_t j = 0; each != NULL && j < m->adapter_count; j++)
+                free((float *)each[j].down);
+            free((struct compute_low_rank *)each);
+        }
+}
+
+static bool any_adapter(const struct compute_batch *batch)
+{
+    for (uint32_t i = 0; i < batch->sequence_count; i++)
+        if (batch->sequences[i].adapter != 0)
+            return true;
+    return false;
+}
+
+void adapters_add(const struct forward *f, const struct forward_lane *lane,
+                  const struct model_layer *layer, enum adapter_matrix matrix,
+                  const struct compute_batch *batch, const struct compute_activations *a, float *y)
+{
+    if (layer->adapters[matrix].each != NULL && any_adapter(batch))
+        f->m->ops->low_rank(lane->compute, &layer->adapters[matrix], batch, a, y);
+}
