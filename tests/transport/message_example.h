@@ -217,7 +217,8 @@ static inline void draw_sequence(struct draws *draws, struct stage_job *job)
         push->path = (uint8_t)draw(draws, LIMIT_STAGE_PATHS);
         push->layerwise = (uint8_t)draw(draws, 2);
         push->last = (uint8_t)draw(draws, 2);
-        job->target_count += push->count;
+        push->target_count = draw(draws, EXAMPLE_BLOCKS + 1);
+        job->target_count += push->target_count;
     }
     job->row_count += rows;
     job->block_count += a->sequences[index].block_count;
