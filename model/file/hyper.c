@@ -86,11 +86,12 @@ struct family {
      * neighbours. */
     bool rope_neox;
     bool biases, head_norms, post_norms, gelu, embedding_scaled;
-    bool norms_from_1;      /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
     bool experts;           /* The family's models may have experts. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
-    uint32_t local_period;
-    float freq_base; /* Default for folders whose config.json does not give it. */
+    bool norms_from_1;    /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
+    uint32_t full_period; /* See hyper_read_layers. */
+    float local_base;     /* Default of local_freq_base; 0 = all layers have one base. */
+    float freq_base;      /* Default for folders whose config.json does not give it. */
 };
 
 static const struct family families[] = {
@@ -130,7 +131,8 @@ static const struct family families[] = {
      .gelu = true,
      .embedding_scaled = true,
      .norms_from_1 = true,
-     .local_period = 6,
+     .full_period = 6,
+     .local_base = 10000.0f,
      .freq_base = 1e6f},
 };
 
@@ -173,29 +175,15 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     h->gelu = family->gelu;
     h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known. */
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
-    h->local_period = family->local_period;
+    h->local_freq_base = family->local_base;
     h->rope_freq_base = folder && family->freq_base > 0 ? family->freq_base : 10000.0f;
     name = model_file_name(r->file);
     text_copy(name.text != NULL ? name : mapped_text_of(h->architecture), h->name, sizeof(h->name));
+    *family_out = family;
     return ST_OK;
 }
 
 /* ---- sizes ---- */
-
-/* Limits the context to the attention window. Within its window, sliding-window attention is full
- * attention; beyond it, the results would be wrong. */
-static enum status read_window(const struct hyper_reader *r, struct model_hyper *h)
-{
-    uint32_t window = 0;
-    bool used = true;
-    enum status status = key_bool(r->file, KEY_WINDOW_USED, &used, r->error);
-    if ((status != ST_OK && status != ST_NOT_FOUND) || !used)
-        return status;
-    status = number_read(r, KEY_WINDOW, false, &window);
-    if (status == ST_OK && window != 0 && window < h->context_tokens)
-        h->context_tokens = window;
-    return status;
-}
 
 static enum status read_sizes(const struct hyper_reader *r, struct model_hyper *h)
 {
@@ -206,7 +194,7 @@ static enum status read_sizes(const struct hyper_reader *r, struct model_hyper *
         status = hyper_u32_in(r, KEY_FFN, true, 1, HYPER_FFN_MAX, &h->ffn);
     if (status == ST_OK)
         status = hyper_u32_in(r, KEY_CONTEXT, true, 1, UINT32_MAX, &h->context_tokens);
-    return status == ST_OK ? read_window(r, h) : status;
+    return status;
 }
 
 static enum status multiple(const struct hyper_reader *r, enum model_key key, uint32_t value,
@@ -266,7 +254,7 @@ static enum status read_scales(const struct hyper_reader *r, struct model_hyper 
     if (h->embedding_scale == 0)
         h->embedding_scale = sqrtf((float)h->hidden);
     /* The largest Gemma 3 uses hidden / head_count instead of head_dim. */
-    bool share = h->local_period != 0 && h->layer_count == 62;
+    bool share = h->local_freq_base != 0 && h->layer_count == 62;
     float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
     enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
     h->attention_scale = 1.0f / sqrtf(divisor);
@@ -360,6 +348,8 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = read_heads(r, &h);
     if (status == ST_OK)
         status = hyper_read_rope(r, &h);
+    if (status == ST_OK)
+        status = hyper_read_layers(r, family->full_period, &h);
     if (status == ST_OK)
         status = read_scales(r, &h);
     if (status == ST_OK)

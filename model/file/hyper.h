@@ -5,6 +5,7 @@
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
+#include "common/limits.h"
 #include "common/status.h"
 #include "model/file/model_file.h"
 
@@ -54,6 +55,13 @@ struct model_experts {
     uint32_t groups, groups_used, group_best;
 };
 
+/* How a layer differs from a layer that sees all tokens and rotates with rope_freq_base: bits of
+ * model_hyper.layers. */
+enum model_layer_bits {
+    MODEL_LAYER_WINDOW = 1,    /* Sees only the last `window` tokens. */
+    MODEL_LAYER_LOCAL_BASE = 2 /* Rotates with local_freq_base, and without scaling. */
+};
+
 struct model_hyper {
     char architecture[32]; /* "llama", "qwen2", "qwen3" or "gemma3". */
     char name[64];         /* The model_file_name; without one, the architecture. */
@@ -65,10 +73,9 @@ struct model_hyper {
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    uint32_t head_dim; /* Dimensions of a head. */
-    uint32_t vocab;    /* Tokens of the vocabulary. */
-    /* Context length that the file gives, limited to the attention window. */
-    uint32_t context_tokens;
+    uint32_t head_dim;       /* Dimensions of a head. */
+    uint32_t vocab;          /* Tokens of the vocabulary. */
+    uint32_t context_tokens; /* Context length that the file gives. */
     float norm_epsilon;
     /* RoPE rotates the pairs (i, i + rope_dim/2); false = neighbours. */
     bool rope_neox;
@@ -82,13 +89,12 @@ struct model_hyper {
     bool head_norms; /* Each head of q and k is normalised. */
     /* The outputs of attention and of the feed-forward are normalised before they are added. */
     bool post_norms;
-    bool gelu;             /* GELU instead of SiLU. */
-    float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
-    float norm_offset;     /* Added to the weights of all norms. */
-    /* Layers whose number (from 1) is not a multiple of local_period use local_freq_base for RoPE;
-     * 0 = all layers use rope_freq_base. */
-    uint32_t local_period;
-    float local_freq_base;
+    bool gelu;                    /* GELU instead of SiLU. */
+    float embedding_scale;        /* Factor of the embedding; 1 = not scaled. */
+    float norm_offset;            /* Added to the weights of all norms. */
+    float local_freq_base;        /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
+    uint32_t window;              /* Tokens of the attention window; 0 = no layer has a window. */
+    uint8_t layers[LIMIT_LAYERS]; /* OR of enum model_layer_bits, for each layer. */
     struct model_experts experts;
 };
 
@@ -98,6 +104,13 @@ static inline uint32_t model_ffn_used(const struct model_hyper *h)
 {
     const struct model_experts *e = &h->experts;
     return e->count > 0 ? e->used * e->ffn + e->shared_ffn : h->ffn;
+}
+
+/* Returns the window of layer `layer` (counted from the model's first): a token at position p sees
+ * positions p - window + 1 to p. 0 = none. */
+static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t layer)
+{
+    return (h->layers[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
 }
 
 /* Whether LongRoPE takes its list for long contexts: if a cluster's longest context is beyond the

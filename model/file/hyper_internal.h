@@ -1,4 +1,4 @@
-/* hyper_internal: the functions that hyper.c and hyper_rope.c share: each reads and checks one
+/* hyper_internal: the functions that hyper.c, hyper_layers.c and hyper_rope.c share: each reads and checks one
  * value of a model's file. They run on the thread that calls model_hyper_read; no state. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
@@ -35,12 +35,16 @@ enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);
 
-/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale, rope_scaling,
- * local_period and local_freq_base. */
+/* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
+ * rope_scaling. */
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
 
 /* Reads the values of the experts; h->experts.normalise has the family's default. `allowed`: models
  * of this family may have experts. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h);
+/* Reads window, local_freq_base and layers. Requires layer_count. `period`: each layer of this
+ * number sees all tokens, and the layers between have a window and the local base; 0 = all layers
+ * are alike. */
+enum status hyper_read_layers(const struct hyper_reader *r, uint32_t period, struct model_hyper *h);
 
 #endif

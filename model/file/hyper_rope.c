@@ -1,8 +1,6 @@
 /* hyper_rope: reads the hyper-parameters of the rotary embedding. */
 #include "model/file/hyper_internal.h"
 
-#include "common/limits.h"
-
 #include <inttypes.h>
 #include <math.h>
 
@@ -230,55 +228,10 @@ static enum status read_dim(const struct hyper_reader *r, struct model_hyper *h)
     return status;
 }
 
-/* Gemma 3: five of six layers have a window (hyper.c limits the context to it) and rotate with a
- * base of their own, unscaled. */
-static enum status read_local(const struct hyper_reader *r, struct model_hyper *h)
-{
-    if (h->local_period == 0)
-        return ST_OK;
-    h->local_freq_base = 10000.0f;
-    enum status status = hyper_above_0(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
-    if (status == ST_OK)
-        status = hyper_u32_in(r, KEY_LOCAL_PERIOD, false, 1, LIMIT_LAYERS, &h->local_period);
-    struct mapped_text type;
-    if (status == ST_OK)
-        status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
-    if (status == ST_OK && !mapped_text_is(type, "default"))
-        return hyper_refuse_text(r, KEY_ROPE_LOCAL_SCALING, type, "is \"default\"");
-    return status == ST_NOT_FOUND ? ST_OK : status;
-}
-
-/* If the file lists its layers' kinds, checks that they are those that this engine assumes. A model
- * with windows in all layers is computed within its window. */
-static enum status check_layers(const struct hyper_reader *r, const struct model_hyper *h)
-{
-    for (uint32_t i = 0; i < h->layer_count; i++) {
-        struct mapped_text type;
-        bool local = h->local_period != 0 && (i + 1) % h->local_period != 0;
-        enum status status = key_layer_type(r->file, i, &type, r->error);
-        if (status != ST_OK)
-            return status == ST_NOT_FOUND ? ST_OK : status;
-        bool sliding = mapped_text_is(type, "sliding_attention");
-        if (h->local_period != 0
-                ? sliding == local && (sliding || mapped_text_is(type, "full_attention"))
-                : sliding || mapped_text_is(type, "full_attention"))
-            continue;
-        return error_set(r->error, ST_UNSUPPORTED,
-                         "key config.json/layer_types: layer %" PRIu32
-                         " is \"%.40s\", supported is \"%s\"",
-                         i, type.text, local ? "sliding_attention" : "full_attention");
-    }
-    return ST_OK;
-}
-
 enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h)
 {
     enum status status = read_dim(r, h);
     if (status == ST_OK)
         status = hyper_above_0(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
-    if (status == ST_OK)
-        status = read_scaling(r, h);
-    if (status == ST_OK)
-        status = read_local(r, h);
-    return status == ST_OK ? check_layers(r, h) : status;
+    return status == ST_OK ? read_scaling(r, h) : status;
 }

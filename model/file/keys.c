@@ -59,6 +59,7 @@ static const char *const config_paths[KEY_COUNT] = {
     [KEY_VOCAB] = "vocab_size",
     [KEY_WINDOW] = "sliding_window",
     [KEY_WINDOW_USED] = "use_sliding_window",
+    [KEY_WINDOW_FIRST] = "max_window_layers",
     [KEY_HEADS] = "num_attention_heads",
     [KEY_KV_HEADS] = "num_key_value_heads",
     [KEY_HEAD_DIM] = "head_dim",

@@ -14,8 +14,9 @@ enum model_key {
     KEY_FFN,
     KEY_CONTEXT,
     KEY_VOCAB,
-    KEY_WINDOW,      /* Tokens of the attention window. */
-    KEY_WINDOW_USED, /* Whether the model uses the window. */
+    KEY_WINDOW,       /* Tokens of the attention window. */
+    KEY_WINDOW_USED,  /* Whether the model uses the window. */
+    KEY_WINDOW_FIRST, /* First layer with the window. */
     KEY_HEADS,
     KEY_KV_HEADS,
     KEY_HEAD_DIM,     /* Dimensions of a head of q and k. */

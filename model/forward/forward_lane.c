@@ -98,9 +98,8 @@ static struct compute_batch layer_batch(const struct forward *f, const struct fo
 static struct compute_rope_table *layer_rope(const struct model *m,
                                              const struct forward_layer *layer)
 {
-    const uint32_t period = m->hyper.local_period;
-    const uint32_t number = m->first_layer + layer->index + 1;
-    return period != 0 && number % period != 0 ? m->local_rope : m->rope;
+    const uint8_t bits = m->hyper.layers[m->first_layer + layer->index];
+    return (bits & MODEL_LAYER_LOCAL_BASE) != 0 ? m->local_rope : m->rope;
 }
 
 void forward_lane_embed(struct forward *f, const struct forward_lane *lane)

@@ -123,7 +123,7 @@ enum status rope_load(const struct loader *l)
     if (status != ST_OK)
         return status;
     status = m->ops->rope_open(m->compute, &rope, &m->rope);
-    if (status == ST_OK && h->local_period != 0) {
+    if (status == ST_OK && h->local_freq_base != 0) {
         rope.freq_base = h->local_freq_base;
         rope.freq_scale = 1;
         rope.factors = NULL;

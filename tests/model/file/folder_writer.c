@@ -94,8 +94,10 @@ static void write_config(const struct writer *w)
         json_object_set_new(root, "rope_scaling",
                             json_pack("{s:s, s:f}", "rope_type", "linear", "factor",
                                       1 / (double)h->rope_freq_scale));
-    if (h->local_period != 0)
+    if (h->local_freq_base != 0)
         json_object_set_new(root, "rope_local_base_freq", json_real((double)h->local_freq_base));
+    if (h->window != 0)
+        json_object_set_new(root, "sliding_window", json_integer(h->window));
     if (w->options->f8 != FOLDER_F8_NONE && !w->options->f8_undone)
         json_object_set_new(root, "quantization_config",
                             json_loads(f8_configs[w->options->f8], 0, NULL));

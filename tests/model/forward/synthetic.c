@@ -226,6 +226,8 @@ static void put_keys(struct builder *b)
         put_u32(b, "attention.key_length", s->head_dim);
         put_u32(b, "attention.value_length", s->head_dim);
     }
+    if (s->window != 0 || is(s->architecture, "gemma3"))
+        put_u32(b, "attention.sliding_window", s->window != 0 ? s->window : s->context);
     if (s->rope_dim != 0)
         put_u32(b, "rope.dimension_count", s->rope_dim);
     if (s->rope_factor != 0.0f) {
