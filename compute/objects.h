@@ -1,4 +1,5 @@
-/* objects: types for what a device keeps for its operations: weights, activations, rotary tables.
+/* objects: types for what a device keeps for its operations (weights, activations, rotary tables),
+ * and their parameters.
  * model/forward/ opens and closes these objects through struct compute_ops; only the backend that
  * opened an object knows its content. Types only: no functions, no threads. KV is described in
  * kv.h. */
@@ -42,6 +43,18 @@ struct compute_rope {
     const float *factors;
     float amplitude;        /* Factor of cos and sin; 0 = 1. */
     uint32_t positions_max; /* The table has positions 0 to positions_max - 1. */
+};
+
+/* Parameters of the attention of one layer. */
+struct compute_attention {
+    float scale; /* Factor of q·K. */
+    /* Tokens of the window: a row at position p reads positions p - window + 1 to p, and the ids of
+     * blocks that end before are not used. 0 = all positions up to p. */
+    uint32_t window;
+    float cap; /* Scores x (with `scale`) become cap * tanh(x / cap). 0 = no cap. */
+    /* [head_count], memory of the device: e^sink is added to the sum of each head's weights. NULL =
+     * none. */
+    const float *sinks;
 };
 
 #endif

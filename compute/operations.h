@@ -112,14 +112,15 @@ struct compute_ops {
                      const struct compute_batch *batch, const struct compute_activations *a,
                      float *y);
     /* Rotates q [rows × head_count * head_dim] in place and k [rows × kv.head_count * head_dim],
-     * and writes k and v of every row into its block. */
+     * and writes k and v of every row into its block. rope NULL = q and k are not rotated. */
     void (*rope_store)(struct compute *c, struct compute_rope_table *rope,
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
     /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
      * of scale * q·K, times V. The result goes to a [rows × head_count * head_dim]. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
-                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      const struct compute_kv *kv, uint32_t head_count,
+                      const struct compute_attention *how, const float *q,
                       struct compute_activations *a);
     /* a = silu(gate) * up, each [row_count × cols]. */
     void (*silu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
@@ -127,6 +128,8 @@ struct compute_ops {
     /* a = gelu(gate) * up, with the tanh form of GELU (Hendrycks and Gimpel 2016). */
     void (*gelu_mul)(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                      uint32_t cols, struct compute_activations *a);
+    /* x = cap * tanh(x / cap). */
+    void (*cap)(struct compute *c, float cap, size_t count, float *x);
     /* x *= factor. */
     void (*scale)(struct compute *c, float factor, size_t count, float *x);
     /* RMSNorm of each head by itself, in place. x is [row_count × head_count * head_dim], weight is

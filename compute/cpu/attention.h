@@ -6,10 +6,10 @@
  * tiles and blocks and every order of blocks give the same bits:
  *
  *   q'   = q * scale
- *   s[t] = fma chain over d of q'[d] K[d][t]
- *   m    = max over the row's own positions
+ *   s[t] = fma chain over d of q'[d] K[d][t]; with a cap, cap * tanh(s[t] / cap)
+ *   m    = max over the row's own positions, and the sink
  *   p[t] = exp(s[t] - m), 0 where masked
- *   z    = sum of p, lane t % 16
+ *   z    = sum of p, lane t % 16; then exp(sink - m) is added
  *   o[d] = fma chain over t of p[t] V[t][d], times 1 / z
  *
  * In q'·K a vector has the scores of 16 tokens (the cache has K with a column per token), in p·V a
@@ -62,6 +62,7 @@ INLINE const uint8_t *key_column(const struct kernels_cache *cache, uint32_t tok
 struct scores {
     const float *queries; /* [tile][head_dim][QK_ROWS]: one tile after the other. */
     float *rows;          /* [query][stride]: the scores s, later the weights p. */
+    uint32_t origin;      /* Token of the first score: a multiple of VECTOR_LANES. */
     size_t stride;
     uint32_t count; /* Number of queries. */
 };
@@ -140,7 +141,7 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     for (uint32_t i = 0; i < scores->count; i += QK_ROWS) {
         uint32_t rows = scores->count - i < QK_ROWS ? scores->count - i : QK_ROWS;
         const float *q = scores->queries + (size_t)i * kv->head_dim;
-        float *out = scores->rows + i * scores->stride + token;
+        float *out = scores->rows + i * scores->stride + (token - scores->origin);
         if (prefetch)
             qk_rows(dtype, rows, wide, lanes, kv->head_dim, step, keys, ahead, q, out,
                     scores->stride);
@@ -150,12 +151,14 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for the first `tokens` tokens. decode: prefetches. */
-INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t tokens,
-                   bool decode, const struct scores *scores)
+/* Computes the scores of all queries for tokens from `first` to tokens - 1, and for those before
+ * `first` in its vector and block. decode: prefetches. */
+INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
+                   uint32_t tokens, bool decode, const struct scores *scores)
 {
-    uint32_t ahead_limit = decode ? tokens : 0, token = 0;
+    uint32_t ahead_limit = decode ? tokens : 0, token = scores->origin;
     if (cache->kv->block_tokens % VECTOR_LANES != 0) {
+        token = first / (VECTOR_LANES / 2) * (VECTOR_LANES / 2);
         for (; token < tokens; token += VECTOR_LANES / 2)
             qk_columns(cache, dtype, token, 1, VECTOR_LANES / 2, 0, scores);
         return;
@@ -172,18 +175,34 @@ INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtyp
         qk_columns(cache, dtype, token, 1, VECTOR_LANES, ahead_limit, scores);
 }
 
-/* Replaces the first `tokens` scores of a row by exp(s - max), writes zeros up to `padded`, and
- * returns 1 / sum. */
-static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
+/* Replaces the scores of tokens [first, tokens) of a row, counted from the row's begin, by exp(s -
+ * max), writes zeros around them up to `padded`, and returns 1 / sum. `sink`: -infinity = none. */
+static float softmax_row(float *row, uint32_t first, uint32_t tokens, uint32_t padded, float cap,
+                         float sink)
 {
+    const uint32_t begin = first / VECTOR_LANES * VECTOR_LANES;
     uint32_t whole = tokens / VECTOR_LANES * VECTOR_LANES, t;
     vec most = v_set(-INFINITY), sum = v_zero();
+    for (t = begin; cap != 0 && t < tokens; t += VECTOR_LANES)
+        v_store(row + t, v_mul(v_tanh(v_div(v_load(row + t), v_set(cap))), v_set(cap)));
     for (t = tokens; t < padded; t++)
         row[t] = -INFINITY;
-    for (t = 0; t < tokens; t += VECTOR_LANES)
+    for (t = begin; t < first; t++)
+        row[t] = -INFINITY;
+    for (t = begin; t < tokens; t += VECTOR_LANES)
         most = v_max(most, v_load(row + t));
-    vec max = v_set(v_fold_max(most));
-    for (t = 0; t < whole; t += VECTOR_LANES) {
+    const float greatest = v_fold_max(most);
+    vec max = v_set(sink > greatest ? sink : greatest);
+    for (t = 0; t < begin; t += VECTOR_LANES)
+        v_store(row + t, v_zero());
+    if (first > begin) {
+        const uint32_t lanes = lanes_at(t, tokens);
+        vec p = v_keep(v_drop(v_exp(v_sub(v_load(row + t), max)), first - begin), lanes);
+        v_store(row + t, p);
+        sum = v_add(sum, p);
+        t += VECTOR_LANES;
+    }
+    for (; t < whole; t += VECTOR_LANES) {
         vec p = v_exp(v_sub(v_load(row + t), max));
         v_store(row + t, p);
         sum = v_add(sum, p);
@@ -196,15 +215,24 @@ static float softmax_row(float *row, uint32_t tokens, uint32_t padded)
     }
     for (; t < padded; t += VECTOR_LANES)
         v_store(row + t, v_zero());
-    return 1.0f / v_fold_add(sum);
+    if (sink == -INFINITY)
+        return 1.0f / v_fold_add(sum);
+    float of_sink[VECTOR_LANES];
+    v_store(of_sink, v_exp(v_sub(v_set(sink), max)));
+    return 1.0f / (v_fold_add(sum) + of_sink[0]);
 }
+
+/* Tokens [first, end) that a tile reads, and the token of the first weight. */
+struct pv_range {
+    uint32_t first, end, origin;
+};
 
 /* Computes o = p·V times inverse[query] for `rows` queries and `wide` vectors of `lanes`
  * dimensions, from dimension `first` on. `stride`: floats in p from one query to the next. decode:
  * prefetches. */
 INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
-                    uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
-                    const float *p, size_t stride, const float *inverse, float *out)
+                    uint32_t wide, uint32_t lanes, uint32_t first, struct pv_range seen,
+                    bool decode, const float *p, size_t stride, const float *inverse, float *out)
 {
     const struct compute_kv *kv = cache->kv;
     const uint32_t dim = kv->head_dim, block_tokens = kv->block_tokens;
@@ -214,12 +242,14 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t c = 0; c < wide; c++)
             o[r][c] = v_zero();
-    for (uint32_t begin = 0; begin < tokens; begin += block_tokens) {
+    for (uint32_t begin = seen.first / block_tokens * block_tokens; begin < seen.end;
+         begin += block_tokens) {
         const uint8_t *values = head_block(cache, begin) + skip, *ahead = values;
-        uint32_t end = tokens - begin < block_tokens ? tokens - begin : block_tokens;
-        if (decode && begin + AHEAD_TOKENS < tokens)
+        uint32_t end = seen.end - begin < block_tokens ? seen.end - begin : block_tokens;
+        const float *weights = p + (ptrdiff_t)begin - (ptrdiff_t)seen.origin;
+        if (decode && begin + AHEAD_TOKENS < seen.end)
             ahead = head_block(cache, begin + AHEAD_TOKENS) + skip;
-        for (uint32_t t = 0; t < end; t++) {
+        for (uint32_t t = seen.first > begin ? seen.first - begin : 0; t < end; t++) {
             vec v[PV_WIDE];
             for (uint32_t c = 0; c < wide; c++)
                 v[c] = kv_load(dtype, values + t * step + c * VECTOR_LANES * element, lanes);
@@ -228,7 +258,7 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
                     v_prefetch_l2(ahead + t * step + b);
             for (uint32_t r = 0; r < rows; r++)
                 for (uint32_t c = 0; c < wide; c++)
-                    o[r][c] = v_fma(v_set(p[r * stride + begin + t]), v[c], o[r][c]);
+                    o[r][c] = v_fma(v_set(weights[r * stride + t]), v[c], o[r][c]);
         }
     }
     for (uint32_t r = 0; r < rows; r++)
@@ -244,12 +274,12 @@ INLINE void pv_tile(const struct kernels_cache *cache, enum compute_kv_dtype dty
 
 /* Calls pv_tile with `rows` as a constant, so that the accumulators are kept in registers. */
 INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t rows,
-                    uint32_t wide, uint32_t lanes, uint32_t first, uint32_t tokens, bool decode,
-                    const float *p, size_t stride, const float *inverse, float *out)
+                    uint32_t wide, uint32_t lanes, uint32_t first, struct pv_range seen,
+                    bool decode, const float *p, size_t stride, const float *inverse, float *out)
 {
 #define PV_CASE(n)                                                                                 \
     case n:                                                                                        \
-        pv_tile(cache, dtype, n, wide, lanes, first, tokens, decode, p, stride, inverse, out);     \
+        pv_tile(cache, dtype, n, wide, lanes, first, seen, decode, p, stride, inverse, out);       \
         break
     switch (rows) {
 #if PV_ROWS == 6
@@ -268,32 +298,44 @@ INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dty
 
 /* kernels.attention for one type of cache, F16 or F32. */
 INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
-                            uint32_t first_position, uint32_t rows, uint32_t heads, float scale,
-                            const float *q, size_t q_stride, float *scratch, float *out)
+                            uint32_t first_position, uint32_t rows, uint32_t heads,
+                            const struct compute_attention *how, const float *q, size_t q_stride,
+                            float *scratch, float *out)
 {
     const uint32_t dim = cache->kv->head_dim, queries = rows * heads;
     const uint32_t tokens = first_position + rows;
+    const uint32_t begin = attention_first(first_position, how->window);
     float *packed = scratch;
-    struct scores scores = {.queries = packed, .stride = kernels_score_stride(dtype, tokens)};
-    scores.count = queries;
+    struct scores scores = {.queries = packed, .count = queries};
+    scores.origin = begin / VECTOR_LANES * VECTOR_LANES;
+    scores.stride = kernels_score_stride(dtype, tokens - scores.origin);
     scores.rows = scratch + ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * dim;
     for (uint32_t i = 0; i < queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         float *to = packed + (size_t)(i / QK_ROWS) * QK_ROWS * dim + i % QK_ROWS;
         for (uint32_t d = 0; d < dim; d++)
-            to[(size_t)d * QK_ROWS] = from[d] * scale;
+            to[(size_t)d * QK_ROWS] = from[d] * how->scale;
     }
-    qk_all(cache, dtype, tokens, rows == 1, &scores);
+    qk_all(cache, dtype, begin, tokens, rows == 1, &scores);
 
-    uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    uint32_t padded = (tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES - scores.origin;
     for (uint32_t i = 0; i < queries; i += PV_ROWS) {
         uint32_t count = queries - i < PV_ROWS ? queries - i : PV_ROWS, first = 0;
         float inverse[PV_ROWS];
-        for (uint32_t r = 0; r < count; r++)
-            inverse[r] = softmax_row(scores.rows + (i + r) * scores.stride,
-                                     first_position + (i + r) / heads + 1, padded);
-        /* The tile's last row sees the most tokens. */
-        uint32_t seen = first_position + (i + count - 1) / heads + 1;
+        for (uint32_t r = 0; r < count; r++) {
+            const uint32_t position = first_position + (i + r) / heads, head = (i + r) % heads;
+            const float *sinks = how->sinks;
+            inverse[r] =
+                softmax_row(scores.rows + (i + r) * scores.stride,
+                            attention_first(position, how->window) - scores.origin,
+                            position + 1 - scores.origin, padded, how->cap,
+                            sinks == NULL ? -INFINITY : sinks[cache->kv_head * heads + head]);
+        }
+        /* The tile's last row sees the most tokens, the first row's window begins first. */
+        const struct pv_range seen = {.first =
+                                          attention_first(first_position + i / heads, how->window),
+                                      .end = first_position + (i + count - 1) / heads + 1,
+                                      .origin = scores.origin};
         const float *p = scores.rows + i * scores.stride;
         float *to = out + (size_t)i * dim;
         for (; first + PV_WIDE * VECTOR_LANES <= dim; first += PV_WIDE * VECTOR_LANES)
@@ -309,18 +351,18 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
 }
 
 static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
-                          uint32_t heads, float scale, const float *q, size_t q_stride,
-                          float *scratch, float *out)
+                          uint32_t heads, const struct compute_attention *how, const float *q,
+                          size_t q_stride, float *scratch, float *out)
 {
     const enum compute_kv_dtype dtype = cache->kv->dtype;
     if (dtype == COMPUTE_KV_F16)
-        attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, scale, q, q_stride,
+        attention_typed(cache, COMPUTE_KV_F16, first_position, rows, heads, how, q, q_stride,
                         scratch, out);
     else if (dtype == COMPUTE_KV_F32)
-        attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, scale, q, q_stride,
+        attention_typed(cache, COMPUTE_KV_F32, first_position, rows, heads, how, q, q_stride,
                         scratch, out);
     else
-        attention_fixed(cache, first_position, rows, heads, scale, q, q_stride, scratch, out);
+        attention_fixed(cache, first_position, rows, heads, how, q, q_stride, scratch, out);
 }
 
 static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,

@@ -19,6 +19,10 @@
  *    Finally m is multiplied by qs.
  * - Segments are joined in order: with M = max(m, m'), a = exp(m - M), b = exp(m' - M):
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
+ * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
+ * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
+ * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
+ *   token that the row sees are not joined.
  *
  * So the exact sums do not depend on the order of tiles, a lane does two multiplications where fp32
  * does one, and segments of one long context can be computed in parallel. |K| and |V| are at most
@@ -56,6 +60,12 @@ INLINE ivec fixed_load(enum compute_kv_dtype dtype, const uint8_t *p, uint32_t l
                                  : v_load_pairs_part((const int16_t *)p, lanes);
 }
 
+/* The first position that a row at `position` sees. */
+INLINE uint32_t attention_first(uint32_t position, uint32_t window)
+{
+    return window != 0 && position >= window ? position + 1 - window : 0;
+}
+
 /* Addresses of 16 tokens (of 8, if blocks are not multiples of 16 tokens). */
 struct fixed_unit {
     const uint8_t *scales; /* Scales of K. Those of V follow the block's scales of K. */
@@ -70,6 +80,7 @@ struct fixed_job {
     uint32_t first_query; /* First query of this band, counted in the whole call. */
     uint32_t queries;
     uint32_t tokens;      /* The first tokens of the segment, up to the last that a query sees. */
+    uint32_t window;      /* See struct compute_attention. */
     uint32_t padded;      /* `tokens` rounded up to whole vectors. */
     uint32_t nan_v;       /* First token whose V has a NaN; UINT32_MAX = none. */
     uint32_t unit_tokens; /* Tokens of a unit: 16 or 8. */
@@ -254,10 +265,10 @@ INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec m
     ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
 }
 
-/* Turns one group of scores into weights. Tokens from `seen` on get weight 0. Only the first
- * `stored` tokens have scores. */
-INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
-                             uint32_t seen, uint32_t stored, vec *w)
+/* Turns one group of scores into weights. Tokens before `hidden` and from `seen` on get weight 0.
+ * Only the first `stored` tokens have scores. */
+INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+                             uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
 {
     ROWS_EACH(i, FIXED_MEMBERS)
     w[i] =
@@ -267,11 +278,16 @@ INLINE void fixed_weigh_last(const float *row, const float *v_scale, vec slope, 
     {
         const uint32_t t = i * VECTOR_LANES;
         uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
+        uint32_t before = hidden < t ? 0 : hidden - t < VECTOR_LANES ? hidden - t : VECTOR_LANES;
+        if (before > 0)
+            w[i] = v_drop(w[i], before);
         if (t < stored) {
             *sum = v_add(*sum, v_keep(w[i], lanes));
             w[i] = v_mul(w[i], v_load(v_scale + t));
         }
         w[i] = v_keep(w[i], lanes);
+        if (before > 0) /* The scale of such a token may be NaN. */
+            w[i] = v_drop(w[i], before);
     }
 }
 
@@ -290,17 +306,25 @@ INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *
     }
 }
 
-/* Computes m of a query that sees the first `tokens` tokens (0 = none). The other scores up to
- * `padded` become -infinity. Separate from fixed_softmax, so that queries do not wait for each
- * other. */
-static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+/* The tokens [begin, end) of a segment that a query sees; none: 0, 0. */
+struct fixed_view {
+    uint32_t begin, end;
+};
+
+/* Computes m of a query. The scores of tokens that the query does not see become -infinity.
+ * Separate from fixed_softmax, so that queries do not wait for each other. */
+static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
 {
+    const uint32_t tokens = view.end;
     float *row = job->rows + query * job->stride;
     vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)};
     uint32_t t;
     for (t = tokens; t < job->padded; t++)
         row[t] = -INFINITY;
-    for (t = 0; t + VECTOR_LANES < tokens; t += 2 * VECTOR_LANES) {
+    for (t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.begin; t++)
+        row[t] = -INFINITY;
+    for (t = view.begin / VECTOR_LANES * VECTOR_LANES; t + VECTOR_LANES < tokens;
+         t += 2 * VECTOR_LANES) {
         most[0] = v_max(most[0], v_load(row + t));
         most[1] = v_max(most[1], v_load(row + t + VECTOR_LANES));
     }
@@ -309,20 +333,44 @@ static void fixed_most(const struct fixed_job *job, uint32_t query, uint32_t tok
     job->most[query] = v_fold_max(v_max(most[0], most[1]));
 }
 
-/* Turns the query's scores for its first `tokens` tokens into integer weights, in place, followed
- * by 0 up to `padded`. Each step is done for several vectors, so that no step waits for the one
- * before it. */
-static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t tokens)
+/* Returns true if V of a token in the view has a NaN. */
+static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
 {
+    if (view.begin == 0 || job->nan_v >= view.end)
+        return job->nan_v < view.end;
+    for (uint32_t t = view.begin; t < view.end; t++)
+        if (isnan(job->v_scale[t]))
+            return true;
+    return false;
+}
+
+/* Turns the query's scores of the view into integer weights, in place, with 0 for all other tokens
+ * up to `padded`. q_scale: qs, or 1 after a cap. Each step is done for several vectors, so that no step waits for the one before
+ * it. */
+static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
+                          float q_scale)
+{
+    const uint32_t tokens = view.end;
     const float *row = job->rows + query * job->stride;
     int16_t *to = (int16_t *)row; /* Never ahead of the scores that are still to be read. */
     float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
-    const float slope = job->q_scale[query] * FIXED_LOG2_E;
+    const float slope = q_scale * FIXED_LOG2_E;
     const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
     const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
     vec sum = v_zero(), w[ROWS_EXP_WIDE];
     uint32_t t;
-    for (t = 0; t + wide <= tokens; t += wide) {
+    for (t = 0; t + FIXED_GROUP <= view.begin; t += FIXED_GROUP, to += FIXED_GROUP) {
+        memset(to, 0, FIXED_GROUP * sizeof(*to));
+        *w_scale++ = 0;
+    }
+    if (t < view.begin) {
+        fixed_weigh_edge(row + t, job->v_scale + t, slopes, origin, &sum, view.begin - t,
+                         tokens - t, job->padded - t, w);
+        fixed_round(w, job->padded - t, w_scale++, to);
+        t += FIXED_GROUP;
+        to += FIXED_GROUP;
+    }
+    for (; t + wide <= tokens; t += wide) {
         fixed_weigh(row + t, job->v_scale + t, slopes, origin, &sum, w);
         ROWS_EACH(i, ROWS_EXP_WIDE / FIXED_MEMBERS)
         {
@@ -331,12 +379,12 @@ static void fixed_softmax(const struct fixed_job *job, uint32_t query, uint32_t 
         }
     }
     for (; t < job->padded; t += FIXED_GROUP, to += FIXED_GROUP) {
-        fixed_weigh_last(row + t, job->v_scale + t, slopes, origin, &sum,
+        fixed_weigh_edge(row + t, job->v_scale + t, slopes, origin, &sum, 0,
                          tokens > t ? tokens - t : 0, job->padded - t, w);
         fixed_round(w, job->padded - t, w_scale++, to);
     }
-    job->most[query] *= job->q_scale[query];
-    job->sum[query] = job->nan_v < tokens ? NAN : v_fold_add(sum);
+    job->most[query] *= q_scale;
+    job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
 }
 
 /* Adds weights · V of `rows` queries from `query` on to o, for tokens [begin, end) and `wide`
@@ -455,6 +503,24 @@ INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, 
     return seen < tokens ? seen : tokens;
 }
 
+/* Number of tokens of that segment that are before the window of query i's row. */
+INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window, uint32_t i,
+                             uint32_t begin)
+{
+    const uint32_t end = first_position + i / heads + 1;
+    return window != 0 && end > window && end - window > begin ? end - window - begin : 0;
+}
+
+/* The tokens that query i of a band sees of the segment that begins at position `begin`. */
+INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t first_position,
+                                       uint32_t heads, uint32_t i, uint32_t begin)
+{
+    i += band->first_query;
+    const uint32_t end = fixed_seen(first_position, heads, i, begin, band->tokens);
+    const uint32_t hidden = fixed_hidden(first_position, heads, band->window, i, begin);
+    return hidden < end ? (struct fixed_view){hidden, end} : (struct fixed_view){0, 0};
+}
+
 /* Computes o of all queries of a band for the segment that begins at `position`. */
 INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      uint32_t first_position, uint32_t heads, uint32_t position, float *out)
@@ -467,7 +533,10 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
             uint32_t seen = fixed_seen(first_position, heads, job->first_query + i + rows - 1,
                                        position, job->tokens);
             uint32_t end = seen < begin + FIXED_V_CHUNK ? seen : begin + FIXED_V_CHUNK;
-            if (seen > begin)
+            /* The first row's window begins first. */
+            uint32_t hidden =
+                fixed_hidden(first_position, heads, job->window, job->first_query + i, position);
+            if (seen > begin && hidden < begin + FIXED_V_CHUNK)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
                                 out + (size_t)i * job->dim);
         }
@@ -541,15 +610,17 @@ INLINE struct fixed_unit fixed_unit_at(const struct kernels_cache *cache,
                                .values = keys + (tokens + t) * dim * element};
 }
 
-/* Finds the addresses of the segment's tokens [begin, end) without reading them. */
+/* Finds the addresses of the segment's tokens [begin, end) without reading them. Units before the
+ * unit of token `first` get the address of that unit: their own blocks may be gone. */
 INLINE void fixed_find(struct fixed_job *job, const struct kernels_cache *cache,
-                       enum compute_kv_dtype dtype, uint32_t begin, uint32_t end)
+                       enum compute_kv_dtype dtype, uint32_t begin, uint32_t end, uint32_t first)
 {
     struct fixed_unit *to = job->units;
     job->tokens = end - begin;
     job->padded = (job->tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES;
+    first = first / job->unit_tokens * job->unit_tokens;
     for (uint32_t t = begin; t < end; t += job->unit_tokens)
-        *to++ = fixed_unit_at(cache, dtype, cache->kv_head, t);
+        *to++ = fixed_unit_at(cache, dtype, cache->kv_head, t > first ? t : first);
     job->unit_count = (uint32_t)(to - job->units);
 }
 
@@ -581,12 +652,12 @@ static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *c
     struct kernels_cache next = *cache;
     uint32_t token = end;
     if (end >= tokens) {
-        token = 0;
         if (++next.kv_head == cache->kv->head_count) {
             next.kv_head = 0;
             next.blocks = cache->next_blocks != NULL ? cache->next_blocks : cache->blocks;
             tokens = cache->next_blocks != NULL ? cache->next_tokens : tokens;
         }
+        token = attention_first(tokens - 1, job->window) / job->unit_tokens * job->unit_tokens;
     }
     for (uint32_t i = 0; i < FIXED_AHEAD; i++) {
         uint32_t t = token + i * job->unit_tokens < tokens ? token + i * job->unit_tokens : token;
@@ -595,10 +666,11 @@ static void fixed_find_next(struct fixed_job *job, const struct kernels_cache *c
 }
 
 /* Places the arrays of a job in `scratch` (kernels_scratch_floats). */
-INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries, float *scratch)
+INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries, uint32_t window,
+                                   float *scratch)
 {
     const size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    struct fixed_job job = {.dim = kv->head_dim, .queries = queries};
+    struct fixed_job job = {.dim = kv->head_dim, .queries = queries, .window = window};
     job.block_tokens = kv->block_tokens;
     job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
     job.stride = kernels_score_stride(kv->dtype, 0);
@@ -649,10 +721,53 @@ static struct fixed_job fixed_band(const struct fixed_job *job, uint32_t first_p
     return band;
 }
 
+/* Caps the scores of a query: x becomes cap * tanh(x / cap). */
+static void fixed_cap(const struct fixed_job *job, uint32_t query, struct fixed_view view,
+                      float cap)
+{
+    float *row = job->rows + query * job->stride;
+    const vec slope = v_set(job->q_scale[query] / cap), caps = v_set(cap);
+    for (uint32_t t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.end; t += VECTOR_LANES)
+        v_store(row + t, v_mul(v_tanh(v_mul(v_load(row + t), slope)), caps));
+}
+
+/* Turns the scores of a band into weights. */
+static void fixed_band_softmax(const struct fixed_job *band, uint32_t first_position,
+                               uint32_t heads, uint32_t begin, float cap)
+{
+    for (uint32_t i = 0; i < band->queries; i++) {
+        const struct fixed_view view = fixed_view_of(band, first_position, heads, i, begin);
+        if (cap != 0)
+            fixed_cap(band, i, view, cap);
+        fixed_most(band, i, view);
+    }
+    for (uint32_t i = 0; i < band->queries; i++)
+        fixed_softmax(band, i, fixed_view_of(band, first_position, heads, i, begin),
+                      cap != 0 ? 1 : band->q_scale[i]);
+}
+
+/* A segment: positions [begin, end) without the groups before the window of the first row, and the
+ * first position that this row sees. */
+struct fixed_span {
+    uint32_t begin, end, first;
+};
+
+/* Returns the segment that begins at `begin`, for rows from first_position to tokens - 1. */
+INLINE struct fixed_span fixed_span_of(uint32_t begin, uint32_t first_position, uint32_t tokens,
+                                       uint32_t window)
+{
+    struct fixed_span span = {.begin = begin};
+    span.end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
+    span.first = attention_first(first_position, window);
+    if (span.first / FIXED_GROUP * FIXED_GROUP > begin)
+        span.begin = span.first / FIXED_GROUP * FIXED_GROUP;
+    return span;
+}
+
 /* Computes one segment's o (into `out`), m and z. Decode is one row: it reads the cache once. */
 static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cache, bool decode,
-                          uint32_t first_position, uint32_t heads, uint32_t begin, uint32_t end,
-                          float *out)
+                          uint32_t first_position, uint32_t heads, struct fixed_span span,
+                          float cap, float *out)
 {
     static void (*const qk[2][2])(const struct fixed_job *) = {
         {fixed_i16_prompt_qk, fixed_i16_decode_qk}, {fixed_i8_prompt_qk, fixed_i8_decode_qk}};
@@ -660,68 +775,102 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
                                   float *) = {{fixed_i16_prompt_pv, fixed_i16_decode_pv},
                                               {fixed_i8_prompt_pv, fixed_i8_decode_pv}};
     const enum compute_kv_dtype dtype = cache->kv->dtype;
-    fixed_find(job, cache, dtype, begin, end);
+    fixed_find(job, cache, dtype, span.begin, span.end, span.first);
     if (decode)
-        fixed_find_next(job, cache, dtype, end, first_position + 1);
+        fixed_find_next(job, cache, dtype, span.end, first_position + 1);
     else
         fixed_scales(job);
     for (uint32_t first = 0; first < job->queries; first += FIXED_BAND) {
-        struct fixed_job band = fixed_band(job, first_position, heads, begin, first);
+        struct fixed_job band = fixed_band(job, first_position, heads, span.begin, first);
         if (band.tokens == 0)
             continue;
         qk[dtype == COMPUTE_KV_I8][decode](&band);
         if (decode)
             fixed_scales(&band);
-        for (uint32_t i = 0; i < band.queries; i++)
-            fixed_most(&band, i, fixed_seen(first_position, heads, first + i, begin, band.tokens));
-        for (uint32_t i = 0; i < band.queries; i++)
-            fixed_softmax(&band, i,
-                          fixed_seen(first_position, heads, first + i, begin, band.tokens));
-        pv[dtype == COMPUTE_KV_I8][decode](&band, first_position, heads, begin,
+        fixed_band_softmax(&band, first_position, heads, span.begin, cap);
+        pv[dtype == COMPUTE_KV_I8][decode](&band, first_position, heads, span.begin,
                                            out + (size_t)first * job->dim);
     }
 }
 
-static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
-                            uint32_t rows, uint32_t heads, float scale, const float *q,
-                            size_t q_stride, float *scratch, float *out)
+/* Joins a sink to the result of each query of one KV head. */
+static void fixed_sinks(const float *sinks, uint32_t queries, uint32_t heads, uint32_t dim,
+                        float *most, float *sum, float *o)
 {
-    const uint32_t tokens = first_position + rows, dim = cache->kv->head_dim;
-    struct fixed_job job = fixed_open(cache->kv, rows * heads, scratch);
-    const size_t padded = (size_t)(job.sum - job.most);
-    float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
-    fixed_pack(&job, heads, scale, q, q_stride);
-    for (uint32_t begin = 0; begin < tokens; begin += KERNELS_SEGMENT) {
-        uint32_t end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
-        fixed_segment(&job, cache, rows == 1, first_position, heads, begin, end,
-                      begin == 0 ? out : next);
-        for (uint32_t i = 0; begin > 0 && i < job.queries; i++)
-            if (fixed_seen(first_position, heads, i, begin, end - begin) > 0)
-                fixed_join(i, dim, out, most, sum, next, job.most, job.sum);
-        if (begin == 0) { /* Every row sees some tokens of the first segment. */
-            memcpy(most, job.most, job.queries * sizeof(float));
-            memcpy(sum, job.sum, job.queries * sizeof(float));
+    for (uint32_t i = 0; i < queries; i++) {
+        const float sink = sinks[i % heads], greatest = sink > most[i] ? sink : most[i];
+        const vec a = v_exp(v_set(most[i] - greatest)), b = v_exp(v_set(sink - greatest));
+        v_store_part(sum + i, v_fma(v_set(sum[i]), a, b), 1);
+        most[i] = greatest;
+        for (uint32_t d = i * dim; d < (i + 1) * dim; d += VECTOR_LANES) {
+            uint32_t lanes = lanes_at(d, (i + 1) * dim);
+            v_store_part(o + d, v_mul(v_load_part(o + d, lanes), a), lanes);
         }
     }
+}
+
+/* Joins a segment's results, which are in `next` (`out` for the first segment of all queries), to
+ * those of the queries that see a part of the segment. */
+static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position, uint32_t heads,
+                            struct fixed_span span, const float *next, float *out, float *most,
+                            float *sum)
+{
+    const size_t bytes = job->dim * sizeof(float);
+    for (uint32_t i = 0; i < job->queries; i++) {
+        const uint32_t end = first_position + i / heads + 1;
+        const uint32_t first = attention_first(end - 1, job->window);
+        if (end <= span.begin || first >= span.end)
+            continue;
+        if (first < span.begin) {
+            fixed_join(i, job->dim, out, most, sum, next, job->most, job->sum);
+            continue;
+        }
+        if (next != out) /* The query's first segment. */
+            memcpy(out + (size_t)i * job->dim, next + (size_t)i * job->dim, bytes);
+        most[i] = job->most[i];
+        sum[i] = job->sum[i];
+    }
+}
+
+static void attention_fixed(const struct kernels_cache *cache, uint32_t first_position,
+                            uint32_t rows, uint32_t heads, const struct compute_attention *how,
+                            const float *q, size_t q_stride, float *scratch, float *out)
+{
+    const uint32_t tokens = first_position + rows, dim = cache->kv->head_dim;
+    struct fixed_job job = fixed_open(cache->kv, rows * heads, how->window, scratch);
+    const size_t padded = (size_t)(job.sum - job.most);
+    float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
+    const uint32_t first_begin =
+        attention_first(first_position, how->window) / KERNELS_SEGMENT * KERNELS_SEGMENT;
+    fixed_pack(&job, heads, how->scale, q, q_stride);
+    for (uint32_t begin = first_begin; begin < tokens; begin += KERNELS_SEGMENT) {
+        const struct fixed_span span = fixed_span_of(begin, first_position, tokens, how->window);
+        float *to = begin == first_begin ? out : next;
+        fixed_segment(&job, cache, rows == 1, first_position, heads, span, how->cap, to);
+        fixed_join_seen(&job, first_position, heads, span, to, out, most, sum);
+    }
+    if (how->sinks != NULL)
+        fixed_sinks(how->sinks + (size_t)cache->kv_head * heads, job.queries, heads, dim, most, sum,
+                    out);
     fixed_finish(job.queries, dim, sum, out);
 }
 
 /* Computes one segment of one decoded row: [heads][dim] of o, then m and z of each head. */
 static void attention_part(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
-                           float scale, const float *q, uint32_t segment, float *scratch,
-                           float *part)
+                           const struct compute_attention *how, const float *q, uint32_t segment,
+                           float *scratch, float *part)
 {
-    struct fixed_job job = fixed_open(cache->kv, heads, scratch);
-    const uint32_t begin = segment * KERNELS_SEGMENT, tokens = position + 1;
-    uint32_t end = tokens - begin < KERNELS_SEGMENT ? tokens : begin + KERNELS_SEGMENT;
+    struct fixed_job job = fixed_open(cache->kv, heads, how->window, scratch);
     job.most = part + (size_t)heads * job.dim;
     job.sum = job.most + heads;
-    fixed_pack(&job, heads, scale, q, 0);
-    fixed_segment(&job, cache, true, position, heads, begin, end, part);
+    fixed_pack(&job, heads, how->scale, q, 0);
+    fixed_segment(&job, cache, true, position, heads,
+                  fixed_span_of(segment * KERNELS_SEGMENT, position, position + 1, how->window),
+                  how->cap, part);
 }
 
 static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
-                           float *parts)
+                           const float *sinks, float *parts)
 {
     float *most = parts + (size_t)heads * dim, *sum = most + heads;
     for (uint32_t k = 1; k < count; k++) {
@@ -729,6 +878,8 @@ static void attention_join(uint32_t heads, uint32_t dim, uint32_t count, size_t 
         for (uint32_t i = 0; i < heads; i++)
             fixed_join(i, dim, parts, most, sum, next, next_most, next_most + heads);
     }
+    if (sinks != NULL)
+        fixed_sinks(sinks, heads, heads, dim, most, sum, parts);
     fixed_finish(heads, dim, sum, parts);
 }
 

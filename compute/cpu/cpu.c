@@ -265,6 +265,7 @@ const struct compute_ops compute_cpu = {
     .silu_mul = cpu_silu_mul,
     .gelu_mul = cpu_gelu_mul,
     .scale = cpu_scale,
+    .cap = cpu_cap,
     .head_norm = cpu_head_norm,
     .norm_add = cpu_norm_add,
     .lanes = &cpu_lanes,

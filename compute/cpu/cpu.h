@@ -231,6 +231,7 @@ void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
 enum status cpu_check(struct compute *c, struct error *error);
 
 /* in_place.c */
+void cpu_cap(struct compute *c, float cap, size_t count, float *x);
 void cpu_scale(struct compute *c, float factor, size_t count, float *x);
 void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                    uint32_t head_count, uint32_t head_dim, float *x);
@@ -252,7 +253,8 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                     const struct compute_batch *batch, const struct compute_kv *kv,
                     uint32_t head_count, float *q, float *k, const float *v);
 void cpu_attention(struct compute *c, const struct compute_batch *batch,
-                   const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                   const struct compute_kv *kv, uint32_t head_count,
+                   const struct compute_attention *how, const float *q,
                    struct compute_activations *a);
 
 #endif

@@ -22,6 +22,29 @@ void cpu_scale(struct compute *c, float factor, size_t count, float *x)
         x[i] *= factor;
 }
 
+struct cap_job {
+    const struct kernels *kernels;
+    float cap;
+    size_t count;
+    float *x;
+};
+
+#define CAP_ITEM 16384
+
+static void cap_item(void *context, uint32_t item, uint32_t thread)
+{
+    (void)thread;
+    const struct cap_job *job = context;
+    const size_t first = (size_t)item * CAP_ITEM, left = job->count - first;
+    job->kernels->cap(job->cap, left < CAP_ITEM ? (uint32_t)left : CAP_ITEM, job->x + first);
+}
+
+void cpu_cap(struct compute *c, float cap, size_t count, float *x)
+{
+    struct cap_job job = {.kernels = c->kernels, .cap = cap, .count = count, .x = x};
+    workers_run(c->workers, cap_item, &job, (uint32_t)((count + CAP_ITEM - 1) / CAP_ITEM));
+}
+
 static void head_norm_item(void *context, uint32_t item, uint32_t thread)
 {
     (void)thread;

@@ -16,6 +16,7 @@ const struct kernels kernels_avx512 = {
     .norm = rows_norm,
     .silu_mul = rows_silu_mul,
     .gelu_mul = rows_gelu_mul,
+    .cap = rows_cap,
     .rope = rows_rope,
     .store = attention_store,
     .attention = attention_run,

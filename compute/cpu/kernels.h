@@ -199,6 +199,8 @@ struct kernels {
     void (*norm)(const float *x, uint32_t cols, const float *weight, float epsilon, float *out);
     void (*silu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
     void (*gelu_mul)(const float *gate, const float *up, uint32_t cols, float *out);
+    /* x = cap * tanh(x / cap), for `count` values. */
+    void (*cap)(float cap, uint32_t count, float *x);
     /* Rotates one head's values in place. */
     void (*rope)(const struct kernels_rope *rope, float *head);
     /* Writes K and V of one token and one KV head. head_block: address of the KV head in the
@@ -207,19 +209,21 @@ struct kernels {
                   const float *v);
     /* Attention of `rows` rows at positions from first_position on, each with `heads` heads that
      * share KV head cache->kv_head. q of row r begins at q + r * q_stride. `scratch` has
-     * kernels_scratch_floats() floats. Writes out[rows][heads * head_dim]. */
+     * kernels_scratch_floats() floats, for the positions from the first that a row sees, rounded
+     * down to whole vectors. Writes out[rows][heads * head_dim]. */
     void (*attention)(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
-                      uint32_t heads, float scale, const float *q, size_t q_stride, float *scratch,
-                      float *out);
+                      uint32_t heads, const struct compute_attention *how, const float *q,
+                      size_t q_stride, float *scratch, float *out);
     /* Attention of one row at `position` over an integer cache, in segments that threads may
-     * compute in parallel. attention_part computes segment `segment` and writes
-     * kernels_part_floats() floats to `part`. attention_join combines `count` parts, `stride`
-     * floats apart, into the first part. The bits are the bits of `attention`. */
+     * compute in parallel. attention_part computes segment `segment`, which begins at position
+     * segment * KERNELS_SEGMENT, and writes kernels_part_floats() floats to `part`. attention_join
+     * combines `count` parts, `stride` floats apart, and the heads' sinks (NULL = none) into the
+     * first part. The bits are the bits of `attention`. */
     void (*attention_part)(const struct kernels_cache *cache, uint32_t position, uint32_t heads,
-                           float scale, const float *q, uint32_t segment, float *scratch,
-                           float *part);
+                           const struct compute_attention *how, const float *q, uint32_t segment,
+                           float *scratch, float *part);
     void (*attention_join)(uint32_t heads, uint32_t dim, uint32_t count, size_t stride,
-                           float *parts);
+                           const float *sinks, float *parts);
 };
 
 /* Returns the floats of one part of attention_part: o [dim], m and z (attention_fixed.h) of each

@@ -62,6 +62,13 @@ INLINE vec v_exp(vec x)
     return x;
 }
 
+/* Returns tanh x = (e^2x - 1) / (e^2x + 1), within about 1e-7. */
+INLINE vec v_tanh(vec x)
+{
+    const vec one = v_set(1.0f), e = v_exp(v_add(x, x));
+    return v_div(v_sub(e, one), v_add(e, one));
+}
+
 /* Returns how many lanes of the vector that begins at element i are below `count`. */
 INLINE uint32_t lanes_at(uint32_t i, uint32_t count)
 {
@@ -236,9 +243,20 @@ static void rows_gelu_mul(const float *gate, const float *up, uint32_t cols, flo
     }
 }
 
+static void rows_cap(float cap, uint32_t count, float *x)
+{
+    const vec caps = v_set(cap);
+    for (uint32_t i = 0; i < count; i += VECTOR_LANES) {
+        const uint32_t lanes = lanes_at(i, count);
+        v_store_part(x + i, v_mul(v_tanh(v_div(v_load_part(x + i, lanes), caps)), caps), lanes);
+    }
+}
+
 static void rows_rope(const struct kernels_rope *rope, float *head)
 {
     uint32_t half = rope->dim / 2;
+    if (half == 0)
+        return;
     const float *cosines = rope->table, *sines = rope->table + half;
     if (rope->neox) {
         for (uint32_t i = 0; i < half; i++) {

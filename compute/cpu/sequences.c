@@ -135,9 +135,13 @@ static void store_row(const struct store_job *job, const struct compute_sequence
     const struct compute_kv *kv = job->kv;
     const struct kernels *kernels = job->kernels;
     uint32_t position = sequence->first_position + row - sequence->first_row;
-    assert(position < job->rope->positions);
-    struct kernels_rope rope = {.dim = job->rope->dim, .neox = job->rope->neox};
-    rope.table = job->rope->values + (size_t)position * rope.dim;
+    struct kernels_rope rope = {0}; /* No dimension is rotated. */
+    if (job->rope != NULL) {
+        assert(position < job->rope->positions);
+        rope.dim = job->rope->dim;
+        rope.neox = job->rope->neox;
+        rope.table = job->rope->values + (size_t)position * rope.dim;
+    }
     float *q = job->q + (size_t)row * job->head_count * kv->head_dim;
     float *k = job->k + (size_t)row * kv->head_count * kv->head_dim;
     const float *v = job->v + (size_t)row * kv->head_count * kv->head_dim;
@@ -197,8 +201,10 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
                     uint32_t head_count, float *q, float *k, const float *v)
 {
     kv_check(kv, head_count);
-    assert(rope->dim <= kv->head_dim);
-    rope_fill(c, rope, positions_end(batch));
+    if (rope != NULL) {
+        assert(rope->dim <= kv->head_dim);
+        rope_fill(c, rope, positions_end(batch));
+    }
     struct store_job job = {.kernels = c->kernels,
                             .rope = rope,
                             .batch = batch,
@@ -218,7 +224,7 @@ struct attention_job {
     const struct compute_kv *kv;
     uint32_t head_count;
     uint32_t heads; /* Heads that share a KV head. */
-    float scale;
+    const struct compute_attention *how;
     const float *q;
     struct compute_activations *a;
     bool direct; /* An item's columns are whole blocks, so the item quantises them itself. */
@@ -231,16 +237,33 @@ struct attention_job {
 /* With this many whole KV heads per thread, threads end at the same time without splitting. */
 #define SPLIT_ITEMS_A_THREAD 6
 
-static uint32_t segments_of(const struct compute_sequence *sequence)
+/* The first segment with a token that the sequence's first row sees. */
+static uint32_t segment_first(const struct attention_job *job,
+                              const struct compute_sequence *sequence)
 {
-    return sequence->first_position / KERNELS_SEGMENT + 1;
+    const uint32_t position = sequence->first_position, window = job->how->window;
+    return window != 0 && position >= window ? (position + 1 - window) / KERNELS_SEGMENT : 0;
+}
+
+static uint32_t segments_of(const struct attention_job *job,
+                            const struct compute_sequence *sequence)
+{
+    return sequence->first_position / KERNELS_SEGMENT + 1 - segment_first(job, sequence);
+}
+
+/* The most tokens that the rows of a work item of the sequence see, and those before them in their
+ * vector. */
+static uint32_t tokens_of(const struct attention_job *job, const struct compute_sequence *sequence)
+{
+    const uint32_t tokens = sequence->first_position + sequence->row_count;
+    const uint32_t window = job->how->window, around = ITEM_QUERIES + VECTOR_LANES;
+    return window != 0 && window < tokens && tokens - window > around ? window + around : tokens;
 }
 
 /* Rows of a sequence in one work item. */
 static uint32_t tile_rows(const struct attention_job *job, const struct compute_sequence *sequence)
 {
-    uint32_t tokens = sequence->first_position + sequence->row_count;
-    size_t stride = kernels_score_stride(job->kv->dtype, tokens);
+    size_t stride = kernels_score_stride(job->kv->dtype, tokens_of(job, sequence));
     size_t rows = ITEM_SCORES / (stride * job->heads);
     if (rows > ITEM_QUERIES / job->heads)
         rows = ITEM_QUERIES / job->heads;
@@ -252,8 +275,7 @@ static uint32_t tile_rows(const struct attention_job *job, const struct compute_
 static size_t item_scratch(const struct attention_job *job, const struct compute_sequence *sequence)
 {
     uint32_t queries = tile_rows(job, sequence) * job->heads;
-    uint32_t tokens = sequence->first_position + sequence->row_count;
-    return kernels_scratch_floats(job->kv, queries, tokens);
+    return kernels_scratch_floats(job->kv, queries, tokens_of(job, sequence));
 }
 
 static void result_write(const struct attention_job *job, uint32_t first_row, uint32_t rows,
@@ -313,9 +335,8 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
     struct kernels_cache cache = cache_of(job, s, kv_head);
     size_t q_stride = (size_t)job->head_count * job->kv->head_dim;
     float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
-    job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads,
-                               job->scale, item_query(job, first_row, kv_head), q_stride, scratch,
-                               out);
+    job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads, job->how,
+                               item_query(job, first_row, kv_head), q_stride, scratch, out);
     result_write(job, first_row, rows, kv_head, out);
 }
 
@@ -326,18 +347,21 @@ static void attention_split_item(void *context, uint32_t item, uint32_t thread)
     const struct kernels *kernels = job->c->kernels;
     uint32_t s = item_sequence(job, item), within = item - job->c->first_items[s];
     const struct compute_sequence *sequence = &job->batch->sequences[s];
-    uint32_t segments = segments_of(sequence);
+    const float *sinks = job->how->sinks;
+    uint32_t segments = segments_of(job, sequence);
     uint32_t kv_head = within / segments, segment = within % segments;
     struct kernels_cache cache = cache_of(job, s, kv_head);
     size_t floats = kernels_part_floats(job->heads, job->kv->head_dim);
     float *parts = job->parts + (item - segment) * floats;
-    kernels->attention_part(&cache, sequence->first_position, job->heads, job->scale,
-                            item_query(job, sequence->first_row, kv_head), segment,
-                            job->c->scratch[thread].data, parts + segment * floats);
+    kernels->attention_part(&cache, sequence->first_position, job->heads, job->how,
+                            item_query(job, sequence->first_row, kv_head),
+                            segment_first(job, sequence) + segment, job->c->scratch[thread].data,
+                            parts + segment * floats);
     _Atomic uint32_t *left = &job->left[s * job->kv->head_count + kv_head];
     if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) != 1)
         return;
-    kernels->attention_join(job->heads, job->kv->head_dim, segments, floats, parts);
+    kernels->attention_join(job->heads, job->kv->head_dim, segments, floats,
+                            sinks != NULL ? sinks + (size_t)kv_head * job->heads : NULL, parts);
     result_write(job, sequence->first_row, 1, kv_head, parts);
 }
 
@@ -386,7 +410,7 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
         batch->row_count != batch->sequence_count || *items >= threads * SPLIT_ITEMS_A_THREAD)
         return ST_OK;
     for (uint32_t s = 0; s < batch->sequence_count; s++)
-        segments += segments_of(&batch->sequences[s]);
+        segments += segments_of(job, &batch->sequences[s]);
     if (segments == batch->sequence_count)
         return ST_OK;
     size_t floats = segments * heads * kernels_part_floats(job->heads, job->kv->head_dim);
@@ -396,7 +420,7 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
     job->left = c->split.left;
     *items = 0;
     for (uint32_t s = 0; s < batch->sequence_count; s++) {
-        segments = segments_of(&batch->sequences[s]);
+        segments = segments_of(job, &batch->sequences[s]);
         c->first_items[s] = *items;
         *items += segments * heads;
         for (uint32_t h = 0; h < heads; h++)
@@ -406,7 +430,8 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
 }
 
 void cpu_attention(struct compute *c, const struct compute_batch *batch,
-                   const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                   const struct compute_kv *kv, uint32_t head_count,
+                   const struct compute_attention *how, const float *q,
                    struct compute_activations *a)
 {
     kv_check(kv, head_count);
@@ -417,7 +442,7 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
                                 .kv = kv,
                                 .head_count = head_count,
                                 .heads = head_count / kv->head_count,
-                                .scale = scale,
+                                .how = how,
                                 .q = q,
                                 .a = a};
     job.direct = job.heads * kv->head_dim % 32 == 0;

@@ -116,6 +116,14 @@ static inline vec v_keep(vec a, uint32_t lanes)
     return v_load(padded);
 }
 
+static inline vec v_drop(vec a, uint32_t lanes)
+{
+    float padded[16];
+    v_store(padded, a);
+    memset(padded, 0, lanes * sizeof(float));
+    return v_load(padded);
+}
+
 static inline vec v_add(vec a, vec b)
 {
     return v_pair(_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high));

@@ -90,6 +90,11 @@ static inline vec v_keep(vec a, uint32_t lanes)
     return _mm512_maskz_mov_ps(v_mask(lanes), a);
 }
 
+static inline vec v_drop(vec a, uint32_t lanes)
+{
+    return _mm512_maskz_mov_ps((__mmask16)~v_mask(lanes), a);
+}
+
 static inline vec v_add(vec a, vec b)
 {
     return _mm512_add_ps(a, b);

@@ -115,6 +115,13 @@ static inline vec v_keep(vec a, uint32_t lanes)
     return v_load_part(a.lane, lanes);
 }
 
+/* Sets the first `lanes` lanes to 0. */
+static inline vec v_drop(vec a, uint32_t lanes)
+{
+    memset(a.lane, 0, lanes * sizeof(float));
+    return a;
+}
+
 #define VECTOR_BINARY(name, expression)                                                            \
     static inline vec name(vec a, vec b)                                                           \
     {                                                                                              \

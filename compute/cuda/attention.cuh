@@ -38,6 +38,7 @@
 #define ATTENTION_SPLIT_MAX    16  /* Most parts. */
 
 #define ATTENTION_ALL_LANES 0xffffffffu
+#define ATTENTION_LOG2_E    1.44269504f
 
 /* Arguments of every attention kernel, passed by value. */
 struct attention {
@@ -48,9 +49,12 @@ struct attention {
     uint32_t block_tokens;
     uint32_t kv_heads;
     uint32_t head_count;
-    uint32_t group; /* Heads that share a KV head. */
-    uint32_t dtype; /* enum compute_kv_dtype. */
-    float scale;    /* Scale of attention times log2 e, because weights are powers of 2. */
+    uint32_t group;  /* Heads that share a KV head. */
+    uint32_t dtype;  /* enum compute_kv_dtype. */
+    float scale;     /* Scale of attention times log2 e, because weights are powers of 2. */
+    uint32_t window; /* See struct compute_attention; also cap and sinks. */
+    float cap;       /* Times log2 e. */
+    const float *sinks;
     const float *q;
     __nv_bfloat16 *out; /* out or out_f32 may be NULL. */
     float *out_f32;
@@ -102,6 +106,32 @@ static __device__ __forceinline__ void attention_write(const struct attention *a
         a->out[at] = __float2bfloat16_rn(x);
     if (a->out_f32 != NULL)
         a->out_f32[at] = x;
+}
+
+/* The first token that a row at `position` sees. */
+static __device__ __forceinline__ uint32_t attention_first(const struct attention *a,
+                                                           uint32_t position)
+{
+    return a->window != 0 && position >= a->window ? position + 1 - a->window : 0;
+}
+
+/* Caps a score. Requires a->cap != 0. */
+static __device__ __forceinline__ float attention_capped(const struct attention *a, float score)
+{
+    const float x = score * (2 * ATTENTION_LOG2_E / a->cap);
+    const float e = ptx_exp2(fminf(fmaxf(x, -64.0f), 64.0f));
+    return a->cap * ((e - 1) / (e + 1));
+}
+
+/* Adds a head's sink to the greatest score and the sum of weights of a row. Returns the factor of
+ * the row's other sums. */
+static __device__ __forceinline__ float attention_sink(const struct attention *a, uint32_t head,
+                                                       float most, float *sum)
+{
+    const float sink = a->sinks[head] * ATTENTION_LOG2_E, greatest = fmaxf(most, sink);
+    const float factor = ptx_exp2(most - greatest);
+    *sum = fmaf(*sum, factor, ptx_exp2(sink - greatest));
+    return factor;
 }
 
 /* ---- pairs of f16 in a word ---- */

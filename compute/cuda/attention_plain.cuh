@@ -55,7 +55,9 @@ static __device__ __forceinline__ void token_plain(const struct attention *a,
                 s[h] = fmaf(q[d * TOKEN_HEADS + h], k[d * tokens], s[h]);
 #pragma unroll
         for (int h = 0; h < TOKEN_HEADS; h++) {
-            s[h] = begin + lane < item->end ? s[h] : -INFINITY;
+            if (a->cap != 0)
+                s[h] = attention_capped(a, s[h]);
+            s[h] = begin + lane < item->end && begin + lane >= item->first ? s[h] : -INFINITY;
             float greatest = fmaxf(most[h], s[h]);
 #pragma unroll
             for (int i = 1; i < 32; i *= 2)

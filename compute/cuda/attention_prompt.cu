@@ -91,9 +91,24 @@ static __device__ __forceinline__ void prompt_scores(const __half *q, const __ha
     }
 }
 
-/* Tokens after a row's own position do not count. */
+/* Caps the scores. */
 template <class S>
-static __device__ __forceinline__ void prompt_mask(const prompt_rows<S> &r, uint32_t begin,
+static __device__ __forceinline__ void prompt_cap(const struct attention *a,
+                                                  float s[S::MT][S::BC / 8][4])
+{
+#pragma unroll
+    for (int m = 0; m < S::MT; m++)
+#pragma unroll
+        for (int n = 0; n < S::BC / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[m][n][i] = attention_capped(a, s[m][n][i]);
+}
+
+/* Tokens after a row's own position, and before its window, do not count. */
+template <class S>
+static __device__ __forceinline__ void prompt_mask(const struct attention *a,
+                                                   const prompt_rows<S> &r, uint32_t begin,
                                                    float s[S::MT][S::BC / 8][4])
 {
     const uint32_t column = begin + threadIdx.x % 4 * 2;
@@ -103,7 +118,8 @@ static __device__ __forceinline__ void prompt_mask(const prompt_rows<S> &r, uint
         for (int n = 0; n < S::BC / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (column + n * 8 + i % 2 > r.position[m][i / 2])
+                if (column + n * 8 + i % 2 > r.position[m][i / 2] ||
+                    column + n * 8 + i % 2 < attention_first(a, r.position[m][i / 2]))
                     s[m][n][i] = -INFINITY;
 }
 
@@ -123,8 +139,8 @@ static __device__ __forceinline__ void prompt_weigh(prompt_rows<S> &r, float s[S
                 most = fmaxf(most, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 1));
             most = fmaxf(most, __shfl_xor_sync(ATTENTION_ALL_LANES, most, 2));
-            /* All tokens of a part of the context may be after the row. */
-            const float from = S::SPLIT && most == -INFINITY ? 0 : most;
+            /* All tokens of the step may be before the row's window, or after the row. */
+            const float from = most == -INFINITY ? 0 : most;
             factor[h] = ptx_exp2(r.most[m][h] - from);
             r.most[m][h] = most;
             float sum = 0;
@@ -194,25 +210,26 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
         struct prompt_tile tile;
         if (!prompt_find(&a, blockIdx.y, S::ROWS / a.group, S::BC, &tile))
             return;
-        struct prompt_part part = {0, tile.steps, 0, 1};
-        if (SPLIT && !prompt_part_of<S>(tile.steps, blockIdx.z, &part))
+        struct prompt_part part = {tile.first_step, tile.steps, 0, 1};
+        if (SPLIT && !prompt_part_of<S>(&tile, blockIdx.z, &part))
             return;
         const uint32_t table = a.s.table_begin[tile.sequence];
         const uint32_t end = a.s.first_position[tile.sequence] + tile.first + tile.count;
         /* Loaded early and used late, so that no thread waits for the block table. */
         auto block_of = [&](uint32_t step) {
-            uint32_t token = min(step * S::BC + tid % S::GROUPS * 8, end - 1);
+            uint32_t token = max(min(step * S::BC + tid % S::GROUPS * 8, end - 1), tile.begin);
             return a.s.blocks[table + token / a.block_tokens];
         };
         auto place = [&](uint32_t step, uint32_t block) {
-            uint32_t token = min(step * S::BC + tid * 8, (end - 1) & ~7u);
+            uint32_t token = max(min(step * S::BC + tid * 8, (end - 1) & ~7u), tile.begin);
             if (tid < S::GROUPS)
                 places[step % 2 * S::GROUPS + tid] = prompt_place_at<S>(&a, block, kv_head, token);
         };
         auto copy = [&](uint32_t step) {
             if (step < part.end)
                 prompt_copy<S>(&a, places + step % 2 * S::GROUPS,
-                               stages + step % S::STAGES * S::STAGE_BYTES, step * S::BC, end);
+                               stages + step % S::STAGES * S::STAGE_BYTES, step * S::BC, tile.begin,
+                               end);
             ptx_cp_async_commit();
         };
         place(part.begin, block_of(part.begin));
@@ -239,11 +256,14 @@ static __global__ void __launch_bounds__(PROMPT_THREADS, 2)
                 __syncthreads();
             }
             const uint32_t block = block_of(step + 2);
-            if (step * S::BC <= r.last) {
+            if (step * S::BC <= r.last && step * S::BC + S::BC > attention_first(&a, r.first)) {
                 float s[S::MT][S::BC / 8][4];
                 prompt_scores<S>(q, (const __half *)stage, s);
-                if (step * S::BC + S::BC - 1 > r.first)
-                    prompt_mask<S>(r, step * S::BC, s);
+                if (a.cap != 0)
+                    prompt_cap<S>(&a, s);
+                if (step * S::BC + S::BC - 1 > r.first ||
+                    step * S::BC < attention_first(&a, r.last))
+                    prompt_mask<S>(&a, r, step * S::BC, s);
                 prompt_weigh<S>(r, s);
                 prompt_values<S>(s, (const __half *)(stage + S::K_BYTES), r);
             }

@@ -41,9 +41,11 @@ template <int SHAPE, int HEAD_DIM, int DTYPE, bool IN_PARTS> struct prompt_shape
 /* The tile of a thread block. */
 struct prompt_tile {
     uint32_t sequence;
-    uint32_t first; /* First of the sequence's rows. */
-    uint32_t count; /* Number of positions. */
-    uint32_t steps; /* Number of steps of BC tokens. */
+    uint32_t first;      /* First of the sequence's rows. */
+    uint32_t count;      /* Number of positions. */
+    uint32_t steps;      /* Number of steps of BC tokens up to the last row. */
+    uint32_t first_step; /* The first step with a token that a row sees. */
+    uint32_t begin;      /* The first such token, rounded down to a multiple of 8. */
 };
 
 /* Number of the sequence's tiles that need at least `steps` steps of `width` tokens. These are its
@@ -113,6 +115,8 @@ static __device__ bool prompt_find(const struct attention *a, uint32_t rank, uin
             out->first = __shfl_sync(ATTENTION_ALL_LANES, skipped, owner) * per_tile;
             out->count = min(per_tile, rows - out->first);
             out->steps = low;
+            out->begin = attention_first(a, a->s.first_position[s] + out->first) & ~7u;
+            out->first_step = out->begin / width;
             return true;
         }
         rank -= __shfl_sync(ATTENTION_ALL_LANES, upto, 31);
@@ -143,13 +147,14 @@ prompt_place_at(const struct attention *a, uint32_t block, uint32_t kv_head, uin
     return place;
 }
 
-/* Starts copying the step's K, V and scales. Tokens from `end` on become zeros: memory that is not
- * written yet may hold NaN, which a weight of 0 does not remove from V. Pieces of an integer cache
- * are copied to where prompt_convert will put the f16 that they become. */
+/* Starts copying the step's K, V and scales. Tokens before `first` (a multiple of 8) and from `end`
+ * on become zeros: memory that is not written yet may hold NaN, which a weight of 0 does not remove
+ * from V, and blocks before a window may be gone. Pieces of an integer cache are copied to where
+ * prompt_convert will put the f16 that they become. */
 template <class S>
-static __device__ __forceinline__ void prompt_copy(const struct attention *a,
-                                                   const struct prompt_place *places,
-                                                   uint8_t *stage, uint32_t begin, uint32_t end)
+static __device__ __forceinline__ void
+prompt_copy(const struct attention *a, const struct prompt_place *places, uint8_t *stage,
+            uint32_t begin, uint32_t first, uint32_t end)
 {
     constexpr uint32_t F = S::FIXED, WARPS = PROMPT_THREADS / 32;
     __half *k = (__half *)stage, *v = (__half *)(stage + S::K_BYTES);
@@ -161,7 +166,7 @@ static __device__ __forceinline__ void prompt_copy(const struct attention *a,
     const uint32_t d = warp % SHARE * 16 + row / 8 * 8 + row / 4 % 2 + row % 4 * 2;
     const uint32_t row_step = a->block_tokens * S::TOKEN_STEP;
     const uint8_t *from = places[group].k + (d >> F) * row_step + (d & F) * 16;
-    const bool there = begin + group * 8 < end;
+    const bool there = begin + group * 8 < end && begin + group * 8 >= first;
     k += d * S::K_STRIDE + group * 8;
 #pragma unroll
     for (uint32_t i = 0; i < S::DIM / 16 / SHARE; i++) {
@@ -181,12 +186,13 @@ static __device__ __forceinline__ void prompt_copy(const struct attention *a,
             ptx_cp_async_16(v + token * S::V_STRIDE + c * 8,
                             places[token / 8].v + (t % 8 >> F) * (S::DIM * S::TOKEN_STEP) +
                                 c * 8 * S::TOKEN_STEP + (t & F) * 16,
-                            begin + (token & ~F) < end);
+                            begin + (token & ~F) < end && begin + token >= first);
     }
     if (S::FIXED && threadIdx.x < 2 * S::GROUPS) { /* Scales of K, then of V. */
         const uint32_t g = threadIdx.x / 2, kind = threadIdx.x % 2;
         ptx_cp_async_16(stage + S::K_BYTES + S::V_BYTES + (kind * S::BC + g * 8) * 2,
-                        kind == 0 ? places[g].k_scale : places[g].v_scale, begin + g * 8 < end);
+                        kind == 0 ? places[g].k_scale : places[g].v_scale,
+                        begin + g * 8 < end && begin + g * 8 >= first);
     }
 }
 
@@ -330,9 +336,11 @@ static __device__ __forceinline__ void prompt_write(const struct attention *a,
             float sum = r.sum[m][h];
             sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 1);
             sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, 2);
-            const float inverse = 1.0f / sum;
             const uint32_t row = threadIdx.x / 32 * 16 * S::MT + m * 16 + h * 8 + lane / 4;
             const uint32_t position = row / a->group, head = kv_head * a->group + row % a->group;
+            const float of_sink =
+                a->sinks != NULL ? attention_sink(a, head, r.most[m][h], &sum) : 1;
+            const float inverse = of_sink / sum;
             if (position >= tile->count)
                 continue;
             const size_t at =

@@ -8,23 +8,25 @@
 
 #include "compute/cuda/attention_prompt.cuh"
 
-/* Steps [begin, end) of a tile: part `part` of `parts`. */
+/* Steps [begin, end) of a tile: part `part` of `parts`. Parts begin at multiples of their size. */
 struct prompt_part {
     uint32_t begin, end, part, parts;
 };
 
 /* False: the tile has fewer parts. How a tile is split depends only on its own context. */
 template <class S>
-static __device__ __forceinline__ bool prompt_part_of(uint32_t steps, uint32_t part,
+static __device__ __forceinline__ bool prompt_part_of(const struct prompt_tile *tile, uint32_t part,
                                                       struct prompt_part *out)
 {
+    const uint32_t steps = tile->steps;
     uint32_t each = ATTENTION_SPLIT_TOKENS / S::BC;
-    while ((steps + each - 1) / each > ATTENTION_SPLIT_MAX)
+    while ((steps + each - 1) / each - tile->first_step / each > ATTENTION_SPLIT_MAX)
         each *= 2;
-    out->begin = part * each;
-    out->end = min(out->begin + each, steps);
+    const uint32_t before = tile->first_step / each;
+    out->begin = max((before + part) * each, tile->first_step);
+    out->end = min((before + part + 1) * each, steps);
     out->part = part;
-    out->parts = (steps + each - 1) / each;
+    out->parts = (steps + each - 1) / each - before;
     return out->begin < steps;
 }
 
@@ -99,8 +101,10 @@ static __device__ void prompt_part_join(const struct attention *a, const struct 
             sum = fmaf(__ldcg(&a->sums[at + p].y), weight, sum);
             weights[row * ATTENTION_SPLIT_MAX + p] = weight;
         }
+        const uint32_t head = kv_head * a->group + row % a->group;
+        const float of_sink = a->sinks != NULL ? attention_sink(a, head, most, &sum) : 1;
         for (uint32_t p = 0; p < parts; p++)
-            weights[row * ATTENTION_SPLIT_MAX + p] *= 1.0f / sum;
+            weights[row * ATTENTION_SPLIT_MAX + p] *= of_sink / sum;
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < S::ROWS * S::DIM; i += PROMPT_THREADS) {

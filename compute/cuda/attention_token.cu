@@ -27,28 +27,33 @@
 
 /* ---- items ---- */
 
-/* A row's work: how many tokens it sees, and how many make a chunk. */
+/* A row's work: tokens [begin, end), and how many make a chunk. */
 struct token_row {
-    uint32_t context; /* 0 = the row is not for this kernel. */
+    uint32_t first; /* The first token that the row sees. */
+    uint32_t begin; /* `first`, rounded down to a multiple of 8. */
+    uint32_t end;   /* 0 = the row is not for this kernel. */
     uint32_t chunk;
     uint32_t chunks;
 };
 
 static __device__ struct token_row token_row_of(const struct attention *a, uint32_t row, bool all)
 {
-    struct token_row r = {0, 0, 0};
+    struct token_row r = {0, 0, 0, 0, 0};
     const uint32_t sequence = row < a->s.rows ? a->s.row_sequence[row] : a->s.sequences;
     const uint32_t rows = sequence < a->s.sequences ? a->s.row_count[sequence] : 0;
     if (rows == 0 || (!all && rows > ATTENTION_TOKEN_ROWS))
         return r;
-    r.context = a->s.row_position[row] + 1;
+    r.first = attention_first(a, a->s.row_position[row]);
+    r.begin = r.first & ~7u;
+    r.end = a->s.row_position[row] + 1;
+    const uint32_t context = r.end - r.begin;
     r.chunk = ATTENTION_CHUNK;
-    while ((r.context + r.chunk - 1) / r.chunk > ATTENTION_CHUNKS_MAX)
+    while ((context + r.chunk - 1) / r.chunk > ATTENTION_CHUNKS_MAX)
         r.chunk *= 2;
     /* There are enough rows without splitting, and scratch memory has no place for their parts. */
     if (rows > ATTENTION_TOKEN_ROWS)
-        r.chunk = r.context;
-    r.chunks = (r.context + r.chunk - 1) / r.chunk;
+        r.chunk = context;
+    r.chunks = (context + r.chunk - 1) / r.chunk;
     return r;
 }
 
@@ -105,8 +110,9 @@ static __device__ void token_find(const struct attention *a, bool all, uint32_t 
     item.first_head = item.kv_head * a->group + tile % per_kv * TOKEN_HEADS;
     item.heads = min((uint32_t)TOKEN_HEADS, a->group - tile % per_kv * TOKEN_HEADS);
     item.table = a->s.table_begin[sequence];
-    item.begin = chunk * row.chunk;
-    item.end = min(row.context, item.begin + row.chunk);
+    item.first = row.first;
+    item.begin = row.begin + chunk * row.chunk;
+    item.end = min(row.end, item.begin + row.chunk);
     item.chunk = chunk;
     item.chunks = row.chunks;
     if (lane == 0)
@@ -141,8 +147,10 @@ token_join_warps(const struct attention *a, const struct token_item *item, const
             sum += sums[w][head].sum * factors[w][head];
         }
         if (item->chunks == 1) {
+            const float of_sink =
+                a->sinks != NULL ? attention_sink(a, item->first_head + head, most, &sum) : 1;
             for (uint32_t w = 0; w < warps; w++)
-                factors[w][head] *= 1.0f / sum;
+                factors[w][head] *= of_sink / sum;
         } else {
             a->sums[token_part(a, item, head) + item->chunk] = make_float2(most, sum);
         }
@@ -184,8 +192,10 @@ static __device__ void token_join_chunks(const struct attention *a, const struct
     }
     for (uint32_t i = 1; i < SHARE; i *= 2)
         sum += __shfl_xor_sync(ATTENTION_ALL_LANES, sum, i);
+    const float of_sink =
+        a->sinks != NULL && there ? attention_sink(a, item->first_head + head, most, &sum) : 1;
     for (uint32_t c = threadIdx.x % SHARE; c < item->chunks; c += SHARE)
-        weights[head * ATTENTION_CHUNKS_MAX + c] *= 1.0f / sum;
+        weights[head * ATTENTION_CHUNKS_MAX + c] *= of_sink / sum;
     __syncthreads();
     for (uint32_t at = threadIdx.x; at < item->heads * S::DIM; at += TOKEN_THREADS) {
         const uint32_t h = at / S::DIM, d = at % S::DIM;

@@ -52,6 +52,7 @@ struct token_item {
     uint32_t heads;         /* From 1 to TOKEN_HEADS. */
     uint32_t table;         /* Index of the sequence's first block id. */
     uint32_t begin, end;    /* Tokens [begin, end). */
+    uint32_t first;         /* The first token that the row sees, at most begin + 7. */
     uint32_t chunk, chunks; /* This chunk of the context, and the number of chunks. */
 };
 
@@ -256,10 +257,12 @@ static __device__ __forceinline__ float token_scale(uint4 scales, int i)
 /* Turns scores into weights (times the scales of V, if the cache has any) and passes them to the
  * threads that need them. */
 template <class S>
-static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end, uint4 k_scales,
-                                                   uint4 v_scales, token_state<S> &state)
+static __device__ __forceinline__ void
+token_weigh(const struct attention *a, const struct token_item *item, uint32_t first,
+            uint4 k_scales, uint4 v_scales, token_state<S> &state)
 {
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const uint32_t seen = item->first, end = item->end;
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -267,7 +270,9 @@ static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end,
         for (int k = 0; k < 4; k++) {
             if (S::FIXED)
                 state.s[i][k] *= token_scale(k_scales, 2 * i + k / 2);
-            if (first + 2 * i + k / 2 >= end)
+            if (a->cap != 0)
+                state.s[i][k] = attention_capped(a, state.s[i][k]);
+            if (first + 2 * i + k / 2 >= end || first + 2 * i + k / 2 < seen)
                 state.s[i][k] = -INFINITY;
         }
 #pragma unroll
@@ -290,7 +295,7 @@ static __device__ __forceinline__ void token_weigh(uint32_t first, uint32_t end,
                 /* V is in [-1, 1] times this scale. For tokens outside the item the scale may be
                  * NaN. */
                 if (S::FIXED)
-                    p = first + 2 * i + k / 2 >= end
+                    p = first + 2 * i + k / 2 >= end || first + 2 * i + k / 2 < seen
                             ? 0
                             : p * (token_scale(v_scales, 2 * i + k / 2) * (S::NARROW ? 128 : 8192));
                 state.s[i][k] = p;
@@ -377,7 +382,7 @@ static __device__ __forceinline__ void token_tensor(const struct attention *a,
                 v_scales = *(const uint4 *)(scale + a->block_tokens * 2);
             }
             if (u == S::K_UNITS)
-                token_weigh<S>(begin + 8 * g, item->end, k_scales, v_scales, state);
+                token_weigh<S>(a, item, begin + 8 * g, k_scales, v_scales, state);
             if (u + TOKEN_AHEAD == S::UNITS)
                 source = token_source_at<S>(a, item, more ? next_begin : begin, next);
             /* Into the slot that was read last. */

@@ -181,6 +181,16 @@ __global__ void __launch_bounds__(THREADS) scale(float factor, size_t count, flo
         x[4 * fours + first] *= factor;
 }
 
+/* tanh(u) = (e^2u - 1) / (e^2u + 1). */
+__global__ void __launch_bounds__(THREADS) capped(float cap, size_t count, float *x)
+{
+    const size_t stride = (size_t)gridDim.x * THREADS;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
+        const float e = expf(fminf(fmaxf(2 * x[i] / cap, -44.0f), 44.0f));
+        x[i] = cap * ((e - 1) / (e + 1));
+    }
+}
+
 /* One block per row and THREADS * 4 columns. */
 __global__ void __launch_bounds__(THREADS)
     gather(const float *x, const uint32_t *rows, uint32_t cols, float *y)
@@ -272,6 +282,11 @@ void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *
     else
         CUDA_LAUNCH_EARLY(gated<false>, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, gate,
                           up, count, out, out_f32);
+}
+
+void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x)
+{
+    CUDA_LAUNCH(capped, dim3(grid_of(count)), dim3(THREADS), 0, stream, cap, count, x);
 }
 
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x)

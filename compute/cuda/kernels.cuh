@@ -92,6 +92,7 @@ void cuda_head_norm(cudaStream_t stream, const float *weight, float epsilon, uin
 void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *up, uint32_t rows,
                 uint32_t cols, __nv_bfloat16 *out, float *out_f32);
 /* x *= factor. */
+void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x);
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
 /* cuda_gather: y[i] = row rows[i] of x. cuda_embed: y[i] = row ids[i] of the dequantised w. */
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,
@@ -167,8 +168,9 @@ bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count);
 size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compute_kv *kv,
                               uint32_t head_count);
 void cuda_attention(cudaStream_t stream, const struct cuda_sequences *s,
-                    const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
-                    void *scratch, __nv_bfloat16 *out, float *out_f32);
+                    const struct compute_kv *kv, uint32_t head_count,
+                    const struct compute_attention *how, const float *q, void *scratch,
+                    __nv_bfloat16 *out, float *out_f32);
 
 /* sample.cu: chooses tokens from rows of logits, with the rules and numbers of
  * model/forward/sampler.h. logits is [count × vocab]; rows and out may be pinned host memory. Rows

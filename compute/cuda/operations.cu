@@ -199,7 +199,8 @@ static enum status attention_check(struct compute *c, const struct compute_kv *k
 }
 
 static void attention(struct compute *c, const struct compute_batch *batch,
-                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      const struct compute_kv *kv, uint32_t head_count,
+                      const struct compute_attention *how, const float *q,
                       struct compute_activations *a)
 {
     const struct cuda_sequences *s =
@@ -208,7 +209,7 @@ static void attention(struct compute *c, const struct compute_batch *batch,
                                 cuda_attention_scratch(s, kv, head_count), "attention"))
         return;
     cuda_f8_stale(a);
-    cuda_attention(c->stream, s, kv, head_count, scale, q, c->attention_scratch, a->bf16, a->f32);
+    cuda_attention(c->stream, s, kv, head_count, how, q, c->attention_scratch, a->bf16, a->f32);
     cuda_launched(c, "attention");
 }
 
@@ -232,6 +233,14 @@ static void gelu_mul(struct compute *c, const float *gate, const float *up, uint
                      uint32_t cols, struct compute_activations *a)
 {
     gated(c, true, gate, up, row_count, cols, a);
+}
+
+static void cap(struct compute *c, float cap, size_t count, float *x)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_cap(c->stream, cap, count, x);
+    cuda_launched(c, "cap");
 }
 
 static void scale(struct compute *c, float factor, size_t count, float *x)
@@ -322,6 +331,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->attention_check = attention_check;
     ops->silu_mul = silu_mul;
     ops->gelu_mul = gelu_mul;
+    ops->cap = cap;
     ops->scale = scale;
     ops->head_norm = head_norm;
     ops->norm_add = norm_add;

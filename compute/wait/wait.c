@@ -220,10 +220,11 @@ static void wait_rope_store(struct compute *c, struct compute_rope_table *rope,
 }
 
 static void wait_attention(struct compute *c, const struct compute_batch *batch,
-                           const struct compute_kv *kv, uint32_t head_count, float scale,
-                           const float *q, struct compute_activations *a)
+                           const struct compute_kv *kv, uint32_t head_count,
+                           const struct compute_attention *how, const float *q,
+                           struct compute_activations *a)
 {
-    (void)c, (void)batch, (void)kv, (void)head_count, (void)scale, (void)q, (void)a;
+    (void)c, (void)batch, (void)kv, (void)head_count, (void)how, (void)q, (void)a;
 }
 
 static void wait_gate(struct compute *c, const float *gate, const float *up, uint32_t row_count,
@@ -394,6 +395,7 @@ const struct compute_ops compute_wait = {
     .attention = wait_attention,
     .silu_mul = wait_gate,
     .gelu_mul = wait_gate,
+    .cap = wait_scale,
     .scale = wait_scale,
     .head_norm = wait_head_norm,
     .norm_add = wait_norm_add,

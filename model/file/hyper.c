@@ -122,6 +122,15 @@ static const struct family families[] = {
      .head_norms = true,
      .experts = true,
      .experts_normalise = true},
+    {.name = "gemma2",
+     .type = "gemma2",
+     .architecture = "gemma2",
+     .rope_neox = true,
+     .post_norms = true,
+     .gelu = true,
+     .embedding_scaled = true,
+     .norms_from_1 = true,
+     .full_period = 2},
     {.name = "gemma3",
      .type = "gemma3_text",
      .architecture = "gemma3",
@@ -163,8 +172,8 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
             r, KEY_ARCHITECTURE, name,
             folder
                 ? "are \"llama\", \"mistral\", \"mixtral\", \"qwen2\", \"qwen2_moe\", "
-                  "\"qwen3\", \"qwen3_moe\" and \"gemma3_text\""
-                : "are \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\" and \"gemma3\"");
+                  "\"qwen3\", \"qwen3_moe\" \"gemma2\" and \"gemma3_text\""
+                : "are \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\", \"gemma2\" and \"gemma3\"");
     snprintf(h->architecture, sizeof(h->architecture), "%s", family->architecture);
     h->rope_neox = family->rope_neox || folder;
     h->biases = family->biases;
@@ -253,8 +262,8 @@ static enum status read_scales(const struct hyper_reader *r, struct model_hyper 
 {
     if (h->embedding_scale == 0)
         h->embedding_scale = sqrtf((float)h->hidden);
-    /* The largest Gemma 3 uses hidden / head_count instead of head_dim. */
-    bool share = h->local_freq_base != 0 && h->layer_count == 62;
+    /* The largest Gemma 2 and Gemma 3 use hidden / head_count instead of head_dim. */
+    bool share = h->embedding_scale != 1 && (h->layer_count == 46 || h->layer_count == 62);
     float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
     enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
     h->attention_scale = 1.0f / sqrtf(divisor);
@@ -270,28 +279,28 @@ static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper
                      hyper_shown(r, KEY_EPSILON).text, (double)h->norm_epsilon);
 }
 
-static enum status refuse_number(const struct hyper_reader *r, enum model_key key,
-                                 const char *supported)
+/* Reads a cap; null or 0 = none. */
+static enum status read_cap(const struct hyper_reader *r, enum model_key key, float *cap)
 {
-    float value = 0;
-    enum status status = hyper_f32(r, key, false, &value);
-    if (status != ST_OK || value == 0)
+    enum status status = hyper_f32(r, key, false, cap);
+    if (status != ST_OK || (*cap >= 0 && isfinite(*cap)))
         return status;
-    return error_set(r->error, ST_UNSUPPORTED, "key %s is %g, supported are %s",
-                     hyper_shown(r, key).text, (double)value, supported);
+    return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0, or 0 for no cap",
+                     hyper_shown(r, key).text, (double)*cap);
+}
+
+static enum status read_caps(const struct hyper_reader *r, struct model_hyper *h)
+{
+    enum status status = read_cap(r, KEY_SOFTCAP_LOGITS, &h->logits_cap);
+    return status == ST_OK ? read_cap(r, KEY_SOFTCAP_ATTENTION, &h->attention_cap) : status;
 }
 
 /* Refuses keys of models that this engine would compute wrongly. */
 static enum status unsupported_refuse(const struct hyper_reader *r, const struct model_hyper *h)
 {
     struct mapped_text text;
-    enum status status = refuse_number(r, KEY_SOFTCAP_LOGITS, "logits without a cap");
-    if (status == ST_OK)
-        status = refuse_number(r, KEY_SOFTCAP_ATTENTION, "scores without a cap");
-    if (status != ST_OK)
-        return status;
     const char *activation = h->gelu ? "gelu_pytorch_tanh" : "silu";
-    status = key_text(r->file, KEY_ACTIVATION, &text, r->error);
+    enum status status = key_text(r->file, KEY_ACTIVATION, &text, r->error);
     if (status == ST_OK && !mapped_text_is(text, activation))
         return hyper_refuse_text(r, KEY_ACTIVATION, text,
                                  h->gelu ? "is \"gelu_pytorch_tanh\"" : "is \"silu\"");
@@ -354,6 +363,8 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = read_scales(r, &h);
     if (status == ST_OK)
         status = read_epsilon(r, &h);
+    if (status == ST_OK)
+        status = read_caps(r, &h);
     if (status == ST_OK)
         status = unsupported_refuse(r, &h);
     if (status == ST_OK)

@@ -58,8 +58,9 @@ struct model_experts {
 /* How a layer differs from a layer that sees all tokens and rotates with rope_freq_base: bits of
  * model_hyper.layers. */
 enum model_layer_bits {
-    MODEL_LAYER_WINDOW = 1,    /* Sees only the last `window` tokens. */
-    MODEL_LAYER_LOCAL_BASE = 2 /* Rotates with local_freq_base, and without scaling. */
+    MODEL_LAYER_WINDOW = 1,     /* Sees only the last `window` tokens. */
+    MODEL_LAYER_LOCAL_BASE = 2, /* Rotates with local_freq_base, and without scaling. */
+    MODEL_LAYER_UNROTATED = 4   /* q and k are not rotated. */
 };
 
 struct model_hyper {
@@ -84,12 +85,15 @@ struct model_hyper {
     float rope_freq_scale; /* Factor of all frequencies. */
     struct model_rope_scaling rope_scaling;
     float attention_scale; /* Factor of query times key. */
+    /* Scores of attention, and logits, x become cap * tanh(x / cap); 0 = no cap. */
+    float attention_cap, logits_cap;
     /* Differences between families. */
     bool biases;     /* The files must have biases for q, k and v. */
     bool head_norms; /* Each head of q and k is normalised. */
     /* The outputs of attention and of the feed-forward are normalised before they are added. */
     bool post_norms;
     bool gelu;                    /* GELU instead of SiLU. */
+    bool sinks;                   /* Each head has a sink (compute_attention.sinks). */
     float embedding_scale;        /* Factor of the embedding; 1 = not scaled. */
     float norm_offset;            /* Added to the weights of all norms. */
     float local_freq_base;        /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */

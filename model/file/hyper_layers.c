@@ -38,8 +38,6 @@ static enum status read_pattern(const struct hyper_reader *r, struct model_hyper
     *first_out = 0;
     if (status == ST_OK && h->window != 0)
         status = hyper_u32_in(r, KEY_WINDOW_FIRST, false, 0, UINT32_MAX, first_out);
-    if (h->window != 0 && h->window < h->context_tokens)
-        h->context_tokens = h->window;
     return status;
 }
 

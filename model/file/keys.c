@@ -42,6 +42,8 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_EXPERTS_GATING] = "expert_gating_func",
     [KEY_EXPERT_GROUPS] = "expert_group_count",
     [KEY_EXPERT_GROUPS_USED] = "expert_group_used_count",
+    [KEY_SOFTCAP_LOGITS] = "final_logit_softcapping",
+    [KEY_SOFTCAP_ATTENTION] = "attn_logit_softcapping",
 };
 
 /* Paths in config.json; of several, the first that exists is used. rope_parameters is the newer

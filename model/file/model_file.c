@@ -15,8 +15,9 @@ static enum status folder_begin(struct model_file *file, struct error *error)
 {
     const json_t *config = folder_config(file->folder);
     bool own = folder_tensor_find(file->folder, "lm_head.weight") != NULL;
-    file->names =
-        json_says(config, "model_type", "gemma3_text") ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
+    const bool post_norms =
+        json_says(config, "model_type", "gemma2") || json_says(config, "model_type", "gemma3_text");
+    file->names = post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
     file->tied = !own;
     enum status status =
         json_get_bool("config.json", config, "tie_word_embeddings", &file->tied, error);

@@ -27,6 +27,7 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
     [ROLE_V_BIAS] = {"attn_v.bias", "self_attn.v_proj.bias", "self_attn.v_proj.bias"},
     [ROLE_Q_NORM] = {"attn_q_norm.weight", "self_attn.q_norm.weight", "self_attn.q_norm.weight"},
     [ROLE_K_NORM] = {"attn_k_norm.weight", "self_attn.k_norm.weight", "self_attn.k_norm.weight"},
+    [ROLE_SINKS] = {"attn_sinks.weight", "self_attn.sinks", "self_attn.sinks"},
     [ROLE_ATTENTION_OUTPUT] = {"attn_output.weight", "self_attn.o_proj.weight",
                                "self_attn.o_proj.weight"},
     [ROLE_ATTENTION_POST_NORM] = {"post_attention_norm.weight", NULL,

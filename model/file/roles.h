@@ -23,6 +23,7 @@ enum model_role {
     ROLE_V_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
+    ROLE_SINKS,
     ROLE_ATTENTION_OUTPUT,
     ROLE_ATTENTION_POST_NORM,
     ROLE_FFN_NORM,

@@ -47,13 +47,20 @@ static void check_batch(const struct forward *f, const struct forward_batch *b,
 struct cost {
     double row;
     double token[2]; /* [1] applies to sequences with one row. */
+    double window;   /* Tokens of the attention window. */
+    double windowed; /* Share of layers with the window. */
 };
 
 static struct cost cost_of(const struct model *m)
 {
     const struct model_hyper *h = &m->hyper;
     const double q = forward_q_width(m), kv = forward_kv_width(m);
+    uint32_t windowed = 0;
+    for (uint32_t i = m->first_layer; i < m->last_layer; i++)
+        windowed += model_layer_window(h, i) != 0;
     return (struct cost){
+        .window = h->window,
+        .windowed = (double)windowed / (m->last_layer - m->first_layer),
         .row = h->hidden * (2 * q + 2 * kv + 3.0 * model_ffn_used(h)),
         .token = {ATTENTION_COST_PROMPT * 2 * q, ATTENTION_COST_DECODE * 2 * q},
     };
@@ -63,8 +70,9 @@ static struct cost cost_of(const struct model *m)
 static double sequence_cost(const struct cost *cost, const struct compute_sequence *s,
                             uint32_t rows)
 {
-    const double mean_tokens = s->first_position + (rows + 1) / 2.0;
-    return rows * (cost->row + cost->token[s->row_count == 1] * mean_tokens);
+    const double all = s->first_position + (rows + 1) / 2.0;
+    const double tokens = all > cost->window ? all - cost->windowed * (all - cost->window) : all;
+    return rows * (cost->row + cost->token[s->row_count == 1] * tokens);
 }
 
 /* Returns the most rows, from the batch's first row on, that cost no more than `most`. */

@@ -95,10 +95,13 @@ static struct compute_batch layer_batch(const struct forward *f, const struct fo
     return batch;
 }
 
+/* Returns the layer's rotary embedding; NULL = the layer rotates nothing. */
 static struct compute_rope_table *layer_rope(const struct model *m,
                                              const struct forward_layer *layer)
 {
     const uint8_t bits = m->hyper.layers[m->first_layer + layer->index];
+    if ((bits & MODEL_LAYER_UNROTATED) != 0)
+        return NULL;
     return (bits & MODEL_LAYER_LOCAL_BASE) != 0 ? m->local_rope : m->rope;
 }
 
@@ -264,8 +267,14 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
         tail_rows = tail_take(f, lane, batch, &rows);
         rows.batch = &tail_rows;
     }
-    f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count,
-                         h->attention_scale, rows.q, lane->heads);
+    const struct compute_attention how = {
+        .scale = h->attention_scale,
+        .window = model_layer_window(h, f->m->first_layer + layer->index),
+        .cap = h->attention_cap,
+        .sinks = w->sinks,
+    };
+    f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count, &how,
+                         rows.q, lane->heads);
     const struct product output = {w->attention_output, ADAPTER_OUTPUT, w->attention_post_norm};
     add_product(f, lane, w, &output, lane->heads, rows.batch, rows.branch, rows.x);
     feed_forward(f, lane, w, &rows);
@@ -281,6 +290,8 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     m->ops->norm(lane->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon,
                  lane->hidden);
     m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
+    if (h->logits_cap != 0)
+        m->ops->cap(lane->compute, h->logits_cap, (size_t)count * m->shard.vocab_count, results[0]);
     if (forward_in_group(f))
         forward_group_logits(f, lane->compute, count, f->part, logits);
 }

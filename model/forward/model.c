@@ -18,6 +18,8 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
         return false;
     if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
         return h->head_norms;
+    if (role == ROLE_SINKS)
+        return h->sinks;
     return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
@@ -86,6 +88,18 @@ static enum status load_extra_norms(const struct loader *l, uint32_t i, struct m
     return status;
 }
 
+static enum status load_sinks(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_shard *own = &l->m->shard;
+    const uint32_t heads = l->m->hyper.head_count;
+    if (!l->m->hyper.sinks)
+        return ST_OK;
+    enum status status = load_vector(l, ROLE_SINKS, i, heads);
+    if (status == ST_OK)
+        into->sinks = load_keep(l, (struct load_part){own->head_first, own->head_count, heads});
+    return status;
+}
+
 static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
@@ -110,6 +124,8 @@ static enum status load_attention(const struct loader *l, uint32_t i, struct mod
         status = load_bias(l, ROLE_V_BIAS, i, kv, &into->v_bias);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q, hidden, &into->attention_output);
+    if (status == ST_OK)
+        status = load_sinks(l, i, into);
     return status == ST_OK ? load_extra_norms(l, i, into) : status;
 }
 
@@ -168,11 +184,11 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, three biases, two head norms and a bias of the experts' choice, each rounded up to a cache line; then
-     * the final norm and the RoPE factors. */
+    /* Per layer four norms, three biases, two head norms, the sinks and a bias of the experts' choice,
+     * each rounded up to a cache line; then the final norm and the RoPE factors. */
     const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
-    size_t per_layer =
-        (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim + h->experts.count + 10 * 16;
+    size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim +
+                       m->shard.head_count + h->experts.count + 11 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||

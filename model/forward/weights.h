@@ -35,6 +35,7 @@ struct model_layer {
     const float *v_bias;
     const float *q_norm; /* [head_dim]; NULL = the model has no head norms. */
     const float *k_norm;
+    const float *sinks;                      /* [head_count]; NULL = the model has no sinks. */
     struct compute_matrix *attention_output; /* [hidden × head_count * head_dim] */
     const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
     const float *ffn_norm;                   /* [hidden] */

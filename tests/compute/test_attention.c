@@ -1,6 +1,6 @@
 /* Goal: attention over the paged cache is right, and gives the same bits for a whole prompt, in
  * chunks, token by token, with any block table, block size, number of threads, other sequences in
- * the batch, and instruction set. Method: random sequences of random shapes go through rope_store
+ * the batch, and instruction set; and blocks before a window are not read. Method: random sequences of random shapes go through rope_store
  * and attention; results are compared with an fp64 reference that reads plain arrays, and with each
  * other bit for bit. */
 #include "fixture.h"
@@ -11,7 +11,20 @@ struct shape {
     uint32_t heads, kv_heads, dim, block_tokens, tokens, rope_dim;
     enum compute_kv_dtype dtype;
     bool neox;
+    uint32_t window;
+    float cap;
+    bool sinks;
 };
+
+#define HEADS_MAX 16
+/* Sinks of heads: one far above, one far below the scores, and some between. */
+static const float head_sinks[HEADS_MAX] = {0.5f, 9, -3, -70, 2, 0, 4, 1, -1, 3, 80, 0, 1, 2, 3, 4};
+
+static struct compute_attention how_of(const struct shape *s)
+{
+    return (struct compute_attention){
+        .scale = 0.125f, .window = s->window, .cap = s->cap, .sinks = s->sinks ? head_sinks : NULL};
+}
 
 /* A sequence's inputs: q, k and v of every token, and its block table. */
 struct input {
@@ -80,7 +93,8 @@ static void run_chunk(struct compute *c, const struct shape *s, const struct com
     unsigned needs = COMPUTE_NEEDS_F32 | (q_cols % 32 == 0 ? COMPUTE_NEEDS_Q8 : 0);
     CHECK(OPS->activations_open(c, total, q_cols, needs, &a) == ST_OK);
     OPS->rope_store(c, rope, &batch, kv, s->heads, q, k, v);
-    OPS->attention(c, &batch, kv, s->heads, 0.125f, q, a);
+    const struct compute_attention how = how_of(s);
+    OPS->attention(c, &batch, kv, s->heads, &how, q, a);
     memcpy(out + (size_t)first * q_cols, attention_result(a) + (size_t)other * q_cols,
            (size_t)rows * q_cols * sizeof(float));
     for (uint32_t r = 0; (needs & COMPUTE_NEEDS_Q8) != 0 && r < total; r++) {
@@ -129,6 +143,10 @@ static float *run(const struct shape *s, const struct setting *set, struct input
         rows = set->chunk != 0 ? set->chunk : 1 + fixture_below(70);
         rows = s->tokens - first < rows ? s->tokens - first : rows;
         uint32_t other = set->company ? 1 + fixture_below(s->tokens) : 0;
+        /* The ids of blocks that no row sees any more are beyond the cache. */
+        for (uint32_t i = 0; s->window != 0 && (i + 1) * s->block_tokens + s->window <= first + 1;
+             i++)
+            blocks[i] = UINT32_MAX;
         run_chunk(c, s, &kv, rope, in, first, rows, blocks + count, other, out);
     }
     OPS->rope_close(c, rope);
@@ -207,15 +225,20 @@ static void check_reference(const struct shape *s, const struct input *in, const
         uint32_t t = i / s->heads, h = i % s->heads / (s->heads / s->kv_heads);
         reference_rotate(s, t, in->q + (size_t)i * s->dim, q);
         rounded(s, q);
-        double sum = 0, most = -1e300;
-        for (uint32_t u = 0; u <= t; u++) {
+        const uint32_t from = s->window != 0 && t >= s->window ? t + 1 - s->window : 0;
+        double sum = 0, most = s->sinks ? (double)head_sinks[i % s->heads] : -1e300;
+        for (uint32_t u = from; u <= t; u++) {
             p[u] = 0;
             for (uint32_t d = 0; d < s->dim; d++)
                 p[u] += 0.125 * q[d] * k[((size_t)u * s->kv_heads + h) * s->dim + d];
+            if (s->cap != 0)
+                p[u] = (double)s->cap * tanh(p[u] / (double)s->cap);
             most = p[u] > most ? p[u] : most;
         }
         memset(o, 0, s->dim * sizeof(double));
-        for (uint32_t u = 0; u <= t; u++) {
+        if (s->sinks)
+            sum = exp((double)head_sinks[i % s->heads] - most);
+        for (uint32_t u = from; u <= t; u++) {
             p[u] = exp(p[u] - most);
             sum += p[u];
             for (uint32_t d = 0; d < s->dim; d++)
@@ -236,9 +259,11 @@ static void check_reference(const struct shape *s, const struct input *in, const
 
 static void check_shape(const struct shape *s)
 {
-    printf("%u heads over %u, dim %u (rope %u%s), blocks of %u, %u tokens, %s\n", s->heads,
-           s->kv_heads, s->dim, s->rope_dim, s->neox ? " neox" : "", s->block_tokens, s->tokens,
-           compute_kv_dtype_name(s->dtype));
+    printf("%u heads over %u, dim %u (rope %u%s), blocks of %u, %u tokens, %s, window %u, cap %g%s"
+           "\n",
+           s->heads, s->kv_heads, s->dim, s->rope_dim, s->neox ? " neox" : "", s->block_tokens,
+           s->tokens, compute_kv_dtype_name(s->dtype), s->window, (double)s->cap,
+           s->sinks ? ", sinks" : "");
     struct input in;
     in.q = fixture_floats((size_t)s->tokens * s->heads * s->dim);
     in.k = fixture_floats((size_t)s->tokens * s->kv_heads * s->dim);
@@ -298,24 +323,34 @@ int main(int argc, char **argv)
 {
     const bool few = argc > 1 && strcmp(argv[1], "few") == 0;
     static const struct shape fixed[] = {
-        {9, 3, 64, 16, 150, 64, COMPUTE_KV_F16, false},
-        {9, 3, 64, 16, 97, 64, COMPUTE_KV_F32, true},
-        {14, 2, 64, 16, 83, 64, COMPUTE_KV_F16, true},
-        {8, 2, 128, 32, 70, 128, COMPUTE_KV_F16, true},
-        {4, 4, 80, 24, 61, 32, COMPUTE_KV_F16, false},
-        {3, 1, 24, 8, 45, 24, COMPUTE_KV_F32, false},
-        {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false},
-        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false}, /* Longer than the prefetch distance. */
-        {14, 2, 128, 24, 275, 128, COMPUTE_KV_F32, true},
-        {9, 3, 64, 16, 331, 64, COMPUTE_KV_I16, false},
-        {9, 3, 64, 16, 97, 64, COMPUTE_KV_I8, true},
-        {14, 2, 64, 32, 83, 64, COMPUTE_KV_I16, true},
-        {8, 2, 128, 24, 270, 128, COMPUTE_KV_I16, true},
-        {6, 1, 200, 8, 61, 32, COMPUTE_KV_I16, false},
-        {3, 1, 24, 8, 45, 24, COMPUTE_KV_I8, false},
-        {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false},
-        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false}, /* Three segments. */
-        {2, 2, 16, 24, 600, 16, COMPUTE_KV_I8, true},
+        {9, 3, 64, 16, 150, 64, COMPUTE_KV_F16, false, 0, 0, false},
+        {9, 3, 64, 16, 97, 64, COMPUTE_KV_F32, true, 0, 0, false},
+        {14, 2, 64, 16, 83, 64, COMPUTE_KV_F16, true, 0, 0, false},
+        {8, 2, 128, 32, 70, 128, COMPUTE_KV_F16, true, 0, 0, false},
+        {4, 4, 80, 24, 61, 32, COMPUTE_KV_F16, false, 0, 0, false},
+        {3, 1, 24, 8, 45, 24, COMPUTE_KV_F32, false, 0, 0, false},
+        {5, 1, 16, 256, 40, 16, COMPUTE_KV_F16, false, 0, 0, false},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false, 0, 0,
+         false}, /* Longer than the prefetch distance. */
+        {14, 2, 128, 24, 275, 128, COMPUTE_KV_F32, true, 0, 0, false},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_I16, false, 0, 0, false},
+        {9, 3, 64, 16, 97, 64, COMPUTE_KV_I8, true, 0, 0, false},
+        {14, 2, 64, 32, 83, 64, COMPUTE_KV_I16, true, 0, 0, false},
+        {8, 2, 128, 24, 270, 128, COMPUTE_KV_I16, true, 0, 0, false},
+        {6, 1, 200, 8, 61, 32, COMPUTE_KV_I16, false, 0, 0, false},
+        {3, 1, 24, 8, 45, 24, COMPUTE_KV_I8, false, 0, 0, false},
+        {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false, 0, 0, false},
+        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false, 0, 0, false}, /* Three segments. */
+        {2, 2, 16, 24, 600, 16, COMPUTE_KV_I8, true, 0, 0, false},
+        {9, 3, 64, 16, 150, 64, COMPUTE_KV_F16, false, 1, 0, false},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_F16, false, 100, 0, true},
+        {4, 4, 80, 24, 161, 32, COMPUTE_KV_F32, false, 33, 50, false},
+        {9, 3, 64, 16, 331, 64, COMPUTE_KV_I16, false, 37, 0, false},
+        {8, 2, 128, 24, 270, 128, COMPUTE_KV_I16, true, 96, 30, true},
+        {5, 1, 16, 256, 300, 16, COMPUTE_KV_I8, false, 130, 0, false},
+        {2, 1, 32, 16, 1400, 32, COMPUTE_KV_I16, false, 600, 0, true},
+        {2, 2, 16, 8, 1100, 16, COMPUTE_KV_I8, true, 5, 0, false},
+        {2, 1, 32, 16, 1090, 32, COMPUTE_KV_I16, false, 0, 20, true},
     };
     fixture_seed = test_seed();
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
@@ -329,6 +364,9 @@ int main(int argc, char **argv)
         s.rope_dim = 2 * (1 + fixture_below(s.dim / 2));
         s.dtype = (enum compute_kv_dtype)fixture_below(4);
         s.neox = fixture_below(2);
+        s.window = fixture_below(2) * (1 + fixture_below(s.tokens + 10));
+        s.cap = fixture_below(3) == 0 ? 5 + (float)fixture_below(40) : 0;
+        s.sinks = fixture_below(3) == 0;
         check_shape(&s);
     }
     check_clamp();

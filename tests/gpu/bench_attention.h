@@ -58,7 +58,8 @@ class attention
 
     void run()
     {
-        cuda_attention(NULL, &sequences, &kv, s.heads, 0.1f, q, scratch->data, out, NULL);
+        const struct compute_attention how = {0.1f, 0, 0, NULL};
+        cuda_attention(NULL, &sequences, &kv, s.heads, &how, q, scratch->data, out, NULL);
     }
 
   private:
@@ -169,8 +170,8 @@ inline void sampling(const char *name, float temperature, float top_p, int32_t l
     gpu::buffer<struct compute_sampled> sampled(rows);
     fill(logits, logits.size, -15, 15);
     const double ms = gpu::median_ms(
-        NULL, [&] { cuda_sample(NULL, logits, vocab, samples, rows, NULL, NULL, sampled); }, tiny ? 1 : 20,
-        tiny ? 1 : 5);
+        NULL, [&] { cuda_sample(NULL, logits, vocab, samples, rows, NULL, NULL, sampled); },
+        tiny ? 1 : 20, tiny ? 1 : 5);
     printf("sample_%s_%u %.1f us\n", name, rows, ms * 1e3);
 }
 

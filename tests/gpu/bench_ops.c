@@ -96,10 +96,11 @@ static void rope_store(struct compute *c, struct compute_rope_table *rope,
 }
 
 static void attention(struct compute *c, const struct compute_batch *batch,
-                      const struct compute_kv *kv, uint32_t head_count, float scale, const float *q,
+                      const struct compute_kv *kv, uint32_t head_count,
+                      const struct compute_attention *how, const float *q,
                       struct compute_activations *a)
 {
-    TIMED(c, KIND_ATTENTION, base->attention(c, batch, kv, head_count, scale, q, a));
+    TIMED(c, KIND_ATTENTION, base->attention(c, batch, kv, head_count, how, q, a));
 }
 
 static void silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,

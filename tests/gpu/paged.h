@@ -19,6 +19,9 @@ namespace paged
 struct shape {
     uint32_t heads, kv_heads, dim, block_tokens;
     enum compute_kv_dtype dtype;
+    uint32_t window = 0;
+    float cap = 0;
+    bool sinks = false;
 };
 
 /* A sequence's inputs and the ids of its blocks. */

@@ -28,6 +28,23 @@ float scale_of(const shape &s)
     return 1.0f / std::sqrt((float)s.dim);
 }
 
+/* Sinks of heads: one far above, one far below the scores, and some between. */
+float sink_of(uint32_t head)
+{
+    return head % 5 == 1 ? 9.0f : head % 5 == 3 ? -60.0f : (float)(head % 5) - 2.0f;
+}
+
+struct compute_attention how_of(const shape &s, const float *sinks)
+{
+    return {scale_of(s), s.window, s.cap, sinks};
+}
+
+/* The first token that a row sees. */
+uint32_t first_of(const shape &s, uint32_t token)
+{
+    return s.window != 0 && token >= s.window ? token + 1 - s.window : 0;
+}
+
 /* Returns [row of the part][head][dim], computed in double. k and v are the cache's contents. */
 std::vector<float> reference(const shape &s, const sequence &q, part p)
 {
@@ -37,17 +54,21 @@ std::vector<float> reference(const shape &s, const sequence &q, part p)
     for (uint32_t i = 0; i < p.count * s.heads; i++) {
         const uint32_t token = p.first + i / s.heads, head = i % s.heads;
         const float *query = &q.q[((size_t)token * s.heads + head) * s.dim];
-        double most = -INFINITY, sum = 0;
-        for (uint32_t t = 0; t <= token; t++) {
+        double most = s.sinks ? sink_of(head) : -INFINITY, sum = 0;
+        for (uint32_t t = first_of(s, token); t <= token; t++) {
             const float *key = &q.k[((size_t)t * s.kv_heads + head / group) * s.dim];
             double dot = 0;
             for (uint32_t d = 0; d < s.dim; d++)
                 dot += (double)query[d] * key[d];
             weights[t] = dot * scale_of(s);
+            if (s.cap != 0)
+                weights[t] = s.cap * std::tanh(weights[t] / s.cap);
             most = std::fmax(most, weights[t]);
         }
         std::fill(o.begin(), o.end(), 0);
-        for (uint32_t t = 0; t <= token; t++) {
+        if (s.sinks)
+            sum = std::exp(sink_of(head) - most);
+        for (uint32_t t = first_of(s, token); t <= token; t++) {
             const float *value = &q.v[((size_t)t * s.kv_heads + head / group) * s.dim];
             const double weight = std::exp(weights[t] - most);
             sum += weight;
@@ -86,6 +107,9 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
         const uint32_t used = (p.first + p.count + s.block_tokens - 1) / s.block_tokens;
         blocks.insert(blocks.end(), sequences[i].blocks.begin(),
                       sequences[i].blocks.begin() + used);
+        /* The ids of blocks that no row sees any more are beyond the cache. */
+        for (uint32_t k = 0; k < first_of(s, p.first) / s.block_tokens; k++)
+            blocks[table_begin.back() + k] = UINT32_MAX;
         for (uint32_t r = 0; r < p.count; r++) {
             row_sequence.push_back(i);
             row_position.push_back(p.first + r);
@@ -104,6 +128,11 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
     gpu::buffer<uint32_t> a(row_sequence), b(row_position), c(first_row), d(row_count);
     gpu::buffer<uint32_t> e(first_position), f(table_begin), g(blocks);
     gpu::buffer<float> q(queries), out_f32(queries);
+    std::vector<float> of_heads;
+    for (uint32_t h = 0; h < s.heads; h++)
+        of_heads.push_back(sink_of(h));
+    gpu::buffer<float> sinks(of_heads);
+    const struct compute_attention how = how_of(s, s.sinks ? (const float *)sinks : NULL);
     gpu::buffer<__nv_bfloat16> out(queries.size());
     on_device.row_sequence = a, on_device.row_position = b, on_device.first_row = c;
     on_device.row_count = d, on_device.first_position = e, on_device.table_begin = f;
@@ -114,7 +143,7 @@ batch_result run(const shape &s, const std::vector<sequence> &sequences,
     kv.base = memory.data;
     if (cuda_attention_scratch(&on_device, &kv, s.heads) > scratch.size)
         gpu::fail("the scratch of the test is too small");
-    cuda_attention(NULL, &on_device, &kv, s.heads, scale_of(s), q, scratch, out, out_f32);
+    cuda_attention(NULL, &on_device, &kv, s.heads, &how, q, scratch, out, out_f32);
     GPU_CHECK(cudaGetLastError());
     const std::vector<float> got = out_f32.get();
     const std::vector<__nv_bfloat16> rounded = out.get();
@@ -151,9 +180,11 @@ struct gpu::tolerance tolerance_of(enum compute_kv_dtype dtype)
 
 std::string name_of(const shape &s, const char *what)
 {
-    char name[160];
-    snprintf(name, sizeof(name), "%u heads over %u, dim %u, blocks of %u, %s: %s", s.heads,
-             s.kv_heads, s.dim, s.block_tokens, dtype_names[s.dtype], what);
+    char name[200];
+    snprintf(name, sizeof(name),
+             "%u heads over %u, dim %u, blocks of %u, %s, window %u, cap %g%s: %s", s.heads,
+             s.kv_heads, s.dim, s.block_tokens, dtype_names[s.dtype], s.window, (double)s.cap,
+             s.sinks ? ", sinks" : "", what);
     return name;
 }
 
@@ -214,7 +245,10 @@ void check_all(gpu::random &random, bool few, gpu::buffer<uint8_t> &scratch)
             if (few && dim != drawn)
                 continue;
             const uint32_t kv_heads = 1 + random.below(2), group = groups[random.below(8)];
-            const shape s = {group * kv_heads, kv_heads, dim, 16, (enum compute_kv_dtype)dtype};
+            shape s = {group * kv_heads, kv_heads, dim, 16, (enum compute_kv_dtype)dtype};
+            s.window = random.below(2) * (1 + random.below(100));
+            s.cap = (float)random.below(2) * 20;
+            s.sinks = random.below(2) != 0;
             const uint32_t n = 1 + random.below(90);
             check(random, s, {{0, n}}, "a prompt", scratch);
             check(random, s, {{random.below(70), 1}}, "a token", scratch);
@@ -244,6 +278,7 @@ void check_few_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     check(random, {2, 1, 64, 16, COMPUTE_KV_F16}, many, "many sequences", scratch);
     check(random, {2, 1, 64, 16, COMPUTE_KV_F16}, {{2048, 1}, {1020, 3}}, "long contexts", scratch);
     check(random, {1, 1, 64, 16, COMPUTE_KV_F16}, {{600, 20}}, "prompts in parts", scratch);
+    check(random, {1, 1, 64, 16, COMPUTE_KV_F16, 530}, {{600, 20}}, "a window in parts", scratch);
     check(random, {2, 1, 64, 16, COMPUTE_KV_F16}, {{0, 150}}, "several tiles", scratch);
 }
 
@@ -266,6 +301,8 @@ void check_bounds(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     check(random, {1, 1, 64, 64, COMPUTE_KV_I16}, {{33100, 1}}, "longer chunks", scratch);
     check(random, {4, 1, 64, 16, COMPUTE_KV_F16}, {{1500, 30}, {300, 200}, {1020, 9}},
           "prompts in parts", scratch);
+    check(random, {4, 1, 64, 16, COMPUTE_KV_F16, 700, 30, true},
+          {{1500, 30}, {300, 200}, {1020, 9}}, "windows in parts", scratch);
     check(random, {3, 1, 128, 16, COMPUTE_KV_I16}, {{1010, 21}, {5, 40}}, "prompts in parts",
           scratch);
     check(random, {2, 2, 256, 16, COMPUTE_KV_I8}, {{560, 17}}, "prompts in parts", scratch);
@@ -313,7 +350,8 @@ void check_graph(gpu::random &random, gpu::buffer<uint8_t> &scratch)
     cudaGraphExec_t exec;
     GPU_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     GPU_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    cuda_attention(stream, &on_device, &kv, s.heads, scale_of(s), q, scratch, NULL, out);
+    const struct compute_attention how = how_of(s, NULL);
+    cuda_attention(stream, &on_device, &kv, s.heads, &how, q, scratch, NULL, out);
     GPU_CHECK(cudaStreamEndCapture(stream, &graph));
     GPU_CHECK(cudaGraphInstantiate(&exec, graph, 0));
     for (int round = 0; round < 3; round++) {

@@ -96,6 +96,10 @@ static void write_config(const struct writer *w)
                                       1 / (double)h->rope_freq_scale));
     if (h->local_freq_base != 0)
         json_object_set_new(root, "rope_local_base_freq", json_real((double)h->local_freq_base));
+    if (h->attention_cap != 0)
+        json_object_set_new(root, "attn_logit_softcapping", json_real((double)h->attention_cap));
+    if (h->logits_cap != 0)
+        json_object_set_new(root, "final_logit_softcapping", json_real((double)h->logits_cap));
     if (h->window != 0)
         json_object_set_new(root, "sliding_window", json_integer(h->window));
     if (w->options->f8 != FOLDER_F8_NONE && !w->options->f8_undone)

@@ -23,8 +23,11 @@ struct reference {
     uint32_t experts, used, expert_ffn, shared_ffn, groups, groups_used;
     bool sigmoid, normalise;
     float expert_scale;
+    uint32_t window, full_period; /* 0: all layers have the window, if there is one */
+    float attention_cap, logits_cap;
     double freq_base, freq_scale;
-    float *factors; /* NULL: none */
+    double local_base; /* of layers with a window; 0: as the others */
+    float *factors;    /* NULL: none */
     float *embedding, *output, *output_norm;
     struct reference_layer *layers;
 };
@@ -81,7 +84,13 @@ struct reference *reference_open(const struct gguf *g)
     CHECK(gguf_get_string(g, "general.architecture", &name, &error) == ST_OK && name.bytes < 32);
     memcpy(arch, name.text, name.bytes);
     r->neox = strcmp(arch, "llama") != 0;
-    r->gemma = strcmp(arch, "gemma3") == 0;
+    const bool gemma3 = strcmp(arch, "gemma3") == 0;
+    r->gemma = gemma3 || strcmp(arch, "gemma2") == 0;
+    r->full_period = gemma3 ? 6 : r->gemma ? 2 : 0;
+    r->local_base = gemma3 ? 10000 : 0;
+    r->window = (uint32_t)number(g, arch, "attention.sliding_window", 0);
+    r->attention_cap = (float)number(g, arch, "attn_logit_softcapping", 0);
+    r->logits_cap = (float)number(g, arch, "final_logit_softcapping", 0);
     r->layer_count = (uint32_t)number(g, arch, "block_count", 0);
     r->hidden = (uint32_t)number(g, arch, "embedding_length", 0);
     r->ffn = (uint32_t)number(g, arch, "feed_forward_length", 0);
@@ -287,13 +296,18 @@ static void norm(const struct reference *r, const float *x, uint32_t rows, const
     norm_rows(r, x, rows, r->hidden, weight, y);
 }
 
-/* Gemma 3 (2025): all layers but each sixth rotate by 10000 and see a window, which the tests'
- * texts do not reach. */
+static bool is_local(const struct reference *r, uint32_t layer)
+{
+    return r->full_period != 0 ? (layer + 1) % r->full_period != 0 : r->window != 0;
+}
+
+/* Gemma 3 (2025): all layers but each sixth rotate by 10000 and see a window. */
 static void rotate(const struct reference *r, uint32_t layer, float *x, uint32_t rows,
                    uint32_t heads)
 {
-    const bool local = r->gemma && layer % 6 != 5;
-    const double base = local ? 10000 : r->freq_base, position_scale = local ? 1 : r->freq_scale;
+    const bool local = r->local_base != 0 && is_local(r, layer);
+    const double base = local ? r->local_base : r->freq_base,
+                 position_scale = local ? 1 : r->freq_scale;
     uint32_t half = r->rope_dim / 2;
     for (uint32_t i = 0; i < rows; i++)
         for (uint32_t j = 0; j < half; j++) {
@@ -313,8 +327,13 @@ static void rotate(const struct reference *r, uint32_t layer, float *x, uint32_t
         }
 }
 
-static void attend(const struct reference *r, const float *q, const float *k, const float *v,
-                   uint32_t rows, float *scores, float *y)
+static float capped(float x, float cap)
+{
+    return cap != 0 ? cap * tanhf(x / cap) : x;
+}
+
+static void attend(const struct reference *r, uint32_t layer, const float *q, const float *k,
+                   const float *v, uint32_t rows, float *scores, float *y)
 {
     uint32_t dim = r->head_dim;
     uint32_t group = r->heads / r->kv_heads;
@@ -324,16 +343,18 @@ static void attend(const struct reference *r, const float *q, const float *k, co
             const float *query = q + ((size_t)i * r->heads + h) * dim;
             float *result = y + ((size_t)i * r->heads + h) * dim;
             float highest = -INFINITY, sum = 0;
-            for (uint32_t t = 0; t <= i; t++) {
+            const bool cut = is_local(r, layer) && i >= r->window;
+            const uint32_t from = cut ? i + 1 - r->window : 0;
+            for (uint32_t t = from; t <= i; t++) {
                 const float *key = k + ((size_t)t * r->kv_heads + h / group) * dim;
                 float score = 0;
                 for (uint32_t j = 0; j < dim; j++)
                     score += query[j] * key[j];
-                scores[t] = score * scale;
+                scores[t] = capped(score * scale, r->attention_cap);
                 highest = scores[t] > highest ? scores[t] : highest;
             }
             memset(result, 0, dim * sizeof(float));
-            for (uint32_t t = 0; t <= i; t++) {
+            for (uint32_t t = from; t <= i; t++) {
                 float weight = expf(scores[t] - highest);
                 sum += weight;
                 for (uint32_t j = 0; j < dim; j++)
@@ -471,7 +492,7 @@ static void run_layer(const struct reference *r, uint32_t layer, struct workspac
     norm_rows(r, w->k, rows * r->kv_heads, r->head_dim, l->k_norm, w->k);
     rotate(r, layer, w->q, rows, r->heads);
     rotate(r, layer, w->k, rows, r->kv_heads);
-    attend(r, w->q, w->k, w->v, rows, w->scores, w->heads);
+    attend(r, layer, w->q, w->k, w->v, rows, w->scores, w->heads);
     multiply(l->o, r->hidden, q_width, w->heads, rows, w->added);
     norm(r, w->added, rows, l->attention_post_norm, w->added);
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
@@ -511,6 +532,8 @@ void reference_run(const struct reference *r, const uint32_t *ids, uint32_t coun
         run_layer(r, i, &w, x, count);
     norm(r, x + (size_t)first * r->hidden, count - first, r->output_norm, w.a);
     multiply(r->output, r->vocab, r->hidden, w.a, count - first, logits_out);
+    for (size_t i = 0; i < (size_t)(count - first) * r->vocab; i++)
+        logits_out[i] = capped(logits_out[i], r->logits_cap);
     float *all[] = {x, w.a, w.q, w.k, w.v, w.heads, w.gate, w.up, w.added, w.scores};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);

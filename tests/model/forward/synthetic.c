@@ -226,7 +226,11 @@ static void put_keys(struct builder *b)
         put_u32(b, "attention.key_length", s->head_dim);
         put_u32(b, "attention.value_length", s->head_dim);
     }
-    if (s->window != 0 || is(s->architecture, "gemma3"))
+    if (s->attention_cap != 0)
+        put_f32(b, "attn_logit_softcapping", s->attention_cap);
+    if (s->logits_cap != 0)
+        put_f32(b, "final_logit_softcapping", s->logits_cap);
+    if (s->window != 0 || is(s->architecture, "gemma3") || is(s->architecture, "gemma2"))
         put_u32(b, "attention.sliding_window", s->window != 0 ? s->window : s->context);
     if (s->rope_dim != 0)
         put_u32(b, "rope.dimension_count", s->rope_dim);
@@ -262,7 +266,8 @@ static void put_layer(struct builder *b, uint32_t layer)
     uint32_t dim = s->head_dim != 0 ? s->head_dim : s->hidden / s->heads;
     uint32_t q = s->heads * dim, kv = s->kv_heads * dim;
     const char *family = s->architecture;
-    bool gemma = is(family, "gemma3");
+    bool gemma = is(family, "gemma3") || is(family, "gemma2");
+    bool head_norms = is(family, "gemma3") || is(family, "qwen3");
     float in = 1.0f / sqrtf((float)s->hidden);
     bool experts = s->experts > 0 && layer >= s->dense_layers;
     uint32_t eff = s->expert_ffn, sff = experts ? s->shared_ffn : 0;

@@ -15,10 +15,11 @@
 struct synthetic {
     const char *architecture;
     uint32_t layers, hidden, ffn, heads, kv_heads, vocab, context;
-    uint32_t head_dim;      /* 0 = no key attention.key_length. */
-    uint32_t rope_dim;      /* 0 = no key rope.dimension_count. */
-    uint32_t window;        /* 0 = no key attention.sliding_window, except Gemma: the context. */
-    enum compute_type type; /* Type of the matrices. */
+    uint32_t head_dim; /* 0 = no key attention.key_length. */
+    uint32_t rope_dim; /* 0 = no key rope.dimension_count. */
+    uint32_t window;   /* 0 = no key attention.sliding_window, except Gemma: the context. */
+    float attention_cap, logits_cap; /* 0 = no keys. */
+    enum compute_type type;          /* Type of the matrices. */
     /* Type of attn_v and ffn_down, which real files often store differently. */
     enum compute_type v_type;
     enum compute_type end_type;    /* Type of the embedding and the vocabulary. */

@@ -380,6 +380,13 @@ static void check_shapes(void)
     s.head_dim = 80;
     s.type = COMPUTE_Q8_0;
     check_synthetic(s, "6 heads of 80 over 3, Q8_0", COMPUTE_KV_I16);
+    s = synthetic_default();
+    s.architecture = "gemma2";
+    s.window = 37;
+    s.attention_cap = 20;
+    s.logits_cap = 10;
+    check_synthetic(s, "gemma2, a window and caps", COMPUTE_KV_I16);
+    check_synthetic(s, "gemma2, a window and caps, F16", COMPUTE_KV_F16);
 }
 
 static void check_experts(void)
