@@ -93,9 +93,13 @@ struct compute_ops {
     void (*gather)(struct compute *c, const float *x, const uint32_t *rows, uint32_t count,
                    uint32_t cols, float *y);
     /* RMSNorm: a[r] = x[rows_in[r]] / sqrt(mean(x²) + epsilon) * weight. rows_in NULL = row r
-     * itself. */
+     * itself. weight NULL = no norm: a[r] = x[rows_in[r]]. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
+    /* LayerNorm (Ba et al. 2016): as norm, of x minus its mean; then plus bias, which may be NULL. */
+    void (*layer_norm)(struct compute *c, const float *x, const uint32_t *rows_in,
+                       uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
+                       float epsilon, struct compute_activations *a);
     /* y_k = W_k · a (+ bias_k) for each of `count` (≤ 4) matrices with the same activations, in one
      * parallel region. y_k is [row_count × rows(W_k)]. Each entry of `biases` may be NULL, and
      * `biases` too. */
@@ -132,6 +136,8 @@ struct compute_ops {
     void (*cap)(struct compute *c, float cap, size_t count, float *x);
     /* x *= factor. */
     void (*scale)(struct compute *c, float factor, size_t count, float *x);
+    /* x += factor * y. */
+    void (*scale_add)(struct compute *c, float factor, size_t count, const float *y, float *x);
     /* RMSNorm of each head by itself, in place. x is [row_count × head_count * head_dim], weight is
      * [head_dim]. */
     void (*head_norm)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,

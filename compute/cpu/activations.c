@@ -72,6 +72,8 @@ struct row_job {
     bool gelu;
     const uint32_t *rows_in; /* norm; may be NULL */
     const float *weight;
+    const float *bias; /* layer_norm; may be NULL */
+    bool centred;      /* layer_norm instead of norm. */
     float epsilon;
     uint32_t row_count;
     uint32_t item_rows;
@@ -107,6 +109,16 @@ void cpu_activations_finish(const struct compute *c, const struct compute_activa
     cpu_activations_quantise(c, a, row, 0, a->cols, values);
 }
 
+static void norm_row(const struct row_job *job, const float *x, uint32_t cols, float *values)
+{
+    if (job->weight == NULL)
+        memcpy(values, x, cols * sizeof(float));
+    else if (job->centred)
+        job->c->kernels->layer_norm(x, cols, job->weight, job->bias, job->epsilon, values);
+    else
+        job->c->kernels->norm(x, cols, job->weight, job->epsilon, values);
+}
+
 static void norm_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct row_job *job = context;
@@ -114,8 +126,7 @@ static void norm_item(void *context, uint32_t item, uint32_t thread)
     for (uint32_t row = item * job->item_rows; row < end && row < job->row_count; row++) {
         uint32_t from = job->rows_in != NULL ? job->rows_in[row] : row;
         float *values = row_target(job, row, thread);
-        job->c->kernels->norm(job->x + (size_t)from * cols, cols, job->weight, job->epsilon,
-                              values);
+        norm_row(job, job->x + (size_t)from * cols, cols, values);
         cpu_activations_finish(job->c, job->a, row, values);
     }
 }
@@ -148,6 +159,23 @@ void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32
                           .x = x,
                           .rows_in = rows_in,
                           .weight = weight,
+                          .epsilon = epsilon,
+                          .row_count = row_count};
+    rows_run(c, norm_item, &job);
+}
+
+void cpu_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+                    uint32_t cols, const float *weight, const float *bias, float epsilon,
+                    struct compute_activations *a)
+{
+    assert(cols == a->cols);
+    struct row_job job = {.c = c,
+                          .a = a,
+                          .x = x,
+                          .rows_in = rows_in,
+                          .weight = weight,
+                          .bias = bias,
+                          .centred = true,
                           .epsilon = epsilon,
                           .row_count = row_count};
     rows_run(c, norm_item, &job);

@@ -213,6 +213,9 @@ void cpu_activations_finish(const struct compute *c, const struct compute_activa
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
               uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
+void cpu_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
+                    uint32_t cols, const float *weight, const float *bias, float epsilon,
+                    struct compute_activations *a);
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a);
 
@@ -233,6 +236,7 @@ enum status cpu_check(struct compute *c, struct error *error);
 /* in_place.c */
 void cpu_cap(struct compute *c, float cap, size_t count, float *x);
 void cpu_scale(struct compute *c, float factor, size_t count, float *x);
+void cpu_scale_add(struct compute *c, float factor, size_t count, const float *y, float *x);
 void cpu_head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                    uint32_t head_count, uint32_t head_dim, float *x);
 void cpu_norm_add(struct compute *c, const float *y, uint32_t row_count, uint32_t cols,

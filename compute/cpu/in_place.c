@@ -3,6 +3,7 @@
 #include "compute/cpu/cpu.h"
 
 #include <assert.h>
+#include <math.h>
 
 struct in_place {
     struct compute *c;
@@ -20,6 +21,13 @@ void cpu_scale(struct compute *c, float factor, size_t count, float *x)
     (void)c;
     for (size_t i = 0; i < count; i++)
         x[i] *= factor;
+}
+
+void cpu_scale_add(struct compute *c, float factor, size_t count, const float *y, float *x)
+{
+    (void)c;
+    for (size_t i = 0; i < count; i++)
+        x[i] = fmaf(factor, y[i], x[i]);
 }
 
 struct cap_job {

@@ -14,6 +14,7 @@ const struct kernels kernels_avx512 = {
     .floats = &floats,
     .quantise = quantise_avx512,
     .norm = rows_norm,
+    .layer_norm = rows_layer_norm,
     .silu_mul = rows_silu_mul,
     .gelu_mul = rows_gelu_mul,
     .cap = rows_cap,

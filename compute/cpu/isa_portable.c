@@ -67,6 +67,7 @@ const struct kernels kernels_portable = {
     .floats = &floats,
     .quantise = rows_quantise,
     .norm = rows_norm,
+    .layer_norm = rows_layer_norm,
     .silu_mul = rows_silu_mul,
     .gelu_mul = rows_gelu_mul,
     .cap = rows_cap,

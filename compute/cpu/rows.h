@@ -191,6 +191,22 @@ static void rows_norm(const float *x, uint32_t cols, const float *weight, float 
     }
 }
 
+static void rows_layer_norm(const float *x, uint32_t cols, const float *weight, const float *bias,
+                            float epsilon, float *out)
+{
+    vec sum = v_zero();
+    for (uint32_t i = 0; i < cols; i += VECTOR_LANES)
+        sum = v_add(sum, v_load_part(x + i, lanes_at(i, cols)));
+    const vec mean = v_set(v_fold_add(sum) / (float)cols);
+    for (uint32_t i = 0; i < cols; i += VECTOR_LANES) {
+        const uint32_t lanes = lanes_at(i, cols);
+        v_store_part(out + i, v_sub(v_load_part(x + i, lanes), mean), lanes);
+    }
+    rows_norm(out, cols, weight, epsilon, out);
+    for (uint32_t i = 0; bias != NULL && i < cols; i++)
+        out[i] += bias[i];
+}
+
 INLINE vec v_silu_mul(vec gate, vec up)
 {
     vec one = v_set(1.0f);

@@ -102,6 +102,11 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
     const size_t row = blockIdx.x;
     const float *from = x + (rows_in != nullptr ? rows_in[row] : row) * cols;
     const bool wide = cols % 4 == 0;
+    if (weight == nullptr) {
+        for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
+            value_store(out, out_f32, row * cols + i, from[i]);
+        return;
+    }
     const float factor = norm_factor(from, cols, wide, epsilon);
     if (wide)
         for (uint32_t i = threadIdx.x * 4; i < cols; i += blockDim.x * 4)
@@ -111,6 +116,27 @@ __global__ void __launch_bounds__(NORM_THREADS_MAX)
     else
         for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
             value_store(out, out_f32, row * cols + i, from[i] * factor * weight[i]);
+}
+
+/* Three passes over the row, of which the last two read L1. */
+__global__ void __launch_bounds__(NORM_THREADS_MAX)
+    layer_norm(const float *x, const uint32_t *rows_in, uint32_t cols, const float *weight,
+               const float *bias, float epsilon, __nv_bfloat16 *out, float *out_f32)
+{
+    early_begin();
+    const size_t row = blockIdx.x;
+    const float *from = x + (rows_in != nullptr ? rows_in[row] : row) * cols;
+    float sum = 0, squares = 0;
+    for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
+        sum += from[i];
+    const float mean = block_sum(sum) / (float)cols;
+    for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
+        squares += (from[i] - mean) * (from[i] - mean);
+    __syncthreads(); /* block_sum's array is written again. */
+    const float factor = 1.0f / sqrtf(block_sum(squares) / (float)cols + epsilon);
+    for (uint32_t i = threadIdx.x; i < cols; i += blockDim.x)
+        value_store(out, out_f32, row * cols + i,
+                    (from[i] - mean) * factor * weight[i] + (bias != nullptr ? bias[i] : 0.0f));
 }
 
 __global__ void __launch_bounds__(NORM_THREADS_MAX)
@@ -179,6 +205,14 @@ __global__ void __launch_bounds__(THREADS) scale(float factor, size_t count, flo
     }
     if (first < count % 4)
         x[4 * fours + first] *= factor;
+}
+
+__global__ void __launch_bounds__(THREADS)
+    scale_add(float factor, size_t count, const float *y, float *x)
+{
+    const size_t stride = (size_t)gridDim.x * THREADS;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride)
+        x[i] = fmaf(factor, y[i], x[i]);
 }
 
 /* tanh(u) = (e^2u - 1) / (e^2u + 1). */
@@ -257,6 +291,14 @@ void cuda_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uin
                       weight, epsilon, out, out_f32);
 }
 
+void cuda_layer_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uint32_t rows,
+                     uint32_t cols, const float *weight, const float *bias, float epsilon,
+                     __nv_bfloat16 *out, float *out_f32)
+{
+    CUDA_LAUNCH_EARLY(layer_norm, dim3(rows), dim3(norm_threads(cols)), 0, stream, x, rows_in, cols,
+                      weight, bias, epsilon, out, out_f32);
+}
+
 void cuda_norm_add(cudaStream_t stream, const float *y, uint32_t rows, uint32_t cols,
                    const float *weight, float epsilon, float *x)
 {
@@ -292,6 +334,11 @@ void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x)
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x)
 {
     CUDA_LAUNCH(scale, dim3(grid_of(count / 4)), dim3(THREADS), 0, stream, factor, count, x);
+}
+
+void cuda_scale_add(cudaStream_t stream, float factor, size_t count, const float *y, float *x)
+{
+    CUDA_LAUNCH(scale_add, dim3(grid_of(count)), dim3(THREADS), 0, stream, factor, count, y, x);
 }
 
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,

@@ -78,10 +78,14 @@ struct cuda_weights {
 
 /* elementwise.cu. out and out_f32 get the same numbers; either may be NULL. */
 
-/* RMSNorm of row rows_in[r], or of row r if rows_in is NULL. */
+/* RMSNorm of row rows_in[r], or of row r if rows_in is NULL. weight NULL = the row itself. */
 void cuda_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uint32_t rows,
                uint32_t cols, const float *weight, float epsilon, __nv_bfloat16 *out,
                float *out_f32);
+/* LayerNorm of row rows_in[r], or of row r if rows_in is NULL; bias may be NULL. */
+void cuda_layer_norm(cudaStream_t stream, const float *x, const uint32_t *rows_in, uint32_t rows,
+                     uint32_t cols, const float *weight, const float *bias, float epsilon,
+                     __nv_bfloat16 *out, float *out_f32);
 /* x += RMSNorm of y. */
 void cuda_norm_add(cudaStream_t stream, const float *y, uint32_t rows, uint32_t cols,
                    const float *weight, float epsilon, float *x);
@@ -94,6 +98,8 @@ void cuda_gated(cudaStream_t stream, bool gelu, const float *gate, const float *
 /* x *= factor. */
 void cuda_cap(cudaStream_t stream, float cap, size_t count, float *x);
 void cuda_scale(cudaStream_t stream, float factor, size_t count, float *x);
+/* x += factor * y. */
+void cuda_scale_add(cudaStream_t stream, float factor, size_t count, const float *y, float *x);
 /* cuda_gather: y[i] = row rows[i] of x. cuda_embed: y[i] = row ids[i] of the dequantised w. */
 void cuda_gather(cudaStream_t stream, const float *x, const uint32_t *rows, uint32_t count,
                  uint32_t cols, float *y);

@@ -123,6 +123,20 @@ static void norm(struct compute *c, const float *x, const uint32_t *rows_in, uin
     cuda_launched(c, "norm");
 }
 
+static void layer_norm(struct compute *c, const float *x, const uint32_t *rows_in,
+                       uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
+                       float epsilon, struct compute_activations *a)
+{
+    if (!cuda_enter(c))
+        return;
+    const uint32_t *numbers = NULL;
+    if (rows_in != NULL && (numbers = cuda_step_numbers(c, rows_in, row_count)) == NULL)
+        return;
+    cuda_f8_stale(a);
+    cuda_layer_norm(c->stream, x, numbers, row_count, cols, weight, bias, epsilon, a->bf16, a->f32);
+    cuda_launched(c, "LayerNorm");
+}
+
 static bool reads_f32(const struct compute *c, const struct compute_matrix *m)
 {
     return c->exact || m->weights.type == COMPUTE_F32;
@@ -251,6 +265,14 @@ static void scale(struct compute *c, float factor, size_t count, float *x)
     cuda_launched(c, "scale");
 }
 
+static void scale_add(struct compute *c, float factor, size_t count, const float *y, float *x)
+{
+    if (!cuda_enter(c))
+        return;
+    cuda_scale_add(c->stream, factor, count, y, x);
+    cuda_launched(c, "scaled sum");
+}
+
 static void head_norm(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                       uint32_t head_count, uint32_t head_dim, float *x)
 {
@@ -324,6 +346,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->embed = embed;
     ops->gather = gather;
     ops->norm = norm;
+    ops->layer_norm = layer_norm;
     ops->matmul = matmul;
     ops->matmul_add = matmul_add;
     ops->rope_store = rope_store;
@@ -333,6 +356,7 @@ void cuda_operations_set(struct compute_ops *ops)
     ops->gelu_mul = gelu_mul;
     ops->cap = cap;
     ops->scale = scale;
+    ops->scale_add = scale_add;
     ops->head_norm = head_norm;
     ops->norm_add = norm_add;
     ops->layer_begin = layer_begin;

@@ -183,6 +183,14 @@ static void wait_gather(struct compute *c, const float *x, const uint32_t *rows,
     (void)c, (void)x, (void)rows, (void)count, (void)cols, (void)y;
 }
 
+static void wait_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in,
+                            uint32_t row_count, uint32_t cols, const float *weight,
+                            const float *bias, float epsilon, struct compute_activations *a)
+{
+    (void)c, (void)x, (void)rows_in, (void)row_count, (void)cols, (void)weight, (void)bias;
+    (void)epsilon, (void)a;
+}
+
 static void wait_norm(struct compute *c, const float *x, const uint32_t *rows_in,
                       uint32_t row_count, uint32_t cols, const float *weight, float epsilon,
                       struct compute_activations *a)
@@ -236,6 +244,11 @@ static void wait_gate(struct compute *c, const float *gate, const float *up, uin
 static void wait_scale(struct compute *c, float factor, size_t count, float *x)
 {
     (void)c, (void)factor, (void)count, (void)x;
+}
+
+static void wait_scale_add(struct compute *c, float factor, size_t count, const float *y, float *x)
+{
+    (void)c, (void)factor, (void)count, (void)y, (void)x;
 }
 
 static void wait_head_norm(struct compute *c, const float *weight, float epsilon,
@@ -389,6 +402,7 @@ const struct compute_ops compute_wait = {
     .embed = wait_embed,
     .gather = wait_gather,
     .norm = wait_norm,
+    .layer_norm = wait_layer_norm,
     .matmul = wait_matmul,
     .matmul_add = wait_matmul_add,
     .rope_store = wait_rope_store,
@@ -397,6 +411,7 @@ const struct compute_ops compute_wait = {
     .gelu_mul = wait_gate,
     .cap = wait_scale,
     .scale = wait_scale,
+    .scale_add = wait_scale_add,
     .head_norm = wait_head_norm,
     .norm_add = wait_norm_add,
     .group = &wait_group,

@@ -3,6 +3,7 @@
 #include "model/file/hyper_internal.h"
 
 #include "common/limits.h"
+#include "model/file/family.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -78,84 +79,6 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 
 /* ---- the family ---- */
 
-struct family {
-    const char *name; /* Name in GGUF files; NULL = another entry has this name. */
-    const char *type; /* model_type in config.json. */
-    const char *architecture;
-    /* False for llama in GGUF: the conversion permutes q and k, so that rotated pairs are
-     * neighbours. */
-    bool rope_neox;
-    bool biases, head_norms, post_norms, gelu, embedding_scaled;
-    bool experts;           /* The family's models may have experts. */
-    bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
-    bool norms_from_1;    /* Hugging Face's files store the norms' weights minus 1; 1 is added. */
-    uint32_t full_period; /* See hyper_read_layers. */
-    float local_base;     /* Default of local_freq_base; 0 = all layers have one base. */
-    float freq_base;      /* Default for folders whose config.json does not give it. */
-};
-
-static const struct family families[] = {
-    /* GGUF files of Mixtral have the architecture llama. */
-    {.name = "llama",
-     .type = "llama",
-     .architecture = "llama",
-     .experts = true,
-     .experts_normalise = true},
-    {.type = "mistral", .architecture = "llama"},
-    {.type = "mixtral", .architecture = "llama", .experts = true, .experts_normalise = true},
-    {.name = "qwen2", .type = "qwen2", .architecture = "qwen2", .rope_neox = true, .biases = true},
-    {.name = "qwen3",
-     .type = "qwen3",
-     .architecture = "qwen3",
-     .rope_neox = true,
-     .head_norms = true},
-    {.name = "qwen2moe",
-     .type = "qwen2_moe",
-     .architecture = "qwen2moe",
-     .rope_neox = true,
-     .biases = true,
-     .experts = true},
-    {.name = "qwen3moe",
-     .type = "qwen3_moe",
-     .architecture = "qwen3moe",
-     .rope_neox = true,
-     .head_norms = true,
-     .experts = true,
-     .experts_normalise = true},
-    {.name = "gemma2",
-     .type = "gemma2",
-     .architecture = "gemma2",
-     .rope_neox = true,
-     .post_norms = true,
-     .gelu = true,
-     .embedding_scaled = true,
-     .norms_from_1 = true,
-     .full_period = 2},
-    {.name = "gemma3",
-     .type = "gemma3_text",
-     .architecture = "gemma3",
-     .rope_neox = true,
-     .head_norms = true,
-     .post_norms = true,
-     .gelu = true,
-     .embedding_scaled = true,
-     .norms_from_1 = true,
-     .full_period = 6,
-     .local_base = 10000.0f,
-     .freq_base = 1e6f},
-};
-
-static const struct family *family_find(const struct hyper_reader *r, struct mapped_text name)
-{
-    const bool folder = model_file_is_folder(r->file);
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
-        const char *known = folder ? families[i].type : families[i].name;
-        if (known != NULL && mapped_text_is(name, known))
-            return &families[i];
-    }
-    return NULL;
-}
-
 static enum status read_architecture(const struct hyper_reader *r, struct model_hyper *h,
                                      const struct family **family_out)
 {
@@ -166,23 +89,21 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
         return missing(r, KEY_ARCHITECTURE, true);
     if (status != ST_OK)
         return status;
-    const struct family *family = family_find(r, name);
-    if (family == NULL)
-        return hyper_refuse_text(
-            r, KEY_ARCHITECTURE, name,
-            folder
-                ? "are \"llama\", \"mistral\", \"mixtral\", \"qwen2\", \"qwen2_moe\", "
-                  "\"qwen3\", \"qwen3_moe\" \"gemma2\" and \"gemma3_text\""
-                : "are \"llama\", \"qwen2\", \"qwen2moe\", \"qwen3\", \"qwen3moe\", \"gemma2\" and \"gemma3\"");
+    const struct family *family = family_find(name, folder);
+    if (family == NULL) {
+        char known[FAMILY_LIST_BYTES];
+        return hyper_refuse_text(r, KEY_ARCHITECTURE, name, family_list(folder, known));
+    }
     snprintf(h->architecture, sizeof(h->architecture), "%s", family->architecture);
-    h->rope_neox = family->rope_neox || folder;
+    h->rope_neox = folder ? !family->rope_pairs : family->rope_neox;
     h->biases = family->biases;
-    h->head_norms = family->head_norms;
+    h->qk_norms = family->qk_norms;
+    h->layer_norms = family->layer_norms;
+    h->pre_norms = !family->no_pre_norms;
     h->post_norms = family->post_norms;
     h->experts.normalise = family->experts_normalise;
-    *family_out = family;
+    h->parallel = family->parallel;
     h->gelu = family->gelu;
-    h->embedding_scale = family->embedding_scaled ? 0 : 1; /* 0 until the width is known. */
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
     h->local_freq_base = family->local_base;
     h->rope_freq_base = folder && family->freq_base > 0 ? family->freq_base : 10000.0f;
@@ -257,26 +178,37 @@ static enum status read_heads(const struct hyper_reader *r, struct model_hyper *
 
 /* ---- the rest ---- */
 
-/* Reads the factors of attention scores and of the embedding. */
-static enum status read_scales(const struct hyper_reader *r, struct model_hyper *h)
+/* Reads the factors of the embedding, attention scores, branches and logits. */
+static enum status read_scales(const struct hyper_reader *r, const struct family *family,
+                               struct model_hyper *h)
 {
-    if (h->embedding_scale == 0)
-        h->embedding_scale = sqrtf((float)h->hidden);
-    /* The largest Gemma 2 and Gemma 3 use hidden / head_count instead of head_dim. */
-    bool share = h->embedding_scale != 1 && (h->layer_count == 46 || h->layer_count == 62);
+    const bool share = family->share_layers != 0 && h->layer_count == family->share_layers;
     float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
+    h->embedding_scale = family->embedding_scaled ? sqrtf((float)h->hidden) : 1;
+    h->residual_scale = h->logit_scale = 1;
     enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
     h->attention_scale = 1.0f / sqrtf(divisor);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_ATTENTION_SCALE, false, &h->attention_scale);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_EMBEDDING_SCALE, false, &h->embedding_scale);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_RESIDUAL_SCALE, false, &h->residual_scale);
+    if (status == ST_OK)
+        status = hyper_above_0(r, KEY_LOGIT_SCALE, false, &h->logit_scale);
+    if (family->logits_divided)
+        h->logit_scale = 1 / h->logit_scale;
     return status;
 }
 
 static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper *h)
 {
-    enum status status = hyper_f32(r, KEY_EPSILON, true, &h->norm_epsilon);
+    const enum model_key key = h->layer_norms ? KEY_EPSILON_LAYER_NORM : KEY_EPSILON;
+    enum status status = hyper_f32(r, key, true, &h->norm_epsilon);
     if (status != ST_OK || (h->norm_epsilon >= 0.0f && h->norm_epsilon < 1.0f))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want 0 up to below 1",
-                     hyper_shown(r, KEY_EPSILON).text, (double)h->norm_epsilon);
+                     hyper_shown(r, key).text, (double)h->norm_epsilon);
 }
 
 /* Reads a cap; null or 0 = none. */
@@ -356,11 +288,11 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = read_heads(r, &h);
     if (status == ST_OK)
-        status = hyper_read_rope(r, &h);
+        status = hyper_read_rope(r, family, &h);
     if (status == ST_OK)
-        status = hyper_read_layers(r, family->full_period, &h);
+        status = hyper_read_layers(r, family, &h);
     if (status == ST_OK)
-        status = read_scales(r, &h);
+        status = read_scales(r, family, &h);
     if (status == ST_OK)
         status = read_epsilon(r, &h);
     if (status == ST_OK)

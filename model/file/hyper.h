@@ -7,6 +7,7 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "model/file/family.h"
 #include "model/file/model_file.h"
 
 #include <stdbool.h>
@@ -64,7 +65,7 @@ enum model_layer_bits {
 };
 
 struct model_hyper {
-    char architecture[32]; /* "llama", "qwen2", "qwen3" or "gemma3". */
+    char architecture[32]; /* Name of the family, as in GGUF files (family.c). */
     char name[64];         /* The model_file_name; without one, the architecture. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
@@ -88,13 +89,19 @@ struct model_hyper {
     /* Scores of attention, and logits, x become cap * tanh(x / cap); 0 = no cap. */
     float attention_cap, logits_cap;
     /* Differences between families. */
-    bool biases;     /* The files must have biases for q, k and v. */
-    bool head_norms; /* Each head of q and k is normalised. */
+    bool biases; /* The files must have biases for q, k and v. */
+    enum family_qk_norms qk_norms;
+    bool layer_norms; /* LayerNorm instead of RMSNorm, except for q and k. */
+    bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */
     /* The outputs of attention and of the feed-forward are normalised before they are added. */
     bool post_norms;
+    /* The feed-forward has the same input as attention, instead of the sum with its output. */
+    bool parallel;
     bool gelu;                    /* GELU instead of SiLU. */
     bool sinks;                   /* Each head has a sink (compute_attention.sinks). */
     float embedding_scale;        /* Factor of the embedding; 1 = not scaled. */
+    float residual_scale;         /* Factor of what a layer adds to its input. */
+    float logit_scale;            /* Factor of the logits. */
     float norm_offset;            /* Added to the weights of all norms. */
     float local_freq_base;        /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
     uint32_t window;              /* Tokens of the attention window; 0 = no layer has a window. */

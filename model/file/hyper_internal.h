@@ -3,6 +3,7 @@
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 
+#include "model/file/family.h"
 #include "model/file/hyper.h"
 #include "model/file/keys.h"
 
@@ -37,14 +38,14 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 
 /* Reads the values of the rotary embedding: rope_dim, rope_freq_base, rope_freq_scale and
  * rope_scaling. */
-enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h);
+enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
+                            struct model_hyper *h);
 
 /* Reads the values of the experts; h->experts.normalise has the family's default. `allowed`: models
  * of this family may have experts. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h);
-/* Reads window, local_freq_base and layers. Requires layer_count. `period`: each layer of this
- * number sees all tokens, and the layers between have a window and the local base; 0 = all layers
- * are alike. */
-enum status hyper_read_layers(const struct hyper_reader *r, uint32_t period, struct model_hyper *h);
+/* Reads window, local_freq_base and layers. Requires layer_count. */
+enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
+                              struct model_hyper *h);
 
 #endif

@@ -60,16 +60,32 @@ static enum status read_kind(const struct hyper_reader *r, uint32_t layer, bool 
                            layer, type.bytes < 40 ? (int)type.bytes : 40, type.text);
 }
 
-enum status hyper_read_layers(const struct hyper_reader *r, uint32_t period, struct model_hyper *h)
+/* Finds whether layer `layer` rotates: by the family's pattern, unless config.json lists it. */
+static enum status read_rotates(const struct hyper_reader *r, const struct family *family,
+                                uint32_t layer, bool window, bool *rotates_out)
 {
-    uint32_t first;
+    *rotates_out = family->no_rope_period == 0 || (family->no_rope_period == FAMILY_NO_ROPE_FULL
+                                                       ? window
+                                                       : (layer + 1) % family->no_rope_period != 0);
+    if (family->no_rope_period == 0)
+        return ST_OK;
+    enum status status = key_layer_rotates(r->file, layer, rotates_out, r->error);
+    return status == ST_NOT_FOUND ? ST_OK : status;
+}
+
+enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
+                              struct model_hyper *h)
+{
+    uint32_t first, period = family->full_period;
     enum status status = read_window(r, h);
     if (status == ST_OK || status == ST_NOT_FOUND)
         status = read_pattern(r, h, &period, &first);
     for (uint32_t i = 0; i < h->layer_count && status == ST_OK; i++) {
         const bool usual = period != 0 ? (i + 1) % period != 0 : h->window != 0 && i >= first;
-        bool window = false;
+        bool window = false, rotates = true;
         status = read_kind(r, i, usual, &window);
+        if (status == ST_OK)
+            status = read_rotates(r, family, i, window, &rotates);
         if (status == ST_OK && window && h->window == 0)
             return error_set(r->error, ST_INVALID,
                              "key %s is 0 or missing, want the window of layer %" PRIu32,
@@ -78,6 +94,8 @@ enum status hyper_read_layers(const struct hyper_reader *r, uint32_t period, str
             h->layers[i] |= MODEL_LAYER_WINDOW;
         if (window && h->local_freq_base != 0)
             h->layers[i] |= MODEL_LAYER_LOCAL_BASE;
+        if (!rotates)
+            h->layers[i] |= MODEL_LAYER_UNROTATED;
     }
     return status;
 }

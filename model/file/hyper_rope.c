@@ -211,9 +211,10 @@ static enum status read_scaling(const struct hyper_reader *r, struct model_hyper
     return status == ST_OK ? read_kind(r, h, type) : status;
 }
 
-static enum status read_dim(const struct hyper_reader *r, struct model_hyper *h)
+static enum status read_dim(const struct hyper_reader *r, const struct family *family,
+                            struct model_hyper *h)
 {
-    float share = 1.0f;
+    float share = family->rope_share > 0 ? family->rope_share : 1.0f;
     enum status status = hyper_above_0(r, KEY_ROPE_SHARE, false, &share);
     if (status == ST_OK && share > 1.0f)
         return error_set(r->error, ST_INVALID, "key %s is %g, want at most 1",
@@ -228,9 +229,10 @@ static enum status read_dim(const struct hyper_reader *r, struct model_hyper *h)
     return status;
 }
 
-enum status hyper_read_rope(const struct hyper_reader *r, struct model_hyper *h)
+enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
+                            struct model_hyper *h)
 {
-    enum status status = read_dim(r, h);
+    enum status status = read_dim(r, family, h);
     if (status == ST_OK)
         status = hyper_above_0(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
     return status == ST_OK ? read_scaling(r, h) : status;

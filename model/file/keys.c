@@ -19,6 +19,10 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_KV_HEADS] = "attention.head_count_kv",
     [KEY_HEAD_DIM] = "attention.key_length",
     [KEY_VALUE_DIM] = "attention.value_length",
+    [KEY_ATTENTION_SCALE] = "attention.scale",
+    [KEY_EMBEDDING_SCALE] = "embedding_scale",
+    [KEY_RESIDUAL_SCALE] = "residual_scale",
+    [KEY_LOGIT_SCALE] = "logit_scale",
     [KEY_ROPE_DIM] = "rope.dimension_count",
     [KEY_ROPE_BASE] = "rope.freq_base",
     [KEY_ROPE_BASE_LOCAL] = "rope.freq_base_swa",
@@ -32,6 +36,7 @@ static const char *const gguf_suffixes[KEY_COUNT] = {
     [KEY_ROPE_AMPLITUDE] = "rope.scaling.attn_factor",
     [KEY_ROPE_MSCALE_ALL] = "rope.scaling.yarn_log_multiplier",
     [KEY_EPSILON] = "attention.layer_norm_rms_epsilon",
+    [KEY_EPSILON_LAYER_NORM] = "attention.layer_norm_epsilon",
     [KEY_EXPERTS] = "expert_count",
     [KEY_EXPERTS_USED] = "expert_used_count",
     [KEY_EXPERT_FFN] = "expert_feed_forward_length",
@@ -66,6 +71,10 @@ static const char *const config_paths[KEY_COUNT] = {
     [KEY_KV_HEADS] = "num_key_value_heads",
     [KEY_HEAD_DIM] = "head_dim",
     [KEY_QUERY_SCALAR] = "query_pre_attn_scalar",
+    [KEY_ATTENTION_SCALE] = "attention_multiplier",
+    [KEY_EMBEDDING_SCALE] = "embedding_multiplier",
+    [KEY_RESIDUAL_SCALE] = "residual_multiplier",
+    [KEY_LOGIT_SCALE] = "logit_scale|logits_scaling",
     [KEY_ROPE_SHARE] = "partial_rotary_factor|" ROPE("partial_rotary_factor"),
     [KEY_ROPE_BASE] =
         "rope_theta|rope_parameters/rope_theta|rope_parameters/full_attention/rope_theta",
@@ -87,6 +96,7 @@ static const char *const config_paths[KEY_COUNT] = {
     [KEY_ROPE_LONG] = ROPE("long_factor"),
     [KEY_ROPE_SHORT] = ROPE("short_factor"),
     [KEY_EPSILON] = "rms_norm_eps",
+    [KEY_EPSILON_LAYER_NORM] = "layer_norm_eps",
     [KEY_EXPERTS] = "num_local_experts|num_experts|n_routed_experts",
     [KEY_EXPERTS_USED] = "num_experts_per_tok",
     [KEY_EXPERT_FFN] = "moe_intermediate_size",
@@ -219,5 +229,21 @@ enum status key_layer_type(const struct model_file *file, uint32_t layer, struct
                          "key " CONFIG "/layer_types has no text for layer %u of its %zu", layer,
                          json_array_size(types));
     *out = json_text_of(type);
+    return ST_OK;
+}
+
+enum status key_layer_rotates(const struct model_file *file, uint32_t layer, bool *out,
+                              struct error *error)
+{
+    const json_t *list =
+        file->folder != NULL ? json_at(folder_config(file->folder), "no_rope_layers") : NULL;
+    const json_t *number = json_array_get(list, layer);
+    if (list == NULL)
+        return ST_NOT_FOUND;
+    if (!json_is_integer(number))
+        return error_set(error, ST_INVALID,
+                         "key " CONFIG "/no_rope_layers has no number for layer %u of its %zu",
+                         layer, json_array_size(list));
+    *out = json_integer_value(number) != 0;
     return ST_OK;
 }

@@ -19,11 +19,15 @@ enum model_key {
     KEY_WINDOW_FIRST, /* First layer with the window. */
     KEY_HEADS,
     KEY_KV_HEADS,
-    KEY_HEAD_DIM,     /* Dimensions of a head of q and k. */
-    KEY_VALUE_DIM,    /* Dimensions of a head of v. */
-    KEY_QUERY_SCALAR, /* The root of this value divides queries times keys; default head_dim. */
-    KEY_ROPE_DIM,     /* Dimensions of a head that are rotated. */
-    KEY_ROPE_SHARE,   /* Share of a head's dimensions that is rotated. */
+    KEY_HEAD_DIM,        /* Dimensions of a head of q and k. */
+    KEY_VALUE_DIM,       /* Dimensions of a head of v. */
+    KEY_QUERY_SCALAR,    /* The root of this value divides queries times keys; default head_dim. */
+    KEY_ATTENTION_SCALE, /* Factor of queries times keys, instead of KEY_QUERY_SCALAR. */
+    KEY_EMBEDDING_SCALE,
+    KEY_RESIDUAL_SCALE, /* Factor of what a layer adds to its input. */
+    KEY_LOGIT_SCALE,
+    KEY_ROPE_DIM,   /* Dimensions of a head that are rotated. */
+    KEY_ROPE_SHARE, /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,
     KEY_ROPE_BASE_LOCAL, /* Base of layers with an attention window. */
     KEY_LOCAL_PERIOD,    /* Every layer of this number has no attention window. */
@@ -43,6 +47,7 @@ enum model_key {
     KEY_ROPE_SHORT,
     KEY_ROPE_LOCAL_SCALING, /* How frequencies of layers with an attention window are scaled. */
     KEY_EPSILON,
+    KEY_EPSILON_LAYER_NORM,
     KEY_EXPERTS,      /* Experts of a layer. */
     KEY_EXPERTS_USED, /* Experts that a row chooses. */
     KEY_EXPERT_FFN,
@@ -87,5 +92,10 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
  * if there is no such array, ST_INVALID if the entry is missing or is not a string. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
+
+/* Reads from config.json whether layer `layer` rotates q and k (no_rope_layers; 1 = it rotates).
+ * Returns ST_NOT_FOUND and ST_INVALID as key_layer_type. */
+enum status key_layer_rotates(const struct model_file *file, uint32_t layer, bool *out,
+                              struct error *error);
 
 #endif

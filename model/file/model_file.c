@@ -1,6 +1,7 @@
 /* model_file: see model_file.h. */
 #include "model/file/model_file_internal.h"
 
+#include "model/file/family.h"
 #include "model/file/gguf.h"
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
@@ -9,15 +10,22 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+static const struct family *folder_family(const json_t *config)
+{
+    struct mapped_text type;
+    bool known = json_get_text("config.json", config, "model_type", &type, NULL) == ST_OK;
+    return known ? family_find(type, true) : NULL;
+}
+
 /* Reads from config.json how tensors are named and shared. Unknown families are refused later
  * (hyper.c). */
 static enum status folder_begin(struct model_file *file, struct error *error)
 {
     const json_t *config = folder_config(file->folder);
     bool own = folder_tensor_find(file->folder, "lm_head.weight") != NULL;
-    const bool post_norms =
-        json_says(config, "model_type", "gemma2") || json_says(config, "model_type", "gemma3_text");
-    file->names = post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
+    const struct family *family = folder_family(config);
+    file->names =
+        family != NULL && family->hub_post_norms ? ROLE_NAMES_HUB_POST_NORMS : ROLE_NAMES_HUB;
     file->tied = !own;
     enum status status =
         json_get_bool("config.json", config, "tie_word_embeddings", &file->tied, error);

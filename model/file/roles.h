@@ -18,19 +18,26 @@ enum model_role {
     ROLE_Q,
     ROLE_K,
     ROLE_V,
+    ROLE_QKV, /* Rows of q, then of k, then of v. */
     ROLE_Q_BIAS,
     ROLE_K_BIAS,
     ROLE_V_BIAS,
+    ROLE_QKV_BIAS,
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_SINKS,
     ROLE_ATTENTION_OUTPUT,
+    ROLE_ATTENTION_OUTPUT_BIAS,
     ROLE_ATTENTION_POST_NORM,
     ROLE_FFN_NORM,
     ROLE_FFN_POST_NORM,
     ROLE_GATE,
     ROLE_UP,
     ROLE_DOWN,
+    ROLE_GATE_UP, /* Rows of gate, then of up. A GGUF file has it as ROLE_UP. */
+    ROLE_GATE_BIAS,
+    ROLE_UP_BIAS,
+    ROLE_DOWN_BIAS,
     /* Experts (docs/models.md). A file has the experts' matrices of a layer as one tensor for each
      * kind (EXPERTS), with gate and up in one tensor or not, or as one tensor for each expert
      * (EXPERT). */

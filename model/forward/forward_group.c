@@ -37,12 +37,15 @@ void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_
     const struct model_hyper *h = &f->m->hyper;
     const struct compute_ops *ops = f->m->ops;
     const size_t count = (size_t)row_count * h->hidden;
-    if (post_norm == NULL) {
+    if (post_norm == NULL && h->residual_scale == 1) {
         ops->group->add(c, count, y, x);
         return;
     }
     ops->group->sum(c, count, y);
-    ops->norm_add(c, y, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+    if (post_norm == NULL)
+        ops->scale_add(c, h->residual_scale, count, y, x);
+    else
+        ops->norm_add(c, y, row_count, h->hidden, post_norm, h->norm_epsilon, x);
 }
 
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,

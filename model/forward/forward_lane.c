@@ -118,6 +118,30 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane)
         m->ops->scale(lane->compute, h->embedding_scale, (size_t)rows * h->hidden, x);
 }
 
+/* Normalises rows of x into lane->hidden, as the family does. weight NULL = not at all. */
+static void lane_norm(const struct forward *f, const struct forward_lane *lane, const float *x,
+                      const uint32_t *rows, uint32_t count, const float *weight)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    if (h->layer_norms && weight != NULL)
+        f->m->ops->layer_norm(lane->compute, x, rows, count, h->hidden, weight, NULL,
+                              h->norm_epsilon, lane->hidden);
+    else
+        f->m->ops->norm(lane->compute, x, rows, count, h->hidden, weight, h->norm_epsilon,
+                        lane->hidden);
+}
+
+/* Normalises q or k: each head, or all heads as one vector. */
+static void qk_norm(const struct forward *f, const struct forward_lane *lane, const float *weight,
+                    uint32_t row_count, uint32_t heads, float *x)
+{
+    const struct model_hyper *h = &f->m->hyper;
+    const bool whole = h->qk_norms == FAMILY_QK_WHOLE;
+    if (weight != NULL)
+        f->m->ops->head_norm(lane->compute, weight, h->norm_epsilon, row_count, whole ? 1 : heads,
+                             whole ? heads * h->head_dim : h->head_dim, x);
+}
+
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer)
 {
@@ -138,16 +162,13 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         struct compute_batch part = batch;
         if (count < part.row_count)
             part = forward_part(&batch, first, count, lane->part_sequences);
-        ops->norm(c, lane_x + (size_t)first * h->hidden, NULL, count, h->hidden, w->attention_norm,
-                  h->norm_epsilon, lane->hidden);
+        lane_norm(f, lane, lane_x + (size_t)first * h->hidden, NULL, count, w->attention_norm);
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
         for (int i = 0; i < 3; i++)
             adapters_add(f, lane, w, (enum adapter_matrix)(ADAPTER_Q + i), &part, lane->hidden,
                          results[i]);
-        if (w->q_norm != NULL) {
-            ops->head_norm(c, w->q_norm, h->norm_epsilon, count, heads, h->head_dim, q);
-            ops->head_norm(c, w->k_norm, h->norm_epsilon, count, kv_heads, h->head_dim, lane->k);
-        }
+        qk_norm(f, lane, w->q_norm, count, heads, q);
+        qk_norm(f, lane, w->k_norm, count, kv_heads, lane->k);
         ops->rope_store(c, layer_rope(f->m, layer), &part, &layer->kv, heads, q, lane->k, lane->v);
     }
 }
@@ -166,18 +187,21 @@ void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row
     const struct model_hyper *h = &f->m->hyper;
     if (forward_in_group(f))
         forward_group_add(f, c, row_count, post_norm, branch, x);
-    else
+    else if (post_norm != NULL)
         f->m->ops->norm_add(c, branch, row_count, h->hidden, post_norm, h->norm_epsilon, x);
+    else
+        f->m->ops->scale_add(c, h->residual_scale, (size_t)row_count * h->hidden, branch, x);
 }
 
 /* A product of a layer whose result is added to the layer's input. */
 struct product {
     const struct compute_matrix *matrix;
+    const float *bias; /* NULL = none. */
     enum adapter_matrix adapter;
     const float *post_norm;
 };
 
-/* x += W · a, or the RMSNorm of W · a; with several ranks, of its sum over the ranks. */
+/* x += W · a + bias, or the RMSNorm of this sum; with several ranks, of the sum over the ranks. */
 static void add_product(struct forward *f, struct forward_lane *lane, const struct model_layer *w,
                         const struct product *product, const struct compute_activations *a,
                         const struct compute_batch *batch, float *branch, float *x)
@@ -192,8 +216,9 @@ static void add_product(struct forward *f, struct forward_lane *lane, const stru
         return;
     }
     const struct compute_matrix *const matrices[] = {matrix};
+    const float *const biases[] = {product->bias};
     float *const results[] = {branch};
-    ops->matmul(c, matrices, NULL, 1, a, row_count, results);
+    ops->matmul(c, matrices, biases, 1, a, row_count, results);
     adapters_add(f, lane, w, product->adapter, batch, a, branch);
     forward_branch_add(f, c, row_count, product->post_norm, branch, x);
 }
@@ -205,8 +230,9 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
     const struct compute_matrix *const matrices[] = {w->gate, w->up};
+    const float *const biases[] = {w->gate_bias, w->up_bias};
     float *const results[] = {lane->gate, lane->up};
-    const struct product down = {w->down, ADAPTER_DOWN, w->ffn_post_norm};
+    const struct product down = {w->down, w->down_bias, ADAPTER_DOWN, w->ffn_post_norm};
     const uint32_t row_count = rows->batch->row_count;
     for (uint32_t first = 0, count; first < row_count; first += count) {
         count = chunk_at(lane, first, row_count);
@@ -218,8 +244,8 @@ static void feed_forward(struct forward *f, struct forward_lane *lane, const str
         struct compute_batch part = *rows->batch;
         if (count < row_count)
             part = forward_part(rows->batch, first, count, lane->part_sequences);
-        ops->norm(c, x, NULL, count, h->hidden, w->ffn_norm, h->norm_epsilon, lane->hidden);
-        ops->matmul(c, matrices, NULL, 2, lane->hidden, count, results);
+        lane_norm(f, lane, x, NULL, count, w->ffn_norm);
+        ops->matmul(c, matrices, biases, 2, lane->hidden, count, results);
         adapters_add(f, lane, w, ADAPTER_GATE, &part, lane->hidden, lane->gate);
         adapters_add(f, lane, w, ADAPTER_UP, &part, lane->hidden, lane->up);
         (h->gelu ? ops->gelu_mul : ops->silu_mul)(c, lane->gate, lane->up, count,
@@ -275,9 +301,13 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
     };
     f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count, &how,
                          rows.q, lane->heads);
-    const struct product output = {w->attention_output, ADAPTER_OUTPUT, w->attention_post_norm};
+    const struct product output = {w->attention_output, w->attention_output_bias, ADAPTER_OUTPUT,
+                                   w->attention_post_norm};
+    if (h->parallel)
+        feed_forward(f, lane, w, &rows); /* It reads x without the output of attention. */
     add_product(f, lane, w, &output, lane->heads, rows.batch, rows.branch, rows.x);
-    feed_forward(f, lane, w, &rows);
+    if (!h->parallel)
+        feed_forward(f, lane, w, &rows);
 }
 
 void forward_vocabulary(const struct forward *f, const struct forward_lane *lane, const float *x,
@@ -287,8 +317,7 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     const struct model_hyper *h = &m->hyper;
     const struct compute_matrix *const matrices[] = {m->output};
     float *const results[] = {forward_in_group(f) ? f->part : logits};
-    m->ops->norm(lane->compute, x, rows, count, h->hidden, m->output_norm, h->norm_epsilon,
-                 lane->hidden);
+    lane_norm(f, lane, x, rows, count, m->output_norm);
     m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
     if (h->logits_cap != 0)
         m->ops->cap(lane->compute, h->logits_cap, (size_t)count * m->shard.vocab_count, results[0]);

@@ -58,9 +58,18 @@ uint32_t forward_lanes_rows(const struct forward *f)
     return rows < f->rows_max ? rows : f->rows_max;
 }
 
+static bool has_sum_biases(const struct model *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++)
+        any = any || m->layers[i].attention_output_bias != NULL || m->layers[i].down_bias != NULL;
+    return any;
+}
+
 static bool has_branch(const struct forward *f)
 {
-    return f->m->hyper.post_norms || forward_in_group(f);
+    const struct model_hyper *h = &f->m->hyper;
+    return h->post_norms || h->residual_scale != 1 || forward_in_group(f) || has_sum_biases(f->m);
 }
 
 static bool has_logits(const struct forward *f)

@@ -70,7 +70,8 @@ struct forward {
     float *tail_x; /* [logits_max × hidden]; rows of x whose logits are wanted. */
     float *tail_q; /* [logits_max × q width]; the same rows of q. */
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
-     * the sum over the ranks. NULL = the model has no post norms and one rank. */
+     * the sum over the ranks. NULL = no post norms, no biases of attention's output and of down, residual_scale 1, and one
+     * rank. */
     float *branch;
     /* [rows of a chunk × experts] and [rows of a chunk]: products with the router of the experts, and
      * with that of the shared experts. Models with experts have one lane. */

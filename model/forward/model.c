@@ -17,9 +17,13 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
     if (role_of_layer(role) && layer >= h->layer_count)
         return false;
     if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
-        return h->head_norms;
+        return h->qk_norms != FAMILY_QK_NONE;
     if (role == ROLE_SINKS)
         return h->sinks;
+    if (role == ROLE_ATTENTION_NORM)
+        return h->pre_norms;
+    if (role == ROLE_FFN_NORM)
+        return h->pre_norms && !h->parallel;
     return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
@@ -54,17 +58,18 @@ static enum status load_norm(const struct loader *l, enum model_role role, uint3
     enum status status = load_vector(l, role, layer, count);
     if (status != ST_OK)
         return status;
+    const float factor = role == ROLE_OUTPUT_NORM ? l->m->hyper.logit_scale : 1;
     for (uint32_t i = 0; i < count; i++)
-        l->host[i] += l->m->hyper.norm_offset;
+        l->host[i] = (l->host[i] + l->m->hyper.norm_offset) * factor;
     *out = load_keep(l, load_whole(count));
     return ST_OK;
 }
 
-/* Loads a bias. Some families require it; for the others it is optional. */
+/* Loads a bias, if the file has it or `required`. */
 static enum status load_bias(const struct loader *l, enum model_role role, uint32_t layer,
-                             struct load_part part, const float **out)
+                             bool required, struct load_part part, const float **out)
 {
-    if (!l->m->hyper.biases && !tensor_is_there(l, role, layer))
+    if (!required && !tensor_is_there(l, role, layer))
         return ST_OK;
     enum status status = load_vector(l, role, layer, part.of);
     if (status == ST_OK)
@@ -72,15 +77,27 @@ static enum status load_bias(const struct loader *l, enum model_role role, uint3
     return status;
 }
 
+/* Loads a bias of a product that is summed over the ranks: only rank 0 adds it. */
+static enum status load_sum_bias(const struct loader *l, enum model_role role, uint32_t layer,
+                                 const float **out)
+{
+    return l->m->shard.rank != 0
+               ? ST_OK
+               : load_bias(l, role, layer, false, load_whole(l->m->hyper.hidden), out);
+}
+
 /* Loads the norms that only some families have. */
 static enum status load_extra_norms(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
+    const bool whole = h->qk_norms == FAMILY_QK_WHOLE;
+    const uint32_t q = whole ? h->head_count * h->head_dim : h->head_dim;
+    const uint32_t k = whole ? h->kv_head_count * h->head_dim : h->head_dim;
     enum status status = ST_OK;
-    if (h->head_norms)
-        status = load_norm(l, ROLE_Q_NORM, i, h->head_dim, &into->q_norm);
-    if (h->head_norms && status == ST_OK)
-        status = load_norm(l, ROLE_K_NORM, i, h->head_dim, &into->k_norm);
+    if (h->qk_norms != FAMILY_QK_NONE)
+        status = load_norm(l, ROLE_Q_NORM, i, q, &into->q_norm);
+    if (h->qk_norms != FAMILY_QK_NONE && status == ST_OK)
+        status = load_norm(l, ROLE_K_NORM, i, k, &into->k_norm);
     if (h->post_norms && status == ST_OK)
         status = load_norm(l, ROLE_ATTENTION_POST_NORM, i, h->hidden, &into->attention_post_norm);
     if (h->post_norms && status == ST_OK)
@@ -100,33 +117,115 @@ static enum status load_sinks(const struct loader *l, uint32_t i, struct model_l
     return status;
 }
 
-static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
+/* The rank's rows of q, and of k or v. */
+static struct load_part part_of_q(const struct model *m)
 {
-    const struct model_hyper *h = &l->m->hyper;
-    const struct model_shard *own = &l->m->shard;
-    const uint32_t dim = h->head_dim;
-    const struct load_part hidden = load_whole(h->hidden);
-    const struct load_part q = {own->head_first * dim, own->head_count * dim, h->head_count * dim};
-    const struct load_part kv = {own->kv_head_first * dim, own->kv_head_count * dim,
-                                 h->kv_head_count * dim};
-    enum status status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
-    if (status == ST_OK)
-        status = load_matrix(l, ROLE_Q, i, hidden, q, &into->q);
+    const uint32_t dim = m->hyper.head_dim;
+    return (struct load_part){m->shard.head_first * dim, m->shard.head_count * dim,
+                              m->hyper.head_count * dim};
+}
+
+static struct load_part part_of_kv(const struct model *m)
+{
+    const uint32_t dim = m->hyper.head_dim;
+    return (struct load_part){m->shard.kv_head_first * dim, m->shard.kv_head_count * dim,
+                              m->hyper.kv_head_count * dim};
+}
+
+static enum status load_qkv(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct load_part hidden = load_whole(l->m->hyper.hidden);
+    const struct load_part q = part_of_q(l->m), kv = part_of_kv(l->m);
+    const bool biases = l->m->hyper.biases;
+    enum status status = load_matrix(l, ROLE_Q, i, hidden, q, &into->q);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_K, i, hidden, kv, &into->k);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_V, i, hidden, kv, &into->v);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_Q_BIAS, i, q, &into->q_bias);
+        status = load_bias(l, ROLE_Q_BIAS, i, biases, q, &into->q_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_K_BIAS, i, kv, &into->k_bias);
+        status = load_bias(l, ROLE_K_BIAS, i, biases, kv, &into->k_bias);
     if (status == ST_OK)
-        status = load_bias(l, ROLE_V_BIAS, i, kv, &into->v_bias);
+        status = load_bias(l, ROLE_V_BIAS, i, biases, kv, &into->v_bias);
+    return status;
+}
+
+/* The part of a tensor that begins at row `begin` of a tensor of `of` rows that has others, too. */
+static struct load_part part_within(struct load_part part, uint32_t begin, uint32_t of)
+{
+    return (struct load_part){begin + part.first, part.count, of};
+}
+
+static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct load_part hidden = load_whole(l->m->hyper.hidden);
+    const struct load_part own_q = part_of_q(l->m), own_kv = part_of_kv(l->m);
+    const uint32_t all = own_q.of + 2 * own_kv.of;
+    const struct load_part q = part_within(own_q, 0, all);
+    const struct load_part k = part_within(own_kv, own_q.of, all);
+    const struct load_part v = part_within(own_kv, own_q.of + own_kv.of, all);
+    enum status status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_QKV, i, hidden, k, &into->k);
+    if (status == ST_OK)
+        status = load_matrix(l, ROLE_QKV, i, hidden, v, &into->v);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_QKV_BIAS, i, false, q, &into->q_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_QKV_BIAS, i, false, k, &into->k_bias);
+    if (status == ST_OK)
+        status = load_bias(l, ROLE_QKV_BIAS, i, false, v, &into->v_bias);
+    return status;
+}
+
+static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const struct load_part hidden = load_whole(h->hidden), q = part_of_q(l->m);
+    enum status status = ST_OK;
+    if (h->pre_norms)
+        status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
+    if (status == ST_OK && tensor_is_there(l, ROLE_QKV, i))
+        status = load_qkv_joined(l, i, into);
+    else if (status == ST_OK)
+        status = load_qkv(l, i, into);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_ATTENTION_OUTPUT, i, q, hidden, &into->attention_output);
     if (status == ST_OK)
+        status = load_sum_bias(l, ROLE_ATTENTION_OUTPUT_BIAS, i, &into->attention_output_bias);
+    if (status == ST_OK)
         status = load_sinks(l, i, into);
     return status == ST_OK ? load_extra_norms(l, i, into) : status;
+}
+
+/* Returns the role of the tensor that has gate and up; ROLE_COUNT = they are two tensors. In GGUF
+ * files it has the name of up. */
+static enum model_role joined_gate_up(const struct loader *l, uint32_t i)
+{
+    if (tensor_is_there(l, ROLE_GATE_UP, i))
+        return ROLE_GATE_UP;
+    const struct mapped_tensor *up = model_file_find(l->file, ROLE_UP, i);
+    const bool joined = up != NULL && up->dim_count == 2 && !tensor_is_there(l, ROLE_GATE, i) &&
+                        up->dims[1] == 2 * (uint64_t)l->m->hyper.ffn;
+    return joined ? ROLE_UP : ROLE_COUNT;
+}
+
+static enum status load_gate_up(const struct loader *l, uint32_t i, struct load_part hidden,
+                                struct load_part ffn, struct model_layer *into)
+{
+    const enum model_role joined = joined_gate_up(l, i);
+    const bool apart = joined == ROLE_COUNT;
+    const struct load_part gate = apart ? ffn : part_within(ffn, 0, 2 * ffn.of);
+    const struct load_part up = apart ? ffn : part_within(ffn, ffn.of, 2 * ffn.of);
+    enum status status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
+    if (status == ST_OK)
+        status = load_matrix(l, apart ? ROLE_UP : joined, i, hidden, up, &into->up);
+    if (status == ST_OK && apart)
+        status = load_bias(l, ROLE_GATE_BIAS, i, false, ffn, &into->gate_bias);
+    if (status == ST_OK && apart)
+        status = load_bias(l, ROLE_UP_BIAS, i, false, ffn, &into->up_bias);
+    return status;
 }
 
 static enum status load_ffn(const struct loader *l, uint32_t i, struct model_layer *into)
@@ -135,15 +234,19 @@ static enum status load_ffn(const struct loader *l, uint32_t i, struct model_lay
     const struct model_shard *own = &l->m->shard;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part ffn = {own->ffn_first, own->ffn_count, h->ffn};
-    enum status status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
+    enum status status = ST_OK;
+    if (h->parallel)
+        into->ffn_norm = into->attention_norm;
+    else if (h->pre_norms)
+        status = load_norm(l, ROLE_FFN_NORM, i, h->hidden, &into->ffn_norm);
     if (status == ST_OK && h->experts.count > 0 && tensor_is_there(l, ROLE_ROUTER, i))
         return load_experts(l, i, into);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_GATE, i, hidden, ffn, &into->gate);
-    if (status == ST_OK)
-        status = load_matrix(l, ROLE_UP, i, hidden, ffn, &into->up);
+        status = load_gate_up(l, i, hidden, ffn, into);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_DOWN, i, ffn, hidden, &into->down);
+    if (status == ST_OK)
+        status = load_sum_bias(l, ROLE_DOWN_BIAS, i, &into->down_bias);
     return status;
 }
 
@@ -174,8 +277,9 @@ static enum status load_ends(const struct loader *l)
 /* Elements of the longest vector, a norm or a bias. */
 static size_t vector_max(const struct model_hyper *h)
 {
-    size_t width = (size_t)h->head_count * h->head_dim;
+    size_t width = ((size_t)h->head_count + 2 * (size_t)h->kv_head_count) * h->head_dim;
     width = width > h->experts.count ? width : h->experts.count;
+    width = width > h->ffn ? width : h->ffn;
     return width > h->hidden ? width : h->hidden;
 }
 
@@ -184,11 +288,11 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, three biases, two head norms, the sinks and a bias of the experts' choice,
-     * each rounded up to a cache line; then the final norm and the RoPE factors. */
-    const uint32_t heads = m->shard.head_count + 2 * m->shard.kv_head_count;
-    size_t per_layer = (size_t)h->hidden * 4 + (size_t)(heads + 2) * h->head_dim +
-                       m->shard.head_count + h->experts.count + 11 * 16;
+    /* Per layer four norms, seven biases, the norms of q and k, the sinks and a bias of the experts'
+     * choice, each rounded up to a cache line; then the final norm and the RoPE factors. */
+    const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
+    size_t per_layer = (size_t)h->hidden * 6 + (size_t)(heads + 2) * h->head_dim +
+                       2 * m->shard.ffn_count + m->shard.head_count + h->experts.count + 15 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
@@ -244,6 +348,10 @@ enum status model_open(const struct model_file *file, const struct model_options
     if (hyper.experts.count > 0 && options->ops->experts == NULL)
         return error_set(error, ST_UNSUPPORTED, "devices of %s compute no models with experts",
                          options->ops->name);
+    if (!model_shard_is_whole(&shard) && hyper.qk_norms == FAMILY_QK_WHOLE)
+        return error_set(error, ST_UNSUPPORTED,
+                         "models of %s normalise all heads together, want one rank per stage",
+                         hyper.architecture);
     struct model *m = calloc(1, sizeof(*m));
     if (m == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a model");

@@ -1,6 +1,5 @@
 /* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
- * architectures `llama`, `qwen2`, `qwen3` and `gemma3`. A `struct model` owns the weights and does
- * not change after model_open, which machine/executor/ calls while a process starts. A `struct
+ * families of model/file/family.c. A `struct model` owns the weights and does not change after model_open, which machine/executor/ calls while a process starts. A `struct
  * forward` owns the activations; only the engine thread (machine/executor/engine.c) calls it. The
  * caller provides the memory of the KV cache and the block ids. `cleave profile` and bench-engine
  * use both, too. It does not sample (sampler.h) and does not know requests. */

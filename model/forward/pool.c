@@ -21,14 +21,18 @@ enum status forward_pool_open(struct forward *f)
     return ST_OK;
 }
 
-static void row_add(const float *x, const float *norm, uint32_t count, float epsilon, int64_t *sum)
+/* centred: LayerNorm instead of RMSNorm. */
+static void row_add(const float *x, const float *norm, uint32_t count, float epsilon, bool centred,
+                    int64_t *sum)
 {
-    double squares = 0;
+    double squares = 0, mean = 0;
+    for (uint32_t i = 0; centred && i < count; i++)
+        mean += (double)x[i] / count;
     for (uint32_t i = 0; i < count; i++)
-        squares += (double)x[i] * (double)x[i];
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
     const double scale = 1 / sqrt(squares / count + (double)epsilon);
     for (uint32_t i = 0; i < count; i++) {
-        float element = (float)((double)x[i] * scale) * norm[i];
+        float element = (float)(((double)x[i] - mean) * scale) * norm[i];
         element = element > POOLING_ELEMENT_MAX    ? POOLING_ELEMENT_MAX
                   : element > -POOLING_ELEMENT_MAX ? element
                                                    : -POOLING_ELEMENT_MAX; /* NaN too */
@@ -46,6 +50,7 @@ void forward_pool(struct forward *f, uint32_t first_row, uint32_t count, int64_t
         const float *x = f->x + (size_t)(first_row + i) * hidden;
         if (f->host_row != NULL)
             m->ops->memory_read(m->compute, f->host_row, x, hidden * sizeof(float));
-        row_add(f->host_row != NULL ? f->host_row : x, norm, hidden, m->hyper.norm_epsilon, sum);
+        row_add(f->host_row != NULL ? f->host_row : x, norm, hidden, m->hyper.norm_epsilon,
+                m->hyper.layer_norms, sum);
     }
 }

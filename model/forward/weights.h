@@ -26,19 +26,20 @@ struct model_layer_experts {
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
  * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
 struct model_layer {
-    const float *attention_norm; /* [hidden] */
+    const float *attention_norm; /* [hidden]; NULL = the model has no pre norms. */
     struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
     struct compute_matrix *k;    /* [kv_head_count * head_dim × hidden] */
     struct compute_matrix *v;
     const float *q_bias;
     const float *k_bias;
     const float *v_bias;
-    const float *q_norm; /* [head_dim]; NULL = the model has no head norms. */
-    const float *k_norm;
-    const float *sinks;                      /* [head_count]; NULL = the model has no sinks. */
+    const float *q_norm; /* [head_dim] or [head_count * head_dim]; NULL = none. */
+    const float *k_norm; /* [head_dim] or [kv_head_count * head_dim]; NULL = none. */
+    const float *sinks;  /* [head_count]; NULL = the model has no sinks. */
     struct compute_matrix *attention_output; /* [hidden × head_count * head_dim] */
+    const float *attention_output_bias;      /* [hidden]; NULL except at rank 0. */
     const float *attention_post_norm;        /* [hidden]; NULL = the model has no post norms. */
-    const float *ffn_norm;                   /* [hidden] */
+    const float *ffn_norm;                   /* [hidden]; NULL = the model has no pre norms. */
     const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
     /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts. */
     struct compute_matrix *gate;
@@ -47,6 +48,9 @@ struct model_layer {
     struct model_layer_experts experts;
     /* Low-rank adapters; `each` is NULL in a model without adapters. */
     struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
+    const float *gate_bias;
+    const float *up_bias;
+    const float *down_bias; /* [hidden]; NULL except at rank 0. */
 };
 
 struct model {
@@ -63,9 +67,10 @@ struct model {
     /* [vocab × hidden]; the embedding itself if tied; NULL = the stage does not have the last
      * layer. */
     struct compute_matrix *output;
-    const float *output_norm; /* [hidden]; NULL = the stage does not have the last layer. */
+    /* [hidden], times logit_scale; NULL = the stage does not have the last layer. */
+    const float *output_norm;
     struct compute_rope_table *rope;
-    struct compute_rope_table *local_rope; /* NULL = all layers use `rope`. */
+    struct compute_rope_table *local_rope; /* NULL = no layer has MODEL_LAYER_LOCAL_BASE. */
     float *vectors;                        /* Device memory of all norm weights and biases. */
     size_t vectors_used;                   /* Floats in use. */
     size_t vectors_capacity;               /* Floats allocated. */

@@ -55,6 +55,32 @@ static void check_norm(const struct kernels *k, const struct kernels *portable, 
     free(want);
 }
 
+static void check_layer_norm(const struct kernels *k, const struct kernels *portable, uint32_t cols)
+{
+    float *x = fixture_floats(cols), *w = fixture_floats(cols), *bias = fixture_floats(cols);
+    float *got = fixture_floats(cols + 1), *want = fixture_floats(cols), guard = got[cols];
+    double sum = 0, squares = 0;
+    for (uint32_t i = 0; i < cols; i++)
+        sum += (double)(x[i] += 3);
+    for (uint32_t i = 0; i < cols; i++)
+        squares += (x[i] - sum / cols) * (x[i] - sum / cols);
+    for (int with = 0; with < 2; with++) {
+        k->layer_norm(x, cols, w, with ? bias : NULL, 1e-5f, got);
+        portable->layer_norm(x, cols, w, with ? bias : NULL, 1e-5f, want);
+        for (uint32_t i = 0; i < cols; i++) {
+            double normed = (x[i] - sum / cols) / sqrt(squares / cols + 1e-5) * w[i];
+            CHECK(fabs(normed + (with ? bias[i] : 0) - got[i]) <= 1e-5);
+        }
+        fixture_equal(got, want, cols, "layer_norm");
+    }
+    CHECK(got[cols] == guard);
+    free(x);
+    free(w);
+    free(bias);
+    free(got);
+    free(want);
+}
+
 /* Below -86 the exponential is clamped: silu is then x * e^-86, as good as 0. */
 static void check_exp(const struct kernels *k, const struct kernels *portable)
 {
@@ -266,8 +292,10 @@ int main(void)
         const struct kernels *k = kernels_of(isas[i]);
         if (k == NULL)
             continue;
-        for (uint32_t cols = 1; cols < 70; cols++)
+        for (uint32_t cols = 1; cols < 70; cols++) {
             check_norm(k, portable, cols);
+            check_layer_norm(k, portable, cols);
+        }
         check_norm(k, portable, 576);
         check_norm(k, portable, 1000 + fixture_below(3000));
         check_exp(k, portable);

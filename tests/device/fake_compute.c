@@ -253,6 +253,14 @@ static void fake_gather(struct compute *c, const float *x, const uint32_t *rows,
     computed(fake, y, (size_t)count * cols * sizeof(float));
 }
 
+static void fake_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in,
+                            uint32_t row_count, uint32_t cols, const float *weight,
+                            const float *bias, float epsilon, struct compute_activations *a)
+{
+    compute_cpu.layer_norm(c, to_compute(fake_of(c), x), rows_in, row_count, cols, weight, bias,
+                           epsilon, a);
+}
+
 static void fake_norm(struct compute *c, const float *x, const uint32_t *rows_in,
                       uint32_t row_count, uint32_t cols, const float *weight, float epsilon,
                       struct compute_activations *a)
@@ -305,6 +313,13 @@ static void fake_norm_add(struct compute *c, const float *y, uint32_t row_count,
     computed(fake, x, (size_t)row_count * cols * sizeof(float));
 }
 
+static void fake_scale_add(struct compute *c, float factor, size_t count, const float *y, float *x)
+{
+    struct fake *fake = fake_of(c);
+    compute_cpu.scale_add(c, factor, count, to_compute(fake, y), to_compute(fake, x));
+    computed(fake, x, count * sizeof(float));
+}
+
 static void fake_scale(struct compute *c, float factor, size_t count, float *x)
 {
     struct fake *fake = fake_of(c);
@@ -339,10 +354,12 @@ __attribute__((constructor)) static void ops_make(void)
     ops->embed = fake_embed;
     ops->gather = fake_gather;
     ops->norm = fake_norm;
+    ops->layer_norm = fake_layer_norm;
     ops->matmul_add = fake_matmul_add;
     ops->rope_store = fake_rope_store;
     ops->attention = fake_attention;
     ops->scale = fake_scale;
+    ops->scale_add = fake_scale_add;
     ops->norm_add = fake_norm_add;
     ops->device_memory = fake_memory;
     ops->memory_write = fake_memory_write;

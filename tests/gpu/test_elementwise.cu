@@ -83,6 +83,33 @@ void test_norm(gpu::random &random, uint32_t rows, uint32_t cols)
     gpu::expect_near(name("norm_add", rows, cols), sum.get(), want, {1e-6, 3e-6});
 }
 
+void test_layer_norm(gpu::random &random, uint32_t rows, uint32_t cols)
+{
+    std::vector<float> x = gpu::normals(random, (size_t)rows * cols), centred(x);
+    const std::vector<float> weight = gpu::normals(random, cols), bias = gpu::normals(random, cols);
+    for (uint32_t row = 0; row < rows; row++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < cols; i++)
+            sum += x[(size_t)row * cols + i] += 3;
+        for (uint32_t i = 0; i < cols; i++)
+            centred[(size_t)row * cols + i] = (float)(x[(size_t)row * cols + i] - sum / cols);
+    }
+    std::vector<float> want = norm_reference(centred, upwards(rows), cols, weight, 1e-5);
+    gpu::buffer<float> x_device(x), weight_device(weight), bias_device(bias), f32(x.size());
+    gpu::buffer<__nv_bfloat16> out(x.size());
+    cuda_layer_norm(nullptr, x_device, nullptr, rows, cols, weight_device, nullptr, 1e-5f, out, f32);
+    gpu::expect_near(name("layer_norm", rows, cols), f32.get(), want, {2e-6, 6e-6});
+    gpu::expect_equal(name("layer_norm as bf16", rows, cols), out.get().data(),
+                      gpu::rounded(f32.get()).data(), x.size() * 2);
+    cuda_layer_norm(nullptr, x_device, nullptr, rows, cols, weight_device, bias_device, 1e-5f,
+                    nullptr, f32);
+    for (size_t i = 0; i < want.size(); i++)
+        want[i] += bias[i % cols];
+    gpu::expect_near(name("layer_norm with bias", rows, cols), f32.get(), want, {2e-6, 6e-6});
+    cuda_norm(nullptr, x_device, nullptr, rows, cols, nullptr, 1e-5f, nullptr, f32);
+    gpu::expect_equal(name("no norm", rows, cols), f32.get().data(), x.data(), x.size() * 4);
+}
+
 void test_head_norm(gpu::random &random, uint32_t rows, uint32_t heads, uint32_t dim)
 {
     const std::vector<float> x = gpu::normals(random, (size_t)rows * heads * dim);
@@ -128,6 +155,12 @@ void test_simple(gpu::random &random, uint32_t rows, uint32_t cols)
     gpu::expect_equal(name("scale", rows, cols), a.get().data(), scaled.data(), x.size() * 4);
     cuda_bias_add(nullptr, bias_device, rows, cols, b);
     gpu::expect_equal(name("bias_add", rows, cols), b.get().data(), biased.data(), x.size() * 4);
+    std::vector<float> added(x);
+    for (size_t i = 0; i < x.size(); i++)
+        added[i] = fmaf(0.22f, scaled[i], x[i]);
+    gpu::buffer<float> sum(x);
+    cuda_scale_add(nullptr, 0.22f, x.size(), a, sum);
+    gpu::expect_equal(name("scale_add", rows, cols), sum.get().data(), added.data(), x.size() * 4);
     std::vector<uint32_t> picked;
     for (uint32_t i = random.below(2); i < rows; i += 1 + random.below(2)) {
         picked.push_back(i);
@@ -154,6 +187,7 @@ int main()
     for (uint32_t cols : lengths) {
         const uint32_t rows = 1 + random.below(gpu::large() ? 300 : 6);
         test_norm(random, rows, cols);
+        test_layer_norm(random, rows, cols);
         test_simple(random, rows, cols);
         test_gated(random, false, rows, cols);
         test_gated(random, true, rows, cols);

@@ -49,6 +49,21 @@ FAMILIES = {
     "rope-longrope-short": rope("longrope", **LONGROPE, original_max_position_embeddings=512, factor=2.0),
     "rope-dynamic": rope("dynamic", factor=4.0),
     "rope-proportional": rope("proportional", partial_rotary_factor=0.5),
+    "gemma2": ("gemma2", {"num_hidden_layers": 4, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 40,
+                          "attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0, "tie_word_embeddings": True}),
+    "gemma3": ("gemma3_text", {"num_hidden_layers": 4, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 40,
+                               "tie_word_embeddings": True, "layer_types":
+                               ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}),
+    "mistral-window": ("mistral", {"head_dim": 16, "sliding_window": 20}),
+    "phi3": ("phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}}),
+    "granite": ("granite", {"embedding_multiplier": 2.5, "attention_multiplier": 0.3, "residual_multiplier": 0.6,
+                            "logits_scaling": 3.0, "attention_bias": True, "mlp_bias": True}),
+    "olmo2": ("olmo2", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+    "cohere": ("cohere", {"tie_word_embeddings": True, "logit_scale": 0.25, "attention_bias": True}),
+    "glm": ("glm", {"head_dim": 16, "attention_bias": True}),
+    "glm4": ("glm4", {"head_dim": 32, "attention_bias": True}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 2, "tie_word_embeddings": True,
+                            "attention_bias": True}),
 }
 
 

@@ -267,12 +267,11 @@ static void put_layer(struct builder *b, uint32_t layer)
     uint32_t q = s->heads * dim, kv = s->kv_heads * dim;
     const char *family = s->architecture;
     bool gemma = is(family, "gemma3") || is(family, "gemma2");
-    bool head_norms = is(family, "gemma3") || is(family, "qwen3");
     float in = 1.0f / sqrtf((float)s->hidden);
     bool experts = s->experts > 0 && layer >= s->dense_layers;
     uint32_t eff = s->expert_ffn, sff = experts ? s->shared_ffn : 0;
     bool shared_router = sff > 0 && is(family, "qwen2moe");
-    bool head_norms = gemma || is(family, "qwen3") || is(family, "qwen3moe");
+    bool head_norms = is(family, "gemma3") || is(family, "qwen3") || is(family, "qwen3moe");
     const struct {
         const char *suffix;
         enum compute_type type;
