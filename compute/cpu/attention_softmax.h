@@ -1,0 +1,154 @@
+/* attention_softmax: the softmax of a segment of an integer cache: from scores to rounded weights.
+ * Only attention_fixed.h includes this text, behind struct fixed_job, and defines the results. The
+ * functions run on worker threads and keep no state. */
+#ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
+#define COMPUTE_CPU_ATTENTION_SOFTMAX_H
+
+/* x[i] = 2^max(x[i], FIXED_LEAST) with a relative error of at most 2.6e-6 (minimax). Weights are
+ * rounded more coarsely afterwards, to 1 / 8190 of the greatest. */
+INLINE void fixed_exp2(vec *x, uint32_t count)
+{
+    static const float factors[] = {0x1.ca1440p-5f, 0x1.ec06dap-3f, 0x1.62e0dcp-1f, 0x1.ffffe8p-1f};
+    vec rounded[ROWS_EXP_WIDE], p[ROWS_EXP_WIDE];
+    ROWS_EACH(i, count) x[i] = v_max(v_set(FIXED_LEAST), x[i]);
+    ROWS_EACH(i, count) rounded[i] = v_add(x[i], v_set(0x1.8p23f));
+    ROWS_EACH(i, count) x[i] = v_sub(x[i], v_sub(rounded[i], v_set(0x1.8p23f)));
+    ROWS_EACH(i, count) p[i] = v_set(0x1.3997d6p-7f);
+    ROWS_EACH(k, 4)
+    ROWS_EACH(i, count) p[i] = v_fma(p[i], x[i], v_set(factors[k]));
+    ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
+}
+
+/* Turns ROWS_EXP_WIDE vectors of scores, all of them visible to the row, into weights. */
+INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+                        vec *w)
+{
+    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_fma(v_load(row + i * VECTOR_LANES), slope, most);
+    fixed_exp2(w, ROWS_EXP_WIDE);
+    ROWS_EACH(i, ROWS_EXP_WIDE) *sum = v_add(*sum, w[i]);
+    ROWS_EACH(i, ROWS_EXP_WIDE) w[i] = v_mul(w[i], v_load(v_scale + i * VECTOR_LANES));
+}
+
+/* Turns one group of scores into weights. Tokens before `hidden` and from `seen` on get weight 0.
+ * Only the first `stored` tokens have scores. */
+INLINE void fixed_weigh_edge(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
+                             uint32_t hidden, uint32_t seen, uint32_t stored, vec *w)
+{
+    ROWS_EACH(i, FIXED_MEMBERS)
+    w[i] =
+        i * VECTOR_LANES < stored ? v_fma(v_load(row + i * VECTOR_LANES), slope, most) : v_zero();
+    fixed_exp2(w, FIXED_MEMBERS);
+    ROWS_EACH(i, FIXED_MEMBERS)
+    {
+        const uint32_t t = i * VECTOR_LANES;
+        uint32_t lanes = seen < t ? 0 : seen - t < VECTOR_LANES ? seen - t : VECTOR_LANES;
+        uint32_t before = hidden < t ? 0 : hidden - t < VECTOR_LANES ? hidden - t : VECTOR_LANES;
+        if (before > 0)
+            w[i] = v_drop(w[i], before);
+        if (t < stored) {
+            *sum = v_add(*sum, v_keep(w[i], lanes));
+            w[i] = v_mul(w[i], v_load(v_scale + t));
+        }
+        w[i] = v_keep(w[i], lanes);
+        if (before > 0) /* The scale of such a token may be NaN. */
+            w[i] = v_drop(w[i], before);
+    }
+}
+
+/* Rounds the weights of a group's first `stored` tokens to integers and a scale. */
+INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *to)
+{
+    vec greatest = w[0];
+    ROWS_EACH(i, FIXED_MEMBERS) greatest = v_max(greatest, w[i]);
+    const float most = v_fold_max(greatest);
+    const vec inverse = v_set(most >= FIXED_SMALL ? FIXED_WEIGHT / most : 0);
+    *w_scale = most >= FIXED_SMALL ? most / FIXED_WEIGHT : 0;
+    ROWS_EACH(i, FIXED_MEMBERS)
+    {
+        if (i * VECTOR_LANES < stored)
+            v_round_store16(to + i * VECTOR_LANES, v_mul(w[i], inverse));
+    }
+}
+
+/* The tokens [begin, end) of a segment that a query sees; none: 0, 0. */
+struct fixed_view {
+    uint32_t begin, end;
+};
+
+/* Computes m of a query. The scores of tokens that the query does not see become -infinity.
+ * Separate from fixed_softmax, so that queries do not wait for each other. */
+static void fixed_most(const struct fixed_job *job, uint32_t query, struct fixed_view view)
+{
+    const uint32_t tokens = view.end;
+    float *row = job->rows + query * job->stride;
+    vec most[2] = {v_set(-INFINITY), v_set(-INFINITY)};
+    uint32_t t;
+    for (t = tokens; t < job->padded; t++)
+        row[t] = -INFINITY;
+    for (t = view.begin / VECTOR_LANES * VECTOR_LANES; t < view.begin; t++)
+        row[t] = -INFINITY;
+    for (t = view.begin / VECTOR_LANES * VECTOR_LANES; t + VECTOR_LANES < tokens;
+         t += 2 * VECTOR_LANES) {
+        most[0] = v_max(most[0], v_load(row + t));
+        most[1] = v_max(most[1], v_load(row + t + VECTOR_LANES));
+    }
+    if (t < tokens)
+        most[0] = v_max(most[0], v_load(row + t));
+    job->most[query] = v_fold_max(v_max(most[0], most[1]));
+}
+
+/* Returns true if V of a token in the view has a NaN. */
+static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
+{
+    if (view.begin == 0 || job->nan_v >= view.end)
+        return job->nan_v < view.end;
+    for (uint32_t t = view.begin; t < view.end; t++)
+        if (isnan(job->v_scale[t]))
+            return true;
+    return false;
+}
+
+/* Turns the query's scores of the view into integer weights, in place, with 0 for all other tokens
+ * up to `padded`. q_scale: qs, or 1 after a cap. Each step is done for several vectors, so that no step waits for the one before
+ * it. */
+static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
+                          float q_scale)
+{
+    const uint32_t tokens = view.end;
+    const float *row = job->rows + query * job->stride;
+    int16_t *to = (int16_t *)row; /* Never ahead of the scores that are still to be read. */
+    float *w_scale = job->w_scale + (size_t)query * FIXED_GROUPS;
+    const float slope = q_scale * FIXED_LOG2_E;
+    const vec slopes = v_set(slope), origin = v_set(-(job->most[query] * slope));
+    const uint32_t wide = ROWS_EXP_WIDE * VECTOR_LANES;
+    vec sum = v_zero(), w[ROWS_EXP_WIDE];
+    uint32_t t;
+    for (t = 0; t + FIXED_GROUP <= view.begin; t += FIXED_GROUP, to += FIXED_GROUP) {
+        memset(to, 0, FIXED_GROUP * sizeof(*to));
+        *w_scale++ = 0;
+    }
+    if (t < view.begin) {
+        fixed_weigh_edge(row + t, job->v_scale + t, slopes, origin, &sum, view.begin - t,
+                         tokens - t, job->padded - t, w);
+        fixed_round(w, job->padded - t, w_scale++, to);
+        t += FIXED_GROUP;
+        to += FIXED_GROUP;
+    }
+    for (; t + wide <= tokens; t += wide) {
+        fixed_weigh(row + t, job->v_scale + t, slopes, origin, &sum, w);
+        ROWS_EACH(i, ROWS_EXP_WIDE / FIXED_MEMBERS)
+        {
+            fixed_round(w + i * FIXED_MEMBERS, FIXED_GROUP, w_scale++, to);
+            to += FIXED_GROUP;
+        }
+    }
+    for (; t < job->padded; t += FIXED_GROUP, to += FIXED_GROUP) {
+        fixed_weigh_edge(row + t, job->v_scale + t, slopes, origin, &sum, 0,
+                         tokens > t ? tokens - t : 0, job->padded - t, w);
+        fixed_round(w, job->padded - t, w_scale++, to);
+    }
+    job->most[query] *= q_scale;
+    job->sum[query] = fixed_view_nan(job, view) ? NAN : v_fold_add(sum);
+}
+
+#endif
