@@ -3,6 +3,6 @@
 
 struct layer_groups model_layer_groups(const struct model_hyper *h)
 {
-    (void)h; /* Contexts are limited to the attention window (hyper.c), so all layers are alike. */
+    (void)h; /* Layers with an attention window keep the KV of all tokens, as the others do. */
     return (struct layer_groups){.count = 1};
 }

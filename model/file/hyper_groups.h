@@ -7,7 +7,7 @@
 #include "common/layer_groups.h"
 #include "model/file/hyper.h"
 
-/* Returns one group without a window: contexts are limited to the attention window. */
+/* Returns one group without a window: every layer keeps the KV of all tokens. */
 struct layer_groups model_layer_groups(const struct model_hyper *h);
 
 #endif
