@@ -28,7 +28,14 @@ enum compute_kv_dtype {
  *   F16, F32   K as [head_dim][block_tokens] (a token is a column), V as [block_tokens][head_dim]
  *   I16, I8    [K scale of each token][V scale of each token],
  *              K as [head_dim / 2][block_tokens][2 dimensions],
- *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even */
+ *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even
+ *
+ * A latent cache (latent > 0) has one head, and one vector of 2 * head_dim values per token instead
+ * of K and V: K is the vector, and V is its last `latent` values. So it has the bytes of K and V:
+ *
+ *   F16, F32   [2 * head_dim][block_tokens]
+ *   I16, I8    [scale of each token's first values][scale of each token's last `latent` values],
+ *              [head_dim][block_tokens][2 dimensions] */
 struct compute_kv {
     void *base;
     size_t block_bytes; /* Bytes from block to block: at least compute_kv_block_bytes. */
@@ -36,7 +43,19 @@ struct compute_kv {
     uint32_t head_count; /* KV heads. */
     uint32_t head_dim;
     enum compute_kv_dtype dtype;
+    uint32_t latent; /* 0 = K and V of heads. */
 };
+
+/* The two functions return the dimensions of a key (and of a query), and of a value. */
+static inline uint32_t compute_kv_key_dim(const struct compute_kv *kv)
+{
+    return kv->latent != 0 ? 2 * kv->head_dim : kv->head_dim;
+}
+
+static inline uint32_t compute_kv_value_dim(const struct compute_kv *kv)
+{
+    return kv->latent != 0 ? kv->latent : kv->head_dim;
+}
 
 /* Returns the name of the dtype in the config, such as "i16". */
 const char *compute_kv_dtype_name(enum compute_kv_dtype dtype);

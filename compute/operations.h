@@ -1,6 +1,6 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
- * Every backend implements all functions of struct compute_ops. Five abilities that only some
- * backends have are tables of their own (lanes.h, group.h, experts.h, steps.h, sampling.h); NULL = the backend
+ * Every backend implements all functions of struct compute_ops. Abilities that only some
+ * backends have are tables of their own (lanes.h, latent.h, group.h, experts.h, steps.h, sampling.h); NULL = the backend
  * does not have the ability. model/forward/ and machine/executor/ call the functions; compute.h
  * says on which threads. The order of the operations of a layer is decided by the caller.
  *
@@ -20,6 +20,7 @@
 struct compute;         /* One device. */
 struct compute_options; /* compute.h */
 struct compute_lanes_ops;
+struct compute_latent_ops;
 struct compute_group_ops;
 struct compute_experts_ops;
 struct compute_steps_ops;
@@ -121,7 +122,7 @@ struct compute_ops {
                        const struct compute_batch *batch, const struct compute_kv *kv,
                        uint32_t head_count, float *q, float *k, const float *v);
     /* Causal attention with grouped heads over the paged cache (after rope_store): softmax in fp32
-     * of scale * q·K, times V. The result goes to a [rows × head_count * head_dim]. */
+     * of scale * q·K, times V. The result goes to a [rows × head_count * dimensions of a value]. */
     void (*attention)(struct compute *c, const struct compute_batch *batch,
                       const struct compute_kv *kv, uint32_t head_count,
                       const struct compute_attention *how, const float *q,
@@ -148,6 +149,7 @@ struct compute_ops {
 
     /* Abilities; NULL = the backend does not have the ability, else every function is there. */
     const struct compute_lanes_ops *lanes;
+    const struct compute_latent_ops *latent;
     const struct compute_group_ops *group;
     const struct compute_experts_ops *experts;
     const struct compute_steps_ops *steps;

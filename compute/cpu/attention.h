@@ -21,6 +21,7 @@
 
 #include "compute/cpu/attention_fixed.h"
 #include "compute/cpu/rows.h"
+#include "compute/half.h"
 
 /* A decode reads the cache once, from memory, and prefetches the tokens this far ahead into the L2
  * cache. (Prefetching into a 32 KiB L1 cache is 20 % slower: 16 KB of K would displace data in
@@ -140,14 +141,13 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
     for (uint32_t i = 0; i < scores->count; i += QK_ROWS) {
         uint32_t rows = scores->count - i < QK_ROWS ? scores->count - i : QK_ROWS;
-        const float *q = scores->queries + (size_t)i * kv->head_dim;
+        const uint32_t dim = compute_kv_key_dim(kv);
+        const float *q = scores->queries + (size_t)i * dim;
         float *out = scores->rows + i * scores->stride + (token - scores->origin);
         if (prefetch)
-            qk_rows(dtype, rows, wide, lanes, kv->head_dim, step, keys, ahead, q, out,
-                    scores->stride);
+            qk_rows(dtype, rows, wide, lanes, dim, step, keys, ahead, q, out, scores->stride);
         else
-            qk_rows(dtype, rows, wide, lanes, kv->head_dim, step, keys, NULL, q, out,
-                    scores->stride);
+            qk_rows(dtype, rows, wide, lanes, dim, step, keys, NULL, q, out, scores->stride);
     }
 }
 
@@ -296,20 +296,68 @@ INLINE void pv_rows(const struct kernels_cache *cache, enum compute_kv_dtype dty
 #undef PV_CASE
 }
 
+/* Computes o of all queries over a latent cache. `inverse`: [query]; `block`: memory for the V of a
+ * block, [token][dimension]. */
+static void latent_pv(const struct kernels_cache *cache, const struct scores *scores,
+                      uint32_t first_position, uint32_t heads, uint32_t window,
+                      const float *inverse, float *block, float *out)
+{
+    const struct compute_kv *kv = cache->kv;
+    const uint32_t dim = kv->latent, own = 2 * kv->head_dim - dim, tokens = kv->block_tokens;
+    const uint32_t last = first_position + (scores->count - 1) / heads;
+    const size_t element = kv_element_bytes(kv->dtype);
+    memset(out, 0, (size_t)scores->count * dim * sizeof(float));
+    for (uint32_t begin = attention_first(first_position, window) / tokens * tokens; begin <= last;
+         begin += tokens) {
+        const uint8_t *keys = head_block(cache, begin);
+        const uint32_t stored = last + 1 - begin < tokens ? last + 1 - begin : tokens;
+        for (uint32_t d = 0; d < dim; d++)
+            for (uint32_t t = 0; t < stored; t++) {
+                const uint8_t *at = keys + ((size_t)(own + d) * tokens + t) * element;
+                block[(size_t)t * dim + d] = kv->dtype == COMPUTE_KV_F32
+                                                 ? *(const float *)at
+                                                 : half_from_f16(*(const uint16_t *)at);
+            }
+        for (uint32_t i = 0; i < scores->count; i++) {
+            const uint32_t position = first_position + i / heads;
+            const uint32_t first = attention_first(position, window);
+            const uint32_t end = position + 1 < begin + stored ? position + 1 : begin + stored;
+            const float *p = scores->rows + i * scores->stride;
+            for (uint32_t t = first > begin ? first : begin; t < end; t++)
+                for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+                    const uint32_t lanes = lanes_at(d, dim);
+                    float *to = out + (size_t)i * dim + d;
+                    vec v = v_load_part(block + (size_t)(t - begin) * dim + d, lanes);
+                    v = v_fma(v_set(p[t - scores->origin]), v, v_load_part(to, lanes));
+                    v_store_part(to, v, lanes);
+                }
+        }
+    }
+    for (uint32_t i = 0; i < scores->count; i++)
+        for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+            float *to = out + (size_t)i * dim + d;
+            const uint32_t lanes = lanes_at(d, dim);
+            v_store_part(to, v_mul(v_load_part(to, lanes), v_set(inverse[i])), lanes);
+        }
+}
+
 /* kernels.attention for one type of cache, F16 or F32. */
 INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_dtype dtype,
                             uint32_t first_position, uint32_t rows, uint32_t heads,
                             const struct compute_attention *how, const float *q, size_t q_stride,
                             float *scratch, float *out)
 {
-    const uint32_t dim = cache->kv->head_dim, queries = rows * heads;
+    const uint32_t dim = compute_kv_key_dim(cache->kv), queries = rows * heads;
     const uint32_t tokens = first_position + rows;
+    const size_t padded_queries = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     const uint32_t begin = attention_first(first_position, how->window);
     float *packed = scratch;
     struct scores scores = {.queries = packed, .count = queries};
     scores.origin = begin / VECTOR_LANES * VECTOR_LANES;
     scores.stride = kernels_score_stride(dtype, tokens - scores.origin);
-    scores.rows = scratch + ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS * dim;
+    scores.rows = scratch + padded_queries * dim;
+    float *latent = scratch + kernels_scratch_floats(cache->kv, queries, tokens - scores.origin) -
+                    kernels_latent_floats(cache->kv, padded_queries);
     for (uint32_t i = 0; i < queries; i++) {
         const float *from = q + i / heads * q_stride + (size_t)(i % heads) * dim;
         float *to = packed + (size_t)(i / QK_ROWS) * QK_ROWS * dim + i % QK_ROWS;
@@ -331,6 +379,10 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
                             position + 1 - scores.origin, padded, how->cap,
                             sinks == NULL ? -INFINITY : sinks[cache->kv_head * heads + head]);
         }
+        if (cache->kv->latent != 0) {
+            memcpy(latent + i, inverse, count * sizeof(*latent));
+            continue;
+        }
         /* The tile's last row sees the most tokens, the first row's window begins first. */
         const struct pv_range seen = {.first =
                                           attention_first(first_position + i / heads, how->window),
@@ -348,6 +400,9 @@ INLINE void attention_typed(const struct kernels_cache *cache, enum compute_kv_d
             pv_rows(cache, dtype, count, 1, dim - first, first, seen, rows == 1, p, scores.stride,
                     inverse, to);
     }
+    if (cache->kv->latent != 0)
+        latent_pv(cache, &scores, first_position, heads, how->window, latent,
+                  latent + padded_queries, out);
 }
 
 static void attention_run(const struct kernels_cache *cache, uint32_t first_position, uint32_t rows,
@@ -365,10 +420,24 @@ static void attention_run(const struct kernels_cache *cache, uint32_t first_posi
         attention_fixed(cache, first_position, rows, heads, how, q, q_stride, scratch, out);
 }
 
+/* Not inlined: the registers of other caches' stores are not spilled for it. */
+static __attribute__((noinline)) void store_latent(const struct compute_kv *kv, uint8_t *block,
+                                                   uint32_t token, const float *x)
+{
+    if (kv->dtype == COMPUTE_KV_I16)
+        store_fixed_latent(kv, COMPUTE_KV_I16, block, token, x);
+    else if (kv->dtype == COMPUTE_KV_I8)
+        store_fixed_latent(kv, COMPUTE_KV_I8, block, token, x);
+    else
+        rows_store_latent(kv, block, token, x);
+}
+
 static void attention_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
                             const float *k, const float *v)
 {
-    if (kv->dtype == COMPUTE_KV_I16)
+    if (kv->latent != 0)
+        store_latent(kv, head_block, token, k);
+    else if (kv->dtype == COMPUTE_KV_I16)
         store_fixed(kv, COMPUTE_KV_I16, head_block, token, k, v);
     else if (kv->dtype == COMPUTE_KV_I8)
         store_fixed(kv, COMPUTE_KV_I8, head_block, token, k, v);

@@ -21,6 +21,8 @@
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
  * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
+ * - A latent cache has two scales: s[t] is computed over the dimensions before the values, then over
+ *   those of the values, each 64 at a time with their own scale, and vs is the second scale.
  * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
  *   token that the row sees are not joined.
  *
@@ -75,7 +77,8 @@ struct fixed_unit {
 
 /* State of one call of attention. The arrays are in its scratch memory. */
 struct fixed_job {
-    uint32_t dim;
+    uint32_t dim;       /* Dimensions of a key. */
+    uint32_t value_dim; /* Dimensions of a value. */
     uint32_t block_tokens;
     uint32_t first_query; /* First query of this band, counted in the whole call. */
     uint32_t queries;
@@ -92,6 +95,7 @@ struct fixed_job {
     float *rows;     /* [query][stride]: scores; later weights, as 16-bit integers. */
     float *w_scale;  /* [query][FIXED_GROUPS]: ws. */
     float *v_scale;  /* [token]: vs. */
+    uint8_t *values; /* Of a latent cache: the segment's V. */
     float *most;     /* [query]: m. */
     float *sum;      /* [query]: z. */
     size_t stride;   /* Floats from one query's scores to the next. */
@@ -191,14 +195,17 @@ INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 
 /* All queries against `wide` units of `lanes` tokens each, from `unit` on. */
 INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
-                           uint32_t unit, uint32_t wide, uint32_t lanes)
+                           bool latent, uint32_t unit, uint32_t wide, uint32_t lanes)
 {
-    const uint32_t pairs = job->dim / 2;
+    const uint32_t pairs = job->dim / 2, own = (job->dim - job->value_dim) / 2;
     const size_t step = (size_t)job->block_tokens * 2 * compute_kv_element_bytes(dtype);
     struct fixed_ahead ahead[QK_WIDE];
     const uint8_t *keys[QK_WIDE];
-    vec k_scale[QK_WIDE];
+    vec k_scale[QK_WIDE], latent_scale[QK_WIDE];
     for (uint32_t c = 0; c < wide; c++) {
+        if (latent)
+            latent_scale[c] = v_load_bf16_part(
+                (const uint16_t *)job->units[unit + c].scales + job->block_tokens, lanes);
         k_scale[c] = v_load_bf16_part((const uint16_t *)job->units[unit + c].scales, lanes);
         if (decode) {
             ahead[c] = fixed_ahead_at(job, dtype, unit + c + FIXED_AHEAD);
@@ -211,10 +218,13 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
         float *out = job->rows + i * job->stride + (size_t)unit * lanes;
         for (uint32_t c = 0; c < wide; c++)
             keys[c] = job->units[unit + c].keys;
-        for (uint32_t d = 0; d < pairs; d += FIXED_DIMS / 2) {
-            uint32_t count = pairs - d < FIXED_DIMS / 2 ? pairs - d : FIXED_DIMS / 2;
+        for (uint32_t d = 0, count; d < pairs; d += count) {
+            count = pairs - d < FIXED_DIMS / 2 ? pairs - d : FIXED_DIMS / 2;
+            if (latent && d < own && own - d < count)
+                count = own - d;
             fixed_qk_rows(dtype, rows, wide, lanes, count, step, keys, decode ? ahead : NULL, q + d,
-                          pairs, d == 0, k_scale, out, job->stride);
+                          pairs, d == 0, latent && d >= own ? latent_scale : k_scale, out,
+                          job->stride);
             for (uint32_t c = 0; c < wide; c++) {
                 keys[c] += count * step;
                 ahead[c].vector += decode ? count * ahead[c].step : 0;
@@ -223,21 +233,22 @@ INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dt
     }
 }
 
-INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode)
+INLINE void fixed_qk(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
+                     bool latent)
 {
     uint32_t unit = 0;
     if (job->unit_tokens != VECTOR_LANES) {
         for (; unit < job->unit_count; unit++)
-            fixed_qk_units(job, dtype, false, unit, 1, VECTOR_LANES / 2);
+            fixed_qk_units(job, dtype, false, latent, unit, 1, VECTOR_LANES / 2);
         return;
     }
     /* The last unit may extend beyond `tokens`, but never beyond its block. */
 #if QK_WIDE == 4
     for (; unit + 4 <= job->unit_count; unit += 4)
-        fixed_qk_units(job, dtype, decode, unit, 4, VECTOR_LANES);
+        fixed_qk_units(job, dtype, decode, latent, unit, 4, VECTOR_LANES);
 #endif
     for (; unit < job->unit_count; unit++)
-        fixed_qk_units(job, dtype, decode, unit, 1, VECTOR_LANES);
+        fixed_qk_units(job, dtype, decode, latent, unit, 1, VECTOR_LANES);
 }
 
 #include "compute/cpu/attention_softmax.h"
@@ -250,7 +261,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                           uint32_t first_dim, uint32_t begin, uint32_t end, float *out)
 {
     const size_t pair = 2 * compute_kv_element_bytes(dtype), vector = VECTOR_LANES * pair;
-    const size_t next = job->dim * pair;
+    const size_t next = job->value_dim * pair;
     const uint8_t *weights[PV_ROWS];
     const struct fixed_unit *unit = job->units + begin / job->unit_tokens;
     ROWS_UNROLL
@@ -280,7 +291,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                     if (decode)
                         v_prefetch_l2(ahead.vector + c * ahead.step);
                 }
-                ahead.vector += job->dim / VECTOR_LANES * ahead.step;
+                ahead.vector += job->value_dim / VECTOR_LANES * ahead.step;
                 ROWS_UNROLL
                 for (uint32_t r = 0; r < rows; r++) {
                     int32_t two;
@@ -298,7 +309,7 @@ INLINE void fixed_pv_tile(const struct fixed_job *job, enum compute_kv_dtype dty
                 v_set(job->w_scale[(size_t)(query + r) * FIXED_GROUPS + group / FIXED_GROUP]);
             ROWS_UNROLL
             for (uint32_t c = 0; c < wide; c++) {
-                float *to = out + (size_t)r * job->dim + first_dim + c * VECTOR_LANES;
+                float *to = out + (size_t)r * job->value_dim + first_dim + c * VECTOR_LANES;
                 if (lanes == VECTOR_LANES)
                     v_store(to, v_fma(v_int_float(o[r][c]), scale, v_load(to)));
                 else
@@ -336,7 +347,7 @@ INLINE void fixed_pv_rows(const struct fixed_job *job, enum compute_kv_dtype dty
 INLINE void fixed_pv_tokens(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                             uint32_t query, uint32_t rows, uint32_t begin, uint32_t end, float *out)
 {
-    const uint32_t dim = job->dim;
+    const uint32_t dim = job->value_dim;
     uint32_t first_dim = 0;
 #if PV_WIDE > 1
     for (; first_dim + PV_WIDE * VECTOR_LANES <= dim; first_dim += PV_WIDE * VECTOR_LANES)
@@ -380,7 +391,7 @@ INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t fi
 INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                      uint32_t first_position, uint32_t heads, uint32_t position, float *out)
 {
-    memset(out, 0, (size_t)job->queries * job->dim * sizeof(float));
+    memset(out, 0, (size_t)job->queries * job->value_dim * sizeof(float));
     for (uint32_t begin = 0; begin < job->tokens; begin += FIXED_V_CHUNK)
         for (uint32_t i = 0; i < job->queries; i += PV_ROWS) {
             uint32_t rows = job->queries - i < PV_ROWS ? job->queries - i : PV_ROWS;
@@ -393,7 +404,7 @@ INLINE void fixed_pv(const struct fixed_job *job, enum compute_kv_dtype dtype, b
                 fixed_hidden(first_position, heads, job->window, job->first_query + i, position);
             if (seen > begin && hidden < begin + FIXED_V_CHUNK)
                 fixed_pv_tokens(job, dtype, decode, i, rows, begin, end,
-                                out + (size_t)i * job->dim);
+                                out + (size_t)i * job->value_dim);
         }
 }
 
@@ -525,7 +536,10 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
                                    float *scratch)
 {
     const size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
-    struct fixed_job job = {.dim = kv->head_dim, .queries = queries, .window = window};
+    struct fixed_job job = {.dim = compute_kv_key_dim(kv),
+                            .value_dim = compute_kv_value_dim(kv),
+                            .queries = queries,
+                            .window = window};
     job.block_tokens = kv->block_tokens;
     job.unit_tokens = job.block_tokens % VECTOR_LANES == 0 ? VECTOR_LANES : VECTOR_LANES / 2;
     job.stride = kernels_score_stride(kv->dtype, 0);
@@ -537,6 +551,8 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
     job.q_scale = job.w_scale + padded * FIXED_GROUPS;
     job.most = job.q_scale + padded;
     job.sum = job.most + padded;
+    job.values = (uint8_t *)(scratch + kernels_scratch_floats(kv, queries, 0) -
+                             kernels_latent_floats(kv, padded));
     return job;
 }
 
@@ -545,7 +561,7 @@ INLINE struct fixed_job fixed_open(const struct compute_kv *kv, uint32_t queries
 #define FIXED_PRODUCTS(name, dtype, decode)                                                        \
     static void name##_qk(const struct fixed_job *job)                                             \
     {                                                                                              \
-        fixed_qk(job, dtype, decode);                                                              \
+        fixed_qk(job, dtype, decode, false);                                                       \
     }                                                                                              \
     static void name##_pv(const struct fixed_job *job, uint32_t first_position, uint32_t heads,    \
                           uint32_t position, float *out)                                           \
@@ -557,6 +573,38 @@ FIXED_PRODUCTS(fixed_i16_prompt, COMPUTE_KV_I16, false)
 FIXED_PRODUCTS(fixed_i16_decode, COMPUTE_KV_I16, true)
 FIXED_PRODUCTS(fixed_i8_prompt, COMPUTE_KV_I8, false)
 FIXED_PRODUCTS(fixed_i8_decode, COMPUTE_KV_I8, true)
+
+static void fixed_i16_latent_qk(const struct fixed_job *job)
+{
+    fixed_qk(job, COMPUTE_KV_I16, false, true);
+}
+
+static void fixed_i8_latent_qk(const struct fixed_job *job)
+{
+    fixed_qk(job, COMPUTE_KV_I8, false, true);
+}
+
+/* Writes the values of a segment of a latent cache to `to`, as a block that has values of its own
+ * stores them: V of two tokens next to each other. */
+static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dtype, uint8_t *to)
+{
+    const uint32_t tokens = job->unit_tokens, dim = job->value_dim;
+    const size_t element = compute_kv_element_bytes(dtype), pair = 2 * element;
+    const size_t step = job->block_tokens * pair;
+    for (uint32_t i = 0; i < job->unit_count; i++, to += tokens * dim * element) {
+        const uint8_t *keys = job->units[i].keys + (job->dim - dim) / 2 * step;
+        job->units[i].values = to;
+        for (uint32_t d = 0; d < dim; d += 2, keys += step)
+            for (uint32_t t = 0; t < tokens; t += 2) {
+                uint8_t *at = to + ((size_t)t / 2 * dim + d) * pair;
+                const uint8_t *from = keys + t * pair;
+                memcpy(at, from, element);
+                memcpy(at + element, from + pair, element);
+                memcpy(at + pair, from + element, element);
+                memcpy(at + pair + element, from + pair + element, element);
+            }
+    }
+}
 
 /* Returns the job for FIXED_BAND queries from query `first` on, with the tokens of the segment that
  * they see (0 = none). */
@@ -624,13 +672,18 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
                           uint32_t first_position, uint32_t heads, struct fixed_span span,
                           float cap, float *out)
 {
-    static void (*const qk[2][2])(const struct fixed_job *) = {
-        {fixed_i16_prompt_qk, fixed_i16_decode_qk}, {fixed_i8_prompt_qk, fixed_i8_decode_qk}};
+    static void (*const qk[2][3])(const struct fixed_job *) = {
+        {fixed_i16_prompt_qk, fixed_i16_decode_qk, fixed_i16_latent_qk},
+        {fixed_i8_prompt_qk, fixed_i8_decode_qk, fixed_i8_latent_qk}};
     static void (*const pv[2][2])(const struct fixed_job *, uint32_t, uint32_t, uint32_t,
                                   float *) = {{fixed_i16_prompt_pv, fixed_i16_decode_pv},
                                               {fixed_i8_prompt_pv, fixed_i8_decode_pv}};
     const enum compute_kv_dtype dtype = cache->kv->dtype;
+    const bool latent = cache->kv->latent != 0;
+    decode = decode && !latent;
     fixed_find(job, cache, dtype, span.begin, span.end, span.first);
+    if (latent)
+        fixed_latent_values(job, dtype, job->values);
     if (decode)
         fixed_find_next(job, cache, dtype, span.end, first_position + 1);
     else
@@ -639,12 +692,12 @@ static void fixed_segment(struct fixed_job *job, const struct kernels_cache *cac
         struct fixed_job band = fixed_band(job, first_position, heads, span.begin, first);
         if (band.tokens == 0)
             continue;
-        qk[dtype == COMPUTE_KV_I8][decode](&band);
+        qk[dtype == COMPUTE_KV_I8][latent ? 2 : decode](&band);
         if (decode)
             fixed_scales(&band);
         fixed_band_softmax(&band, first_position, heads, span.begin, cap);
         pv[dtype == COMPUTE_KV_I8][decode](&band, first_position, heads, span.begin,
-                                           out + (size_t)first * job->dim);
+                                           out + (size_t)first * job->value_dim);
     }
 }
 
@@ -670,18 +723,18 @@ static void fixed_join_seen(const struct fixed_job *job, uint32_t first_position
                             struct fixed_span span, const float *next, float *out, float *most,
                             float *sum)
 {
-    const size_t bytes = job->dim * sizeof(float);
+    const size_t bytes = job->value_dim * sizeof(float);
     for (uint32_t i = 0; i < job->queries; i++) {
         const uint32_t end = first_position + i / heads + 1;
         const uint32_t first = attention_first(end - 1, job->window);
         if (end <= span.begin || first >= span.end)
             continue;
         if (first < span.begin) {
-            fixed_join(i, job->dim, out, most, sum, next, job->most, job->sum);
+            fixed_join(i, job->value_dim, out, most, sum, next, job->most, job->sum);
             continue;
         }
         if (next != out) /* The query's first segment. */
-            memcpy(out + (size_t)i * job->dim, next + (size_t)i * job->dim, bytes);
+            memcpy(out + (size_t)i * job->value_dim, next + (size_t)i * job->value_dim, bytes);
         most[i] = job->most[i];
         sum[i] = job->sum[i];
     }
@@ -691,7 +744,7 @@ static void attention_fixed(const struct kernels_cache *cache, uint32_t first_po
                             uint32_t rows, uint32_t heads, const struct compute_attention *how,
                             const float *q, size_t q_stride, float *scratch, float *out)
 {
-    const uint32_t tokens = first_position + rows, dim = cache->kv->head_dim;
+    const uint32_t tokens = first_position + rows, dim = compute_kv_value_dim(cache->kv);
     struct fixed_job job = fixed_open(cache->kv, rows * heads, how->window, scratch);
     const size_t padded = (size_t)(job.sum - job.most);
     float *most = job.sum + padded, *sum = most + padded, *next = sum + padded;
@@ -716,7 +769,7 @@ static void attention_part(const struct kernels_cache *cache, uint32_t position,
                            float *scratch, float *part)
 {
     struct fixed_job job = fixed_open(cache->kv, heads, how->window, scratch);
-    job.most = part + (size_t)heads * job.dim;
+    job.most = part + (size_t)heads * job.value_dim;
     job.sum = job.most + heads;
     fixed_pack(&job, heads, how->scale, q, 0);
     fixed_segment(&job, cache, true, position, heads,

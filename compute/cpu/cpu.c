@@ -271,6 +271,7 @@ const struct compute_ops compute_cpu = {
     .head_norm = cpu_head_norm,
     .norm_add = cpu_norm_add,
     .lanes = &cpu_lanes,
+    .latent = &cpu_latent,
     .group = &cpu_group,
     .experts = &cpu_experts,
 };

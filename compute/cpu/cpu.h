@@ -233,6 +233,9 @@ void cpu_group_gather(struct compute *c, uint32_t row_count, const float *part,
                       const uint32_t *counts, float *all);
 enum status cpu_check(struct compute *c, struct error *error);
 
+/* latent.c */
+extern const struct compute_latent_ops cpu_latent;
+
 /* in_place.c */
 void cpu_cap(struct compute *c, float cap, size_t count, float *x);
 void cpu_scale(struct compute *c, float factor, size_t count, float *x);

@@ -244,6 +244,17 @@ static inline size_t kernels_score_stride(enum compute_kv_dtype dtype, uint32_t 
     return ((size_t)tokens + VECTOR_LANES - 1) / VECTOR_LANES * VECTOR_LANES + VECTOR_LANES;
 }
 
+/* Returns the floats of scratch memory, the last of it, for the values of a latent cache: those of
+ * a segment as in a cache of integers; or those of a block as fp32, and a factor for each query. */
+static inline size_t kernels_latent_floats(const struct compute_kv *kv, size_t queries)
+{
+    if (kv->latent == 0)
+        return 0;
+    if (compute_kv_fixed(kv->dtype))
+        return (size_t)KERNELS_SEGMENT * kv->latent * compute_kv_element_bytes(kv->dtype) / 4;
+    return ((size_t)kv->block_tokens * kv->latent + queries + 15) / 16 * 16;
+}
+
 /* Returns the floats of scratch memory for `queries` queries over `tokens` tokens. Queries are
  * padded to whole tiles. Each query takes its packed values, its scores and, for integer caches, a
  * second result with scales. Each token of an integer cache takes the scale of V; 8 tokens take
@@ -253,10 +264,10 @@ static inline size_t kernels_scratch_floats(const struct compute_kv *kv, uint32_
 {
     size_t padded = ((size_t)queries + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     size_t stride = kernels_score_stride(kv->dtype, tokens), floats;
-    floats = padded * (stride + kv->head_dim);
+    floats = padded * (stride + compute_kv_key_dim(kv));
     if (compute_kv_fixed(kv->dtype))
-        floats += padded * (kv->head_dim + stride / 64 + 8) + 2 * stride;
-    return (floats + 15) / 16 * 16;
+        floats += padded * (compute_kv_value_dim(kv) + stride / 64 + 8) + 2 * stride;
+    return (floats + 15) / 16 * 16 + kernels_latent_floats(kv, padded);
 }
 
 extern const struct kernels kernels_portable;

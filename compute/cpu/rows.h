@@ -289,6 +289,24 @@ static void rows_rope(const struct kernels_rope *rope, float *head)
     }
 }
 
+/* Writes the vector x of one token into a latent cache. */
+static void rows_store_latent(const struct compute_kv *kv, uint8_t *block, uint32_t token,
+                              const float *x)
+{
+    const uint32_t dim = 2 * kv->head_dim, tokens = kv->block_tokens;
+    const vec most = v_set(65504.0f), least = v_set(-65504.0f);
+    for (uint32_t d = 0; d < dim; d += VECTOR_LANES) {
+        const uint32_t lanes = lanes_at(d, dim);
+        uint16_t column[VECTOR_LANES];
+        v_store_f16_part(column, v_max(least, v_min(most, v_load_part(x + d, lanes))), lanes);
+        for (uint32_t i = 0; i < lanes; i++)
+            if (kv->dtype == COMPUTE_KV_F32)
+                ((float *)block)[(size_t)(d + i) * tokens + token] = x[d + i];
+            else
+                ((uint16_t *)block)[(size_t)(d + i) * tokens + token] = column[i];
+    }
+}
+
 static void rows_store(const struct compute_kv *kv, uint8_t *head_block, uint32_t token,
                        const float *k, const float *v)
 {

@@ -27,6 +27,8 @@ struct compute_rope_table {
 /* Queries (rows × heads) and scores (floats) of a work item: they stay in the L2 cache. */
 #define ITEM_QUERIES 48
 #define ITEM_SCORES  98304
+/* Heads of a work item over a latent cache, which all heads share. */
+#define LATENT_HEADS 16
 
 struct rope_fill {
     const struct compute_rope_table *table;
@@ -113,6 +115,8 @@ static void kv_check(const struct compute_kv *kv, uint32_t head_count)
     assert(kv->block_tokens % 8 == 0 && kv->block_tokens > 0 && kv->head_dim > 0);
     assert(kv->head_count > 0 && head_count % kv->head_count == 0);
     assert(kv->head_dim % 2 == 0 || !compute_kv_fixed(kv->dtype)); /* Pairs. */
+    assert(kv->latent == 0 || (kv->head_count == 1 && kv->latent < 2 * kv->head_dim));
+    assert(kv->latent % 2 == 0);
     assert(kv->block_bytes >=
            compute_kv_block_bytes(kv->block_tokens, kv->head_count, kv->head_dim, kv->dtype));
 }
@@ -142,16 +146,17 @@ static void store_row(const struct store_job *job, const struct compute_sequence
         rope.neox = job->rope->neox;
         rope.table = job->rope->values + (size_t)position * rope.dim;
     }
-    float *q = job->q + (size_t)row * job->head_count * kv->head_dim;
-    float *k = job->k + (size_t)row * kv->head_count * kv->head_dim;
-    const float *v = job->v + (size_t)row * kv->head_count * kv->head_dim;
+    const uint32_t dim = compute_kv_key_dim(kv);
+    float *q = job->q + (size_t)row * job->head_count * dim;
+    float *k = job->k + (size_t)row * kv->head_count * dim;
+    const float *v = kv->latent == 0 ? job->v + (size_t)row * kv->head_count * dim : k;
     uint8_t *block =
         (uint8_t *)kv->base + sequence->blocks[position / kv->block_tokens] * kv->block_bytes;
     size_t head_bytes = compute_kv_block_bytes(kv->block_tokens, 1, kv->head_dim, kv->dtype);
     for (uint32_t h = 0; h < job->head_count; h++)
-        kernels->rope(&rope, q + (size_t)h * kv->head_dim);
+        kernels->rope(&rope, q + (size_t)h * dim);
     for (uint32_t h = 0; h < kv->head_count; h++) {
-        size_t at = (size_t)h * kv->head_dim;
+        size_t at = (size_t)h * dim;
         kernels->rope(&rope, k + at);
         kernels->store(kv, block + h * head_bytes, position % kv->block_tokens, k + at, v + at);
     }
@@ -202,7 +207,7 @@ void cpu_rope_store(struct compute *c, struct compute_rope_table *rope,
 {
     kv_check(kv, head_count);
     if (rope != NULL) {
-        assert(rope->dim <= kv->head_dim);
+        assert(rope->dim <= compute_kv_key_dim(kv) - kv->latent);
         rope_fill(c, rope, positions_end(batch));
     }
     struct store_job job = {.kernels = c->kernels,
@@ -223,7 +228,8 @@ struct attention_job {
     const struct compute_batch *batch;
     const struct compute_kv *kv;
     uint32_t head_count;
-    uint32_t heads; /* Heads that share a KV head. */
+    uint32_t heads;    /* Heads of a work item. They share a KV head. */
+    uint32_t kv_heads; /* Work items of a tile of rows. */
     const struct compute_attention *how;
     const float *q;
     struct compute_activations *a;
@@ -282,7 +288,7 @@ static void result_write(const struct attention_job *job, uint32_t first_row, ui
                          uint32_t kv_head, float *out)
 {
     struct compute_activations *a = job->a;
-    uint32_t width = job->heads * job->kv->head_dim, col = kv_head * width;
+    uint32_t width = job->heads * compute_kv_value_dim(job->kv), col = kv_head * width;
     for (uint32_t r = 0; r < rows; r++, out += width) {
         uint32_t row = first_row + r;
         if (!job->direct || (a->needs & COMPUTE_NEEDS_F32) != 0)
@@ -308,14 +314,15 @@ static uint32_t item_sequence(const struct attention_job *job, uint32_t item)
 
 static const float *item_query(const struct attention_job *job, uint32_t row, uint32_t kv_head)
 {
-    return job->q +
-           ((size_t)row * job->head_count + (size_t)kv_head * job->heads) * job->kv->head_dim;
+    return job->q + ((size_t)row * job->head_count + (size_t)kv_head * job->heads) *
+                        compute_kv_key_dim(job->kv);
 }
 
 static struct kernels_cache cache_of(const struct attention_job *job, uint32_t s, uint32_t kv_head)
 {
     const struct compute_sequence *sequence = &job->batch->sequences[s];
-    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks, .kv_head = kv_head};
+    struct kernels_cache cache = {.kv = job->kv, .blocks = sequence->blocks};
+    cache.kv_head = job->kv->latent != 0 ? 0 : kv_head;
     if (s + 1 < job->batch->sequence_count) {
         cache.next_blocks = sequence[1].blocks;
         cache.next_tokens = sequence[1].first_position + 1;
@@ -328,12 +335,12 @@ static void attention_item(void *context, uint32_t item, uint32_t thread)
     const struct attention_job *job = context;
     uint32_t s = item_sequence(job, item), within = item - job->c->first_items[s];
     const struct compute_sequence *sequence = &job->batch->sequences[s];
-    uint32_t tile = within / job->kv->head_count, kv_head = within % job->kv->head_count;
+    uint32_t tile = within / job->kv_heads, kv_head = within % job->kv_heads;
     uint32_t step = tile_rows(job, sequence), done = tile * step;
     uint32_t rows = sequence->row_count - done < step ? sequence->row_count - done : step;
     uint32_t first_row = sequence->first_row + done;
     struct kernels_cache cache = cache_of(job, s, kv_head);
-    size_t q_stride = (size_t)job->head_count * job->kv->head_dim;
+    size_t q_stride = (size_t)job->head_count * compute_kv_key_dim(job->kv);
     float *scratch = job->c->scratch[thread].data, *out = scratch + item_scratch(job, sequence);
     job->c->kernels->attention(&cache, sequence->first_position + done, rows, job->heads, job->how,
                                item_query(job, first_row, kv_head), q_stride, scratch, out);
@@ -351,16 +358,17 @@ static void attention_split_item(void *context, uint32_t item, uint32_t thread)
     uint32_t segments = segments_of(job, sequence);
     uint32_t kv_head = within / segments, segment = within % segments;
     struct kernels_cache cache = cache_of(job, s, kv_head);
-    size_t floats = kernels_part_floats(job->heads, job->kv->head_dim);
+    const uint32_t dim = compute_kv_value_dim(job->kv);
+    size_t floats = kernels_part_floats(job->heads, dim);
     float *parts = job->parts + (item - segment) * floats;
     kernels->attention_part(&cache, sequence->first_position, job->heads, job->how,
                             item_query(job, sequence->first_row, kv_head),
                             segment_first(job, sequence) + segment, job->c->scratch[thread].data,
                             parts + segment * floats);
-    _Atomic uint32_t *left = &job->left[s * job->kv->head_count + kv_head];
+    _Atomic uint32_t *left = &job->left[s * job->kv_heads + kv_head];
     if (atomic_fetch_sub_explicit(left, 1, memory_order_acq_rel) != 1)
         return;
-    kernels->attention_join(job->heads, job->kv->head_dim, segments, floats,
+    kernels->attention_join(job->heads, dim, segments, floats,
                             sinks != NULL ? sinks + (size_t)kv_head * job->heads : NULL, parts);
     result_write(job, sequence->first_row, 1, kv_head, parts);
 }
@@ -390,9 +398,10 @@ static enum status attention_prepare(struct compute *c, const struct attention_j
     for (uint32_t s = 0; s < count; s++) {
         const struct compute_sequence *sequence = &job->batch->sequences[s];
         uint32_t rows = tile_rows(job, sequence);
-        size_t need = item_scratch(job, sequence) + (size_t)rows * job->heads * job->kv->head_dim;
+        size_t need =
+            item_scratch(job, sequence) + (size_t)rows * job->heads * compute_kv_value_dim(job->kv);
         c->first_items[s] = items;
-        items += (sequence->row_count + rows - 1) / rows * job->kv->head_count;
+        items += (sequence->row_count + rows - 1) / rows * job->kv_heads;
         scratch = need > scratch ? need : scratch;
     }
     *items_out = items;
@@ -404,7 +413,7 @@ static enum status attention_prepare(struct compute *c, const struct attention_j
 static enum status attention_split(struct compute *c, struct attention_job *job, uint32_t *items)
 {
     const struct compute_batch *batch = job->batch;
-    const uint32_t threads = workers_threads(c->workers), heads = job->kv->head_count;
+    const uint32_t threads = workers_threads(c->workers), heads = job->kv_heads;
     uint32_t segments = 0;
     if (!compute_kv_fixed(job->kv->dtype) || threads == 1 || batch->row_count == 0 ||
         batch->row_count != batch->sequence_count || *items >= threads * SPLIT_ITEMS_A_THREAD)
@@ -413,7 +422,8 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
         segments += segments_of(job, &batch->sequences[s]);
     if (segments == batch->sequence_count)
         return ST_OK;
-    size_t floats = segments * heads * kernels_part_floats(job->heads, job->kv->head_dim);
+    size_t floats =
+        segments * heads * kernels_part_floats(job->heads, compute_kv_value_dim(job->kv));
     if (!cpu_split_need(c, floats, batch->sequence_count * heads))
         return ST_NO_MEMORY;
     job->parts = c->split.parts;
@@ -435,7 +445,8 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
                    struct compute_activations *a)
 {
     kv_check(kv, head_count);
-    assert(a->cols == head_count * kv->head_dim);
+    assert(a->cols == head_count * compute_kv_value_dim(kv));
+    assert(kv->latent == 0 || how->sinks == NULL);
     cpu_activations_begin(a, batch->row_count);
     struct attention_job job = {.c = c,
                                 .batch = batch,
@@ -445,7 +456,10 @@ void cpu_attention(struct compute *c, const struct compute_batch *batch,
                                 .how = how,
                                 .q = q,
                                 .a = a};
-    job.direct = job.heads * kv->head_dim % 32 == 0;
+    if (kv->latent != 0 && head_count % LATENT_HEADS == 0)
+        job.heads = LATENT_HEADS;
+    job.kv_heads = head_count / job.heads;
+    job.direct = job.heads * compute_kv_value_dim(kv) % 32 == 0;
     uint32_t items;
     enum status status = attention_prepare(c, &job, &items);
     if (status == ST_OK)

@@ -80,6 +80,33 @@ INLINE void fixed_put_values(enum compute_kv_dtype dtype, uint8_t *at, uint32_t 
         at[2 * i + half] = (uint8_t)rounded[i];
 }
 
+/* Writes `count` values of a token and their scale, as dimensions from the first of `keys` on. */
+INLINE void store_fixed_part(const struct compute_kv *kv, enum compute_kv_dtype dtype,
+                             uint8_t *scale_at, uint8_t *keys, const float *x, uint32_t count)
+{
+    const size_t step = kv->block_tokens * 2 * compute_kv_element_bytes(dtype);
+    float inverse;
+    const uint16_t scale = fixed_scale(dtype, x, count, &inverse);
+    memcpy(scale_at, &scale, 2);
+    for (uint32_t d = 0; d < count; d += VECTOR_LANES) {
+        const uint32_t lanes = lanes_at(d, count);
+        vec a = inverse == 0 ? v_zero() : v_mul(v_load_part(x + d, lanes), v_set(inverse));
+        fixed_put_keys(dtype, keys + d / 2 * step, step, a, lanes);
+    }
+}
+
+/* Writes the vector x of one token into a latent cache. */
+INLINE void store_fixed_latent(const struct compute_kv *kv, enum compute_kv_dtype dtype,
+                               uint8_t *block, uint32_t token, const float *x)
+{
+    const uint32_t tokens = kv->block_tokens, own = 2 * kv->head_dim - kv->latent;
+    const size_t pair = 2 * compute_kv_element_bytes(dtype);
+    uint8_t *keys = block + (size_t)tokens * 4 + token * pair;
+    store_fixed_part(kv, dtype, block + (size_t)token * 2, keys, x, own);
+    store_fixed_part(kv, dtype, block + (size_t)(tokens + token) * 2,
+                     keys + own / 2 * tokens * pair, x + own, kv->latent);
+}
+
 INLINE void store_fixed(const struct compute_kv *kv, enum compute_kv_dtype dtype,
                         uint8_t *head_block, uint32_t token, const float *k, const float *v)
 {

@@ -49,7 +49,7 @@ size_t cuda_attention_scratch(const struct cuda_sequences *s, const struct compu
 bool cuda_attention_takes(const struct compute_kv *kv, uint32_t head_count)
 {
     const uint32_t dim = kv->head_dim;
-    return (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256) &&
+    return kv->latent == 0 && (dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256) &&
            kv->block_tokens % 8 == 0 && kv->block_bytes % 16 == 0 && kv->head_count > 0 &&
            head_count % kv->head_count == 0 && head_count / kv->head_count <= 16;
 }

@@ -197,7 +197,8 @@ static void rope_store(struct compute *c, struct compute_rope_table *rope,
         cuda_enter(c) ? cuda_step_batch(c, batch, kv->block_tokens) : NULL;
     if (s == NULL)
         return;
-    cuda_rope_store(c->stream, rope->values, rope->dim, rope->neox, s, kv, head_count, q, k, v);
+    cuda_rope_store(c->stream, rope != NULL ? rope->values : NULL, rope != NULL ? rope->dim : 0,
+                    rope != NULL && rope->neox, s, kv, head_count, q, k, v);
     cuda_launched(c, "rotation and storing of K and V");
 }
 

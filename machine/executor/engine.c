@@ -395,6 +395,7 @@ static enum status check_attention(const struct engine_options *options, struct 
         .head_count = shard->kv_head_count,
         .head_dim = h->head_dim,
         .dtype = options->kv.dtype,
+        .latent = h->latent.rank,
     };
     return options->ops->attention_check(options->compute, &kv, shard->head_count, error);
 }

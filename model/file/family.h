@@ -29,7 +29,9 @@ struct family {
     bool post_norms; /* Attention's and feed-forward's results are normalised. */
     bool parallel;   /* Attention and feed-forward read the same normalised input. */
     bool gelu;
+    bool latent;            /* Latent attention. */
     bool experts;           /* Models may have experts. */
+    bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
     bool embedding_scaled;  /* By the root of the width. */
     bool norms_from_1;      /* Folders store the norms' weights minus 1; 1 is added. */

@@ -102,6 +102,7 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     h->pre_norms = !family->no_pre_norms;
     h->post_norms = family->post_norms;
     h->experts.normalise = family->experts_normalise;
+    h->experts.sigmoid = family->experts_sigmoid;
     h->parallel = family->parallel;
     h->gelu = family->gelu;
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;
@@ -183,7 +184,8 @@ static enum status read_scales(const struct hyper_reader *r, const struct family
                                struct model_hyper *h)
 {
     const bool share = family->share_layers != 0 && h->layer_count == family->share_layers;
-    float divisor = (float)(share ? h->hidden / h->head_count : h->head_dim);
+    const uint32_t dim = h->latent.rank != 0 ? h->latent.plain + h->latent.rotated : h->head_dim;
+    float divisor = (float)(share ? h->hidden / h->head_count : dim);
     h->embedding_scale = family->embedding_scaled ? sqrtf((float)h->hidden) : 1;
     h->residual_scale = h->logit_scale = 1;
     enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
@@ -286,13 +288,15 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = hyper_read_experts(r, family->experts, &h);
     if (status == ST_OK)
-        status = read_heads(r, &h);
+        status = family->latent ? hyper_read_latent(r, &h) : read_heads(r, &h);
     if (status == ST_OK)
         status = hyper_read_rope(r, family, &h);
     if (status == ST_OK)
         status = hyper_read_layers(r, family, &h);
     if (status == ST_OK)
         status = read_scales(r, family, &h);
+    if (status == ST_OK)
+        status = hyper_finish_latent(r, &h);
     if (status == ST_OK)
         status = read_epsilon(r, &h);
     if (status == ST_OK)

@@ -64,6 +64,16 @@ enum model_layer_bits {
     MODEL_LAYER_UNROTATED = 4   /* q and k are not rotated. */
 };
 
+/* Latent attention (DeepSeek-V2, 2024, section 2.1): the KV of a token is one vector that all heads
+ * share, `rotated` values of a key and `rank` values from which each head makes the rest of its key
+ * and its value. */
+struct model_latent {
+    uint32_t rank;   /* 0 = the model has K and V of heads. */
+    uint32_t q_rank; /* Values from which the queries are made; 0 = from the residual stream. */
+    uint32_t plain, rotated; /* Dimensions of a head's query that are not rotated, and that are. */
+    uint32_t value;          /* Dimensions of a head's value. */
+};
+
 struct model_hyper {
     char architecture[32]; /* Name of the family, as in GGUF files (family.c). */
     char name[64];         /* The model_file_name; without one, the architecture. */
@@ -75,7 +85,10 @@ struct model_hyper {
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    uint32_t head_dim;       /* Dimensions of a head. */
+    /* Dimensions of a head. With latent attention, half the values of a token: one KV head's K and V
+     * have as many bytes. */
+    uint32_t head_dim;
+    struct model_latent latent;
     uint32_t vocab;          /* Tokens of the vocabulary. */
     uint32_t context_tokens; /* Context length that the file gives. */
     float norm_epsilon;

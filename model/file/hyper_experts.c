@@ -98,7 +98,8 @@ static uint32_t shared_block(const struct hyper_reader *r, uint32_t layer_count)
 
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h)
 {
-    struct model_experts e = {.normalise = h->experts.normalise, .scale = 1};
+    struct model_experts e = {
+        .normalise = h->experts.normalise, .sigmoid = h->experts.sigmoid, .scale = 1};
     enum status status = hyper_u32_in(r, KEY_EXPERTS, false, 0, COMPUTE_EXPERTS_MAX, &e.count);
     h->experts = e;
     if (status != ST_OK || e.count == 0)

@@ -41,9 +41,16 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
-/* Reads the values of the experts; h->experts.normalise has the family's default. `allowed`: models
+/* Reads the values of the experts; h->experts.normalise and
+ * .sigmoid have the family's defaults. `allowed`: models
  * of this family may have experts. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h);
+/* Reads head_count and `latent` of a model with latent attention, and derives kv_head_count and
+ * head_dim. */
+enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h);
+/* Changes rope_dim and attention_scale of a model with latent attention, whose other values have
+ * been read; does nothing for other models. */
+enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h);
 /* Reads window, local_freq_base and layers. Requires layer_count. */
 enum status hyper_read_layers(const struct hyper_reader *r, const struct family *family,
                               struct model_hyper *h);

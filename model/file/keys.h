@@ -62,6 +62,14 @@ enum model_key {
     KEY_ACTIVATION,
     KEY_SOFTCAP_LOGITS,
     KEY_SOFTCAP_ATTENTION,
+    KEY_LATENT_RANK, /* struct model_latent has the meaning of these five. */
+    KEY_LATENT_Q_RANK,
+    KEY_LATENT_PLAIN,
+    KEY_LATENT_ROTATED,
+    KEY_LATENT_VALUE,
+    KEY_LATENT_PAIRS,     /* Whether rotated dimensions are neighbours. */
+    KEY_LATENT_KEY_OWN,   /* Newer GGUF files: dimensions of a head's query, and of its value. */
+    KEY_LATENT_VALUE_OWN, /* The other keys have those of the latent vector. */
     KEY_COUNT
 };
 

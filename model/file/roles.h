@@ -26,6 +26,15 @@ enum model_role {
     ROLE_Q_NORM,
     ROLE_K_NORM,
     ROLE_SINKS,
+    /* Latent attention. */
+    ROLE_Q_A,
+    ROLE_Q_A_NORM,
+    ROLE_Q_B,
+    ROLE_KV_A,
+    ROLE_KV_A_NORM,
+    ROLE_KV_B,
+    ROLE_K_B, /* Newer GGUF files have these two, transposed for K, instead of ROLE_KV_B. */
+    ROLE_V_B,
     ROLE_ATTENTION_OUTPUT,
     ROLE_ATTENTION_OUTPUT_BIAS,
     ROLE_ATTENTION_POST_NORM,

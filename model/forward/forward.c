@@ -192,6 +192,7 @@ static struct forward_layer layer_at(const struct model *m, const struct model_k
         .head_count = m->shard.kv_head_count,
         .head_dim = m->hyper.head_dim,
         .dtype = kv->dtype,
+        .latent = m->hyper.latent.rank,
     };
     return layer;
 }

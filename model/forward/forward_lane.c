@@ -163,6 +163,10 @@ void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
         if (count < part.row_count)
             part = forward_part(&batch, first, count, lane->part_sequences);
         lane_norm(f, lane, lane_x + (size_t)first * h->hidden, NULL, count, w->attention_norm);
+        if (h->latent.rank != 0) {
+            forward_latent_qkv(f, lane, layer, layer_rope(f->m, layer), &part, q);
+            continue;
+        }
         ops->matmul(c, matrices, biases, 3, lane->hidden, count, results);
         for (int i = 0; i < 3; i++)
             adapters_add(f, lane, w, (enum adapter_matrix)(ADAPTER_Q + i), &part, lane->hidden,
@@ -300,7 +304,9 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
         .sinks = w->sinks,
     };
     f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count, &how,
-                         rows.q, lane->heads);
+                         rows.q, h->latent.rank != 0 ? lane->context : lane->heads);
+    if (h->latent.rank != 0)
+        forward_latent_output(f, lane, layer, rows.batch->row_count);
     const struct product output = {w->attention_output, w->attention_output_bias, ADAPTER_OUTPUT,
                                    w->attention_post_norm};
     if (h->parallel)

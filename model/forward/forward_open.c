@@ -26,7 +26,11 @@ static size_t lay(float *memory, size_t at, const struct part *parts)
 static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
     const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(m);
-    const struct part keys[] = {{&lane->k, floats}, {&lane->v, floats}, {NULL, 0}};
+    const struct part keys[] = {{&lane->k, floats},
+                                {&lane->v, floats},
+                                {&lane->raw, (size_t)lane->chunk_rows * forward_raw_width(m)},
+                                {&lane->own, (size_t)lane->chunk_rows * m->hyper.latent.rotated},
+                                {NULL, 0}};
     return lay(memory, at, keys);
 }
 
@@ -136,6 +140,7 @@ struct needs {
     unsigned hidden;
     unsigned heads;
     unsigned ffn;
+    unsigned low;
     unsigned shared;
     unsigned experts_in, experts_ffn; /* struct compute_experts_room_options */
 };
@@ -157,6 +162,11 @@ static void needs_experts(const struct model *m, const struct model_layer_expert
     needs->shared |= ops->matrix_needs(e->shared_down);
 }
 
+static unsigned matrix_needs(const struct model *m, const struct compute_matrix *matrix)
+{
+    return matrix != NULL ? m->ops->matrix_needs(matrix) : 0;
+}
+
 static struct needs needs_of(const struct model *m)
 {
     const struct compute_ops *ops = m->ops;
@@ -164,7 +174,10 @@ static struct needs needs_of(const struct model *m)
     for (uint32_t i = 0; i < m->last_layer - m->first_layer; i++) {
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
-            ops->matrix_needs(layer->q) | ops->matrix_needs(layer->k) | ops->matrix_needs(layer->v);
+            matrix_needs(m, layer->q) | matrix_needs(m, layer->k) | matrix_needs(m, layer->v);
+        needs.hidden |= matrix_needs(m, layer->latent.q_a) | matrix_needs(m, layer->latent.own) |
+                        matrix_needs(m, layer->latent.latent);
+        needs.low |= matrix_needs(m, layer->latent.q_b);
         needs.heads |= ops->matrix_needs(layer->attention_output);
         if (layer->experts.router != NULL) {
             needs_experts(m, &layer->experts, &needs);
@@ -210,7 +223,14 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
                                                needs->hidden | COMPUTE_REFINED, &lane->hidden);
     const uint32_t rows = lane == f->lanes ? f->rows_max : forward_lanes_rows(f);
     if (status == ST_OK)
-        status = ops->activations_open(c, rows, forward_q_width(f->m), needs->heads, &lane->heads);
+        status =
+            ops->activations_open(c, rows, forward_heads_width(f->m), needs->heads, &lane->heads);
+    if (status == ST_OK && h->latent.rank != 0)
+        status = ops->activations_open(c, rows, f->m->shard.head_count * h->latent.rank,
+                                       COMPUTE_NEEDS_F32, &lane->context);
+    if (status == ST_OK && h->latent.q_rank != 0)
+        status = ops->activations_open(c, lane->chunk_rows, h->latent.q_rank,
+                                       needs->low | COMPUTE_REFINED, &lane->low);
     if (status == ST_OK && needs->ffn != 0)
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
                                        needs->ffn | COMPUTE_REFINED, &lane->ffn);
@@ -305,6 +325,10 @@ static void close_lane(struct forward *f, struct forward_lane *lane)
         ops->activations_close(lane->compute, lane->ffn);
     if (lane->heads != NULL)
         ops->activations_close(lane->compute, lane->heads);
+    if (lane->low != NULL)
+        ops->activations_close(lane->compute, lane->low);
+    if (lane->context != NULL)
+        ops->activations_close(lane->compute, lane->context);
     if (lane->hidden != NULL)
         ops->activations_close(lane->compute, lane->hidden);
     free(lane->sequences);

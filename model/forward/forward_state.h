@@ -32,6 +32,8 @@ struct forward_lane {
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
     float *k;    /* [chunk_rows × kv width], written to the cache before the next chunk. */
     float *v;    /* As k. */
+    float *raw;  /* [chunk_rows × raw width]: queries before they are absorbed. */
+    float *own;  /* [chunk_rows × rotated]: the rotated part of a latent cache's key. */
     float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
     float *up;   /* [chunk_rows × ffn] */
     /* Normalised rows: input of q, k, v, of gate, up and of the vocabulary matrix. */
@@ -39,7 +41,10 @@ struct forward_lane {
     struct compute_activations *heads;  /* Attention's result: input of its output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = the stage has only experts. */
     struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
-    struct compute_experts_room *room;  /* NULL = the model has no experts. */
+    /* Of latent attention: what queries are made from (NULL = from the residual stream), and
+     * attention's result. */
+    struct compute_activations *low, *context;
+    struct compute_experts_room *room; /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
     /* [layer groups - 1][rows_max]; the lane's sequences with the block tables of the layer groups
@@ -99,15 +104,37 @@ struct forward {
     struct forward_lane *lanes;
 };
 
-/* The two functions return the widths of q, and of k and v, in the rank's slice. */
+/* Returns the dimensions of a key. */
+static inline uint32_t forward_key_dim(const struct model *m)
+{
+    return m->hyper.latent.rank != 0 ? 2 * m->hyper.head_dim : m->hyper.head_dim;
+}
+
+/* The functions return the widths, in the rank's slice, of q (as attention reads it), of k and v,
+ * and of the input of attention's output matrix. */
 static inline uint32_t forward_q_width(const struct model *m)
 {
-    return m->shard.head_count * m->hyper.head_dim;
+    return m->shard.head_count * forward_key_dim(m);
 }
 
 static inline uint32_t forward_kv_width(const struct model *m)
 {
-    return m->shard.kv_head_count * m->hyper.head_dim;
+    return m->shard.kv_head_count * forward_key_dim(m);
+}
+
+static inline uint32_t forward_heads_width(const struct model *m)
+{
+    const uint32_t latent = m->hyper.latent.value;
+    return m->shard.head_count * (latent != 0 ? latent : m->hyper.head_dim);
+}
+
+/* Returns the width of the queries before they are absorbed; 0 = the model has no latent attention.
+ */
+static inline uint32_t forward_raw_width(const struct model *m)
+{
+    const struct model_latent *latent = &m->hyper.latent;
+    const uint32_t width = m->shard.head_count * (latent->plain + latent->rotated);
+    return width > latent->q_rank ? width : latent->q_rank;
 }
 
 /* Returns true if the stage has several ranks. */
@@ -146,6 +173,14 @@ void forward_lane_embed(struct forward *f, const struct forward_lane *lane);
 /* Computes q (rotated) of the lane's rows, and writes their k and v to the cache. */
 void forward_lane_qkv(struct forward *f, struct forward_lane *lane,
                       const struct forward_layer *layer);
+/* The two functions of forward_latent.c. forward_latent_qkv computes the absorbed q of `count` rows
+ * from lane->hidden, and writes their latent vectors to the cache. forward_latent_output makes
+ * lane->heads from lane->context. */
+void forward_latent_qkv(struct forward *f, struct forward_lane *lane,
+                        const struct forward_layer *layer, struct compute_rope_table *rope,
+                        const struct compute_batch *part, float *q);
+void forward_latent_output(struct forward *f, struct forward_lane *lane,
+                           const struct forward_layer *layer, uint32_t row_count);
 /* Computes a layer from attention to its end. Requires K and V of all rows in the cache. With
  * `tail` (the model's last layer), only for rows whose logits are wanted. */
 void forward_lane_rest(struct forward *f, struct forward_lane *lane,

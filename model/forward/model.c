@@ -20,6 +20,8 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
         return h->qk_norms != FAMILY_QK_NONE;
     if (role == ROLE_SINKS)
         return h->sinks;
+    if (role >= ROLE_Q_A && role <= ROLE_V_B)
+        return h->latent.rank != 0;
     if (role == ROLE_ATTENTION_NORM)
         return h->pre_norms;
     if (role == ROLE_FFN_NORM)
@@ -182,11 +184,15 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
 static enum status load_attention(const struct loader *l, uint32_t i, struct model_layer *into)
 {
     const struct model_hyper *h = &l->m->hyper;
-    const struct load_part hidden = load_whole(h->hidden), q = part_of_q(l->m);
+    const struct load_part hidden = load_whole(h->hidden);
+    const struct load_part q =
+        h->latent.rank != 0 ? load_whole(h->head_count * h->latent.value) : part_of_q(l->m);
     enum status status = ST_OK;
     if (h->pre_norms)
         status = load_norm(l, ROLE_ATTENTION_NORM, i, h->hidden, &into->attention_norm);
-    if (status == ST_OK && tensor_is_there(l, ROLE_QKV, i))
+    if (status == ST_OK && h->latent.rank != 0)
+        status = load_latent(l, i, into);
+    else if (status == ST_OK && tensor_is_there(l, ROLE_QKV, i))
         status = load_qkv_joined(l, i, into);
     else if (status == ST_OK)
         status = load_qkv(l, i, into);
@@ -280,6 +286,8 @@ static size_t vector_max(const struct model_hyper *h)
     size_t width = ((size_t)h->head_count + 2 * (size_t)h->kv_head_count) * h->head_dim;
     width = width > h->experts.count ? width : h->experts.count;
     width = width > h->ffn ? width : h->ffn;
+    width = width > h->latent.rank ? width : h->latent.rank;
+    width = width > h->latent.q_rank ? width : h->latent.q_rank;
     return width > h->hidden ? width : h->hidden;
 }
 
@@ -288,11 +296,12 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, seven biases, the norms of q and k, the sinks and a bias of the experts'
-     * choice, each rounded up to a cache line; then the final norm and the RoPE factors. */
+    /* Per layer four norms, seven biases, the norms of q and k, the sinks, a bias of the experts'
+     * choice and two norms of latent attention, each rounded up to a cache line; then the final norm and the RoPE factors. */
     const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
     size_t per_layer = (size_t)h->hidden * 6 + (size_t)(heads + 2) * h->head_dim +
-                       2 * m->shard.ffn_count + m->shard.head_count + h->experts.count + 15 * 16;
+                       2 * m->shard.ffn_count + m->shard.head_count + h->experts.count +
+                       h->latent.rank + h->latent.q_rank + 17 * 16;
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||
@@ -397,6 +406,11 @@ void model_close(struct model *m)
         matrix_close(m, layer->q);
         matrix_close(m, layer->k);
         matrix_close(m, layer->v);
+        const struct model_latent_layer *latent = &layer->latent;
+        struct compute_matrix *const of_latent[] = {latent->q_a,    latent->q_b,    latent->own,
+                                                    latent->latent, latent->absorb, latent->expand};
+        for (size_t k = 0; k < sizeof(of_latent) / sizeof(of_latent[0]); k++)
+            matrix_close(m, of_latent[k]);
         matrix_close(m, layer->attention_output);
         matrix_close(m, layer->gate);
         matrix_close(m, layer->up);

@@ -23,6 +23,18 @@ struct model_layer_experts {
     struct compute_matrix *shared_router; /* [1 × hidden] in fp32; NULL = their weight is 1. */
 };
 
+/* The matrices of a layer with latent attention (struct model_latent). */
+struct model_latent_layer {
+    struct compute_matrix *q_a;    /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
+    const float *q_norm;           /* [q_rank] */
+    struct compute_matrix *q_b;    /* [head_count * (plain + rotated) × q_rank] */
+    struct compute_matrix *own;    /* [rotated × hidden]: the rotated part of the key. */
+    struct compute_matrix *latent; /* [rank × hidden] */
+    const float *norm;             /* [rank] */
+    struct compute_matrix *absorb; /* [head_count * rank × plain], of COMPUTE_F32 */
+    struct compute_matrix *expand; /* [head_count * value × rank], of COMPUTE_F32 */
+};
+
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
  * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
 struct model_layer {
@@ -30,6 +42,7 @@ struct model_layer {
     struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
     struct compute_matrix *k;    /* [kv_head_count * head_dim × hidden] */
     struct compute_matrix *v;
+    struct model_latent_layer latent; /* Instead of k and v, if the model has latent attention. */
     const float *q_bias;
     const float *k_bias;
     const float *v_bias;

@@ -43,7 +43,8 @@ enum status load_check_shape(const struct loader *l, const char *name,
     return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
 }
 
-/* Finds the tensor and checks its shape. Writes its name to `name`, for errors. */
+/* Finds the tensor and checks its shape: [rows × cols], or a vector if rows is 0. Writes its name to
+ * `name`, for errors. */
 static enum status tensor_find(const struct loader *l, enum model_role role, uint32_t layer,
                                uint32_t cols, uint32_t rows, char name[ROLE_NAME_BYTES],
                                const struct mapped_tensor **out)
@@ -55,9 +56,7 @@ static enum status tensor_find(const struct loader *l, enum model_role role, uin
     return load_check_shape(l, name, *out, cols, rows, 0);
 }
 
-/* Returns `bytes` of data aligned for reading numbers. (Some writers of safetensors do not align
- * data.) The caller frees *copy_out. NULL = no memory. */
-static const void *aligned_data(const void *data, size_t bytes, void **copy_out)
+const void *load_aligned(const void *data, size_t bytes, void **copy_out)
 {
     *copy_out = NULL;
     if ((uintptr_t)data % _Alignof(float) == 0)
@@ -87,7 +86,7 @@ static enum status open_matrix(const struct loader *l, const struct mapped_tenso
         return status;
     if (!compute_source_slice(&source, 0, rows.count, cols.first, cols.count, &source))
         status = ST_INVALID;
-    else if ((source.data = aligned_data(source.data, source_bytes(&source), &copy)) == NULL)
+    else if ((source.data = load_aligned(source.data, source_bytes(&source), &copy)) == NULL)
         status = ST_NO_MEMORY;
     else
         status = m->ops->matrix_open(m->compute, &source, out);
@@ -160,7 +159,7 @@ enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32
         return status;
     const size_t count = (size_t)cols * rows;
     void *copy;
-    const void *data = aligned_data(t->data, t->bytes, &copy);
+    const void *data = load_aligned(t->data, t->bytes, &copy);
     float *values = malloc(count * sizeof(*values));
     status = data != NULL && values != NULL ? ST_OK : ST_NO_MEMORY;
     if (status == ST_OK) {
@@ -188,7 +187,7 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
     if ((status = check_float(l, t, name)) != ST_OK)
         return status;
     void *copy;
-    const void *data = aligned_data(t->data, t->bytes, &copy);
+    const void *data = load_aligned(t->data, t->bytes, &copy);
     if (data == NULL)
         return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
                          t->bytes);

@@ -28,6 +28,10 @@ static inline struct load_part load_whole(uint32_t count)
 /* Returns true if the model's files have this tensor. */
 bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer);
 
+/* Returns `bytes` of data aligned for reading numbers. (Some writers of safetensors do not align
+ * data.) The caller frees *copy_out. NULL = no memory. */
+const void *load_aligned(const void *data, size_t bytes, void **copy_out);
+
 /* Loads the given part of a matrix of [rows.of × cols.of] to the device. Returns ST_INVALID if the
  * tensor is missing or has another shape, or if the part would cut a quantisation block. */
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
@@ -56,5 +60,7 @@ const float *load_keep(const struct loader *l, struct load_part part);
 /* experts_load.c: loads the router, the experts and the shared experts of a layer. */
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);
 void experts_unload(struct model *m, struct model_layer_experts *experts);
+/* latent_load.c: loads the matrices of latent attention, except the output's. */
+enum status load_latent(const struct loader *l, uint32_t layer, struct model_layer *into);
 
 #endif

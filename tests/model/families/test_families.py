@@ -17,7 +17,7 @@ import tiny_folder
 # Largest errors allowed. Exact: products and attention in fp32, as transformers. Shipped: rounded activations and KV.
 EXACT, SHIPPED = 1e-4, 0.1
 # Families whose error as shipped may be larger, with the reason.
-SHIPPED_OF = {}
+SHIPPED_OF = {"deepseek3": 0.5}  # Rounding makes some rows use other experts: without experts it is 0.02.
 
 
 def check(name, program, identity, scratch):

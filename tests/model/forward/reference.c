@@ -14,6 +14,7 @@ struct reference_layer {
     /* NULL: none */
     float *router, *choice_bias, *expert_gate, *expert_up, *expert_down;
     float *shared_router, *shared_gate, *shared_up, *shared_down;
+    float *q_a, *q_a_norm, *q_b, *kv_a, *kv_a_norm, *kv_b; /* of latent attention */
 };
 
 struct reference {
@@ -23,6 +24,7 @@ struct reference {
     uint32_t experts, used, expert_ffn, shared_ffn, groups, groups_used;
     bool sigmoid, normalise;
     float expert_scale;
+    uint32_t rank, q_rank, value; /* of latent attention; rank 0: none */
     uint32_t window, full_period; /* 0: all layers have the window, if there is one */
     float attention_cap, logits_cap;
     double freq_base, freq_scale;
@@ -75,6 +77,27 @@ static double number(const struct gguf *g, const char *architecture, const char 
     return missing;
 }
 
+/* The matrix that makes keys and values, also if the file has two (that of keys transposed). */
+static float *latent_tensor(const struct reference *r, const struct gguf *g, uint32_t layer)
+{
+    float *all = layer_tensor(g, layer, "attn_kv_b.weight", false);
+    if (all != NULL)
+        return all;
+    float *keys = layer_tensor(g, layer, "attn_k_b.weight", true);
+    float *values = layer_tensor(g, layer, "attn_v_b.weight", true);
+    const uint32_t plain = r->head_dim - r->rope_dim, each = plain + r->value;
+    all = take((size_t)r->heads * each * r->rank * sizeof(float));
+    for (uint32_t h = 0; h < r->heads; h++)
+        for (uint32_t i = 0; i < each; i++)
+            for (uint32_t j = 0; j < r->rank; j++)
+                all[((size_t)h * each + i) * r->rank + j] =
+                    i < plain ? keys[((size_t)h * r->rank + j) * plain + i]
+                              : values[((size_t)h * r->value + i - plain) * r->rank + j];
+    free(keys);
+    free(values);
+    return all;
+}
+
 struct reference *reference_open(const struct gguf *g)
 {
     struct reference *r = take(sizeof(*r));
@@ -83,7 +106,7 @@ struct reference *reference_open(const struct gguf *g)
     char arch[32] = {0};
     CHECK(gguf_get_string(g, "general.architecture", &name, &error) == ST_OK && name.bytes < 32);
     memcpy(arch, name.text, name.bytes);
-    r->neox = strcmp(arch, "llama") != 0;
+    r->neox = strcmp(arch, "llama") != 0 && strcmp(arch, "deepseek2") != 0;
     const bool gemma3 = strcmp(arch, "gemma3") == 0;
     r->gemma = gemma3 || strcmp(arch, "gemma2") == 0;
     r->full_period = gemma3 ? 6 : r->gemma ? 2 : 0;
@@ -106,7 +129,14 @@ struct reference *reference_open(const struct gguf *g)
     r->heads = (uint32_t)number(g, arch, "attention.head_count", 0);
     r->kv_heads = (uint32_t)number(g, arch, "attention.head_count_kv", r->heads);
     r->head_dim = (uint32_t)number(g, arch, "attention.key_length", r->hidden / r->heads);
+    r->head_dim = (uint32_t)number(g, arch, "attention.key_length_mla", r->head_dim);
     r->rope_dim = (uint32_t)number(g, arch, "rope.dimension_count", r->head_dim);
+    r->rank = (uint32_t)number(g, arch, "attention.kv_lora_rank", 0);
+    r->q_rank = (uint32_t)number(g, arch, "attention.q_lora_rank", 0);
+    r->value = (uint32_t)number(g, arch, "attention.value_length", r->head_dim);
+    r->value = (uint32_t)number(g, arch, "attention.value_length_mla", r->value);
+    if (r->rank != 0)
+        r->kv_heads = r->heads;
     r->epsilon = (float)number(g, arch, "attention.layer_norm_rms_epsilon", 0);
     r->freq_base = number(g, arch, "rope.freq_base", 10000);
     r->freq_scale = 1 / number(g, arch, "rope.scaling.factor", 1);
@@ -121,9 +151,15 @@ struct reference *reference_open(const struct gguf *g)
     for (uint32_t i = 0; i < r->layer_count; i++)
         r->layers[i] = (struct reference_layer){
             .attention_norm = layer_tensor(g, i, "attn_norm.weight", true),
-            .q = layer_tensor(g, i, "attn_q.weight", true),
-            .k = layer_tensor(g, i, "attn_k.weight", true),
-            .v = layer_tensor(g, i, "attn_v.weight", true),
+            .q = layer_tensor(g, i, "attn_q.weight", r->q_rank == 0),
+            .k = layer_tensor(g, i, "attn_k.weight", r->rank == 0),
+            .v = layer_tensor(g, i, "attn_v.weight", r->rank == 0),
+            .q_a = layer_tensor(g, i, "attn_q_a.weight", r->q_rank != 0),
+            .q_a_norm = layer_tensor(g, i, "attn_q_a_norm.weight", r->q_rank != 0),
+            .q_b = layer_tensor(g, i, "attn_q_b.weight", r->q_rank != 0),
+            .kv_a = layer_tensor(g, i, "attn_kv_a_mqa.weight", r->rank != 0),
+            .kv_a_norm = layer_tensor(g, i, "attn_kv_a_norm.weight", r->rank != 0),
+            .kv_b = r->rank != 0 ? latent_tensor(r, g, i) : NULL,
             .q_bias = layer_tensor(g, i, "attn_q.bias", false),
             .k_bias = layer_tensor(g, i, "attn_k.bias", false),
             .v_bias = layer_tensor(g, i, "attn_v.bias", false),
@@ -177,7 +213,13 @@ void reference_close(struct reference *r)
                         l->q_norm,
                         l->k_norm,
                         l->attention_post_norm,
-                        l->ffn_post_norm};
+                        l->ffn_post_norm,
+                        l->q_a,
+                        l->q_a_norm,
+                        l->q_b,
+                        l->kv_a,
+                        l->kv_a_norm,
+                        l->kv_b};
         for (size_t t = 0; t < sizeof(all) / sizeof(all[0]); t++)
             free(all[t]);
     }
@@ -365,6 +407,56 @@ static void attend(const struct reference *r, uint32_t layer, const float *q, co
         }
 }
 
+/* Latent attention (DeepSeek-V2, 2024, section 2.1), not absorbed: k and v of every head are made
+ * from the latent vector. In q and k the rotated dimensions are first; v has head_dim values, of
+ * which the last are 0. */
+static void latent_qkv(const struct reference *r, const struct reference_layer *l, const float *x,
+                       uint32_t rows, float *q, float *k, float *v)
+{
+    const uint32_t dim = r->head_dim, own = r->rope_dim, plain = dim - own, all = r->rank + own;
+    const uint32_t each = plain + r->value, width = r->heads * dim;
+    float *low = take((size_t)rows * (r->q_rank + 1) * sizeof(float));
+    float *query = take((size_t)rows * width * sizeof(float));
+    float *kv = take((size_t)rows * all * sizeof(float));
+    float *latent = take((size_t)rows * r->rank * sizeof(float));
+    float *made = take((size_t)rows * r->heads * each * sizeof(float));
+    if (l->q_a != NULL) {
+        multiply(l->q_a, r->q_rank, r->hidden, x, rows, low);
+        norm_rows(r, low, rows, r->q_rank, l->q_a_norm, low);
+        multiply(l->q_b, width, r->q_rank, low, rows, query);
+    } else {
+        multiply(l->q, width, r->hidden, x, rows, query);
+    }
+    multiply(l->kv_a, all, r->hidden, x, rows, kv);
+    for (uint32_t i = 0; i < rows; i++)
+        memcpy(latent + (size_t)i * r->rank, kv + (size_t)i * all, r->rank * sizeof(float));
+    norm_rows(r, latent, rows, r->rank, l->kv_a_norm, latent);
+    multiply(l->kv_b, r->heads * each, r->rank, latent, rows, made);
+    for (uint32_t i = 0; i < rows * r->heads; i++) {
+        const float *from = query + (size_t)i * dim, *of_head = made + (size_t)i * each;
+        memcpy(q + (size_t)i * dim, from + plain, own * sizeof(float));
+        memcpy(q + (size_t)i * dim + own, from, plain * sizeof(float));
+        memcpy(k + (size_t)i * dim, kv + (size_t)(i / r->heads) * all + r->rank,
+               own * sizeof(float));
+        memcpy(k + (size_t)i * dim + own, of_head, plain * sizeof(float));
+        memset(v + (size_t)i * dim, 0, dim * sizeof(float));
+        memcpy(v + (size_t)i * dim, of_head + plain, r->value * sizeof(float));
+    }
+    free(low);
+    free(query);
+    free(kv);
+    free(latent);
+    free(made);
+}
+
+/* Moves the values of each head next to each other. */
+static void latent_pack(const struct reference *r, uint32_t rows, float *heads)
+{
+    for (uint32_t i = 0; i < rows * r->heads; i++)
+        memmove(heads + (size_t)i * r->value, heads + (size_t)i * r->head_dim,
+                r->value * sizeof(float));
+}
+
 struct workspace {
     float *a, *q, *k, *v, *heads, *gate, *up, *added, *scores;
 };
@@ -482,9 +574,13 @@ static void run_layer(const struct reference *r, uint32_t layer, struct workspac
     const struct reference_layer *l = &r->layers[layer];
     uint32_t q_width = r->heads * r->head_dim, kv_width = r->kv_heads * r->head_dim;
     norm(r, x, rows, l->attention_norm, w->a);
-    multiply(l->q, q_width, r->hidden, w->a, rows, w->q);
-    multiply(l->k, kv_width, r->hidden, w->a, rows, w->k);
-    multiply(l->v, kv_width, r->hidden, w->a, rows, w->v);
+    if (r->rank != 0) {
+        latent_qkv(r, l, w->a, rows, w->q, w->k, w->v);
+    } else {
+        multiply(l->q, q_width, r->hidden, w->a, rows, w->q);
+        multiply(l->k, kv_width, r->hidden, w->a, rows, w->k);
+        multiply(l->v, kv_width, r->hidden, w->a, rows, w->v);
+    }
     add_bias(w->q, l->q_bias, rows, q_width);
     add_bias(w->k, l->k_bias, rows, kv_width);
     add_bias(w->v, l->v_bias, rows, kv_width);
@@ -493,7 +589,9 @@ static void run_layer(const struct reference *r, uint32_t layer, struct workspac
     rotate(r, layer, w->q, rows, r->heads);
     rotate(r, layer, w->k, rows, r->kv_heads);
     attend(r, layer, w->q, w->k, w->v, rows, w->scores, w->heads);
-    multiply(l->o, r->hidden, q_width, w->heads, rows, w->added);
+    if (r->rank != 0)
+        latent_pack(r, rows, w->heads);
+    multiply(l->o, r->hidden, r->heads * r->value, w->heads, rows, w->added);
     norm(r, w->added, rows, l->attention_post_norm, w->added);
     for (size_t i = 0; i < (size_t)rows * r->hidden; i++)
         x[i] += w->added[i];

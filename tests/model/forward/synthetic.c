@@ -223,8 +223,19 @@ static void put_keys(struct builder *b)
     put_f32(b, "attention.layer_norm_rms_epsilon", 1e-5f);
     put_f32(b, "rope.freq_base", 10000.0f);
     if (s->head_dim != 0) {
-        put_u32(b, "attention.key_length", s->head_dim);
-        put_u32(b, "attention.value_length", s->head_dim);
+        const uint32_t value = s->latent_rank != 0 ? s->latent_value : s->head_dim;
+        const bool apart = s->latent_apart;
+        put_u32(b, "attention.key_length", apart ? s->latent_rank + s->rope_dim : s->head_dim);
+        put_u32(b, "attention.value_length", apart ? s->latent_rank : value);
+        if (apart) {
+            put_u32(b, "attention.key_length_mla", s->head_dim);
+            put_u32(b, "attention.value_length_mla", value);
+        }
+    }
+    if (s->latent_rank != 0) {
+        put_u32(b, "attention.kv_lora_rank", s->latent_rank);
+        if (s->latent_q_rank != 0)
+            put_u32(b, "attention.q_lora_rank", s->latent_q_rank);
     }
     if (s->attention_cap != 0)
         put_f32(b, "attn_logit_softcapping", s->attention_cap);
@@ -272,6 +283,10 @@ static void put_layer(struct builder *b, uint32_t layer)
     uint32_t eff = s->expert_ffn, sff = experts ? s->shared_ffn : 0;
     bool shared_router = sff > 0 && is(family, "qwen2moe");
     bool head_norms = is(family, "gemma3") || is(family, "qwen3") || is(family, "qwen3moe");
+    const uint32_t rank = s->latent_rank, q_rank = s->latent_q_rank, value = s->latent_value;
+    const bool latent = rank != 0;
+    const uint32_t stack = s->latent_apart ? s->heads : 0;
+    const uint32_t heads = latent ? s->heads * value : q; /* Width of attention's result. */
     const struct {
         const char *suffix;
         enum compute_type type;
@@ -280,9 +295,21 @@ static void put_layer(struct builder *b, uint32_t layer)
         bool there;
     } tensors[] = {
         {"attn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
-        {"attn_q.weight", s->type, s->hidden, q, 0, in * 1.5f, true},
-        {"attn_k.weight", s->type, s->hidden, kv, 0, in * 1.5f, true},
-        {"attn_v.weight", s->v_type, s->hidden, kv, 0, in, true},
+        {"attn_q.weight", s->type, s->hidden, q, 0, in * 1.5f, q_rank == 0},
+        {"attn_q_a.weight", s->type, s->hidden, q_rank, 0, in, latent && q_rank != 0},
+        {"attn_q_a_norm.weight", s->vector_type, q_rank, 0, 1.0f, 0.2f, latent && q_rank != 0},
+        {"attn_q_b.weight", s->type, q_rank, q, 0, 1.5f / sqrtf((float)(q_rank + 1)),
+         latent && q_rank != 0},
+        {"attn_kv_a_mqa.weight", s->type, s->hidden, rank + s->rope_dim, 0, in * 1.5f, latent},
+        {"attn_kv_a_norm.weight", s->vector_type, rank, 0, 1.0f, 0.2f, latent},
+        {"attn_kv_b.weight", s->v_type, rank, s->heads * (dim - s->rope_dim + value), 0,
+         1.0f / sqrtf((float)(rank + 1)), latent && !s->latent_apart},
+        {"attn_k_b.weight", s->v_type, dim - s->rope_dim, rank, 0, 1.0f / sqrtf((float)(rank + 1)),
+         latent && s->latent_apart},
+        {"attn_v_b.weight", s->v_type, rank, value, 0, 1.0f / sqrtf((float)(rank + 1)),
+         latent && s->latent_apart},
+        {"attn_k.weight", s->type, s->hidden, kv, 0, in * 1.5f, !latent},
+        {"attn_v.weight", s->v_type, s->hidden, kv, 0, in, !latent},
         {"attn_q.bias", s->vector_type, q, 0, 0, 0.3f, s->biases},
         {"attn_k.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
         {"attn_v.bias", s->vector_type, kv, 0, 0, 0.3f, s->biases},
@@ -290,7 +317,7 @@ static void put_layer(struct builder *b, uint32_t layer)
         {"attn_k_norm.weight", s->vector_type, dim, 0, 1.0f, 0.2f, head_norms},
         {"post_attention_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
         {"post_ffw_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, gemma},
-        {"attn_output.weight", s->type, q, s->hidden, 0, 1.0f / sqrtf((float)q), true},
+        {"attn_output.weight", s->type, heads, s->hidden, 0, 1.0f / sqrtf((float)heads), true},
         {"ffn_norm.weight", s->vector_type, s->hidden, 0, 1.0f, 0.2f, true},
         {"ffn_gate.weight", s->type, s->hidden, s->ffn, 0, in, !experts},
         {"ffn_up.weight", s->type, s->hidden, s->ffn, 0, in, !experts},
@@ -310,8 +337,10 @@ static void put_layer(struct builder *b, uint32_t layer)
         snprintf(name, sizeof(name), "blk.%u.%s", layer, tensors[i].suffix);
         if (tensors[i].there)
             put_stack(b, name, tensors[i].type, tensors[i].cols, tensors[i].rows,
-                      strstr(name, "_exps") != NULL ? s->experts : 0, tensors[i].base,
-                      tensors[i].deviation);
+                      strstr(name, "_exps") != NULL                                    ? s->experts
+                      : strstr(name, "k_b.w") != NULL || strstr(name, "v_b.w") != NULL ? stack
+                                                                                       : 0,
+                      tensors[i].base, tensors[i].deviation);
     }
 }
 

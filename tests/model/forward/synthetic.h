@@ -19,7 +19,11 @@ struct synthetic {
     uint32_t rope_dim; /* 0 = no key rope.dimension_count. */
     uint32_t window;   /* 0 = no key attention.sliding_window, except Gemma: the context. */
     float attention_cap, logits_cap; /* 0 = no keys. */
-    enum compute_type type;          /* Type of the matrices. */
+    /* Latent attention (architecture deepseek2): its rank (0 = none), that of the queries (0 = none),
+     * and the dimensions of a value. head_dim is that of a query, of which rope_dim are rotated. */
+    uint32_t latent_rank, latent_q_rank, latent_value;
+    bool latent_apart;      /* Keys and values are made by two tensors, as in newer GGUF files. */
+    enum compute_type type; /* Type of the matrices. */
     /* Type of attn_v and ffn_down, which real files often store differently. */
     enum compute_type v_type;
     enum compute_type end_type;    /* Type of the embedding and the vocabulary. */

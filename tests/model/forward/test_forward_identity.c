@@ -97,6 +97,19 @@ static void kv_read(const struct engine *e, uint32_t layer, const struct stream 
 {
     const uint8_t *block = (const uint8_t *)e->kv.base + layer * e->kv.layer_stride_bytes +
                            s->blocks[position / BLOCK_TOKENS] * e->kv.block_bytes;
+    if (e->hyper->latent.rank != 0) { /* Scales, then columns of pairs or of values. */
+        const size_t element = compute_kv_element_bytes(e->kv.dtype);
+        const bool fixed = compute_kv_fixed(e->kv.dtype);
+        const uint32_t column = position % BLOCK_TOKENS, values = 2 * e->hyper->head_dim;
+        const size_t piece = fixed ? 2 * element : element;
+        memcpy(out, block + column * 2, fixed ? 2 : 0);
+        memcpy(out + 2, block + (BLOCK_TOKENS + column) * 2, fixed ? 2 : 0);
+        out += fixed ? 4 : 0;
+        block += fixed ? BLOCK_TOKENS * 4 : 0;
+        for (uint32_t i = 0; i < values * element / piece; i++, out += piece)
+            memcpy(out, block + ((size_t)i * BLOCK_TOKENS + column) * piece, piece);
+        return;
+    }
     for (uint32_t head = 0; head < e->hyper->kv_head_count; head++) {
         out = compute_kv_fixed(e->kv.dtype) ? kv_read_fixed(e, block, position % BLOCK_TOKENS, out)
                                             : kv_read_float(e, block, position % BLOCK_TOKENS, out);
@@ -387,6 +400,16 @@ static void check_shapes(void)
     s.logits_cap = 10;
     check_synthetic(s, "gemma2, a window and caps", COMPUTE_KV_I16);
     check_synthetic(s, "gemma2, a window and caps, F16", COMPUTE_KV_F16);
+    s = synthetic_default();
+    s.architecture = "deepseek2";
+    s.head_dim = 40;
+    s.rope_dim = 8;
+    s.latent_rank = 64;
+    s.latent_q_rank = 32;
+    s.latent_value = 32;
+    check_synthetic(s, "deepseek2, latent attention", COMPUTE_KV_I16);
+    s.heads = 3;
+    check_synthetic(s, "deepseek2, latent attention, F16", COMPUTE_KV_F16);
 }
 
 static void check_experts(void)

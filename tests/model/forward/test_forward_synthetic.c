@@ -180,6 +180,20 @@ int main(void)
     s.logits_cap = 5;
     check_model("gemma2, a window and caps", &s);
     s = synthetic_default();
+    s.architecture = "deepseek2";
+    s.head_dim = 40; /* Of a query. */
+    s.rope_dim = 8;
+    s.latent_rank = 64;
+    s.latent_value = 32;
+    check_model("deepseek2, latent attention", &s);
+    s.latent_apart = true;
+    check_model("deepseek2, k and v apart", &s);
+    s.latent_apart = false;
+    s.heads = 16;
+    s.latent_q_rank = 96;
+    s.type = COMPUTE_Q8_0;
+    check_model("deepseek2, latent queries, Q8_0", &s);
+    s = synthetic_default();
     s.window = 9;
     check_model("llama, a window in all layers", &s);
     s = synthetic_default();

@@ -1,0 +1,31 @@
+/* latent: the operations of latent attention (DeepSeek-V2, 2024, section 2.1) that other models do
+ * not have. Keys and values of all heads are products of one latent vector per token with matrices
+ * of the heads. The matrices are multiplied with the query, and with the result of attention,
+ * instead of with each token ("absorbed"), so attention reads the latent vectors themselves (struct
+ * compute_kv). An ability of compute_ops: backends without it have NULL. */
+#ifndef COMPUTE_LATENT_H
+#define COMPUTE_LATENT_H
+
+#include "compute/objects.h"
+
+struct compute;
+
+/* The matrices of all heads are one compute_matrix m of COMPUTE_F32, head after head. The rows of
+ * each head must be a multiple of COMPUTE_LATENT_ROWS. */
+#define COMPUTE_LATENT_ROWS 32
+
+struct compute_latent_ops {
+    /* k[r] = own[r] (`own_cols` values), then the RMSNorm of latent[r] (`cols` values). */
+    void (*join)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
+                 uint32_t own_cols, uint32_t cols, const float *own, const float *latent, float *k);
+    /* For each head, x has cols(m) values and then `rotated` values; q[r][head] gets the latter, and
+     * then the product of the head's matrix with the former. */
+    void (*absorb)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
+                   uint32_t rotated, uint32_t row_count, const float *x, float *q);
+    /* a[r][head] = the head's matrix times x[r][head]; x has COMPUTE_NEEDS_F32. */
+    void (*expand)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
+                   uint32_t row_count, const struct compute_activations *x,
+                   struct compute_activations *a);
+};
+
+#endif

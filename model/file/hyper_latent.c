@@ -1,0 +1,94 @@
+/* hyper_latent: reads the sizes of latent attention. */
+#include "model/file/hyper_internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define LATENT_RANK_MAX 8192
+#define LATENT_DIM_MAX  1024
+/* Sizes of matrices of a head are multiples of this (COMPUTE_LATENT_ROWS). */
+#define LATENT_UNIT 32
+
+static enum status check_unit(const struct hyper_reader *r, enum model_key key, uint32_t value)
+{
+    if (value % LATENT_UNIT == 0)
+        return ST_OK;
+    return error_set(r->error, ST_UNSUPPORTED,
+                     "key %s is %" PRIu32 ", supported are multiples of %d",
+                     hyper_shown(r, key).text, value, LATENT_UNIT);
+}
+
+/* Reads the dimensions of a head's query and value. GGUF files have the sum of a query's. */
+static enum status read_dims(const struct hyper_reader *r, struct model_latent *latent)
+{
+    uint32_t key = 0;
+    enum status status =
+        hyper_u32_in(r, KEY_LATENT_ROTATED, true, 2, LATENT_DIM_MAX, &latent->rotated);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_LATENT_VALUE, true, 1, LATENT_DIM_MAX, &latent->value);
+    if (status != ST_OK || model_file_is_folder(r->file))
+        return status != ST_OK
+                   ? status
+                   : hyper_u32_in(r, KEY_LATENT_PLAIN, true, 1, LATENT_DIM_MAX, &latent->plain);
+    status = hyper_u32_in(r, KEY_HEAD_DIM, true, latent->rotated + 1, LATENT_DIM_MAX, &key);
+    if (status == ST_OK)
+        status =
+            hyper_u32_in(r, KEY_LATENT_KEY_OWN, false, latent->rotated + 1, LATENT_DIM_MAX, &key);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_LATENT_VALUE_OWN, false, 1, LATENT_DIM_MAX, &latent->value);
+    latent->plain = key - latent->rotated;
+    return status;
+}
+
+enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *h)
+{
+    struct model_latent *latent = &h->latent;
+    enum status status = hyper_u32_in(r, KEY_HEADS, true, 1, LIMIT_HEADS, &h->head_count);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_LATENT_RANK, true, 1, LATENT_RANK_MAX, &latent->rank);
+    if (status == ST_OK)
+        status = hyper_u32_in(r, KEY_LATENT_Q_RANK, false, 0, LATENT_RANK_MAX, &latent->q_rank);
+    if (status == ST_OK)
+        status = read_dims(r, latent);
+    if (status == ST_OK)
+        status = check_unit(r, KEY_LATENT_RANK, latent->rank);
+    if (status == ST_OK)
+        status = check_unit(r, KEY_LATENT_VALUE, latent->value);
+    if (status == ST_OK && latent->rotated % 4 != 0)
+        status = error_set(r->error, ST_UNSUPPORTED,
+                           "key %s is %" PRIu32 ", supported are multiples of 4",
+                           hyper_shown(r, KEY_LATENT_ROTATED).text, latent->rotated);
+    h->kv_head_count = 1;
+    h->head_dim = (latent->rank + latent->rotated) / 2;
+    return status;
+}
+
+/* With YaRN, scores have the square of a factor of their own. */
+static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *h)
+{
+    const float factor = h->rope_scaling.factor;
+    float all = 0;
+    if (!model_file_is_folder(r->file))
+        return error_set(r->error, ST_UNSUPPORTED,
+                         "key %s is \"yarn\", supported with latent attention in folders only",
+                         hyper_shown(r, KEY_ROPE_SCALING).text);
+    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, &all);
+    if (status == ST_OK && all != 0 && factor > 1) {
+        const float own = 0.1f * all * logf(factor) + 1;
+        h->attention_scale *= own * own;
+    }
+    return status;
+}
+
+enum status hyper_finish_latent(const struct hyper_reader *r, struct model_hyper *h)
+{
+    bool pairs = true;
+    if (h->latent.rank == 0)
+        return ST_OK;
+    h->rope_dim = h->latent.rotated;
+    enum status status = key_bool(r->file, KEY_LATENT_PAIRS, &pairs, r->error);
+    if (status != ST_OK && status != ST_NOT_FOUND)
+        return status;
+    h->rope_neox = !pairs;
+    return h->rope_scaling.kind == MODEL_ROPE_YARN ? scale_yarn(r, h) : ST_OK;
+}
