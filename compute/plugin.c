@@ -62,7 +62,10 @@ static bool table_complete(const void *table, size_t bytes)
 
 bool compute_ops_complete(const struct compute_ops *ops)
 {
-    return table_complete(ops, offsetof(struct compute_ops, lanes)) &&
+    /* low_rank may be NULL. */
+    return table_complete(ops, offsetof(struct compute_ops, low_rank)) &&
+           table_complete(&ops->rope_store, offsetof(struct compute_ops, lanes) -
+                                                offsetof(struct compute_ops, rope_store)) &&
            (ops->lanes == NULL || table_complete(ops->lanes, sizeof(*ops->lanes))) &&
            (ops->group == NULL || table_complete(ops->group, sizeof(*ops->group))) &&
            (ops->experts == NULL || table_complete(ops->experts, sizeof(*ops->experts))) &&

@@ -49,7 +49,9 @@ static double log_sum(const float *logits, uint32_t vocab)
     return top + log(sum);
 }
 
-static void compare_row(const float *got, const float *want, uint32_t vocab, struct distance *d)
+/* Another token than the most likely one counts if its logit is more than `near` below. */
+static void compare_row(const float *got, const float *want, uint32_t vocab, float near,
+                        struct distance *d)
 {
     double got_sum = log_sum(got, vocab), want_sum = log_sum(want, vocab);
     uint32_t mine = most_likely(got, vocab), right = most_likely(want, vocab);
@@ -59,7 +61,7 @@ static void compare_row(const float *got, const float *want, uint32_t vocab, str
         if (logprob > -4 && !(difference <= d->logprob)) /* Also false for NaN. */
             d->logprob = difference;
     }
-    d->greedy += mine != right && want[right] - want[mine] > 0.05f;
+    d->greedy += mine != right && want[right] - want[mine] > near;
 }
 
 /* Computes rows of the tested sequence, with or without rows of another sequence beside them.
@@ -116,7 +118,8 @@ static struct distance run(const struct model_file *g, bool exact, enum compute_
     for (uint32_t i = TOKENS - DECODED; i < TOKENS; i++)
         run_rows(f, &m, ids, i, 1, false, got + (size_t)i * vocab);
     for (uint32_t i = 0; i < TOKENS; i++)
-        compare_row(got + (size_t)i * vocab, want + (size_t)i * vocab, vocab, &d);
+        compare_row(got + (size_t)i * vocab, want + (size_t)i * vocab, vocab,
+                    dtype == COMPUTE_KV_I8 ? 0.2f : 0.05f, &d);
     d.size = reference_distance(got, want, (size_t)TOKENS * vocab);
     if (logits_out != NULL)
         memcpy(logits_out, got, (size_t)TOKENS * vocab * sizeof(float));
