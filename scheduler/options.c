@@ -83,7 +83,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .together = placement_auto(config),
         .together_targets = sched_pace_targets_make(config),
         .stay_tokens = 1, /* Among equals, the machine that has the KV. */
-        .prefix_slack_tokens = prefix ? config->scheduler.prefix_slack_tokens : 0,
+        .prefix_slack_tokens = config->scheduler.prefix_slack_tokens,
         .prefix_step_tokens = facts->prefix_step_tokens,
         .prefix_saves = prefix && facts->prefix_cache,
         .ttft_us_max = deadline ? config->slo.ttft_ms * 1000ll : 0,

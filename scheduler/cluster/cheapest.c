@@ -19,6 +19,9 @@
  * An unknown compute rate counts as the mean of the known ones; an unknown push rate as that of a
  * fast link.
  *
+ * The machine that computed the prompt of a request whose token machine has died holds the prompt, too
+ * (held_tokens of SCHED_ARRIVED).
+ *
  * The limits apply as they do without prefixes. A candidate is rejected if its pending tokens or
  * scheduled memory exceed those of the pair by the rules by more than prefix_slack_tokens.
  * Otherwise all conversations with the same beginning would go to one machine. */
@@ -84,9 +87,11 @@ static void holders_find(struct choice *c)
     /* The last token of a prompt is always computed: the first token of the answer is sampled from
      * it. */
     uint32_t most = request->prompt_tokens - 1;
-    if (request->held > 0 && hands_over(c->seek, request->held - 1)) {
-        c->holder_tokens = most;
-        holder_add(c, request->held - 1);
+    if (request->held > 0) {
+        uint32_t tokens = request->held_tokens < most ? request->held_tokens : most;
+        c->holder_tokens = hands_over(c->seek, request->held - 1) ? most : tokens;
+        if (c->holder_tokens > 0)
+            holder_add(c, request->held - 1);
     }
     if (!prefixes_known(c->seek))
         return;

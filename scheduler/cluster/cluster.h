@@ -142,7 +142,7 @@ struct sched_cluster_options {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
-     * prefix. output_tokens = most tokens of the answer; 0 = no token machine is needed. */
+     * held_tokens, prefix. output_tokens = most tokens of the answer; 0 = no token machine is needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */
@@ -216,6 +216,9 @@ struct sched_event {
     /* SCHED_ARRIVED: 1 + the machine that had the request's KV until preemption or hand-over; 0 =
      * none. If that machine is draining, it may nevertheless be chosen as prompt machine. */
     uint32_t held;
+    /* SCHED_ARRIVED: tokens at the start of the prompt whose KV `held` keeps in its prefix cache,
+     * also if that machine does not drain; 0 = none. */
+    uint32_t held_tokens;
     uint32_t prompt_tokens_per_s;
     uint32_t output_tokens_per_s;
     uint32_t push_tokens_per_s; /* KV tokens sent per second of transfer time after computing. */

@@ -39,6 +39,7 @@ struct cluster_request {
     uint32_t answer_charged; /* Tokens of its answer that its key was charged for in advance. */
     uint32_t answer_memory;  /* Tokens of its answer that are scheduled on its token machine. */
     uint32_t held;           /* 1 + the machine that had its KV; 0 = none. */
+    uint32_t held_tokens;    /* See struct sched_event. */
     uint32_t next;           /* Next in the list `lost`. */
     uint32_t previous;
     /* Time at which it was first found that no machine which is up can take it; -1 = not found. */

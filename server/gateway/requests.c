@@ -239,6 +239,7 @@ static void generation_lose(struct requests *q, struct gateway_request *r, enum 
     }
     q->resumed_count++;
     r->held_machine = NULL;
+    r->held_tokens = 0;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_RESUMED, 1);
     generation_next(q, r, GATEWAY_RESUME_LOST, why);
 }
@@ -263,6 +264,7 @@ static void preempted_take(struct requests *q, struct fleet_machine *machine,
     if (m->generated > 0) { /* otherwise it gave up memory that the answer had not used yet */
         r->preemptions++;
         r->held_machine = machine;
+        r->held_tokens = 0;
     }
     generation_next(q, r, GATEWAY_RESUME_PREEMPTED, m->text);
 }
@@ -274,6 +276,7 @@ void requests_hand_over(struct requests *q, struct gateway_request *r)
     request_unschedule(q, r);
     generation_clear(r);
     r->held_machine = machine;
+    r->held_tokens = 0;
     metrics_counter_add(q->options.metrics, METRICS_REQUESTS_HANDED_OVER, 1);
     generation_next(q, r, GATEWAY_RESUME_HANDED_OVER, "its token machine drains");
 }
@@ -673,14 +676,27 @@ static bool may_have_computed(const struct gateway_request *r, const struct flee
            (prompt_is_sent(r) && machine == r->token_machine && r->delivered > r->base);
 }
 
+/* Returns the machine that has computed the prompt of this generation and serves on; NULL = none. */
+static struct fleet_machine *prompt_holder(const struct gateway_request *r)
+{
+    bool computed = r->delivered > r->base || r->state == GATEWAY_REQUEST_PREFILLED;
+    return computed && r->prompt_machine != r->token_machine && fleet_machine_up(r->prompt_machine)
+               ? r->prompt_machine
+               : NULL;
+}
+
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead)
 {
+    struct fleet_machine *holder = r->prompt_machine != NULL ? prompt_holder(r) : NULL;
+    uint32_t held_tokens = r->prompt_count + r->base;
     enum blame_cause cause = dead == NULL                 ? BLAME_LINK
                              : dead->config.local         ? BLAME_NONE /* See requests_crashed. */
                              : may_have_computed(r, dead) ? BLAME_DEATH
                                                           : BLAME_NONE;
     request_cancel(q, r);
     generation_lose(q, r, cause, "its machine or its link is gone");
+    r->held_machine = holder;
+    r->held_tokens = holder != NULL ? held_tokens : 0;
 }
 
 void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,

@@ -214,6 +214,7 @@ static void arrivals_schedule(struct gateway *g, int64_t now_us)
             .weight = r->weight,
             .priority = r->priority,
             .held = r->held_machine == NULL ? 0 : r->held_machine->index + 1,
+            .held_tokens = version->kv.prefix_cache ? r->held_tokens : 0,
             .prefix = {.hashes = hashes},
         };
         if (prefix)

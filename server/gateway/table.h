@@ -66,6 +66,8 @@ struct gateway_request {
     uint32_t preemptions;       /* How often a machine preempted it. */
     /* Machine that had its KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
+    /* Tokens whose KV that machine keeps in its prefix cache, if it does not drain. */
+    uint32_t held_tokens;
 
     struct fleet_machine *prompt_machine; /* NULL = not routed. */
     struct fleet_machine *token_machine;  /* NULL = not routed, or none is needed. */

@@ -269,12 +269,40 @@ static void test_hand_over(void)
     sched_cluster_close(sc);
 }
 
+/* A request whose token machine has died: machine 0 has computed its prompt of 4000 tokens, and keeps
+ * the KV in its prefix cache. It computes the 10 delivered tokens, unless its queue takes longer than
+ * the whole prompt takes elsewhere. No policy for prefixes is needed. */
+static void test_token_machine_died(void)
+{
+    struct sched_cluster_options with = options;
+    with.prefix_saves = false;
+    for (uint32_t queue = 500; queue <= 4500; queue += 4000) {
+        cluster_open(&with);
+        arrive(0, queue, 0);
+        check_route(0, 2, 0);
+        route = (struct sched_action){.machine = SCHED_NO_MACHINE};
+        tell((struct sched_event){.kind = SCHED_ARRIVED,
+                                  .request = 1,
+                                  .resumed = true,
+                                  .prompt_tokens = 4010,
+                                  .output_tokens = 200,
+                                  .held = 1,
+                                  .held_tokens = 4000});
+        check_route(queue < 4000 ? 0 : 1, 3, queue < 4000 ? 4000 : 0);
+        struct sched_machine_view view;
+        sched_cluster_view(sc, 0, &view);
+        CHECK(view.prompt_tokens_pending == queue + (queue < 4000 ? 10 : 0));
+        sched_cluster_close(sc);
+    }
+}
+
 int main(void)
 {
     test_next_turn();
     test_full();
     test_slack();
     test_hand_over();
+    test_token_machine_died();
     test_rates();
     return 0;
 }

@@ -35,7 +35,7 @@ static void test_cluster_plain(void)
     CHECK(o.adaptive && o.token_memory_threshold && !o.unsplit && !o.answers_grow);
     CHECK(o.repurpose_window_us == 14000 && o.repurpose_interval_us_min == 15000);
     CHECK(o.prefix_count > 0 && o.prefix_step_tokens == 64);
-    CHECK(o.prefix_slack_tokens == 0 && !o.prefix_saves && o.ttft_us_max == 0);
+    CHECK(o.prefix_slack_tokens == 16 && !o.prefix_saves && o.ttft_us_max == 0);
     CHECK(o.together && o.compare_time);
     CHECK(o.together_targets.ttft_us == config.slo.ttft_ms * 1000ll);
     CHECK(o.together_targets.tbt_us == config.slo.tbt_ms * 1000ll);
@@ -78,7 +78,7 @@ static void test_cluster_policies(void)
     facts.prefix_step_tokens = 0; /* as in a simulation */
     facts.prefix_cache = true;
     o = sched_cluster_options_make(&config, &facts);
-    CHECK(o.prefix_count == 0 && o.prefix_slack_tokens == 0 && !o.prefix_saves);
+    CHECK(o.prefix_count == 0 && o.prefix_slack_tokens == 16 && !o.prefix_saves);
     policy_set("deadline");
     CHECK(!sched_policy_prefix(&config));
     o = sched_cluster_options_make(&config, &facts);
