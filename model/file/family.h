@@ -39,7 +39,9 @@ struct family {
     /* Each layer of this number sees all tokens, and the layers between have a window and the local
      * base; 0 = all layers are alike. */
     uint32_t full_period;
-    float local_base; /* Default of local_freq_base; 0 = all layers have one base. */
+    /* Default of local_freq_base; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base,
+     * but without scaling. */
+    float local_base;
     /* Each layer of this number does not rotate; 0 = all layers rotate. FAMILY_NO_ROPE_FULL: layers
      * without a window do not rotate. */
     uint32_t no_rope_period;
@@ -49,6 +51,7 @@ struct family {
 };
 
 #define FAMILY_NO_ROPE_FULL UINT32_MAX
+#define FAMILY_LOCAL_SAME   (-1.0f)
 
 /* Returns the family of this name in a folder (model_type) or a GGUF file; NULL = none. */
 const struct family *family_find(struct mapped_text name, bool folder);

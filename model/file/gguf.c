@@ -318,6 +318,19 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
     return ST_OK;
 }
 
+enum status gguf_get_bool_at(const struct gguf *g, const char *key, size_t index, bool *out,
+                             struct error *error)
+{
+    const struct gguf_key *found = key_find(g, key);
+    if (found == NULL || found->type != GGUF_ARRAY || found->element != GGUF_BOOL)
+        return ST_NOT_FOUND;
+    if (index >= found->count)
+        return fail(g, error, ST_INVALID, "key '%s' has %zu elements: want more than %zu", key,
+                    found->count, index);
+    *out = found->value[index] != 0;
+    return ST_OK;
+}
+
 enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
                                struct error *error)
 {

@@ -229,17 +229,18 @@ static enum status read_caps(const struct hyper_reader *r, struct model_hyper *h
     return status == ST_OK ? read_cap(r, KEY_SOFTCAP_ATTENTION, &h->attention_cap) : status;
 }
 
-/* Refuses keys of models that this engine would compute wrongly. */
-static enum status unsupported_refuse(const struct hyper_reader *r, const struct model_hyper *h)
+/* Reads the activation of the feed-forward; without the key it is the family's. */
+static enum status read_activation(const struct hyper_reader *r, struct model_hyper *h)
 {
     struct mapped_text text;
-    const char *activation = h->gelu ? "gelu_pytorch_tanh" : "silu";
     enum status status = key_text(r->file, KEY_ACTIVATION, &text, r->error);
-    if (status == ST_OK && !mapped_text_is(text, activation))
+    if (status != ST_OK)
+        return status == ST_NOT_FOUND ? ST_OK : status;
+    const bool tanh = mapped_text_is(text, "gelu_pytorch_tanh") || mapped_text_is(text, "gelu_new");
+    if (!tanh && !mapped_text_is(text, "silu"))
         return hyper_refuse_text(r, KEY_ACTIVATION, text,
-                                 h->gelu ? "is \"gelu_pytorch_tanh\"" : "is \"silu\"");
-    if (status != ST_OK && status != ST_NOT_FOUND)
-        return status;
+                                 "are \"silu\", \"gelu_pytorch_tanh\" and \"gelu_new\"");
+    h->gelu = tanh;
     return ST_OK;
 }
 
@@ -302,7 +303,7 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
     if (status == ST_OK)
         status = read_caps(r, &h);
     if (status == ST_OK)
-        status = unsupported_refuse(r, &h);
+        status = read_activation(r, &h);
     if (status == ST_OK)
         status = read_vocab(r, &h);
     if (status != ST_OK)

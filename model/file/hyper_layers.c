@@ -17,6 +17,8 @@ static enum status read_window(const struct hyper_reader *r, struct model_hyper 
 static enum status read_local_base(const struct hyper_reader *r, struct model_hyper *h)
 {
     struct mapped_text type;
+    if (h->local_freq_base == FAMILY_LOCAL_SAME)
+        h->local_freq_base = h->rope_freq_base;
     enum status status = hyper_above_0(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
     if (status == ST_OK)
         status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
@@ -33,7 +35,10 @@ static enum status read_pattern(const struct hyper_reader *r, struct model_hyper
     enum status status = ST_OK;
     if (h->local_freq_base != 0)
         status = read_local_base(r, h);
-    if (status == ST_OK && *period != 0)
+    /* A GGUF file has either the period or, by the same key, a list. */
+    struct mapped_text listed;
+    if (status == ST_OK && *period != 0 &&
+        key_layer_type(r->file, 0, &listed, NULL) == ST_NOT_FOUND)
         status = hyper_u32_in(r, KEY_LOCAL_PERIOD, false, 1, LIMIT_LAYERS, period);
     *first_out = 0;
     if (status == ST_OK && h->window != 0)
@@ -81,7 +86,7 @@ enum status hyper_read_layers(const struct hyper_reader *r, const struct family 
     if (status == ST_OK || status == ST_NOT_FOUND)
         status = read_pattern(r, h, &period, &first);
     for (uint32_t i = 0; i < h->layer_count && status == ST_OK; i++) {
-        const bool usual = period != 0 ? (i + 1) % period != 0 : h->window != 0 && i >= first;
+        const bool usual = h->window != 0 && (period != 0 ? (i + 1) % period != 0 : i >= first);
         bool window = false, rotates = true;
         status = read_kind(r, i, usual, &window);
         if (status == ST_OK)

@@ -228,11 +228,24 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
     return ST_OK;
 }
 
+static enum status gguf_layer_type(const struct gguf *g, uint32_t layer, struct mapped_text *out,
+                                   struct error *error)
+{
+    char name[KEY_NAME_BYTES];
+    bool window = false;
+    enum status status =
+        gguf_get_bool_at(g, gguf_name(g, KEY_LOCAL_PERIOD, name), layer, &window, error);
+    if (status == ST_OK)
+        *out = mapped_text_of(window ? "sliding_attention" : "full_attention");
+    return status;
+}
+
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error)
 {
-    const json_t *types =
-        file->folder != NULL ? json_at(folder_config(file->folder), "layer_types") : NULL;
+    if (file->folder == NULL)
+        return gguf_layer_type(file->gguf, layer, out, error);
+    const json_t *types = json_at(folder_config(file->folder), "layer_types");
     const json_t *type = json_array_get(types, layer);
     if (types == NULL)
         return ST_NOT_FOUND;

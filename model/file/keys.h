@@ -96,8 +96,9 @@ enum status key_text(const struct model_file *file, enum model_key key, struct m
 enum status key_f32_list(const struct model_file *file, enum model_key key, uint32_t count,
                          float *out, struct error *error);
 
-/* Reads entry `layer` of config.json's array layer_types. Returns ST_NOT_FOUND for a GGUF file or
- * if there is no such array, ST_INVALID if the entry is missing or is not a string. */
+/* Reads entry `layer` of config.json's array layer_types, or of a GGUF file's array of booleans
+ * KEY_LOCAL_PERIOD (true = "sliding_attention", false = "full_attention"). Returns ST_NOT_FOUND if
+ * there is no such array, ST_INVALID if the entry is missing or has another type. */
 enum status key_layer_type(const struct model_file *file, uint32_t layer, struct mapped_text *out,
                            struct error *error);
 

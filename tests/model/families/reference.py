@@ -31,6 +31,7 @@ def rope(kind, **parameters):
 FAMILIES = {
     "llama": ("llama", {"rms_norm_eps": 1e-5}),
     "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
+    "llama-gelu": ("llama", {"hidden_act": "gelu_pytorch_tanh"}),
     "mistral": ("mistral", {"head_dim": 32, "sliding_window": None}),
     "mixtral": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
     "qwen2": ("qwen2", {}),
@@ -49,11 +50,13 @@ FAMILIES = {
     "rope-longrope-short": rope("longrope", **LONGROPE, original_max_position_embeddings=512, factor=2.0),
     "rope-dynamic": rope("dynamic", factor=4.0),
     "rope-proportional": rope("proportional", partial_rotary_factor=0.5),
-    "gemma2": ("gemma2", {"num_hidden_layers": 4, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 40,
+    "gemma2": ("gemma2", {"num_hidden_layers": 4, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 32,
                           "attn_logit_softcapping": 4.0, "final_logit_softcapping": 20.0, "tie_word_embeddings": True}),
-    "gemma3": ("gemma3_text", {"num_hidden_layers": 4, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 40,
-                               "tie_word_embeddings": True, "layer_types":
-                               ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}),
+    "gemma3": ("gemma3_text", {"num_hidden_layers": 7, "head_dim": 32, "sliding_window": 20, "query_pre_attn_scalar": 32,
+                               "tie_word_embeddings": True}),
+    "gemma3-layers": ("gemma3_text", {"num_hidden_layers": 4, "sliding_window": 20, "query_pre_attn_scalar": 40,
+                                      "tie_word_embeddings": True, "layer_types":
+                                      ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]}),
     "mistral-window": ("mistral", {"head_dim": 16, "sliding_window": 20}),
     "deepseek2": ("deepseek_v2", {"num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 32,
                                   "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32, "head_dim": 8,
@@ -71,11 +74,16 @@ FAMILIES = {
     "granite": ("granite", {"embedding_multiplier": 2.5, "attention_multiplier": 0.3, "residual_multiplier": 0.6,
                             "logits_scaling": 3.0, "attention_bias": True, "mlp_bias": True}),
     "olmo2": ("olmo2", {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}),
+    "olmo3": ("olmo3", {"num_hidden_layers": 5, "sliding_window": 20, "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+        "full_attention": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0,
+                           "original_max_position_embeddings": 16}}}),
+    "cohere2": ("cohere2", {"num_hidden_layers": 5, "sliding_window": 20, "tie_word_embeddings": True, "rotary_pct": 1.0}),
     "cohere": ("cohere", {"tie_word_embeddings": True, "logit_scale": 0.25, "attention_bias": True}),
     "glm": ("glm", {"head_dim": 16, "attention_bias": True}),
     "glm4": ("glm4", {"head_dim": 32, "attention_bias": True}),
-    "smollm3": ("smollm3", {"num_hidden_layers": 5, "no_rope_layer_interval": 2, "tie_word_embeddings": True,
-                            "attention_bias": True}),
+    "smollm3": ("smollm3", {"num_hidden_layers": 5, "tie_word_embeddings": True, "attention_bias": True}),
+    "smollm3-layers": ("smollm3", {"no_rope_layers": [0, 1, 0], "tie_word_embeddings": True}),
 }
 
 
@@ -149,19 +157,25 @@ def logits(name, reference):
         return found[tiny_folder.POSITIONS][:, tiny_folder.ENTRIES].contiguous().numpy()
 
 
-def write(name):
-    reference = described(name)
-    found = logits(name, reference)
-    reference["logits"] = base64.b64encode(found.tobytes()).decode()
+def store(name, reference):
     os.makedirs(tiny_folder.DATA, exist_ok=True)
     with open(os.path.join(tiny_folder.DATA, name + ".json"), "w", encoding="utf-8") as file:
         rows = (f"{json.dumps(key)}: {text(key, value)}" for key, value in reference.items())
         file.write("{" + ",\n".join(rows) + "}\n")
+
+
+def write(name):
+    reference = described(name)
+    found = logits(name, reference)
+    reference["logits"] = base64.b64encode(found.tobytes()).decode()
+    store(name, reference)
     print(f"{name}: spread {found.std():.3f}, largest {abs(found).max():.3f}")
 
 
 def text(key, value):
-    if key != "tensors":
+    if key == "gguf":
+        return "{" + ",\n".join(f"{json.dumps(name)}: {text(name, part)}" for name, part in value.items()) + "}"
+    if key not in ("tensors", "keys"):
         return json.dumps(value)
     return "[" + ",\n ".join(json.dumps(entry, separators=(",", ":")) for entry in value) + "]"
 

@@ -1,0 +1,89 @@
+"""tiny_gguf: writes the tiny random model of a family as llama.cpp's converter would write it (convert.py found out how).
+Standard library only."""
+
+import base64
+import itertools
+import math
+import struct
+
+import tiny_folder
+
+PACK = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+STRING, ARRAY, ALIGNMENT = 8, 9, 32
+KINDS = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
+
+
+def text(value):
+    data = value.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def scalar(kind, value):
+    return text(value) if kind == STRING else struct.pack(PACK[kind], value)
+
+
+def key(name, kind, value):
+    if not isinstance(kind, list):
+        return text(name) + struct.pack("<I", kind) + scalar(kind, value)
+    items = b"".join(scalar(kind[1], item) for item in value)
+    return text(name) + struct.pack("<IIQ", ARRAY, kind[1], len(value)) + items
+
+
+def widened(data):
+    """Returns BF16 elements as F32."""
+    return b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
+
+
+def paired(data, heads, rows):
+    """Puts the rows of each head's two halves alternately (convert.paired)."""
+    size, half = len(data) // rows, rows // heads // 2
+    order = (head * 2 * half + part * half + i for head in range(heads) for i in range(half) for part in range(2))
+    return b"".join(data[row * size:(row + 1) * size] for row in order)
+
+
+def cut(data, shape, source_shape, begin):
+    """Returns rows [begin, begin + shape[-2]) of each matrix of the source."""
+    size, rows = len(data) // math.prod(source_shape) * shape[-1], source_shape[-2]
+    return b"".join(data[(i * rows + begin) * size:(i * rows + begin + shape[-2]) * size] for i in range(math.prod(shape[:-2])))
+
+
+def made(sources, shape, source, how):
+    """Returns the elements of a tensor, in BF16 or, if they are changed, in F32."""
+    verb, _, number = how.partition(" ")
+    if verb == "stack":
+        return b"".join(sources[source.replace("#", str(i))][0] for i in range(int(number)))
+    data, source_shape = sources[source]
+    if verb == "pairs":
+        return paired(data, int(number), source_shape[0])
+    if verb == "rows":
+        return cut(data, shape, source_shape, int(number))
+    if verb == "plus":
+        values = struct.unpack(f"<{len(data) // 2}f", widened(data))
+        return struct.pack(f"<{len(values)}f", *(value + 1 for value in values))
+    return data
+
+
+def tensors(reference):
+    """Yields (name, shape, kind, elements)."""
+    sources = {name: (tiny_folder.tensor_bytes(name, shape, base, "BF16"), shape)
+               for name, shape, base in tiny_folder.tensors(reference)}
+    for pattern, ranges, shape, kind, source, how in reference["gguf"]["tensors"]:
+        for numbers in itertools.product(*(range(first, last + 1) for first, last in ranges)):
+            name = pattern.replace("*", "{}").format(*numbers)
+            data = base64.b64decode(how[7:]) if how.startswith("values ") else \
+                made(sources, shape, source.replace("*", "{}").format(*numbers), how)
+            if kind == "F32" and len(data) == 2 * math.prod(shape):
+                data = widened(data)
+            assert len(data) == KINDS[kind][1] * math.prod(shape), name
+            yield name, shape, kind, data
+
+
+def write(reference, path):
+    keys, infos, body = reference["gguf"]["keys"], [], b""
+    for name, shape, kind, data in tensors(reference):
+        dims = b"".join(struct.pack("<Q", size) for size in reversed(shape))
+        infos.append(text(name) + struct.pack("<I", len(shape)) + dims + struct.pack("<IQ", KINDS[kind][0], len(body)))
+        body += data + b"\0" * (-len(data) % ALIGNMENT)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(keys)) + b"".join(key(*each) for each in keys) + b"".join(infos)
+    with open(path, "wb") as file:
+        file.write(head + b"\0" * (-len(head) % ALIGNMENT) + body)
