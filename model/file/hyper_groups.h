@@ -7,7 +7,11 @@
 #include "common/layer_groups.h"
 #include "model/file/hyper.h"
 
-/* Returns one group without a window: every layer keeps the KV of all tokens. */
+/* Returns the smallest number of groups with which all layers of a group have equal windows: the
+ * period of the windows, such as 6 if each sixth layer reads all tokens. If that is more than
+ * LAYER_GROUPS_MAX, or more than half of the layers, all layers are one group without a window: they
+ * compute with their windows, and keep the KV of all tokens. So are they if no context is longer
+ * than the window. */
 struct layer_groups model_layer_groups(const struct model_hyper *h);
 
 #endif

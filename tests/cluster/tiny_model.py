@@ -34,14 +34,16 @@ def value_end(data, at, kind):
     return at + SIZES[kind]
 
 
-def metadata(data, layers, experts):
+def metadata(data, layers, experts, window, context):
     """Returns the source file's keys with the shape of the tiny model, this number of layers and of experts: (number of
-    keys, their bytes, size of the vocabulary)."""
+    keys, their bytes, size of the vocabulary). With a window, they are keys of Gemma 3."""
     count = struct.unpack_from("<Q", data, 16)[0]
     at, keys, vocabulary = 24, [], 0
     missing = {**SHAPE, b"llama.block_count": layers}
     if experts > 0:
         missing |= {b"llama.expert_count": experts, b"llama.expert_used_count": 2, b"llama.expert_feed_forward_length": FFN}
+    if window > 0:
+        missing |= {b"llama.attention.sliding_window": window, b"llama.context_length": context}
     for _ in range(count):
         begin = at
         length = struct.unpack_from("<Q", data, at)[0]
@@ -58,7 +60,19 @@ def metadata(data, layers, experts):
         at = end
     for key, value in missing.items():
         keys.append(struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, value))
+    if window > 0:
+        keys = [renamed(key) for key in keys]
     return len(keys), b"".join(keys), vocabulary
+
+
+def renamed(key):
+    """Returns a key of Llama, with its value, as the key of Gemma 3."""
+    length = struct.unpack_from("<Q", key)[0]
+    name, value = key[8:8 + length], key[8 + length:]
+    if name == b"general.architecture":
+        value = struct.pack("<IQ", STRING, 6) + b"gemma3"
+    name = name.replace(b"llama.", b"gemma3.")
+    return struct.pack("<Q", len(name)) + name + value
 
 
 def tensor(draw, kind, cols, rows, deviation):
@@ -82,15 +96,22 @@ def feed_forward(experts):
             ("ffn_up_exps", Q8_0, HIDDEN, experts * FFN, unit), ("ffn_down_exps", Q8_0, FFN, experts * HIDDEN, down)]
 
 
-def tensors(draw, vocabulary, layers, experts):
+def tensors(draw, vocabulary, layers, experts, gemma):
     """Returns [(name, type, columns, rows, bytes)]; rows 0 = a vector."""
     q, kv, unit = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, HIDDEN ** -0.5
-    shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.7), ("output_norm.weight", F32, HIDDEN, 0, 0)]
+    shapes = [("token_embd.weight", Q8_0, HIDDEN, vocabulary, 0.1 if gemma else 0.7),
+              ("output_norm.weight", F32, HIDDEN, 0, 0)]
+    if gemma:  # Embeddings are scaled there: with them as the output, an answer would repeat one token.
+        shapes.append(("output.weight", Q8_0, HIDDEN, vocabulary, 0.5))
     for layer in range(layers):
         shapes += [(f"blk.{layer}.{name}.weight", kind, cols, rows, deviation) for name, kind, cols, rows, deviation in (
             ("attn_norm", F32, HIDDEN, 0, 0), ("attn_q", Q8_0, HIDDEN, q, 1.5 * unit),
             ("attn_k", Q8_0, HIDDEN, kv, 1.5 * unit), ("attn_v", Q8_0, HIDDEN, kv, unit),
             ("attn_output", Q8_0, q, HIDDEN, q ** -0.5), ("ffn_norm", F32, HIDDEN, 0, 0), *feed_forward(experts))]
+        if gemma:
+            shapes += [(f"blk.{layer}.{name}.weight", F32, cols, 0, 0) for name, cols in (
+                ("attn_q_norm", HEAD_DIM), ("attn_k_norm", HEAD_DIM), ("post_attention_norm", HIDDEN),
+                ("post_ffw_norm", HIDDEN))]
     return [(name, kind, cols, rows, tensor(draw, kind, cols, rows, deviation))
             for name, kind, cols, rows, deviation in shapes]
 
@@ -127,15 +148,16 @@ def parts_write(stem, count, key_count, keys, found, experts):
     return paths[0]
 
 
-def write(source, path, layers=LAYERS, experts=0, parts=1):
+def write(source, path, layers=LAYERS, experts=0, parts=1, window=0, context=0):
     """Writes the tiny model to `path`, with the tokenizer of the GGUF file `source`; with fewer layers it is even faster.
-    With experts, a row uses two of them in each layer. With several parts, `path` is what their names begin with. Returns
+    With experts, a row uses two of them in each layer. With a window, it is a Gemma 3 of this context: each sixth layer
+    reads all tokens, the others have the window. With several parts, `path` is what their names begin with. Returns
     the path of the file, or of the first one."""
     with open(source, "rb") as file:
         data = file.read(8 << 20)  # Only the keys are needed, not the tensors behind them.
     assert data[:4] == b"GGUF", f"{source} is no GGUF file"
-    key_count, keys, vocabulary = metadata(data, layers, experts)
-    found = tensors(random.Random(1), vocabulary, layers, experts)
+    key_count, keys, vocabulary = metadata(data, layers, experts, window, context)
+    found = tensors(random.Random(1), vocabulary, layers, experts, window > 0)
     if parts > 1:
         return parts_write(path, parts, key_count, keys, found, experts)
     file_write(path, key_count, keys, found, experts)
