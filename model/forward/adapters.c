@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* The shape of a product of the whole model, and the part that this rank computes. */
 struct shape {
@@ -15,11 +16,18 @@ struct shape {
     uint32_t paired_dim; /* 0 = they are in the order of Hugging Face's files. */
 };
 
-static struct shape shape_of(const struct model *m, enum adapter_matrix matrix)
+/* Whether the conversion to GGUF has permuted the rows of q and k. */
+static bool is_paired(const struct loader *l)
 {
+    return !model_file_is_folder(l->file) && !l->m->hyper.rope_neox;
+}
+
+static struct shape shape_of(const struct loader *l, enum adapter_matrix matrix)
+{
+    const struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     const struct model_shard *own = &m->shard;
-    const uint32_t dim = h->head_dim, paired = h->rope_neox ? 0 : dim;
+    const uint32_t dim = h->head_dim, paired = is_paired(l) ? dim : 0;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part q = {own->head_first * dim, own->head_count * dim, h->head_count * dim};
     const struct load_part kv = {own->kv_head_first * dim, own->kv_head_count * dim,
@@ -93,7 +101,7 @@ static enum status load_one(const struct loader *l, const struct adapter *adapte
 {
     const struct mapped_tensor *a = adapter_tensor(adapter, layer, matrix, false);
     const struct mapped_tensor *b = adapter_tensor(adapter, layer, matrix, true);
-    const struct shape shape = shape_of(l->m, matrix);
+    const struct shape shape = shape_of(l, matrix);
     if (a == NULL)
         return ST_OK;
     const uint64_t rank = a->dims[1];
@@ -126,7 +134,7 @@ static enum status load_layer(const struct loader *l, uint32_t layer, struct mod
     enum status status = ST_OK;
     for (int m = 0; m < ADAPTER_MATRIX_COUNT && status == ST_OK; m++) {
         struct compute_low_rank *each = calloc(count, sizeof(*each));
-        const struct shape shape = shape_of(l->m, (enum adapter_matrix)m);
+        const struct shape shape = shape_of(l, (enum adapter_matrix)m);
         if (each == NULL)
             return error_set(l->error, ST_NO_MEMORY, "no memory for adapters");
         into->adapters[m] = (struct compute_low_ranks){each, shape.rows.count};
@@ -146,6 +154,21 @@ static enum status load_layer(const struct loader *l, uint32_t layer, struct mod
     return status;
 }
 
+/* Refuses models whose products are not those that adapters name. Of the GGUF files whose rotated
+ * pairs are neighbours, only those of llama are known to be permuted. */
+static enum status check_model(const struct loader *l)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    if (h->latent.rank > 0)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "adapters are not supported for models with latent attention");
+    if (is_paired(l) && strcmp(h->architecture, "llama") != 0)
+        return error_set(l->error, ST_UNSUPPORTED,
+                         "adapters of %s are supported for a folder, not for a GGUF file",
+                         h->architecture);
+    return ST_OK;
+}
+
 enum status adapters_load(const struct loader *l)
 {
     struct model *m = l->m;
@@ -163,6 +186,8 @@ enum status adapters_load(const struct loader *l)
                              model_file_adapter_name(l->file, i),
                              adapter_layers(model_file_adapter(l->file, i)), m->hyper.layer_count);
     enum status status = ST_OK;
+    if (m->adapter_count > 0)
+        status = check_model(l);
     for (uint32_t i = m->first_layer; i < m->last_layer && m->adapter_count > 0 && status == ST_OK;
          i++)
         status = load_layer(l, i, &m->layers[i - m->first_layer]);
