@@ -335,6 +335,7 @@ static struct compute_ops ops_make()
     ops.wait = cuda_wait;
     ops.check = cuda_check;
     ops.group = &cuda_group_ops;
+    ops.experts = &cuda_experts_ops;
     ops.steps = &steps_ops;
     cuda_operations_set(&ops);
     return ops;

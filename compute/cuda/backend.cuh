@@ -157,6 +157,9 @@ void cuda_gemm_close(struct compute *c);
 /* False, and nothing was done: two matrices at once, or E4M3, are not supported on this device. */
 bool cuda_gemm(struct compute *c, const struct cuda_gemm_work *work);
 
+/* experts_ops.cu */
+extern const struct compute_experts_ops cuda_experts_ops;
+
 /* group.cu */
 extern const struct compute_group_ops cuda_group_ops;
 void cuda_group_close(struct compute *c);
@@ -197,6 +200,8 @@ unsigned cuda_matrix_needs(const struct compute_matrix *m);
 size_t cuda_matrix_bytes(const struct compute_matrix *m);
 /* Decides which of the unsettled matrices keep a bf16 copy. Waits for queued operations. */
 void cuda_matrices_settle(struct compute *c);
+/* Removes a matrix from the unsettled ones: it needs no copy. */
+void cuda_matrix_settled(struct compute *c, const struct compute_matrix *m);
 void cuda_staging_close(struct compute *c);
 void cuda_product(struct compute *c, const struct compute_matrix *m,
                   const struct compute_activations *a, uint32_t rows, bool add, float *y);

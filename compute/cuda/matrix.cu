@@ -255,15 +255,20 @@ enum status cuda_matrix_open(struct compute *c, const struct compute_source *sou
     return ST_OK;
 }
 
-void cuda_matrix_close(struct compute *c, struct compute_matrix *m)
+void cuda_matrix_settled(struct compute *c, const struct compute_matrix *m)
 {
-    if (m == NULL)
-        return;
     struct compute_matrix **at = &c->unsettled;
     while (*at != NULL && *at != m)
         at = &(*at)->next;
     if (*at != NULL)
         *at = m->next;
+}
+
+void cuda_matrix_close(struct compute *c, struct compute_matrix *m)
+{
+    if (m == NULL)
+        return;
+    cuda_matrix_settled(c, m);
     cuda_steps_forget(c);
     cuda_give(c, m->copy);
     cuda_give(c, m->memory);

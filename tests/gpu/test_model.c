@@ -247,6 +247,30 @@ static void check_families(uint32_t first, uint32_t end)
     }
 }
 
+/* Experts: routing by softmax and a shared expert with a gate, and by sigmoid in groups. */
+static void check_experts(void)
+{
+    struct synthetic s = synthetic_default();
+    s.architecture = "qwen2moe";
+    s.biases = true;
+    s.hidden = 128;
+    s.ffn = 256;
+    s.head_dim = 64;
+    s.experts = 8;
+    s.experts_used = 3;
+    s.expert_ffn = 64;
+    s.shared_ffn = 96;
+    s.dense_layers = 1;
+    s.type = COMPUTE_Q4_0;
+    s.v_type = COMPUTE_Q8_0;
+    check_model("qwen2moe, Q4_0 and Q8_0", &s);
+    s.sigmoid = true;
+    s.expert_groups = 4;
+    s.expert_groups_used = 2;
+    s.type = s.v_type = COMPUTE_BF16;
+    check_model("groups of experts, BF16", &s);
+}
+
 int main(int argc, char **argv)
 {
     struct error error = {0};
@@ -266,6 +290,7 @@ int main(int argc, char **argv)
         check_families(family, family + 1);
         check_types((uint32_t)(random_at(seed, 1) % COMPUTE_GGUF_COUNT), 2);
         check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
+        check_experts();
         return 0;
     }
     check_families(0, 4);
@@ -273,5 +298,6 @@ int main(int argc, char **argv)
     check_f8("E4M3, a scale a matrix", FOLDER_F8_TENSOR);
     check_f8("E4M3, a scale a row", FOLDER_F8_ROW);
     check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
+    check_experts();
     return 0;
 }
