@@ -244,6 +244,18 @@ static enum status read_activation(const struct hyper_reader *r, struct model_hy
     return ST_OK;
 }
 
+/* Refuses models whose q, k and v have a limit. */
+static enum status refuse_clip(const struct hyper_reader *r)
+{
+    float clip = 0;
+    enum status status = hyper_f32(r, KEY_CLIP_QKV, false, &clip);
+    if (status != ST_OK || clip == 0)
+        return status;
+    return error_set(r->error, ST_UNSUPPORTED,
+                     "key %s is %g, supported are q, k and v without limit",
+                     hyper_shown(r, KEY_CLIP_QKV).text, (double)clip);
+}
+
 static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *h)
 {
     const struct mapped_tensor *t = model_file_find(r->file, ROLE_EMBEDDING, 0);
@@ -304,6 +316,8 @@ enum status model_hyper_read(const struct model_file *file, struct model_hyper *
         status = read_caps(r, &h);
     if (status == ST_OK)
         status = read_activation(r, &h);
+    if (status == ST_OK)
+        status = refuse_clip(r);
     if (status == ST_OK)
         status = read_vocab(r, &h);
     if (status != ST_OK)

@@ -59,6 +59,7 @@ enum model_key {
     KEY_EXPERTS_METHOD, /* How experts are chosen. */
     KEY_EXPERT_GROUPS,
     KEY_EXPERT_GROUPS_USED,
+    KEY_CLIP_QKV, /* Limit of q, k and v. */
     KEY_ACTIVATION,
     KEY_SOFTCAP_LOGITS,
     KEY_SOFTCAP_ATTENTION,
