@@ -39,14 +39,29 @@ def texts(cluster, count=4):
     return [text_of(stream) for stream in [Stream(cluster, body_of(index)) for index in range(count)]]
 
 
-def check(what, config, want, gates=False):
-    with Cluster({"model": model, "threads": 1, **config}, gates=gates) as cluster:
+def check(what, config, want):
+    with Cluster({"model": model, "threads": 1, **config}) as cluster:
         got = texts(cluster)
         assert got == want, f"{what}: {[a == b for a, b in zip(got, want)]}"
         cluster.wait_all_free()
+    print(f"{what}: {len(got)} equal answers", flush=True)
+
+
+def check_preempted(want):
+    """The token machine has memory for three prompts, but not for their answers. It is held until all three have their
+    first token. Chunks are small, so that the prompt machine keeps little more than the windows."""
+    config = {"pools": {"prompt": ["p0"], "token": ["t0"]}, "kv": {"memory": "5MiB"}, "scheduler": {
+        "prompt_batch_tokens": 64, "prompt_fill_tokens": 64, "growth_tokens": 1, "growth_reserve_percent": 0}}
+    with Cluster({"model": model, "threads": 1, **config}, gates=True) as cluster:
+        cluster.hold("t0")
+        streams = [Stream(cluster, body_of(index)).wait_events(1) for index in range(3)]
+        streams.append(Stream(cluster, body_of(3)))
+        cluster.release()
+        assert [text_of(stream) for stream in streams] == want
+        cluster.wait_all_free()
         preempted = cluster.metric("cleave_preemptions_total")
-    print(f"{what}: {len(got)} equal answers, {preempted:.0f} preemptions", flush=True)
-    return preempted
+        assert preempted > 0
+    print(f"short of memory: {len(want)} equal answers, {preempted:.0f} preemptions", flush=True)
 
 
 def check_resumed(want):
@@ -104,8 +119,6 @@ with tempfile.TemporaryDirectory(prefix="cleave-test-") as folder:
     check("one-piece transfer", {"kv": {"transfer": "one-piece"}}, alone)
     check("stages", {"pools": {"prompt": ["p"], "token": ["t"]},
                      "machines": {"p": {"stages": 2}, "t": {"stages": 3}}}, alone)
-    # Chunks are small, so that layers with a window keep little more than the window on the prompt machine.
-    assert check("short of memory", {"kv": {"memory": "5MiB"}, "scheduler": {
-        "prompt_batch_tokens": 64, "prompt_fill_tokens": 64, "growth_tokens": 1, "growth_reserve_percent": 0}}, alone) > 0
+    check_preempted(alone)
     check_resumed(alone)
     check_formula(alone[0])
