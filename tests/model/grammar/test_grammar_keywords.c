@@ -94,14 +94,28 @@ static void keywords_print(FILE *out, int use)
             fprintf(out, "| `%s` | %s |\n", grammar_keywords[i].name, grammar_keywords[i].note);
 }
 
+/* Prints a paragraph of the keywords that have no effect, one on each line. */
+static void annotations_print(FILE *out)
+{
+    const char *before = "\nWithout effect: ";
+    for (size_t i = 0; i < grammar_keywords_count; i++) {
+        if (grammar_keywords[i].use != GRAMMAR_ANNOTATION)
+            continue;
+        fprintf(out, "%s`%s`", before, grammar_keywords[i].name);
+        if (grammar_keywords[i].note[0] != 0)
+            fprintf(out, " (%s)", grammar_keywords[i].note);
+        before = ",\n";
+    }
+    fputs(".\n", out);
+}
+
 static void page_print(FILE *out)
 {
     fputs(head, out);
     keywords_print(out, GRAMMAR_HONOURED);
     fputs("\n| refused | |\n|---|---|\n", out);
     keywords_print(out, GRAMMAR_REFUSED);
-    fputs("\n| annotation, without effect | |\n|---|---|\n", out);
-    keywords_print(out, GRAMMAR_ANNOTATION);
+    annotations_print(out);
     fputs(tail, out);
 }
 
