@@ -8,6 +8,7 @@
 #include <assert.h>
 
 #define LANES 16
+#define RANKS 4
 
 struct low_rank_job {
     const struct compute_low_ranks *ranks;
@@ -16,23 +17,60 @@ struct low_rank_job {
     float *y;
 };
 
-WIDEST static void row_add(const struct compute_low_rank *l, const float *x, uint32_t cols,
-                           uint32_t rows, float *y)
+/* Sums of RANKS ranks at a time, each in LANES parts: x is read once for them. */
+WIDEST static void down_products(const float *down, uint32_t rank, const float *x, uint32_t cols,
+                                 float *out)
 {
-    for (uint32_t r = 0; r < l->rank; r++) {
-        const float *down = l->down + (size_t)r * cols, *up = l->up + (size_t)r * rows;
-        float sums[LANES] = {0}, sum = 0;
-        uint32_t i = 0;
-        for (; i + LANES <= cols; i += LANES)
+    const uint32_t whole = cols / LANES * LANES;
+    for (uint32_t first = 0; first < rank; first += RANKS) {
+        const uint32_t count = rank - first < RANKS ? rank - first : RANKS;
+        const float *rows[RANKS];
+        float sums[RANKS][LANES] = {{0}};
+        for (uint32_t r = 0; r < RANKS; r++) /* Rows beyond the last one are not used. */
+            rows[r] = down + (size_t)(first + (r < count ? r : 0)) * cols;
+        for (uint32_t i = 0; i < whole; i += LANES)
+            for (uint32_t r = 0; r < RANKS; r++)
+                for (uint32_t j = 0; j < LANES; j++)
+                    sums[r][j] += rows[r][i + j] * x[i + j];
+        for (uint32_t r = 0; r < count; r++) {
+            float sum = 0;
+            for (uint32_t i = whole; i < cols; i++)
+                sums[r][0] += rows[r][i] * x[i];
             for (uint32_t j = 0; j < LANES; j++)
-                sums[j] += down[i + j] * x[i + j];
-        for (; i < cols; i++)
-            sums[0] += down[i] * x[i];
-        for (uint32_t j = 0; j < LANES; j++)
-            sum += sums[j];
-        for (i = 0; i < rows; i++)
-            y[i] += sum * up[i];
+                sum += sums[r][j];
+            out[first + r] = sum;
+        }
     }
+}
+
+/* Adds all ranks to LANES elements of y at a time. */
+WIDEST static void up_products(const float *up, uint32_t rank, const float *factors, uint32_t rows,
+                               float *y)
+{
+    uint32_t i = 0;
+    for (; i + LANES <= rows; i += LANES) {
+        float sums[LANES];
+        for (uint32_t j = 0; j < LANES; j++)
+            sums[j] = y[i + j];
+        for (uint32_t r = 0; r < rank; r++)
+            for (uint32_t j = 0; j < LANES; j++)
+                sums[j] += factors[r] * up[(size_t)r * rows + i + j];
+        for (uint32_t j = 0; j < LANES; j++)
+            y[i + j] = sums[j];
+    }
+    for (; i < rows; i++)
+        for (uint32_t r = 0; r < rank; r++)
+            y[i] += factors[r] * up[(size_t)r * rows + i];
+}
+
+static void row_add(const struct compute_low_rank *l, const float *x, uint32_t cols, uint32_t rows,
+                    float *y)
+{
+    float factors[COMPUTE_LOW_RANK_MAX];
+    if (l->rank == 0)
+        return;
+    down_products(l->down, l->rank, x, cols, factors);
+    up_products(l->up, l->rank, factors, rows, y);
 }
 
 static void low_rank_item(void *context, uint32_t item, uint32_t thread)
