@@ -33,13 +33,13 @@ void kv_owners_drop(struct kv_owners *owners, uint32_t record, uint32_t blocks, 
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
 void kv_owners_lease(struct kv_owners *owners, uint32_t record, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
- * lease and stores the owner. Returns false if there is none. Leases of other owners that have
- * ended earlier are removed too. */
+ * lease and stores the owner. Returns false if there is none. Leases that ended earlier, of owners
+ * without reserved or quarantined blocks, are removed on the way. */
 bool kv_owners_expired(struct kv_owners *owners, int64_t now_us, kv_owner_id *id_out);
 
-/* For kv_pool_check, which calls kv_owners_check_count once for each owned block and then
- * kv_owners_check. kv_owners_check returns whether these counts and the records agree, and resets
- * the counts. */
+/* kv_pool_check calls kv_owners_check_count once for each block with an owner, and then
+ * kv_owners_check, which returns true if these counts and the records agree, and resets the
+ * counts. */
 void kv_owners_check_count(struct kv_owners *owners, uint32_t record, bool leased);
 bool kv_owners_check(struct kv_owners *owners, struct error *error);
 

@@ -63,13 +63,13 @@ void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every b
 void kv_pool_reclaimer(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
                        void *self);
 
-/* Returns the number of blocks that a take can get: free blocks, and cached blocks if `reclaim` is
- * set. */
+/* Returns the number of blocks that kv_pool_take can get: the free blocks, plus the cached blocks
+ * if `reclaim` is set. */
 uint32_t kv_pool_available(const struct kv_pool *pool);
 
 /* Takes `count` blocks for `owner` and sets their state to KV_RESERVED. ids_out receives their ids,
- * preferably consecutive ids, because such blocks can be transferred as one write. Returns
- * ST_NO_RESOURCE, and takes nothing, if fewer blocks are available. */
+ * preferably consecutive ids, because such blocks can be transferred as one write. Requires that
+ * `owner` is not 0. Returns ST_NO_RESOURCE, and takes nothing, if fewer blocks are available. */
 enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count,
                          kv_block_id *ids_out);
 
@@ -82,29 +82,30 @@ bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t fi
 void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count,
                   enum kv_state state);
 
-/* Makes `heir` the owner of blocks of `owner`. Requires that no block is reserved or quarantined.
- */
+/* Makes `heir` the owner of blocks of `owner`. Requires another heir than `owner`, and that no
+ * block is reserved or quarantined. */
 void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
                   uint32_t count);
 
 /* Frees blocks of `owner`, in any state. */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
 
-/* Sets the end of the owner's lease, which covers its reserved and quarantined blocks: until_us, by
- * the clock of the caller; 0 = no lease. The lease ends by itself when the owner's last block is
- * freed. No effect for an owner without blocks. */
+/* Sets the end of the owner's lease, which covers its reserved and quarantined blocks, in
+ * microseconds of the caller's clock; 0 = no lease. The lease is removed when the owner's last
+ * block is freed. No effect for an owner without blocks. */
 void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if there is none. The caller frees the blocks or sets a
  * new lease. */
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out);
 
-/* The two functions return the number of all blocks, and of the blocks in `state`. */
+/* kv_pool_block_count returns the number of all blocks, kv_pool_count the number of blocks in
+ * `state`. */
 uint32_t kv_pool_block_count(const struct kv_pool *pool);
 uint32_t kv_pool_count(const struct kv_pool *pool, enum kv_state state);
 
-/* For tests and assertions: returns whether the pool is consistent: the counts of the states, the
- * lists of free blocks and the owners' records agree with the blocks. O(blocks). */
+/* For tests: returns true if the counts of the states, the lists of free blocks and the owners'
+ * records agree with the blocks; else false, with the first difference in *error. O(blocks). */
 bool kv_pool_check(const struct kv_pool *pool, struct error *error);
 
 #endif

@@ -1,9 +1,9 @@
 /* kv_prefix: one node per block, found through a chained hash table. The `readers` of a node are
- * the requests whose chain ends at the node, plus the nodes directly behind it that have readers.
- * So a request counts at one node only, and that holds all nodes before it.
+ * the requests whose chain ends at the node, plus the nodes directly after it that have readers. So
+ * a request counts at one node only, and that holds all nodes before it.
  *
  * Nodes without readers are in a list in the order of eviction. A node is appended when its last
- * reader leaves, and a chain is left from its end to its start. So the nodes behind a node always
+ * reader leaves, and a chain is left from its end to its start. So the nodes after a node always
  * precede it in the list, and the first node of the list is the end of a chain. */
 #include "kvcache/kv_prefix.h"
 
@@ -68,7 +68,7 @@ static uint32_t *bucket_of(const struct kv_prefix *prefix, uint64_t hash)
     return &prefix->buckets[hash & prefix->bucket_mask];
 }
 
-/* Returns the node behind `parent` with these tokens and this salt, or NONE. */
+/* Returns the node after `parent` with these tokens and this salt, or NONE. */
 static uint32_t node_find(const struct kv_prefix *prefix, uint64_t hash, uint64_t salt,
                           uint32_t parent, const uint32_t *tokens)
 {
@@ -284,8 +284,8 @@ bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id)
     return prefix->nodes[id].used;
 }
 
-/* Checks that the list contains each node without readers, each after the nodes behind it in its
- * chain. */
+/* Checks that the list contains each node without readers, each after all nodes that follow it in
+ * its chain. */
 static bool list_check(struct kv_prefix *prefix, struct error *error)
 {
     uint32_t listed = 0;

@@ -44,8 +44,9 @@ void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
 /* Adds a request's blocks to the cache. Requires that the blocks `ids` hold K and V of the first
  * block_count * block_tokens tokens, and that each is a KV_LIVE block of `owner` or a block of the
  * cache. A block of `owner` becomes the cache's, unless the cache already has a block for these
- * tokens and this salt; then it stays the owner's. *end is the end of the chain that the caller
- * reads, from kv_prefix_enter; afterwards it is the end of the chain of all block_count blocks. */
+ * tokens and this salt; then the block stays the owner's. *end is the end of the chain that the
+ * caller reads, from kv_prefix_enter. Unless block_count is 0, it becomes the end of the chain of
+ * all block_count blocks, which the caller reads from then until kv_prefix_leave. */
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
                    const uint32_t *tokens, const kv_block_id *ids, uint32_t block_count,
                    kv_block_id *end);
@@ -65,11 +66,11 @@ void kv_prefix_listen(struct kv_prefix *prefix, const struct kv_prefix_listener 
  * at most count_max of them. Returns the number of hashes; 0 without a listener. */
 uint32_t kv_prefix_list(const struct kv_prefix *prefix, uint64_t *hashes_out, uint32_t count_max);
 
-/* Returns true if the block belongs to the cache. */
+/* Returns true if the block, which must be one of the pool's, belongs to the cache. */
 bool kv_prefix_holds(const struct kv_prefix *prefix, kv_block_id id);
 
-/* For tests and assertions: returns whether chains, readers and the order of eviction are
- * consistent. kv_pool_check checks the pool. O(blocks). */
+/* For tests: returns true if chains, readers and the order of eviction agree with each other; else
+ * false, with the first difference in *error. kv_pool_check checks the pool. O(blocks). */
 bool kv_prefix_check(const struct kv_prefix *prefix, struct error *error);
 
 #endif

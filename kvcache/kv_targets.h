@@ -68,7 +68,7 @@ struct kv_push {
     uint32_t first;
     uint32_t count;
     uint32_t window_first;
-    uint32_t layer; /* First layer that is not written yet. */
+    uint32_t layer; /* The first layer that is not written yet; kv_targets_push advances it. */
 };
 
 /* Writes our heads of the layers [push->layer, layer_end) to the target's processes, and adds 1 to
@@ -77,9 +77,9 @@ struct kv_push {
  * up or has no such path, ST_INVALID if a process does not have a block, or the transport's error.
  * After an error some blocks may have been written. */
 enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t layer_end);
-/* Lets `flushed` be called when everything written before to the processes of the path has arrived.
- * Requires kv_targets_up, a cookie that no pending flush has, and fewer than LIMIT_MACHINE_REQUESTS
- * pending flushes. */
+/* Begins a flush: `flushed` is called later, from kv_targets_flushed, when everything that was
+ * written before to the processes of the path has arrived. Requires kv_targets_up, a cookie that no
+ * pending flush has, and fewer than LIMIT_MACHINE_REQUESTS pending flushes. */
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie);
 
 /* Through these functions the caller passes on events of the transport: peer_up and peer_down of

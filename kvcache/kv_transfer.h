@@ -1,8 +1,9 @@
 /* kv_transfer: the layout of KV memory (arena), and the plan of a transfer: which bytes of a layer
  * are written to which offsets of the token machine. On the prompt machine, kvcache/kv_targets.c
- * calls kv_transfer_plan for each layer that it writes. machine/executor/shape.c makes a machine's
- * arenas. Any thread; no state. It computes offsets only: it accesses no KV memory and sends
- * nothing. */
+ * calls kv_transfer_plan for each layer that it writes. On the token machine, machine/peers.c and
+ * machine/executor/stage_writers.c call kv_arena_blocks to check where a peer writes.
+ * machine/executor/shape.c makes a machine's arenas. Any thread; no state. It computes offsets
+ * only: it accesses no KV memory and sends nothing. */
 #ifndef KVCACHE_KV_TRANSFER_H
 #define KVCACHE_KV_TRANSFER_H
 
@@ -73,15 +74,16 @@ struct kv_arena kv_arena_slice(const struct kv_arena *whole, uint32_t first_laye
                                uint32_t last_layer, uint32_t first_head, uint32_t last_head);
 
 /* Computes the blocks [*first_out, *first_out + *count_out) to which the bytes [offset, offset +
- * bytes) of the arena belong. Returns false if they are not in one row. The offset and the number
- * of bytes may come from a peer: any values are fine. */
+ * bytes) of the arena belong. Returns false if `bytes` is 0 or if the bytes are not in one row.
+ * Both numbers may come from a peer: any values are fine. */
 bool kv_arena_blocks(const struct kv_arena *arena, uint64_t offset, uint64_t bytes,
                      uint64_t *first_out, uint64_t *count_out);
 
 /* Computes the writes of one layer: block source_blocks[i] to block target_blocks[i], for every i
  * in [first, first + count), with the heads that both arenas have. Requires that both arenas have
- * the layer and heads of equal size. Writes that are contiguous in both arenas are merged. runs_out
- * must have room for `count` runs. Returns the number of runs: 0 if no head is in both arenas. */
+ * the layer, all these blocks, and heads of equal size. Writes that are contiguous in both arenas
+ * are merged. runs_out must have room for `count` runs. Returns the number of runs: 0 if no head is
+ * in both arenas. */
 uint32_t kv_transfer_plan(const struct kv_arena *source, const kv_block_id *source_blocks,
                           const struct kv_arena *target, const kv_block_id *target_blocks,
                           uint32_t layer, uint32_t first, uint32_t count, struct kv_run *runs_out);

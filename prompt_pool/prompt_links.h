@@ -14,7 +14,8 @@
 struct prompt_links;
 
 struct prompt_links_options {
-    /* Name of this machine; must outlive the links. The link to itself is always up. */
+    /* Name of this machine; must outlive the links. A PEER with this name makes no connection, and
+     * is reported as a link that is up. */
     const char *name;
     struct transport *transport;
     /* The state of a link or its text has changed, or a gateway wants a link that is up. The
@@ -22,16 +23,18 @@ struct prompt_links_options {
     void (*report)(void *self, const struct message_link *link);
     /* The connection has ended: no write to the peer is in flight any longer. */
     void (*lost)(void *self, struct transport_peer *peer, const char *text);
-    /* The token machine number `target` is connected and has these processes. The number stays
-     * while a gateway has the machine. The function connects this machine's processes with them; it
-     * calls prompt_links_prepared, at once or later. */
+    /* Token machine number `target` is connected and has the processes `stages`. The number is the
+     * same as long as a gateway has the machine. The function connects the processes of this
+     * machine with those of the token machine, and calls prompt_links_prepared, during the call or
+     * later. */
     void (*prepare)(void *self, uint32_t target, const struct message_peer *machine,
                     struct transport_peer *peer, const struct message_stages *stages);
-    /* The connections that `prepare` made for the target are to be ended. */
+    /* Ends the connections that `prepare` made for the target. */
     void (*drop)(void *self, uint32_t target);
-    void *self;
+    void *self; /* First argument of all functions. */
 };
 
+/* Opens an empty set of links; *options is copied. Returns ST_NO_MEMORY on failure. */
 enum status prompt_links_open(const struct prompt_links_options *options,
                               struct prompt_links **out);
 /* NULL is fine. Call it before the transport is closed. */
@@ -52,11 +55,12 @@ void prompt_links_gateway_gone(struct prompt_links *links, uint32_t gateway);
  * *text_out. */
 struct transport_peer *prompt_links_find(const struct prompt_links *links, const char *name,
                                          uint32_t *target_out, const char **text_out);
-/* True if requests may take `path` (< LIMIT_STAGE_PATHS) through a target that is connected. */
+/* Returns true if requests may take `path` (< LIMIT_STAGE_PATHS) through a target that is
+ * connected. */
 bool prompt_links_has_path(const struct prompt_links *links, uint32_t target, uint32_t path);
 
-/* Takes the result of `prepare`; later up = false reports that a connection of `prepare` has ended.
- */
+/* Reports the result of `prepare`. After up = true, a call with up = false reports that a
+ * connection of `prepare` has ended; the link then goes down and is tried again after a pause. */
 void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up, const char *text,
                            int64_t now_us);
 
@@ -65,12 +69,13 @@ void prompt_links_prepared(struct prompt_links *links, uint32_t target, bool up,
 void prompt_links_stages(struct prompt_links *links, struct transport_peer *peer,
                          const struct message_stages *stages, int64_t now_us);
 void prompt_links_up(struct prompt_links *links, struct transport_peer *peer, int64_t now_us);
-/* The peer's KV travels by another path now, which is reported if its link is up. */
+/* The peer's KV now travels over another transport, which `path` names. Reports it if the link is
+ * up. */
 void prompt_links_path(struct prompt_links *links, struct transport_peer *peer, const char *path);
 void prompt_links_down(struct prompt_links *links, struct transport_peer *peer, const char *text,
                        int64_t now_us);
 
-/* Connects again where a pause has ended. Returns the time of the next call; INT64_MAX = none. */
+/* Tries the links whose pause has ended. Returns the time of the next call; INT64_MAX = none. */
 int64_t prompt_links_turn(struct prompt_links *links, int64_t now_us);
 
 #endif

@@ -36,9 +36,9 @@ struct prompt_local {
 
 /* Functions that the pool needs from its machine. */
 struct prompt_pool_calls {
-    /* Queues a message for a peer. If the peer has failed, that is noticed later, never inside the
-     * call. */
+    /* Queues a message for a peer. A peer's failure is reported after the call, never during it. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
+    /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
     /* For a prompt whose KV stays on this machine. local_blocks returns the reserved blocks of the
@@ -47,13 +47,14 @@ struct prompt_pool_calls {
                                 struct prompt_local *out);
     void (*local_ready)(void *self, const struct message_kv_ready *ready, int64_t now_us);
     void (*local_aborted)(void *self, const struct message_request *request);
-    /* For KV that goes to another machine: `target` is its number in prompt_links, `path` the
-     * request's path through its stages. Does kv_targets_push. Not called with
+    /* Writes KV to another machine, as kv_targets_push does. Not called with
      * options.stages_push. */
     enum status (*push)(void *self, struct kv_push *push, uint32_t layer_end);
-    /* Asks for prompt_pool_flushed when everything written for the request has arrived. own_path is
-     * the request's path through this machine's stages. stages_flush: do not ask the stages to
-     * flush, because a push with `last` set (struct prompt_push) has already done so. */
+    /* Asks for a call of prompt_pool_flushed when everything written for the request has arrived.
+     * own_path: the request's path through this machine's stages; target: the token machine's
+     * number in prompt_links; path: the request's path through the target's stages. stages_flush =
+     * true: the stages flush without being asked, because of a push with `last` set (struct
+     * prompt_push). */
     void (*flush)(void *self, uint32_t own_path, uint32_t target, uint32_t path, uint64_t cookie,
                   bool stages_flush);
 };
@@ -77,33 +78,36 @@ struct prompt_pool_options {
     uint8_t kv_path; /* Transfer mode (enum message_kv_path) of requests with KV_PATH_AUTO. */
     /* If kv_path is KV_PATH_AUTO too: prompts of at least this length are sent layer-wise. */
     uint32_t layerwise_threshold_tokens;
-    struct grammar_cache *grammars; /* Of constrained answers; NULL = they fail. */
+    struct grammar_cache *grammars; /* For constrained answers; NULL = these requests fail. */
     struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
-    /* The machine's stages push KV, as the chunks of a batch say (struct prompt_push). Else the
-     * pool pushes it with calls.push, layer by layer. */
+    /* true: the machine's stages push KV, as the chunks of a batch say (struct prompt_push). false:
+     * the pool pushes it with calls.push. */
     bool stages_push;
     struct prompt_pool_calls calls;
     void *self; /* First argument of the calls. */
 };
 
+/* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY on failure. */
 enum status prompt_pool_open(const struct prompt_pool_options *options, struct prompt_pool **out);
 void prompt_pool_close(struct prompt_pool *pool); /* Frees every block. NULL is fine. */
 
-/* Handle messages of a gateway. */
+/* Handle PREFILL and CANCEL of a gateway. A PREFILL that cannot be admitted is answered with FAILED
+ * to the gateway and KV_ABORTED to the token machine. */
 void prompt_pool_prefill(struct prompt_pool *pool, struct transport_peer *gateway,
                          const struct message_prefill *prefill, int64_t now_us);
 void prompt_pool_cancel(struct prompt_pool *pool, const struct message_request *request);
 
-/* The token machine has given the request up. Returns true if the pool has it: it is cancelled, and
- * KV_ABORTED follows when its writes have landed. Else a PREFILL of it that is still on its way will
- * fail, so the caller may say at once that nothing of it is written. */
+/* Handles CANCEL of a token machine, which has given the request up. If the pool has the request,
+ * cancels it and returns true; KV_ABORTED follows when its writes have arrived. Else returns false:
+ * a PREFILL of the request that arrives later will fail, so the caller sends KV_ABORTED at once. */
 bool prompt_pool_withdraw(struct prompt_pool *pool, const struct message_request *request);
 
-/* True while the request is in the pool and its KV stays on this machine: local_ready or
- * local_aborted follows. */
+/* Returns true while the request is in the pool and its KV stays on this machine: a call of
+ * local_ready or local_aborted follows. */
 bool prompt_pool_has_local(const struct prompt_pool *pool, const struct message_request *request);
 uint32_t prompt_pool_count(const struct prompt_pool *pool); /* Number of requests in the pool. */
-/* Number of requests that hold blocks of their own, not the token pool's. */
+/* Returns the number of requests that hold blocks which this pool has taken. Requests whose KV
+ * stays on this machine use blocks of the token pool and do not count. */
 uint32_t prompt_pool_holders(const struct prompt_pool *pool);
 
 /* Cancels the requests of a gateway whose connection has ended. NULL = of all gateways. */
@@ -112,7 +116,8 @@ void prompt_pool_gateway_gone(struct prompt_pool *pool, const struct transport_p
  * with the first token; these are completed. */
 void prompt_pool_target_down(struct prompt_pool *pool, const struct transport_peer *target,
                              const char *text, int64_t now_us);
-/* Call it when everything written for the request with this cookie has arrived, or has failed. */
+/* Call it when a flush has ended (calls.flush): ST_OK = everything written for the request with
+ * this cookie has arrived. */
 void prompt_pool_flushed(struct prompt_pool *pool, uint64_t cookie, enum status status,
                          int64_t now_us);
 
@@ -127,17 +132,18 @@ void prompt_pool_prefixes_leave(struct prompt_pool *pool);
 /* KV that the stages of a machine push for a chunk, each stage its own layers: spans [first, first
  * + count) of the prompt; in layers with a window, only those from window_first on. */
 struct prompt_push {
-    uint32_t count; /* 0 = nothing to push. */
-    uint32_t first;
-    uint32_t window_first;
-    uint32_t target; /* Number of the target in prompt_links. */
-    uint32_t path;   /* Path through the target's stages. */
+    uint32_t count;        /* 0 = nothing to push. */
+    uint32_t first;        /* First span of the prompt that is pushed. */
+    uint32_t window_first; /* First span that layers with a window push. */
+    uint32_t target;       /* Number of the target in prompt_links. */
+    uint32_t path;         /* Path through the target's stages. */
     /* The target's block for span i in layer group g is blocks[g * stride + i]. */
     const kv_block_id *blocks;
-    uint32_t stride;
+    uint32_t stride; /* Entries of `blocks` per layer group. */
     uint64_t cookie; /* To be passed to prompt_pool_flushed. */
     struct message_request request;
-    /* Each layer is pushed as soon as it is computed; else all layers at the chunk's end. */
+    /* true: each layer is pushed as soon as it is computed. false: all layers are pushed at the
+     * chunk's end. */
     bool layerwise;
     bool last; /* The last push of the prompt: the stages flush after it. */
 };
@@ -146,12 +152,12 @@ struct prompt_push {
  * prompt_pool_chunk_done. */
 struct prompt_chunk {
     uint64_t request;    /* The request's id. */
-    const uint32_t *ids; /* item->token_count ids. */
+    const uint32_t *ids; /* The chunk's item->token_count tokens. */
     /* Position of the first id in the prompt. (item->first_token counts from the end of the cached
      * part.) */
     uint32_t first_token;
-    const kv_block_id *blocks; /* struct kv_tables; so is group_stride. */
-    uint32_t group_stride;
+    const kv_block_id *blocks; /* kv_tables.ids of the request. */
+    uint32_t group_stride;     /* kv_tables.stride of the request. */
     kv_owner_id owner; /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;
@@ -192,7 +198,8 @@ void prompt_pool_results_send(struct prompt_pool *pool, int64_t now_us);
 
 /* Adds the pool's counters to `stats`. */
 void prompt_pool_stats(const struct prompt_pool *pool, struct message_stats *stats);
-/* Adds to `out` the requests of all gateways except `gateway`. */
+/* Adds to `out` the numbers of prompts, prompt tokens and KV tokens of all gateways except
+ * `gateway`. */
 void prompt_pool_others(const struct prompt_pool *pool, const struct transport_peer *gateway,
                         struct message_others *out);
 

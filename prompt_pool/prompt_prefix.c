@@ -38,7 +38,7 @@ static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *reques
 /* Looks up the prompts at the head of the queue, as many as the batch can hold. So a look-up is
  * made only for a prompt that starts soon, however long the queue is. A prompt whose blocks do not
  * fit, together with those of the prompts before it, gives up its chain: it starts no earlier than
- * without a cache, and the blocks may be evicted for its sake. */
+ * without a cache, and the blocks may be evicted to make room for it. */
 void prompt_pool_prefixes_enter(struct prompt_pool *pool, uint32_t path, uint32_t batch_tokens)
 {
     sched_slot slot = SCHED_NO_SLOT;

@@ -9,7 +9,8 @@
  *   connection has ended sends neither KV_READY nor KV_ABORTED.
  *
  * In both cases the request's blocks are freed only when no write from them is in flight and no
- * batch uses them.
+ * batch uses them. If the KV stays on this machine, local_ready or local_aborted is called instead
+ * of sending KV_READY or KV_ABORTED, and nothing is flushed.
  *
  * Only these files and tests include it. Everything runs on the machine's event loop thread. */
 #ifndef PROMPT_POOL_PROMPT_STATE_H
@@ -54,19 +55,22 @@ struct prompt_request {
     struct sampling sampling;
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    /* The prompt is computed in blocks that the token pool of this machine has reserved. False once
-     * the token pool knows how the prompt ended. */
+    /* The prompt is computed in blocks that the token pool of this machine has reserved. Becomes
+     * false when local_ready or local_aborted has been called. */
     bool local;
     bool score;          /* The gateway wants the scores of the prompt's tokens. */
     uint8_t pooling;     /* enum pooling: the gateway wants the prompt's embedding. */
     bool layerwise;      /* Each layer is pushed as soon as it is computed. */
     bool answer_ended;   /* The first token ended the answer, so nothing is decoded. */
     bool writes_pending; /* A write or a flush was issued, and no flush has reported its end. */
-    bool stages_flush;   /* The stages have got the prompt's last push, and flush after it. */
+    bool stages_flush;   /* The last push was passed to the stages, which flush after it. */
     enum status write_status; /* Status of the latest push; < 0 = no more pushes are made. */
 
-    int64_t *embedding; /* [options.hidden]; the sum so far. NULL = none is wanted. */
-    uint32_t *prompt;   /* One allocation: prompt, targets' and own ids, rules, layer_us. */
+    /* [options.hidden]: the sum so far. NULL = no embedding is wanted. */
+    int64_t *embedding;
+    /* [prompt_count]: the tokens. The same allocation has targets.ids, tables.ids (unless `local`),
+     * rules and layer_us. */
+    uint32_t *prompt;
     uint32_t prompt_count;
     uint32_t rule_count;
     /* Blocks of the token machine; valid from target_held_blocks on, in layers with a window from
@@ -102,7 +106,8 @@ struct prompt_request {
     uint64_t pushed_bytes;
 };
 
-/* Withdrawn requests that are remembered: as many as a token machine asks about at a time. */
+/* Number of withdrawn requests that are remembered: as many as a token machine withdraws at a time
+ * (TOKEN_UNTOLD_MAX). */
 #define PROMPT_WITHDRAWN_MAX 1024
 
 struct prompt_pool {
@@ -119,8 +124,9 @@ struct prompt_pool {
     uint32_t computed_count; /* Prompts whose last chunk is done, until prompt_pool_results_send. */
     sched_slot computed[LIMIT_BATCH_SEQUENCES]; /* SCHED_NO_SLOT = the request was stopped. */
     struct message_stats stats;
-    uint32_t
-        withdrawn_count; /* Requests withdrawn so far; number n is at n % PROMPT_WITHDRAWN_MAX. */
+    /* Number of requests so far that were withdrawn before their PREFILL; number n is at n %
+     * PROMPT_WITHDRAWN_MAX. */
+    uint32_t withdrawn_count;
     struct message_request withdrawn[PROMPT_WITHDRAWN_MAX];
     struct prompt_request requests[]; /* Indexed by slot - first_slot. */
 };
@@ -136,13 +142,14 @@ static inline sched_slot prompt_slot_of(const struct prompt_pool *pool,
     return pool->options.first_slot + (sched_slot)(request - pool->requests);
 }
 
-/* True if something is wanted of every token, so that the prompt is computed from its first one. */
+/* Returns true if scores or an embedding are wanted, so that the prefix cache is not read and the
+ * prompt is computed from its first token. */
 static inline bool prompt_request_is_whole(const struct prompt_request *request)
 {
     return request->score || request->pooling != POOLING_NONE;
 }
 
-/* True if the request has taken blocks from the block pool. */
+/* Returns true if the request has taken blocks from the block pool. */
 static inline bool prompt_request_has_blocks(const struct prompt_request *request)
 {
     return request->state > PROMPT_QUEUED && request->owns_blocks;
@@ -164,7 +171,7 @@ void prompt_request_fail(struct prompt_pool *pool, struct prompt_request *reques
 /* Forgets the request as soon as no batch and no transfer uses it. Call it again after each batch
  * and flush of the request. */
 void prompt_request_stop(struct prompt_pool *pool, struct prompt_request *request);
-/* The prompt phase is over: sends PREFILLED to the gateway and forgets the request. */
+/* Ends the prompt phase: sends PREFILLED to the gateway and forgets the request. */
 void prompt_request_complete(struct prompt_pool *pool, struct prompt_request *request,
                              int64_t now_us);
 
@@ -181,25 +188,29 @@ static inline uint32_t prompt_request_blocks(const struct prompt_pool *pool,
 /* Returns the number of prompt tokens after the cached blocks. */
 uint32_t prompt_prefix_tokens_left(const struct prompt_pool *pool,
                                    const struct prompt_request *request);
-/* The prompt starts: adds its length and its cached tokens to the counters. */
+/* Adds the prompt's length and its cached tokens to the counters. Called when its first chunk
+ * starts. */
 void prompt_prefix_stats_add(struct prompt_pool *pool, const struct prompt_request *request);
-/* The whole prompt is computed: adds its full blocks to the prefix cache. */
+/* Marks the request's own blocks as live and adds the full ones to the prefix cache, if there is
+ * one. Requires own blocks and that the whole prompt is computed. */
 void prompt_prefix_add(struct prompt_pool *pool, struct prompt_request *request);
 /* Frees the request's own blocks and its chain in the prefix cache. */
 void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *request);
 
 /* ---- prompt_push.c ---- */
 
-/* Writes layers [push_layer, layer_end) of the spans [push_first, push_end). */
+/* Writes layers [push_layer, layer_end) of the spans [push_first, push_end). Stores an error in
+ * write_status. */
 void prompt_push_layers(struct prompt_pool *pool, struct prompt_request *request,
                         uint32_t layer_end, int64_t now_us);
-/* Stores in *out what the machine's stages push for the chunk that begins, and counts these bytes
- * as pushed. */
+/* Stores in *out what the machine's stages push for the chunk that begins (count = 0 without
+ * options.stages_push), and counts these bytes as pushed. */
 void prompt_push_plan(struct prompt_pool *pool, struct prompt_request *request, bool last,
                       int64_t now_us, struct prompt_push *out);
 /* Begins a flush of the request's writes. */
 void prompt_push_flush(struct prompt_pool *pool, struct prompt_request *request);
-/* Sends KV_ABORTED to the token machine, or calls local_aborted: no more writes follow. */
+/* Sends KV_ABORTED to the token machine, or calls local_aborted. Requires that no more writes
+ * follow. */
 void prompt_push_abort(struct prompt_pool *pool, const struct prompt_request *request);
 
 #endif

@@ -272,8 +272,9 @@ static const struct token_writer *head_link(const struct token_pool *pool, const
 }
 
 /* True if the prompt machine knows whether its processes still write over links that began up to
- * `latest`. It does not know it of a link that has ended, and of a link that is older than that of its
- * head, which has connected again since: one of its processes may be stopped in a write. */
+ * `latest`. It does not know it for a link that has ended, nor for a link that is older than the
+ * link of the machine's head: the head has connected again since, and a process with an old link
+ * may be stopped in a write. */
 static bool writer_knows(const struct token_pool *pool, const struct token_request *request,
                          uint64_t latest)
 {
@@ -433,7 +434,7 @@ static struct token_writer *writer_find(struct token_pool *pool, struct token_li
     return NULL;
 }
 
-/* Removes the writer. Quarantines that waited for it alone end soon. */
+/* Removes the writer. Quarantines that waited only for this writer end soon. */
 static void writer_remove(struct token_pool *pool, struct token_writer *writer, int64_t now_us)
 {
     char name[LIMIT_NAME_BYTES];

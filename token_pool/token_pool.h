@@ -12,11 +12,10 @@
  * of a prompt that the cache already has are neither taken nor transferred again (token_blocks.c).
  *
  * It owns its requests and their blocks. If a request ends while a prompt machine may still write
- * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY, or
- * until one second after its last write over the connections that it had. A connection that has
- * ended counts until its writes have ended (transport_writes_await), however long that takes.
- * One event loop thread, that of machine/, makes every call. It never logs, never waits, and does
- * not compute. */
+ * into its blocks, the blocks are quarantined until that machine sends KV_ABORTED or KV_READY. If
+ * its connections end first, the quarantine lasts until one second after their last write
+ * (transport_writes_await), however long that takes. The event loop thread of machine/ makes every
+ * call. The pool never logs, never waits, and does not compute. */
 #ifndef TOKEN_POOL_TOKEN_POOL_H
 #define TOKEN_POOL_TOKEN_POOL_H
 
@@ -32,22 +31,24 @@
 
 struct token_pool;
 
-/* Functions that the pool needs from its machine. The pool does not look into peers; it only passes
- * them back. */
 struct token_await;
 
+/* Functions that the pool needs from its machine. The pool does not look into peers; it only passes
+ * them back. */
 struct token_pool_calls {
-    /* Queues a message for a peer. If the peer has failed, that is noticed later, never inside the
-     * call. */
+    /* Queues a message for a peer. A peer's failure is reported after the call, never during it. */
     void (*send)(void *self, struct transport_peer *peer, const struct message *message);
+    /* Queues an encoded message TOKENS for a peer. */
     void (*send_tokens)(void *self, struct transport_peer *peer,
                         const struct message_buffer *tokens);
-    /* True while the prompt pool of this machine may write into the request's blocks; it will then
-     * report when it has stopped. Called for requests whose prompt machine is this machine. */
+    /* Returns true while the prompt pool of this machine may write into the request's blocks; that
+     * pool then reports when it has stopped. Called for requests whose prompt machine is this
+     * machine. */
     bool (*local_writes)(void *self, const struct message_request *request);
-    /* For a machine with stages, whose processes check what is written into them; else NULL. The
-     * request awaits KV of another machine from now on: token_pool_awaited is to be called when the
-     * processes know. With `ends`, it awaits no KV any more. */
+    /* NULL = this machine has no stages. Stage processes check each write into their memory, so
+     * they must know which request awaits KV of another machine. ends = false: the request begins
+     * to await KV; the function tells the processes and then calls token_pool_awaited. ends = true:
+     * the request no longer awaits KV. */
     void (*await)(void *self, const struct token_await *await, bool ends);
 };
 
@@ -56,9 +57,10 @@ struct token_await {
     struct message_request request;
     kv_owner_id owner;
     sched_slot slot;
-    uint32_t path; /* Path of the request through this machine's stages. */
-    const char *writer;
-    const kv_block_id *blocks; /* The blocks that the machine writes, layer group by layer group. */
+    uint32_t path;      /* Path of the request through this machine's stages. */
+    const char *writer; /* Name of the prompt machine. */
+    /* The blocks that the prompt machine writes, layer group by layer group. */
+    const kv_block_id *blocks;
     uint32_t block_count;
 };
 
@@ -68,14 +70,15 @@ struct token_pool_options {
     struct kv_pool *kv;
     struct kv_prefix *prefix;           /* NULL = no prefix cache. */
     struct sched_memory_options memory; /* Also the pool's slots, and the longest context. */
-    uint32_t vocab;
-    uint32_t adapter_count;         /* Low-rank adapters of the model. */
-    struct grammar_cache *grammars; /* Of constrained answers; NULL = they fail. */
-    struct sched_paths *paths;      /* The paths through this machine's stages; NULL = one path. */
+    uint32_t vocab;                     /* Size of the vocabulary. */
+    uint32_t adapter_count;             /* Low-rank adapters of the model. */
+    struct grammar_cache *grammars;     /* For constrained answers; NULL = these requests fail. */
+    struct sched_paths *paths; /* The paths through this machine's stages; NULL = one path. */
     struct token_pool_calls calls;
     void *self; /* First argument of the calls. */
 };
 
+/* Opens an empty pool; *options is copied. Returns ST_NO_MEMORY on failure. */
 enum status token_pool_open(const struct token_pool_options *options, struct token_pool **out);
 void token_pool_close(struct token_pool *pool); /* Frees every block. NULL is fine. */
 /* Number of requests in the pool, including quarantined ones. */
@@ -85,23 +88,27 @@ uint32_t token_pool_count(const struct token_pool *pool);
  * that are decoded elsewhere (sched_memory_prompt_share). False after opening. */
 void token_pool_mixed_set(struct token_pool *pool, bool mixed);
 
-/* Handle messages of a gateway. writer: true if a prompt machine may be writing into the blocks,
- * which are then quarantined. If the prompt machine is this one, `writer` is ignored and
- * local_writes is called instead. */
+/* Handles RESERVE of a gateway. The answer is RESERVED, which token_pool_grant sends, or FAILED. */
 void token_pool_reserve(struct token_pool *pool, struct transport_peer *gateway,
                         const struct message_reserve *reserve, int64_t now_us);
+/* Handles CANCEL of a gateway. writer = true: a prompt machine may be writing into the blocks,
+ * which are then quarantined. If the prompt machine is this machine, local_writes is called instead
+ * of using `writer`. */
 void token_pool_cancel(struct token_pool *pool, const struct message_request *request, bool writer,
                        int64_t now_us);
-/* True if the request awaits KV of this process's machine in all blocks [first, first + count). */
+/* Returns true if the request awaits KV of the machine of `process` in all blocks [first, first +
+ * count). `process` is MACHINE, or MACHINE/NUMBER for a stage process. */
 bool token_pool_awaits(const struct token_pool *pool, const struct message_request *request,
                        const char *process, uint64_t first, uint64_t count);
-/* False if the request awaits, or has in quarantine, KV of another machine than that of `process`
- * (see token_pool_writer_up). True if the pool does not know the request. */
+/* Returns false if RESERVE named another prompt machine than that of `process` for the request.
+ * Returns true if the pool does not have the request. */
 bool token_pool_written_by(const struct token_pool *pool, const struct message_request *request,
                            const char *process);
-/* The processes that hold the KV know of the request that `await` named. */
+/* Call it when all stage processes know of the request that `await` named: sends RESERVED. No
+ * effect if the request has ended. */
 void token_pool_awaited(struct token_pool *pool, kv_owner_id owner);
-/* Handle messages of a prompt machine, or calls of this machine's own prompt pool. */
+/* Handle KV_READY and KV_ABORTED of a prompt machine, or the same calls of this machine's own
+ * prompt pool. */
 void token_pool_kv_ready(struct token_pool *pool, const struct message_kv_ready *ready,
                          int64_t now_us);
 void token_pool_kv_aborted(struct token_pool *pool, const struct message_request *request,
@@ -116,21 +123,23 @@ struct token_link {
     uint64_t number;  /* transport_peer_number in that process. */
 };
 
-/* The connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer: the
- * connection, NULL = another process has it. The machine is sent CANCEL for requests that have ended
- * since it was connected: send it nothing that lets it write before this call. */
+/* Call it when a connection has begun. name: MACHINE, or MACHINE/NUMBER for a stage process; peer:
+ * the connection, NULL = another process has it. If the head of a prompt machine has connected
+ * again, the pool sends it CANCEL for requests that have ended in the meantime. The caller sends
+ * that machine nothing that lets it write before this call. */
 void token_pool_writer_up(struct token_pool *pool, struct token_link link, const char *name,
                           struct transport_peer *peer);
-/* The connection has ended: reservations that await KV of that machine fail and are quarantined.
- * writes_on: its writes have not ended (transport_writes_await). */
+/* Call it when a connection has ended: reservations that await KV of that machine fail and are
+ * quarantined. writes_on = true: its writes have not ended (transport_writes_await). `text` says
+ * why the connection has ended. */
 void token_pool_writer_down(struct token_pool *pool, struct token_link link, bool writes_on,
                             const char *text, int64_t now_us);
-/* The writes of a connection that has ended have ended too. */
+/* Call it when the writes of a connection that had ended with writes_on = true have ended. */
 void token_pool_writes_ended(struct token_pool *pool, struct token_link link, int64_t now_us);
 
-/* Gives each answer whose next token has no room another block. If none is available, a victim is
- * preempted; if the victim is in a batch, its answer waits. Call it before each batch and before
- * token_pool_grant, which gives away the remaining blocks. */
+/* Gives each answer whose next token has no room another block. If no block is available, a victim
+ * is preempted; if the victim is in a batch, the growing answer waits. Call it before each batch
+ * and before token_pool_grant, which gives away the remaining blocks. */
 void token_pool_grow(struct token_pool *pool);
 /* Gives memory to the waiting requests, in order. */
 void token_pool_grant(struct token_pool *pool, int64_t now_us);
@@ -141,36 +150,38 @@ void token_pool_deadlock_break(struct token_pool *pool, uint32_t prompt_holders,
 /* Handles leases that have ended. Returns the time of the next call; INT64_MAX = none. */
 int64_t token_pool_leases_check(struct token_pool *pool, int64_t now_us);
 
+/* The blocks that a prompt of this machine is computed in. */
 struct token_blocks {
-    const kv_block_id *ids; /* struct kv_tables; so is `stride`. */
-    uint32_t stride;
-    uint32_t count; /* Spans of the prompt. */
+    const kv_block_id *ids; /* kv_tables.ids of the request. */
+    uint32_t stride;        /* kv_tables.stride of the request. */
+    uint32_t count;         /* Spans of the prompt. */
     /* Number of the first spans that already have their KV and must not be written. */
     uint32_t cached_count;
     uint32_t path; /* Path of the request through this machine's stages. */
 };
 
-/* Returns the blocks of a request that awaits its KV, for the prompt pool of this machine, which
- * writes into them. Returns ST_NOT_FOUND if there is no such request. */
+/* Stores the blocks of a request that awaits KV of this machine's prompt pool, which writes into
+ * them. Returns ST_NOT_FOUND if there is no such request. */
 enum status token_pool_blocks(const struct token_pool *pool, const struct message_request *request,
                               struct token_blocks *out);
 
 /* One decode step of one request, as the engine needs it: the input is token `id` at `position`,
  * the output is token `index` of the answer. Pointers are valid until token_pool_decode_done. */
 struct token_decode {
-    uint64_t request; /* The request's id. */
-    uint32_t id;
-    uint32_t position;
-    const kv_block_id *blocks; /* struct kv_tables; so is group_stride. */
-    uint32_t group_stride;
-    kv_owner_id owner; /* Identifies this use of the slot. */
+    uint64_t request;          /* The request's id. */
+    uint32_t id;               /* The input token. */
+    uint32_t position;         /* Its position in the context. */
+    const kv_block_id *blocks; /* kv_tables.ids of the request. */
+    uint32_t group_stride;     /* kv_tables.stride of the request. */
+    kv_owner_id owner;         /* Identifies this use of the slot. */
     const struct sampling *sampling;
-    struct sample_context context;
+    struct sample_context context; /* What sampling reads besides `sampling`. */
     struct grammar_answer *answer; /* NULL = no constraint. */
     uint32_t output_limit;         /* Most tokens of the answer. */
-    uint32_t index;
+    uint32_t index;                /* Index of the output token in the answer. */
 };
 
+/* Stores the input of the request's next decode step. Requires that the request is decoding. */
 void token_pool_decode_begin(struct token_pool *pool, sched_slot slot, int64_t now_us,
                              struct token_decode *out);
 /* Takes the result of a decode step. Call it after sched_machine_batch_done. `token` has id, finish
@@ -181,11 +192,11 @@ void token_pool_decode_done(struct token_pool *pool, sched_slot slot, struct mes
  * token_pool_decode_done, so that the next batch can start before the tokens are sent. */
 void token_pool_tokens_send(struct token_pool *pool);
 
-/* Adds to `out` the requests of all gateways except `gateway`. */
+/* Adds to `out` the numbers of decodes and of KV tokens of all gateways except `gateway`. */
 void token_pool_others(const struct token_pool *pool, const struct transport_peer *gateway,
                        struct message_others *out);
 
-/* Adds the pool's counters to `stats`. */
+/* Adds the pool's counters, and the number of requests that await KV, to `stats`. */
 void token_pool_stats(const struct token_pool *pool, struct message_stats *stats);
 
 #endif

@@ -10,8 +10,10 @@
 #include "scheduler/slots.h"
 #include "token_pool/token_pool.h"
 
-/* Length of a reservation's lease. It is renewed while the prompt machine is connected, whose queue
- * may be long, but not for longer than LEASE_MAX_US (token_pool.c). */
+/* Length of the lease of a reservation, and of a quarantine whose prompt machine is connected. The
+ * lease of a reservation is renewed while the prompt machine is connected, because its queue may be
+ * long, but for at most LEASE_MAX_US (token_pool.c). Blocks that this machine's own prompt pool
+ * writes have no such limit. */
 #define TOKEN_LEASE_US 60000000
 
 /* States of a request. The legal transitions, which only token_request_state_set makes:
@@ -63,8 +65,8 @@ struct token_request {
     uint32_t generated; /* Known tokens of the answer. The first one arrives with KV_READY. */
     uint32_t last_token;
     int64_t reserved_us; /* When it got its first blocks. */
-    /* TOKEN_QUARANTINED: links_ever when the quarantine began, or the latest link that was made for a
-     * head that was connected then. Over later links no process writes into the blocks. */
+    /* TOKEN_QUARANTINED: links_ever when the quarantine began, or the latest link that was made for
+     * a head that was connected then. Over later links no process writes into the blocks. */
     uint64_t quarantined_at;
     int64_t decoding_us; /* When its KV was complete. */
     int64_t began_us;    /* Start of its first decode step; -1 = not yet. */
@@ -87,9 +89,9 @@ struct token_writer {
     bool ended;                  /* The connection has ended, its writes have not. */
 };
 
-/* A request whose blocks are free although its prompt machine has not said that it stopped: its
- * connections had ended. When it connects again it is told, before it can write, because a PREFILL
- * may still be on its way to it. */
+/* A request whose blocks are free although its prompt machine has not said that it stopped, because
+ * all its connections had ended. When that machine connects again, it gets CANCEL for the request
+ * before it can write, because a PREFILL may still be on its way to it. */
 struct token_untold {
     struct message_request request;
     char prompt_machine[LIMIT_NAME_BYTES]; /* Empty = unused. */
@@ -107,10 +109,10 @@ struct token_pool {
     uint32_t writer_count, writer_capacity;
     struct token_writer *writers;
     uint64_t links_ever; /* Number of links that have begun. */
-    /* A writer could not be recorded for lack of memory: no quarantine ends by time any more. */
+    /* A writer could not be recorded for lack of memory. After that, no quarantine ends by time. */
     bool writers_unknown;
-    uint32_t
-        untold_count; /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
+    /* Number of untold requests so far; number n is at n % TOKEN_UNTOLD_MAX. */
+    uint32_t untold_count;
     struct token_untold untold[TOKEN_UNTOLD_MAX];
     kv_block_id *awaited; /* [layer groups × spans of the longest context]; see token_memory.c. */
     uint32_t outgoing_count; /* Tokens of batches that have ended, to be sent. */
@@ -146,7 +148,7 @@ static inline void token_request_token_add(struct token_request *request, uint32
  * no message of a peer can cause an illegal one. */
 void token_request_state_set(struct token_pool *pool, struct token_request *request,
                              enum token_request_state to);
-/* Frees everything that the request holds, without sending a message. */
+/* Frees everything that the request holds, without a message to gateway or prompt machine. */
 void token_request_forget(struct token_pool *pool, struct token_request *request);
 /* Ends a request in TOKEN_RESERVED. Its blocks stay until no process can write into them. */
 void token_request_quarantine(struct token_pool *pool, struct token_request *request,
@@ -161,7 +163,8 @@ static inline const struct sched_memory_blocks *token_blocks_of(const struct tok
 
 /* ---- token_memory.c ---- */
 
-/* The request leaves TOKEN_RESERVED, if it is in this state: no KV is awaited any more. */
+/* Tells the stage processes (calls.await) that the request awaits no KV after this call. No effect
+ * in other states than TOKEN_RESERVED. Call it before the request leaves TOKEN_RESERVED. */
 void token_await_end(struct token_pool *pool, const struct token_request *request);
 
 /* ---- token_blocks.c ---- */
