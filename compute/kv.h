@@ -1,7 +1,7 @@
 /* kv: the layout of the KV cache of one layer, and the sizes that follow from it. The layout is
  * part of the protocol: blocks travel between machines in this form, and every backend uses it.
- * Machines and `cleave profile` size their KV memory by it. No state; any thread. Which block
- * belongs to which request is not known here (kvcache/kv_pool.h), nor how blocks are sent
+ * Machines and `cleave profile` compute the size of their KV memory from it. No state; any thread.
+ * It does not know which block belongs to which request (kvcache/kv_pool.h) or how blocks are sent
  * (kvcache/kv_transfer.h). */
 #ifndef COMPUTE_KV_H
 #define COMPUTE_KV_H
@@ -59,28 +59,28 @@ static inline uint32_t compute_kv_value_dim(const struct compute_kv *kv)
 
 /* Returns the name of the dtype in the config, such as "i16". */
 const char *compute_kv_dtype_name(enum compute_kv_dtype dtype);
-/* Finds the dtype with this name; false if there is none. */
+/* Stores the dtype with this name. Returns false if there is none. */
 bool compute_kv_dtype_find(const char *name, enum compute_kv_dtype *out);
 
-/* True if K and V are stored as integers with scales. */
+/* Returns true if K and V are stored as integers with scales. */
 static inline bool compute_kv_fixed(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_I16 || dtype == COMPUTE_KV_I8;
 }
 
-/* Bytes of one element of K or V, without scales. */
+/* Returns the bytes of one element of K or V, without scales. */
 static inline size_t compute_kv_element_bytes(enum compute_kv_dtype dtype)
 {
     return dtype == COMPUTE_KV_F32 ? 4 : dtype == COMPUTE_KV_I8 ? 1 : 2;
 }
 
-/* Bytes of the K and V of one token and one head, including scales. */
+/* Returns the bytes of the K and V of one token and one head, including scales. */
 static inline size_t compute_kv_token_bytes(uint32_t head_dim, enum compute_kv_dtype dtype)
 {
     return 2 * (head_dim * compute_kv_element_bytes(dtype) + (compute_kv_fixed(dtype) ? 2 : 0));
 }
 
-/* Bytes of one block of one layer: K and V of all its tokens and of head_count KV heads. */
+/* Returns the bytes of one block of one layer: K and V of its tokens, for head_count KV heads. */
 static inline size_t compute_kv_block_bytes(uint32_t block_tokens, uint32_t head_count,
                                             uint32_t head_dim, enum compute_kv_dtype dtype)
 {

@@ -1,9 +1,9 @@
 /* meeting: shared memory through which the ranks of a group on one host exchange numbers. Each rank
- * publishes a piece (an array of floats) and reads the pieces of the other ranks. cpu/group.c uses
- * it to add up the ranks' results, and wait/wait.c lets the ranks of the waiting backend wait for
- * each other. The event loop thread calls meeting_make and, at the end, meeting_leave; the engine
- * thread calls everything else. The memory has no name in any file system, so nothing is left
- * behind when a process ends. A meeting does no arithmetic, and cannot join ranks on different
+ * publishes a piece (an array of floats) and reads the pieces of the other ranks. compute/cpu/ uses
+ * it to add up the ranks' results, and compute/wait/ to let the ranks of the waiting backend wait
+ * for each other. The event loop thread calls meeting_make and, at the end, meeting_leave; the
+ * engine thread calls everything else. The memory has no name in any file system, so nothing is
+ * left behind when a process ends. A meeting does no arithmetic, and cannot join ranks on different
  * hosts.
  *
  * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process

@@ -12,10 +12,12 @@
 /* A weight matrix W [rows × cols], repacked for the device. Products compute y = W · x, where x has
  * `cols` elements and y has `rows` elements. */
 struct compute_matrix;
-/* Activations in the form that this backend's matrices read: quantised to 8 bits in blocks of 32
- * for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. They have several
- * forms if a layer mixes types. norm, silu_mul, gelu_mul and attention write them; matmul and
- * matmul_add read them. The capacity is fixed when they are opened. */
+/* Activations in the form that this backend's matrices read. On CPUs: quantised to 8 bits in blocks
+ * of 32 for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. On CUDA
+ * devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the device
+ * supports it. With compute_options.exact: always fp32. They have several forms if a layer mixes
+ * types. norm, silu_mul, gelu_mul and attention write them; matmul, matmul_add and
+ * compute_experts_ops.run read them. The capacity is fixed when they are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 

@@ -1,8 +1,9 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
- * Every backend implements all functions of struct compute_ops. Abilities that only some
- * backends have are tables of their own (lanes.h, latent.h, group.h, experts.h, steps.h, sampling.h); NULL = the backend
- * does not have the ability. model/forward/ and machine/executor/ call the functions; compute.h
- * says on which threads. The order of the operations of a layer is decided by the caller.
+ * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
+ * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
+ * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/ and
+ * machine/executor/ call the functions; compute.h says on which threads. The caller decides the
+ * order of the operations of a layer.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished;
  * their results are there after wait, memory_read or compute_sampling_ops.sample, or when a mark
@@ -154,8 +155,8 @@ struct compute_ops {
     const struct compute_experts_ops *experts;
     const struct compute_steps_ops *steps;
     const struct compute_sampling_ops *sampling;
-    /* Parts of a layer are best computed for all rows of a batch at once. False: in chunks of rows
-     * that fit the caches of a CPU. */
+    /* true: the forward pass computes each layer for all rows of a batch at once. false: it
+     * computes parts of a layer in chunks of rows that fit the caches of a CPU. */
     bool whole_batches;
 };
 

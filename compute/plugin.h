@@ -14,8 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Increase this number with each change of compute.h or device_memory.h that leaves the sizes in
- * struct compute_plugin as they are. */
+/* Increase this number with each change of compute.h, or of a header that it includes, that leaves
+ * the sizes in struct compute_plugin as they are. */
 #define COMPUTE_PLUGIN_ABI    3
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
 /* Bytes of struct compute_ops and of the tables of its abilities (operations.h). */

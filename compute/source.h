@@ -85,7 +85,7 @@ size_t compute_source_row_bytes(const struct compute_source *source);
 /* Writes row `row`, dequantised and scaled, to out[0..cols). */
 void compute_source_row(const struct compute_source *source, uint32_t row, float *out);
 /* Describes rows [row, row + rows) × columns [col, col + cols) of `source` without copying data or
- * scales. False: col or cols is not a multiple of the type's block. */
+ * scales. Returns false if col or cols is not a multiple of the type's block. */
 bool compute_source_slice(const struct compute_source *source, uint32_t row, uint32_t rows,
                           uint32_t col, uint32_t cols, struct compute_source *out);
 

@@ -26,16 +26,15 @@ struct compute_step {
     /* [logits_count]: rows whose logits are wanted, in ascending order. */
     const uint32_t *logits_rows;
     uint32_t logits_count;
-    /* True: the last layer is computed for all rows, also for rows without logits. */
+    /* The last layer is computed for all rows, also for rows without logits. */
     bool all_rows;
-    /* True: the caller calls compute_ops.mark between the operations, so the step is not recorded.
-     */
+    /* The caller calls compute_ops.mark between the operations, so the step is not recorded. */
     bool marks_wanted;
     const void *x;       /* Residual stream: the activations that every layer adds to. */
     const void *kv_base; /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
-    /* A recording of this step serves contexts of at least this many tokens; more if the batch has
-     * a longer context. */
+    /* A recording of this step can be used for contexts of up to this many tokens, or up to the
+     * batch's longest context if that is longer. */
     uint32_t tokens_longest;
 };
 

@@ -3,8 +3,8 @@
  * one calling thread (compute.h says which); the operation hands work items to the worker threads.
  * When a batch runs in lanes (compute/lanes.h), a worker thread calls the operations of a lane,
  * which is a struct compute with one thread. A function without a comment implements the function
- * of this name in struct compute_ops or in its tables `lanes` and `group`, which describe it. The
- * arithmetic is in kernels.h. */
+ * of this name in struct compute_ops or in its tables `lanes` and `group`, which describe it;
+ * cpu_experts is its table `experts`. The arithmetic is in kernels.h. */
 #ifndef COMPUTE_CPU_CPU_H
 #define COMPUTE_CPU_CPU_H
 
@@ -100,8 +100,8 @@ struct compute_activations {
     /* [rows_max][cols]. Without COMPUTE_NEEDS_F32, attention alone uses this array, for
      * intermediate results. */
     float *floats;
-    /* [rows_max] rows of bfloat16, written by kernels_floats.round; NULL = no COMPUTE_NEEDS_BF16.
-     */
+    /* [rows_max] rows of bfloat16, written by kernels_floats.round; NULL = no
+     * COMPUTE_NEEDS_BF16. */
     uint8_t *rounded;
     size_t rounded_stride; /* Bytes of a row of `rounded`. */
     /* Rows of a tile of the batch that was written last; the last tile may have fewer rows. */
@@ -177,7 +177,8 @@ void cpu_embed(struct compute *c, const struct compute_matrix *m, const uint32_t
 
 /* matmul.c */
 #define CPU_CHUNK_TILES 21 /* Tiles of a chunk; 126 rows: best for 576 to 1536 columns. */
-/* A part of a product: groups [first, first + groups) of a matrix times rows [0, row_count) of a. */
+/* A part of a product: groups [first, first + groups) of a matrix times rows [0, row_count) of
+ * a. */
 struct cpu_part {
     const struct compute_matrix *matrix;
     uint32_t first, groups;
@@ -207,8 +208,8 @@ void cpu_activations_begin(struct compute_activations *a, uint32_t row_count);
  * Worker threads call it, each for other rows or columns. */
 void cpu_activations_quantise(const struct compute *c, const struct compute_activations *a,
                               uint32_t row, uint32_t col, uint32_t count, const float *values);
-/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller does that.
- */
+/* Calls cpu_activations_quantise for a whole row. Does not write a->floats: the caller does
+ * that. */
 void cpu_activations_finish(const struct compute *c, const struct compute_activations *a,
                             uint32_t row, const float *values);
 void cpu_norm(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
@@ -218,7 +219,6 @@ void cpu_layer_norm(struct compute *c, const float *x, const uint32_t *rows_in, 
                     struct compute_activations *a);
 void cpu_silu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a);
-
 void cpu_gelu_mul(struct compute *c, const float *gate, const float *up, uint32_t row_count,
                   uint32_t cols, struct compute_activations *a);
 

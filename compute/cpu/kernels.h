@@ -125,9 +125,10 @@ struct kernels_product {
     uint32_t blocks;                   /* Blocks of 32 columns. */
     const struct kernels_block *tiles; /* Blocks of the first row. */
     uint32_t tile_rows;                /* Rows of each tile except the last, ≤ TILE_ROWS. */
-    /* Second planes, one per entry of `tiles`. Read only in blocks with a refined row. */
+    /* Second planes, one per entry of `tiles`; NULL = the activations are not refined. Read only in
+     * blocks with a refined row. */
     const struct kernels_low *lows;
-    /* True: the kernel prefetches the weights that follow, also beyond the last group. */
+    /* The kernel prefetches the weights that follow, also beyond the last group. */
     bool prefetch;
     /* The weights that the thread reads next do not follow at ahead_end: an address from ahead_end
      * on is prefetched at this address + ahead_jump (modulo 2^64). */
@@ -153,7 +154,7 @@ struct kernels_float {
     uint32_t first, last; /* Both even, except that `last` may be the end of the row. */
     bool continues_sum;   /* True: the sums begin with the values in `out`. False: with 0. */
     uint32_t rows;
-    bool prefetch; /* True: the kernel prefetches the weights that follow, also beyond the group. */
+    bool prefetch; /* The kernel prefetches the weights that follow, also beyond the group. */
 };
 
 /* Products of the float forms. */
@@ -276,7 +277,7 @@ extern const struct kernels kernels_avx2;
 extern const struct kernels kernels_avx512;
 /* Used instead of kernels_avx512.floats if the CPU has AVX512_BF16 and rounds as defined above. */
 extern const struct kernels_floats kernels_floats_avx512_bf16;
-/* True if this CPU's vdpbf16ps rounds as defined above. */
+/* Returns true if this CPU's vdpbf16ps rounds as defined above. */
 bool kernels_avx512_bf16_rounds(void);
 void gemm_avx2(const struct kernels_product *product);
 void gemm_avx512(const struct kernels_product *product);

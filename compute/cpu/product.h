@@ -15,19 +15,19 @@
 typedef void (*product_tile)(const struct kernels_product *p, const uint8_t *group, size_t first,
                              uint32_t rows, bool prefetch, float out[TILE_ROWS][GROUP_ROWS]);
 
-/* Bytes of one group of the product's weights. */
+/* Returns the bytes of one group of the product's weights. */
 static inline size_t product_group_bytes(const struct kernels_product *p)
 {
     return layout_group_bytes(p->form, p->blocks);
 }
 
-/* The second plane of block i; NULL = the activations are not refined. */
+/* Returns the second plane of block i; NULL = the activations are not refined. */
 static inline const struct kernels_low *product_low(const struct kernels_product *p, size_t i)
 {
     return p->lows != NULL ? &p->lows[i] : NULL;
 }
 
-/* Whether one of rows [row, row + rows) of a tile has a second plane in this block. */
+/* Returns true if one of rows [row, row + rows) of a tile has a second plane in this block. */
 static inline bool product_refined(const struct kernels_block *a, uint32_t row, uint32_t rows)
 {
     uint64_t flags;
@@ -43,8 +43,8 @@ static inline float product_half_sum(const struct kernels_block *a, uint32_t hal
     return a->scale[r] * (float)-(half == 0 ? a->minus_sum[0][r] - last : last);
 }
 
-/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only
- * y, y_stride, outputs, bias and add are used. */
+/* Writes `out` to rows [row, row + rows) of group `group` in y. Of p, only y, y_stride, outputs,
+ * bias and add are used. */
 static inline void product_write(const struct kernels_product *p, uint32_t group, uint32_t row,
                                  uint32_t rows, float out[TILE_ROWS][GROUP_ROWS])
 {

@@ -1,10 +1,10 @@
 /* rows: kernels on rows of fp32: quantisation, RMSNorm, SiLU, GELU, rotary embedding, and the
- * writing of K and V as floats. Each isa_<isa>.c with a table (kernels.h, which defines the
- * results) includes this text after its vector header and puts the functions rows_* into the table;
- * but the AVX-512 table has quantise_avx512, and attention_store (attention.h) calls rows_store.
- * The backend calls the functions on worker threads, for one row or head per call; they keep no
- * state. The operations and their order, and so the bits of the results, are the same on every ISA.
- * Products and attention are not here. */
+ * writing of K and V as floats. kernels.h defines the results. Each isa_<isa>.c with a table
+ * includes this text after its vector header, through attention.h, and puts the functions rows_*
+ * into the table. Exceptions: the AVX-512 table has quantise_avx512 instead of rows_quantise, and
+ * attention_store (attention.h) calls rows_store. The backend calls the functions on worker
+ * threads, for one row or head per call; they keep no state. The operations and their order, and so
+ * the bits of the results, are the same on every ISA. Products and attention are not here. */
 #ifndef COMPUTE_CPU_ROWS_H
 #define COMPUTE_CPU_ROWS_H
 

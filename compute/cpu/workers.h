@@ -1,9 +1,10 @@
 /* workers: the threads of one CPU device. The thread that calls the device (compute.h) also calls
  * workers_run(): it works too, and returns when all items are done. Each thread begins with a
- * contiguous share of the items (weights then stream in address order) and takes items from other
- * shares when its own is empty, so a thread that lost its core to another process does not hold up
- * the rest. Which thread computes an item never changes the result. A lane (lanes.c) has workers
- * with one thread: a thread of the device calls workers_run() for the lane and computes all items.
+ * contiguous share of the items, so that weights stream in address order. When its share is empty,
+ * the thread takes items from other shares, so that a thread that lost its core to another process
+ * does not delay the others. Which thread computes an item never changes the result. A lane
+ * (lanes.c) has workers with one thread: a thread of the device calls workers_run() for the lane
+ * and computes all items.
  *
  * Idle workers spin for tens of microseconds, then sleep: an idle device uses no CPU. Workers
  * allocate nothing after open, log nothing, are not pinned to cores, and know no operations: the
@@ -24,7 +25,8 @@ struct workers;
 typedef void (*workers_fn)(void *context, uint32_t item, uint32_t thread);
 
 /* Starts `threads` - 1 threads, because the caller's thread works too. Returns ST_INVALID unless
- * `threads` is 1 to WORKERS_THREADS_MAX. The error says why a thread could not be started. */
+ * `threads` is 1 to WORKERS_THREADS_MAX, ST_NO_RESOURCE, with the reason, if a thread could not be
+ * started, ST_NO_MEMORY. */
 enum status workers_open(uint32_t threads, struct workers **out, struct error *error);
 /* Ends the threads and waits for them. NULL is fine. */
 void workers_close(struct workers *w);

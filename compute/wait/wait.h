@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* A clock, and how to wait for a time on it. */
+/* A clock, and the function that waits on it. */
 struct wait_time {
     int64_t (*now_ns)(void *self);                     /* Monotonic nanoseconds. */
     void (*sleep_until_ns)(void *self, int64_t at_ns); /* May return late, but never early. */

@@ -1,4 +1,4 @@
-/* answer_calls: see the header. The families write what stands around the arguments. */
+/* answer_calls: see the header. The files of the families write the text around the arguments. */
 #include "model/answer/answer_calls.h"
 
 #include "model/answer/internal.h"

@@ -1,8 +1,8 @@
-/* answer_calls: describes answers of a format as a constraint of the kind "format:"
- * (model/grammar/grammar.h), so that answer_parser.h reads from them what was demanded: calls of
- * tools whose arguments follow their schemas, and constraints that begin behind the reasoning. The
- * gateway's text threads call it (server/api/tool_constraint.c). No state: any thread. It compiles
- * nothing. */
+/* answer_calls: writes a constraint of the kind "format:" (model/grammar/grammar.h) for answers in
+ * a model's format. Such an answer has what the request demands, in a form that answer_parser.h can
+ * read: calls of tools whose arguments follow their schemas, or content that follows another
+ * constraint and begins after the reasoning. server/api/answer_constraint.c calls it on the
+ * gateway's text threads. Any thread; no state. It does not compile the constraint. */
 #ifndef MODEL_ANSWER_ANSWER_CALLS_H
 #define MODEL_ANSWER_ANSWER_CALLS_H
 
@@ -11,21 +11,22 @@
 
 #include <jansson.h>
 
-#define ANSWER_CALLS_FORCED_MAX 16 /* Calls of an answer that a constraint demands. */
+#define ANSWER_CALLS_FORCED_MAX 16 /* Most calls of an answer that follows such a constraint. */
 
+/* What the answer must consist of. */
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
-    uint32_t named;      /* The only tool that may be called; UINT32_MAX = any. */
-    bool forced;         /* The answer is calls only; else they may follow other content. */
-    bool several;        /* More than one call. */
+    uint32_t named;      /* Index of the only tool that may be called; UINT32_MAX = any tool. */
+    bool forced;         /* true: the answer has calls only. false: calls are optional. */
+    bool several;        /* The answer may have more than one call. */
     bool all_schemas;    /* Arguments follow their schemas also for tools that are not strict. */
-    /* What the content must be: a constraint of another kind; NULL = any text. */
+    /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;
     size_t content_bytes;
-    enum answer_begin begin;
+    enum answer_begin begin; /* Result of answer_begin_of for the prompt. */
 };
 
-/* Appends the constraint to *out. */
+/* Appends the constraint to *out. If memory runs out, out->broken is set. */
 void answer_calls_write(struct text *out, const struct answer_format *format,
                         const struct answer_wanted *wanted);
 

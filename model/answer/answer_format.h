@@ -1,7 +1,9 @@
-/* answer_format: how a model writes reasoning and calls of tools in its answers. The gateway finds
- * the format of a model once, from the text of its chat template (server/api/served_model.c).
- * answer_parser.h reads answers of a format; answer_calls.h describes them as a constraint. No
- * state: any thread may call. It renders no templates (model/text/chat.h). */
+/* answer_format: how a model writes reasoning and calls of tools in its answers. When the gateway
+ * opens a model, server/api/served_model.c finds the model's format from the text of its chat
+ * template; for each request, server/api/encode.c calls answer_begin_of on a text thread.
+ * answer_parser.h reads answers in a format, and answer_calls.h writes constraints for such
+ * answers. Any thread; no state. It renders no templates (model/text/chat.h) and reads no
+ * answers. */
 #ifndef MODEL_ANSWER_ANSWER_FORMAT_H
 #define MODEL_ANSWER_ANSWER_FORMAT_H
 
@@ -22,6 +24,7 @@ enum answer_tools {
     ANSWER_TOOLS_JSON,
 };
 
+/* The forms of reasoning. */
 enum answer_reasoning {
     ANSWER_REASONING_NONE,
     ANSWER_REASONING_THINK,   /* <think>…</think> */
@@ -29,7 +32,8 @@ enum answer_reasoning {
     ANSWER_REASONING_HARMONY, /* The channel `analysis`. */
 };
 
-/* Texts that separate the parts of an answer. In some models they are control tokens. */
+/* Markers: texts that separate the parts of an answer. In some models a marker is one control
+ * token. */
 enum answer_marker {
     ANSWER_MARKER_NONE,
     ANSWER_MARKER_THINK,
@@ -54,34 +58,36 @@ enum answer_marker {
     ANSWER_MARKER_END,
     ANSWER_MARKER_CALL,
     ANSWER_MARKER_RETURN,
-    ANSWER_MARKERS,
+    ANSWER_MARKERS, /* Number of markers. */
 };
 
-/* All zeros = answers are text. */
+/* All zeros = answers have content only. */
 struct answer_format {
     enum answer_tools tools;
     enum answer_reasoning reasoning;
-    /* Mistral: calls are `name[ARGS]{…}`, not a list of objects. DeepSeek: arguments stand in a
-     * fenced block (V3, R1). */
+    /* The second variant of the form. Mistral: each call is `name[ARGS]{…}`; false = the calls are
+     * a list of objects. DeepSeek: arguments are in a fenced block (V3, R1); false = they are not.
+     * Other forms have one variant. */
     bool variant;
-    uint32_t controls; /* Bit m: enum answer_marker m is a control token of the model. */
+    uint32_t controls; /* Bit m is set if enum answer_marker m is a control token of the model. */
 };
 
-/* Names of the forms, as in the config: "auto", "none", "hermes" … "auto" = as the template
- * shows. Requires names of the config's table. `tokenizer` is used during the call only. */
+/* Stores the format of a model. `tools` and `reasoning` are names of forms from the config, such as
+ * "none", "hermes" or "think"; "auto" = the form is found in the template's text. `tokenizer` is
+ * used during the call only. */
 void answer_format_find(const char *tools, const char *reasoning, const char *template_text,
                         size_t bytes, const struct tokenizer *tokenizer, struct answer_format *out);
 
-const char *answer_marker_text(enum answer_marker marker);
+const char *answer_marker_text(enum answer_marker marker); /* Returns a text such as "<think>". */
 
-/* Where in its reasoning an answer begins. */
+/* Whether an answer begins before, in or after its reasoning. */
 enum answer_begin {
     ANSWER_BEGINS,                 /* Reasoning may come first. */
     ANSWER_BEGINS_IN_REASONING,    /* The prompt opens the reasoning. */
     ANSWER_BEGINS_AFTER_REASONING, /* The prompt closes the reasoning. */
 };
 
-/* Finds it from the end of the prompt's text. */
+/* Finds out from the end of the prompt's text where the answer begins. */
 enum answer_begin answer_begin_of(const struct answer_format *format, const char *prompt,
                                   size_t bytes);
 

@@ -161,7 +161,7 @@ static void control_escape(struct answer_parser *p)
     parser_drop(p, 1);
 }
 
-/* The byte behind those that were read is wrong. */
+/* The byte after those that were read is wrong. */
 static enum call_step wrong(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;

@@ -30,7 +30,7 @@ static enum step text_step(struct answer_parser *p)
     enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
-    /* `mark`: behind the marker of all calls, where that of a call must follow */
+    /* `mark`: after the marker of all calls, where that of a call must follow */
     p->mark = found == ANSWER_MARKER_DEEPSEEK_CALLS ? at + marker_bytes(found) : at;
     return state_set(p, IN_HEAD);
 }

@@ -37,7 +37,7 @@ static enum step header_find(struct answer_parser *p)
     return state_set(p, IN_BODY);
 }
 
-/* Finds a word of the header behind `before`. Returns its bytes; 0 = none. */
+/* Finds a word of the header after `before`. Returns its bytes; 0 = none. */
 static size_t word_find(const char *header, size_t bytes, const char *before, const char **out)
 {
     const char *found = memmem(header, bytes, before, strlen(before)), *end = header + bytes;

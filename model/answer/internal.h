@@ -1,5 +1,9 @@
-/* internal: what the files of this folder share: the parser, and the interface of a family (one
- * file each). Only these files include it. */
+/* internal: the parser's struct and functions, and the interface between the parser and the
+ * families. A family is the code for one form of calls (hermes.c, llama3.c, mistral.c, deepseek.c,
+ * harmony.c, json.c): it finds calls in an answer's text, and writes the texts around a call's
+ * arguments for a constraint. call_scan.c reads the JSON of a call. Only the files of model/answer/
+ * include it. The functions of the parser run on the event loop thread that owns the parser
+ * (answer_parser.h); those that write constraints run on any thread. */
 #ifndef MODEL_ANSWER_INTERNAL_H
 #define MODEL_ANSWER_INTERNAL_H
 
@@ -8,31 +12,36 @@
 #include "model/answer/answer_parser.h"
 #include "model/answer/json_scan.h"
 
-#define BLANKS_MAX 64  /* Blanks that are held until it is known whether a marker follows. */
-#define HEAD_BYTES 512 /* What may stand between a marker and the arguments of a call. */
+/* Most blanks that are held back until the text after them shows whether a marker follows. */
+#define BLANKS_MAX 64
+#define HEAD_BYTES 512 /* Most bytes between a marker and the arguments of a call. */
 
+/* Result of a step of the parser. */
 enum step {
-    STEP_AGAIN, /* Something has changed: call it again. */
-    STEP_WAIT,  /* It needs more text. */
+    STEP_AGAIN, /* The state has changed: the caller makes the next step. */
+    STEP_WAIT,  /* The next step needs more text. */
 };
 
-/* Part of a call; the family writes it as an expression of a constraint (model/grammar/grammar.h,
- * "format:") that the family's parser reads. */
+/* A place in the text of calls. */
 enum call_place {
     CALL_BEFORE,  /* Before the first call. */
     CALL_BETWEEN, /* Between two calls. */
-    CALL_BEHIND,  /* Behind the last call. */
+    CALL_BEHIND,  /* After the last call. */
     CALL_HEAD,    /* Before the arguments of a call. */
-    CALL_TAIL,    /* Behind the arguments of a call. */
+    CALL_TAIL,    /* After the arguments of a call. */
 };
 
 struct answer_family {
-    const enum answer_marker *markers; /* Ends with ANSWER_MARKER_NONE. */
-    /* Reads text from parser_at. p->state belongs to the family; 0 = the content begins. */
+    const enum answer_marker *markers; /* All markers of the form, then ANSWER_MARKER_NONE. */
+    /* Makes one step: reads text from parser_at and reports parts. p->state belongs to the family;
+     * 0 = the content begins. */
     enum step (*step)(struct answer_parser *p);
-    /* The marker that calls begin with; ANSWER_MARKER_NONE = calls are the whole answer, and begin
-     * with "{" or "[". */
+    /* The marker that calls begin with; ANSWER_MARKER_NONE = an answer with calls begins with "{"
+     * or "[". */
     enum answer_marker trigger;
+    /* Appends the text of a place as an expression of a constraint (model/grammar/grammar.h,
+     * "format:") that `step` can read. name: the tool, for CALL_HEAD and CALL_TAIL. several: there
+     * may be more than one call. */
     void (*write)(struct text *out, const struct answer_format *format, enum call_place place,
                   const char *name, bool several);
 };
@@ -45,46 +54,54 @@ extern const struct answer_family answer_family_deepseek;
 extern const struct answer_family answer_family_harmony;
 extern const struct answer_family answer_family_json;
 
-/* Appends a marker as an expression. */
+/* Appends a marker as an expression of a constraint. */
 void answer_marker_write(struct text *out, const struct answer_format *format,
                          enum answer_marker marker);
+/* Returns the family of a format. */
 const struct answer_family *answer_family_of(const struct answer_format *format);
 
-/* ---- a call that is read ---- */
+/* ---- reading one call (call_scan.c) ---- */
 
+/* What a value of a call's object is. */
 enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 
-/* Offsets count from parser_at. */
+/* The state of reading a call's object. All offsets count from parser_at. */
 struct call_scan {
     struct json_scan json;
-    size_t scanned; /* Bytes that were read, with the marker before the object. */
-    bool bare;      /* The object is the arguments. */
-    bool known;     /* Only names of the request's tools count. */
-    bool announced; /* The name was given. */
-    bool has_name, has_arguments, arguments_done;
-    enum call_field field; /* Of the value at depth 1. */
-    size_t value;          /* Where the value begins. */
-    size_t arguments, arguments_end;
-    uint32_t key_bytes;
-    char key[16];
+    size_t scanned;        /* Bytes read so far, including the text before the object. */
+    bool bare;             /* The object is the arguments; the name came before it. */
+    bool known;            /* Only names of the request's tools count as calls. */
+    bool announced;        /* ANSWER_PART_CALL has been reported. */
+    bool has_name;         /* `name` is set. */
+    bool has_arguments;    /* `arguments` is set. */
+    bool arguments_done;   /* `arguments_end` is set. */
+    enum call_field field; /* What the latest value of the object itself (depth 1) is. */
+    size_t value;          /* Where this value begins. */
+    size_t arguments;      /* Where the arguments begin. */
+    size_t arguments_end;  /* Where the arguments end. */
+    uint32_t key_bytes;    /* Bytes in `key`. */
+    char key[16];          /* Name of the latest value, cut. */
     char name[ANSWER_NAME_BYTES];
 };
 
 struct answer_parser {
     struct answer_options options;
     const struct answer_family *family;
+    /* Where in the answer the parser is: before the reasoning, after its opening marker, in it,
+     * after its closing marker, after the reasoning (the family reads). */
     enum { STAGE_BEGIN, STAGE_OPENED, STAGE_REASONING, STAGE_CLOSED, STAGE_FAMILY } stage;
-    struct text held; /* Text that was fed. */
-    size_t used;      /* Bytes of `held` that were given or dropped. */
-    bool ended;
-    bool in_reasoning;
-    int state;   /* The family's. */
-    size_t mark; /* For the family: an offset from parser_at. */
-    bool list;   /* For the family: the calls are in a list. */
-    uint32_t calls;
+    struct text held;  /* Text that was fed, from the first byte that is still needed. */
+    size_t used;       /* Bytes of `held` that were reported or dropped. */
+    bool ended;        /* answer_parser_finish was called. */
+    bool in_reasoning; /* The text so far ends inside the reasoning. */
+    int state;         /* State of the family. */
+    size_t mark;       /* For the family: an offset from parser_at. */
+    bool list;         /* For the family: the calls are in a JSON list. */
+    uint32_t calls;    /* Calls reported so far. */
     struct call_scan call;
 };
 
+/* Return the text that was fed and is neither reported nor dropped yet, and its bytes. */
 static inline const char *parser_at(const struct answer_parser *p)
 {
     return p->held.data + p->used;
@@ -95,34 +112,41 @@ static inline size_t parser_left(const struct answer_parser *p)
     return p->held.bytes - p->used;
 }
 
+/* Reports the next `bytes` bytes as a part. */
 void parser_give(struct answer_parser *p, enum answer_part part, size_t bytes);
+/* Drops the next `bytes` bytes without reporting them. */
 void parser_drop(struct answer_parser *p, size_t bytes);
 /* Drops blanks. Returns false if no text is left. */
 bool parser_blanks_drop(struct answer_parser *p);
-/* Returns the offset behind the blanks from `at` on. */
+/* Returns the offset of the first byte from `at` on that is no blank. */
 size_t parser_blanks(const struct answer_parser *p, size_t at);
 
-enum match { MATCH_NO, MATCH_YES, MATCH_PART /* The text ends before it is known. */ };
+/* Whether a text follows. MATCH_PART: the answer's text so far ends within the text. */
+enum match { MATCH_NO, MATCH_YES, MATCH_PART };
+/* Return whether `text`, or the marker, begins at offset `at`. */
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text);
 enum match parser_match_marker(const struct answer_parser *p, size_t at, enum answer_marker marker);
 
-/* Gives text up to the first of the markers (list that ends with ANSWER_MARKER_NONE). Returns the
- * marker, with its offset in *at, behind blanks that were not given; or ANSWER_MARKER_NONE: all
- * text is given that cannot be one of them. */
+/* Reports the text before the first of the markers (a list that ends with ANSWER_MARKER_NONE), but
+ * not the blanks directly before the marker. Returns the marker and stores its offset in *at.
+ * Returns ANSWER_MARKER_NONE if the text has none of them; text that may be the beginning of one is
+ * then not reported. */
 enum answer_marker parser_give_until(struct answer_parser *p, enum answer_part part,
                                      const enum answer_marker *markers, size_t *at);
 
-/* Begins a call whose object begins at offset `at` or behind blanks there. name NULL = the object
- * has the name, else it is the arguments. known: see struct call_scan. What stands before `at` is
- * dropped when the name is known, or is content. */
+/* Begins to read a call whose object is at offset `at`, perhaps after blanks. name NULL = the
+ * object has the name and the arguments; else the object is the arguments. known: only names of the
+ * request's tools count as calls. The text before `at` is dropped when the call is reported; if it
+ * is no call, the text becomes content. */
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
                        bool known);
 
 enum call_step {
-    CALL_WAIT,
-    CALL_DONE,  /* parser_at is behind the object. */
-    CALL_WRONG, /* It is no call, or its arguments are wrong: parser_at is at the wrong byte. */
+    CALL_WAIT,  /* More text is needed. */
+    CALL_DONE,  /* The call is complete; parser_at is after its object. */
+    CALL_WRONG, /* The text is no call, or its arguments are wrong: parser_at is the wrong byte. */
 };
+/* Reads the call's text so far and reports name and arguments. */
 enum call_step parser_call_step(struct answer_parser *p);
 
 #endif

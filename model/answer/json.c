@@ -10,7 +10,7 @@ static enum step text(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-/* Looks for an object, behind blanks, at offset `at`. */
+/* Looks for an object, after blanks, at offset `at`. */
 static enum step object_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks(p, at);

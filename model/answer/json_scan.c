@@ -8,7 +8,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Returns the text behind its digits. */
+/* Returns the text after its digits. */
 static const char *digits_skip(const char *c)
 {
     while (is_digit(*c))

@@ -1,45 +1,48 @@
-/* json_scan: follows one JSON object byte by byte and says where it ends and whether it is right.
- * The parsers of this folder use it. No memory, no values: any thread. Strings may contain line
- * breaks and other control characters (the caller escapes them). Bounds: JSON_SCAN_DEPTH levels,
- * numbers of JSON_SCAN_WORD bytes. */
+/* json_scan: reads one JSON object byte by byte, and says where the object ends and whether its
+ * syntax is right. call_scan.c calls it for the calls in an answer, on the thread of the answer's
+ * parser. Its only state is struct json_scan, which the caller owns. Strings may contain line
+ * breaks and other control characters (the caller escapes them). Objects of more than
+ * JSON_SCAN_DEPTH levels, and numbers of more than JSON_SCAN_WORD bytes, count as wrong. It stores
+ * no values. */
 #ifndef MODEL_ANSWER_JSON_SCAN_H
 #define MODEL_ANSWER_JSON_SCAN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define JSON_SCAN_DEPTH 128
-#define JSON_SCAN_WORD  63
+#define JSON_SCAN_DEPTH 128 /* Most objects and lists that are open at the same time. */
+#define JSON_SCAN_WORD  63  /* Most bytes of a number. */
 
 enum scan_state {
-    SCAN_BEGIN,        /* Nothing but blanks yet. */
+    SCAN_BEGIN,        /* Only blanks were read. */
     SCAN_VALUE,        /* A value must follow. */
-    SCAN_VALUE_OR_END, /* Behind "[". */
+    SCAN_VALUE_OR_END, /* After "[": a value or "]" must follow. */
     SCAN_KEY,          /* A name must follow. */
-    SCAN_KEY_OR_END,   /* Behind "{". */
-    SCAN_IN_KEY,
-    SCAN_COLON,
-    SCAN_IN_STRING,
-    SCAN_IN_WORD, /* A number, true, false, null. */
-    SCAN_NEXT,    /* Behind a value. */
-    SCAN_DONE,    /* The object is complete. */
-    SCAN_WRONG,
+    SCAN_KEY_OR_END,   /* After "{": a name or "}" must follow. */
+    SCAN_IN_KEY,       /* Inside a name. */
+    SCAN_COLON,        /* After a name: ":" must follow. */
+    SCAN_IN_STRING,    /* Inside a value that is a string. */
+    SCAN_IN_WORD,      /* Inside a number, true, false or null. */
+    SCAN_NEXT,         /* After a value: "," or the end of the object or list must follow. */
+    SCAN_DONE,         /* The object is complete. */
+    SCAN_WRONG,        /* The text is no JSON object. */
 };
 
-/* All zeros = nothing read. */
+/* All zeros = no byte was read. */
 struct json_scan {
     enum scan_state state;
-    uint32_t depth; /* Open objects and lists. */
-    uint8_t hex;    /* Digits that \u still needs. */
-    bool escape;    /* Behind a backslash. */
-    uint8_t word_bytes;
-    char word[JSON_SCAN_WORD + 1];
-    uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit per level. */
+    uint32_t depth;                         /* Number of open objects and lists. */
+    uint8_t hex;                            /* Digits that an escape \u still needs. */
+    bool escape;                            /* The latest byte was a backslash in a string. */
+    uint8_t word_bytes;                     /* Bytes in `word`. */
+    char word[JSON_SCAN_WORD + 1];          /* The number, true, false or null so far. */
+    uint8_t is_object[JSON_SCAN_DEPTH / 8]; /* Bit i: level i is an object; else it is a list. */
 };
 
 /* Reads one byte and returns the new state. */
 enum scan_state json_scan_byte(struct json_scan *s, char byte);
 
+/* Returns true for the characters that JSON allows between tokens. */
 static inline bool scan_is_blank(char c)
 {
     return c == ' ' || c == '\t' || c == '\n' || c == '\r';

@@ -14,7 +14,7 @@ static size_t marker_bytes(void)
     return strlen(answer_marker_text(ANSWER_MARKER_PYTHON));
 }
 
-/* Looks for a call at offset `at`, behind blanks. */
+/* Looks for a call at offset `at`, after blanks. */
 static enum step begin_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks(p, at);

@@ -27,7 +27,7 @@ static enum step text_step(struct answer_parser *p)
     return STEP_AGAIN;
 }
 
-/* What stands behind the marker is no call. */
+/* The text after the marker is not a call. */
 static enum step head_wrong(struct answer_parser *p)
 {
     parser_give(p, ANSWER_PART_CONTENT, p->mark);
@@ -46,8 +46,9 @@ static bool is_name_byte(char c)
     return c != '{' && c != '[' && !scan_is_blank(c);
 }
 
-/* Returns the offset behind [CALL_ID] with its id and [ARGS], of which both may be missing. If the
- * text ends in them, its end; if something else stands there, its offset. */
+/* Returns the offset after [CALL_ID] with its id and [ARGS], of which both may be missing. If the
+ * text ends within them, returns its end; if other text follows, returns the offset of that
+ * text. */
 static size_t markers_behind(const struct answer_parser *p, size_t at)
 {
     const size_t left = parser_left(p);
@@ -63,7 +64,7 @@ static size_t markers_behind(const struct answer_parser *p, size_t at)
     return match == MATCH_PART ? left : at;
 }
 
-/* Finds the first object behind the marker. */
+/* Finds the first object after the marker. */
 static enum step head_step(struct answer_parser *p)
 {
     const char *text = parser_at(p);

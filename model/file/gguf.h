@@ -26,20 +26,22 @@ enum status gguf_open_memory(const void *data, size_t bytes, const char *name, s
                              struct error *error);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
-/* The functions do for a GGUF file what model_file_digest and model_file_metadata_hash do
- * (model_file.h). `g` owns the digests, which are computed at the first call. */
+/* Return for a GGUF file what model_file_digest and model_file_metadata_hash return (model_file.h);
+ * gguf_metadata_digest returns the whole digest. `g` owns the digests, which are computed at the
+ * first call. */
 const struct digest *gguf_digest(struct gguf *g);
 const struct digest *gguf_metadata_digest(struct gguf *g);
 
-/* The functions store the value of a key. They return ST_NOT_FOUND if the file does not have the
- * key, and ST_INVALID, with the key and the types, if its type does not fit. Integers of any width
- * fit if the value fits. *out is written only on success. */
+/* Store the value of a key. They return ST_NOT_FOUND if the file does not have the key, and
+ * ST_INVALID, with the key and the types, if its type does not fit. Integers of any width fit if
+ * the value fits. *out is written only on success. */
 enum status gguf_get_u32(const struct gguf *g, const char *key, uint32_t *out, struct error *error);
 enum status gguf_get_f32(const struct gguf *g, const char *key, float *out, struct error *error);
 enum status gguf_get_bool(const struct gguf *g, const char *key, bool *out, struct error *error);
 enum status gguf_get_string(const struct gguf *g, const char *key, struct mapped_text *out,
                             struct error *error);
-/* Arrays of strings, and of 32-bit integers from INT32_MIN to INT32_MAX. g owns the arrays. */
+/* Store an array of strings, or of 32-bit integers. g owns the arrays. The errors are those of
+ * gguf_get_u32. */
 enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   const struct mapped_text **out, size_t *count_out,
                                   struct error *error);
@@ -50,11 +52,11 @@ enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int3
  * shorter. */
 enum status gguf_get_bool_at(const struct gguf *g, const char *key, size_t index, bool *out,
                              struct error *error);
-/* Copies an array of F32. Returns ST_INVALID if it does not have exactly `count` elements. */
+/* Copies an array of F32. Returns ST_INVALID also if it does not have exactly `count` elements. */
 enum status gguf_get_f32_array(const struct gguf *g, const char *key, size_t count, float *out,
                                struct error *error);
 
-uint64_t gguf_bytes(const struct gguf *g); /* Bytes of the file, or of all parts. */
+uint64_t gguf_bytes(const struct gguf *g); /* Returns the bytes of the file, or of all parts. */
 /* Returns tensor `index`, counted from 0; NULL = there are fewer tensors. */
 const struct mapped_tensor *gguf_tensor_at(const struct gguf *g, size_t index);
 /* Returns the tensor with this name; NULL = none. */

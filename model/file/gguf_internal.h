@@ -82,7 +82,7 @@ size_t gguf_tensors_index(struct gguf *g, struct error *error);
  * was allocated. The error does not name the file. */
 enum status gguf_parse(struct gguf *g, struct error *error);
 
-/* The two functions return the key or tensor with this name; NULL = none. */
+/* Return the key or tensor with this name; NULL = none. */
 const struct gguf_key *gguf_key_find(const struct gguf *g, const char *name, size_t bytes);
 const struct mapped_tensor *gguf_tensor_find_bytes(const struct gguf *g, const char *name,
                                                    size_t bytes);

@@ -1,7 +1,7 @@
 /* hyper: the hyper-parameters of a model, read from its file and checked. The gateway, machines and
  * stage processes, model_open and `cleave profile` call it when they open a model, on the thread
  * that uses the model_file. A `struct model_hyper` is a plain value, which any thread may read. It
- * reads no weights, and does not check their shapes (weights_load.c does). */
+ * reads no weights, and does not check their shapes (model/forward/weights_load.c does). */
 #ifndef MODEL_FILE_HYPER_H
 #define MODEL_FILE_HYPER_H
 
@@ -24,10 +24,11 @@ enum model_rope_kind {
      * divided by factor, those that turn more than `high` times stay, and between the two limits
      * the scaling is interpolated. */
     MODEL_ROPE_YARN,
-    /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of two
-     * lists: model_rope_is_long. */
+    /* LongRoPE (Ding et al. 2024). Each frequency is divided by a number of its own, from one of
+     * two lists: model_rope_is_long. */
     MODEL_ROPE_LONG,
-    /* Frequencies are those of rope_dim dimensions, but only the first `pairs` pairs are rotated. */
+    /* Frequencies are those of rope_dim dimensions, but only the first `pairs` pairs are
+     * rotated. */
     MODEL_ROPE_PROPORTIONAL,
 };
 
@@ -48,9 +49,9 @@ struct model_experts {
     uint32_t used;       /* Experts that a row chooses. */
     uint32_t ffn;        /* Feed-forward length of one expert. */
     uint32_t shared_ffn; /* Feed-forward length of the shared experts; 0 = none. */
-    /* As ffn_block, for the shared experts. */
+    /* What ffn_block is for `down`, for the shared experts' `down`. */
     uint32_t shared_block;
-    /* How a row chooses: see struct compute_routing. */
+    /* How a row chooses its experts: the fields of struct compute_routing with these names. */
     bool sigmoid, normalise;
     float scale;
     uint32_t groups, groups_used, group_best;
@@ -75,7 +76,7 @@ struct model_latent {
 };
 
 struct model_hyper {
-    char architecture[32]; /* Name of the family, as in GGUF files (family.c). */
+    char architecture[32]; /* Name of the family as in GGUF files, such as "qwen3" (family.c). */
     char name[64];         /* The model_file_name; without one, the architecture. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
@@ -92,7 +93,7 @@ struct model_hyper {
     uint32_t vocab;          /* Tokens of the vocabulary. */
     uint32_t context_tokens; /* Context length that the file gives. */
     float norm_epsilon;
-    /* RoPE rotates the pairs (i, i + rope_dim/2); false = neighbours. */
+    /* true: RoPE rotates the dimensions i and i + rope_dim/2 together. false: 2i and 2i + 1. */
     bool rope_neox;
     uint32_t rope_dim; /* Dimensions of a head that are rotated. */
     float rope_freq_base;
@@ -137,10 +138,11 @@ static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t 
     return (h->layers[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
 }
 
-/* Whether LongRoPE takes its list for long contexts: if a cluster's longest context is beyond the
- * length before the scaling. All requests of a cluster take the same list, also short ones, because
- * the list is part of the K of every earlier token: a request that grew beyond the length would
- * need all of its K again. (transformers changes the list at that length and keeps the K.) */
+/* Returns true if LongRoPE uses its list for long contexts, because a cluster's longest context is
+ * above the length before the scaling. All requests of a cluster take the same list, also short
+ * ones, because the list is part of the K of every earlier token: a request that grew beyond the
+ * length would need all of its K again. (transformers changes the list at that length and keeps the
+ * K.) */
 static inline bool model_rope_is_long(const struct model_hyper *h, uint32_t context_tokens_max)
 {
     return context_tokens_max > h->rope_scaling.context_tokens;

@@ -1,5 +1,6 @@
-/* hyper_internal: the functions that hyper.c, hyper_layers.c and hyper_rope.c share: each reads and checks one
- * value of a model's file. They run on the thread that calls model_hyper_read; no state. */
+/* hyper_internal: the functions that the files hyper*.c share: each reads and checks one value of a
+ * model's file, or a group of values. They do not know the names of keys (keys.h does). They run on
+ * the thread that calls model_hyper_read; no state. */
 #ifndef MODEL_FILE_HYPER_INTERNAL_H
 #define MODEL_FILE_HYPER_INTERNAL_H
 

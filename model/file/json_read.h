@@ -15,11 +15,11 @@
 enum status json_read(const char *file, struct mapped_text text, json_t **out, struct error *error);
 
 /* Returns the value at path "a/b" below root. `paths` may have several paths separated by '|': the
- * first that exists is used. NULL = no path exists, or the value is null. */
+ * first path that exists is used. NULL = none of them exists, or the value is null. */
 const json_t *json_at(const json_t *root, const char *paths);
 
-/* The functions read one value. They return ST_NOT_FOUND if there is none, and ST_INVALID, with
- * `file` and the path, if its type does not fit. */
+/* Read one value. They return ST_NOT_FOUND if there is none, and ST_INVALID, with `file` and the
+ * path, if its type does not fit. */
 enum status json_get_u32(const char *file, const json_t *root, const char *paths, uint32_t *out,
                          struct error *error);
 enum status json_get_f32(const char *file, const json_t *root, const char *paths, float *out,
@@ -29,6 +29,7 @@ enum status json_get_bool(const char *file, const json_t *root, const char *path
 enum status json_get_text(const char *file, const json_t *root, const char *paths,
                           struct mapped_text *out, struct error *error);
 
+/* Returns the text of a JSON string. */
 static inline struct mapped_text json_text_of(const json_t *string)
 {
     return (struct mapped_text){json_string_value(string), json_string_length(string)};

@@ -1,7 +1,7 @@
 /* keys: reads a model's hyper-parameters from a GGUF file's metadata or from a folder's
- * config.json. Tables in keys.c have the name of each key in both formats. hyper.c and hyper_rope.c
- * call it, on the thread that uses the model_file; no state. It does not check values (hyper.c
- * does). */
+ * config.json. Tables in keys.c have the name of each key in both formats. hyper.c, hyper_rope.c,
+ * hyper_experts.c and model/forward/rope.c call it, on the thread that uses the model_file; no
+ * state. It does not check values (its callers do). */
 #ifndef MODEL_FILE_KEYS_H
 #define MODEL_FILE_KEYS_H
 

@@ -1,6 +1,6 @@
 /* mapped: the types of texts and tensors that the readers of model files return. Both point into
  * the mapping of a file, or into memory that the reader owns, and are valid until the file is
- * closed. The readers of this folder fill them; any thread may read them. Types and look-ups only:
+ * closed. The readers of model/file/ fill them; any thread may read them. Types and look-ups only:
  * nothing here maps or frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Text that is not NUL-terminated. */
+/* Text without a NUL at its end. */
 struct mapped_text {
     const char *text;
     size_t bytes;

@@ -1,8 +1,9 @@
 /* model_file: a model's files in any supported format: a GGUF file, or a Hugging Face folder
  * (config.json, tokenizer.json, safetensors). It owns the mappings of the files; what its functions
  * return is valid until model_file_close. The gateway, machines and stage processes open it when
- * they start; so do `cleave profile` and the benchmarks. One thread at a time may use a model_file.
- * It does not load weights to a device (weights_load.h does) and does not tokenize. */
+ * they start, and the gateway when a reload names another model; `cleave profile` and the
+ * benchmarks open it, too. One thread at a time may use a model_file. It does not load weights to a
+ * device (weights_load.h does) and does not tokenize. */
 #ifndef MODEL_FILE_MODEL_FILE_H
 #define MODEL_FILE_MODEL_FILE_H
 
@@ -35,19 +36,20 @@ void model_file_close(struct model_file *file); /* NULL is fine */
  * cover it. Call it before the digests are computed. Returns ST_TOO_LARGE beyond LIMIT_ADAPTERS. */
 enum status model_file_adapter_add(struct model_file *file, const char *name, const char *path,
                                    struct error *error);
+/* Returns the number of adapters that were added. */
 uint32_t model_file_adapter_count(const struct model_file *file);
-/* The two functions require index < model_file_adapter_count. `file` owns the results. */
+/* Return an adapter, or its name; `file` owns both. Requires index < model_file_adapter_count. */
 const struct adapter *model_file_adapter(const struct model_file *file, uint32_t index);
 const char *model_file_adapter_name(const struct model_file *file, uint32_t index);
 
-/* Returns a digest of the metadata, the tensor tables and the tensor data; `file` owns it.
- * content_digest_add (content_hash.h) says how much of the data is read. It is computed at the
- * first call. Machines with equal digests are taken to have the same weights. The digest finds
- * every accidental difference in 1 GiB of data, but a deliberate one only in what SHA-256 covers.
- */
+/* Returns a digest of the metadata, the tensor tables and the tensor data; `file` owns it. It is
+ * computed at the first call. content_digest_add (content_hash.h) says how much of the data is
+ * read. If two machines have equal digests, their weights are considered the same. The digest shows
+ * every accidental difference in the data that is read; it shows a deliberate difference only in
+ * the data that SHA-256 covers. */
 const struct digest *model_file_digest(struct model_file *file);
 /* Returns the first 64 bits of a SHA-256 of the metadata and the tensor tables. The gateway
- * compares it with that of machines, because it does not read weights. */
+ * compares its own hash with the hashes of machines, because it does not read weights. */
 uint64_t model_file_metadata_hash(const struct model_file *file);
 /* Returns the bytes of the files that have weights. */
 uint64_t model_file_bytes(const struct model_file *file);
@@ -79,7 +81,7 @@ enum status model_file_source(const struct model_file *file, const struct mapped
                               uint32_t first, uint32_t count, struct compute_source *out,
                               void **memory_out, struct error *error);
 
-bool model_file_is_folder(const struct model_file *file);
+bool model_file_is_folder(const struct model_file *file); /* false = it is a GGUF file. */
 /* Returns the name in a GGUF file, or the folder's name; text NULL = none. */
 struct mapped_text model_file_name(const struct model_file *file);
 

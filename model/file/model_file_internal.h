@@ -1,5 +1,6 @@
-/* model_file_internal: struct model_file, for model_file.c, which owns it, and keys.c, which reads
- * it. One thread at a time uses the struct (model_file.h). Other files use model_file.h. */
+/* model_file_internal: struct model_file, for model_file.c, which owns it, and for keys.c,
+ * pooling.c and sampling_defaults.c, which read it. One thread at a time uses the struct
+ * (model_file.h). Other files use model_file.h. */
 #ifndef MODEL_FILE_MODEL_FILE_INTERNAL_H
 #define MODEL_FILE_MODEL_FILE_INTERNAL_H
 

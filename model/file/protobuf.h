@@ -1,7 +1,7 @@
-/* protobuf: reads the fields of one Protocol Buffers message, one after the other, without a schema.
- * vocabulary_sentencepiece.c uses it. A reader is a plain value that one thread uses; it points into
- * the message and allocates nothing. Every length is checked against the end of the message. Groups
- * (wire types 3 and 4), which SentencePiece does not have, are errors. */
+/* protobuf: reads the fields of one Protocol Buffers message, one after the other, without a
+ * schema. vocabulary_sentencepiece.c uses it. A reader is a plain value that one thread uses; it
+ * points into the message and allocates nothing. Every length is checked against the end of the
+ * message. Groups (wire types 3 and 4), which SentencePiece does not have, are errors. */
 #ifndef MODEL_FILE_PROTOBUF_H
 #define MODEL_FILE_PROTOBUF_H
 

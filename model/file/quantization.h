@@ -34,7 +34,7 @@ bool quantization_scaled(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of weight matrix `t` as fp32. On success the caller frees *values_out after the
  * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Returns
  * ST_INVALID if the scales are missing, have a wrong shape, are negative or not finite, or if a
- * weight is NaN; ST_UNSUPPORTED for a type that is not supported. */
+ * weight is NaN; ST_UNSUPPORTED for a type that is not supported; ST_NO_MEMORY. */
 enum status quantization_scales_read(const struct quantization *q, const struct folder *f,
                                      const struct mapped_tensor *t, struct compute_scales *out,
                                      float **values_out, struct error *error);

@@ -78,6 +78,7 @@ enum role_names {
 
 #define ROLE_NAME_BYTES 96 /* A tensor's name, with its NUL. */
 
+/* Returns true if each layer has a tensor of this role. */
 static inline bool role_of_layer(enum model_role role)
 {
     return role >= ROLE_ATTENTION_NORM;

@@ -1,14 +1,14 @@
 /* sampling_defaults: the values of sampling fields that a model's authors recommend, for requests
- * that do not have these fields: generation_config.json of a folder, or general.sampling.* of a GGUF
- * file. server/api/served_model.c reads them when a model is opened, on that thread;
- * server/http/completion.c applies them if server/sampling_defaults says so. As in vLLM, do_sample
- * is ignored. No state. */
+ * that do not have these fields: generation_config.json of a folder, or general.sampling.* of a
+ * GGUF file. server/api/served_model.c reads them when the gateway opens a model, on the thread
+ * that uses the model_file; server/http/completion.c applies them if the config's key
+ * server/sampling_defaults says so. No state. As in vLLM, the field do_sample is ignored. */
 #ifndef MODEL_FILE_SAMPLING_DEFAULTS_H
 #define MODEL_FILE_SAMPLING_DEFAULTS_H
 
 #include "model/file/model_file.h"
 
-/* A value below 0 = the model has none. */
+/* The recommended values; below 0 = the model's files do not have the value. */
 struct sampling_defaults {
     float temperature;        /* 0 to 2. */
     float top_p;              /* Above 0, at most 1. */

@@ -1,8 +1,9 @@
 /* vocabulary: the tokens of a model and the settings of its tokenizer and chat template, for every
- * file format. vocabulary_gguf.c and vocabulary_json.c fill it; tokenizer_open and
- * chat_template_open read it, on the thread that uses the model_file. Its texts point into the
- * model's files, which must stay open. It does not change once it is filled. It has no look-ups and
- * does not tokenize (tokenizer.h does). */
+ * file format. vocabulary_gguf.c, vocabulary_json*.c, vocabulary_sentencepiece.c and
+ * vocabulary_tekken.c fill it; tokenizer_open and chat_template_open read it, on the thread that
+ * uses the model_file. Its texts point into the model's files, which must stay open. It does not
+ * change once it is filled. It has no look-ups and does not tokenize (model/text/tokenizer.h
+ * does). */
 #ifndef MODEL_FILE_VOCABULARY_H
 #define MODEL_FILE_VOCABULARY_H
 
@@ -31,7 +32,8 @@ enum vocabulary_type {
     TOKEN_BYTE
 };
 
-/* Special tokens divide a text into parts. Whether the tokenizer puts a blank before a part: */
+/* Before which parts of a text the tokenizer puts a blank. Special tokens divide a text into
+ * parts. */
 enum vocabulary_prefix {
     VOCABULARY_PREFIX_NONE,         /* Never. */
     VOCABULARY_PREFIX_ALWAYS,       /* Before each part. */
@@ -67,8 +69,8 @@ struct vocabulary_step {
 /* How a special or user-defined token is found in a text: bits of `finds`. */
 enum vocabulary_find {
     FIND_SINGLE_WORD = 1, /* Not beside a letter, a digit or "_". */
-    FIND_LSTRIP = 2,      /* White space before it belongs to it. */
-    FIND_RSTRIP = 4,      /* White space behind it belongs to it. */
+    FIND_LSTRIP = 2,      /* White space before the token belongs to it. */
+    FIND_RSTRIP = 4,      /* White space after the token belongs to it. */
 };
 
 /* A setting of a file; UNSAID = the file does not have it. */
@@ -95,8 +97,8 @@ struct vocabulary {
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;
     size_t merge_count;
-    /* There are no pairs: two tokens merge if their joint text is a token, the token with the lowest
-     * id first (tiktoken). */
+    /* There are no pairs: two tokens merge if their joint text is a token, the token with the
+     * lowest id first (tiktoken). */
     bool merges_by_id;
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX];
     uint32_t step_count;
@@ -108,10 +110,10 @@ struct vocabulary {
     /* Whether a word that is a token is not merged from its bytes. UNSAID: the pre-tokenizer's
      * default. */
     enum vocabulary_said words_first;
-    /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for SentencePiece.
-     */
+    /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for
+     * SentencePiece. */
     enum vocabulary_said add_bos;
-    /* Whether a text ends with EOS, which only embeddings heed. UNSAID: no. */
+    /* Whether a text ends with EOS; used only for embeddings. UNSAID: no. */
     enum vocabulary_said add_eos;
     enum vocabulary_prefix prefix; /* Not used with VOCABULARY_BYTES. */
     /* Every single blank begins a new word, because no token has two blanks. */

@@ -1,6 +1,7 @@
-/* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls them
- * on the thread that uses the model_file; no state. They check what they read, but build no
- * look-ups (tokenizer_open does). */
+/* vocabulary_read: the readers of vocabularies, one for each file format. model_file.c calls the
+ * readers of GGUF files and of folders, and vocabulary_json.c calls the others, on the thread that
+ * uses the model_file; no state. They check what they read, but build no look-ups (tokenizer_open
+ * does). */
 #ifndef MODEL_FILE_VOCABULARY_READ_H
 #define MODEL_FILE_VOCABULARY_READ_H
 

@@ -1,7 +1,8 @@
 /* forward_state: the internal state of the forward pass, for forward_open.c (workspace), forward.c
- * (order of the layers), forward_lane.c (one layer) and forward_group.c (sums over the ranks of a
- * stage). Its functions run on the engine thread; those of a lane also run on the device's worker
- * threads. It does not have the weights (weights.h) or the KV cache. Other folders use model.h.
+ * (order of the layers), forward_lane.c (one layer), forward_experts.c (experts), forward_group.c
+ * (sums over the ranks of a stage) and pool.c (embeddings). Its functions run on the engine thread;
+ * those of a lane also run on the device's worker threads. It does not have the weights (weights.h)
+ * or the KV cache. Other folders use model.h.
  *
  * A lane is a range of consecutive rows of a batch, and the workspace in which they are computed.
  * Rows depend on each other only through K and V, so lanes wait for each other once per layer.
@@ -31,7 +32,7 @@ struct forward_lane {
     uint32_t chunk_rows;     /* Most rows of a chunk. */
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
     float *k;    /* [chunk_rows × kv width], written to the cache before the next chunk. */
-    float *v;    /* As k. */
+    float *v;    /* [chunk_rows × kv width], written to the cache together with k. */
     float *raw;  /* [chunk_rows × raw width]: queries before they are absorbed. */
     float *own;  /* [chunk_rows × rotated]: the rotated part of a latent cache's key. */
     float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
@@ -57,8 +58,8 @@ struct forward_lane {
     /* State of the current batch. */
     uint32_t first_row;         /* First row of the lane in the whole batch. */
     struct compute_batch batch; /* The lane's rows, with block tables of the first layer group. */
-    /* The lane has entries [logits_first, logits_first + logits_count) of the batch's logits_rows.
-     */
+    /* The lane has entries [logits_first, logits_first + logits_count) of the batch's
+     * logits_rows. */
     uint32_t logits_first;
     uint32_t logits_count;
 };
@@ -75,17 +76,17 @@ struct forward {
     float *tail_x; /* [logits_max × hidden]; rows of x whose logits are wanted. */
     float *tail_q; /* [logits_max × q width]; the same rows of q. */
     /* [rows_max × hidden]; the result of attention or of the feed-forward, before its post norm or
-     * the sum over the ranks. NULL = no post norms, no biases of attention's output and of down, residual_scale 1, and one
-     * rank. */
+     * the sum over the ranks. NULL = no post norms, no biases of attention's output and of down,
+     * residual_scale 1, and one rank. */
     float *branch;
-    /* [rows of a chunk × experts] and [rows of a chunk]: products with the router of the experts, and
-     * with that of the shared experts. Models with experts have one lane. */
+    /* [rows of a chunk × experts] and [rows of a chunk]: products with the experts' router and with
+     * the shared experts' router. Models with experts have one lane. */
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; with several ranks, only at rank 0. */
     /* [logits_max × vocabulary of the rank's slice]; only with several ranks. */
     float *part;
-    /* [rows_max]; token ids as rows of the rank's slice of the embedding; only with several ranks.
-     */
+    /* [rows_max]; token ids as rows of the rank's slice of the embedding; only with several
+     * ranks. */
     uint32_t *own_ids;
     uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
     const uint32_t *token_ids;       /* Token ids of the last batch: the caller's, or own_ids. */
@@ -110,8 +111,8 @@ static inline uint32_t forward_key_dim(const struct model *m)
     return m->hyper.latent.rank != 0 ? 2 * m->hyper.head_dim : m->hyper.head_dim;
 }
 
-/* The functions return the widths, in the rank's slice, of q (as attention reads it), of k and v,
- * and of the input of attention's output matrix. */
+/* Return the widths, in the rank's slice, of q (as attention reads it), of k and v, and of the
+ * input of attention's output matrix. */
 static inline uint32_t forward_q_width(const struct model *m)
 {
     return m->shard.head_count * forward_key_dim(m);
@@ -186,8 +187,8 @@ void forward_latent_output(struct forward *f, struct forward_lane *lane,
 void forward_lane_rest(struct forward *f, struct forward_lane *lane,
                        const struct forward_layer *layer, const struct forward_batch *batch,
                        bool tail);
-/* forward_experts.c: adds the experts of a layer to x, for the row_count rows of a chunk. `branch` is
- * as in struct forward. */
+/* forward_experts.c: adds the experts of a layer to x, for the row_count rows of a chunk. `branch`
+ * is as in struct forward. */
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);

@@ -1,8 +1,9 @@
 /* logit_edits: the part of a request's sampling rules that changes logits before a token is drawn.
- * machine/executor/engine.c calls it on the engine thread and on the device's worker threads; each
- * thread has its own struct logit_editor. It draws nothing (sampler.h). The edits depend only on the
- * request's rules and tokens, never on earlier calls, so that a request gets the same tokens on any
- * machine. tests/model/forward/test_logit_edits.c has a plain reference.
+ * machine/executor/engine.c calls it on the engine thread and on the device's worker threads, and
+ * bench-engine on its main thread; each thread has its own struct logit_editor. It draws no tokens
+ * (sampler.h). The edits depend only on the request's rules and tokens, never on earlier calls, so
+ * that a request gets the same tokens on any machine. tests/model/forward/test_logit_edits.c has a
+ * plain reference.
  *
  * The order of all sampling rules, as in vLLM:
  *   1. allowed tokens, forbidden sequences (their last token), and biases, which are added,
@@ -18,7 +19,7 @@
 struct logit_editor;
 
 /* Opens an editor. Its memory, 20 bytes for each token of the vocabulary, is not touched before the
- * first use. Returns NULL without memory. */
+ * first use. Returns NULL if there is no memory. */
 struct logit_editor *logit_editor_open(uint32_t vocab);
 void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
 
@@ -26,18 +27,18 @@ void logit_editor_close(struct logit_editor *editor); /* NULL is fine. */
 struct logit_edits {
     const struct compute_edit *edits; /* Different ids, all below the vocabulary's size. */
     uint32_t count;
-    const uint32_t *allowed; /* All other tokens are forbidden. */
+    const uint32_t *allowed; /* [allowed_count] tokens; all other tokens are forbidden. */
     uint32_t allowed_count;  /* 0 = all tokens are allowed. */
 };
 
-/* True if the context has anything that edits logits. */
+/* Returns true if the context has rules or tokens that may change logits. */
 static inline bool logit_edits_wanted(const struct sample_context *context)
 {
     return context->rule_count + context->token_count > 0;
 }
 
-/* Computes the edits. masked[0..masked_count) are the ids that the sampler masks. If the rules would
- * leave no token, the allowed tokens and forbidden sequences do not hold for this row. */
+/* Computes the edits of one row. masked[0..masked_count) are the ids that the sampler masks. If the
+ * rules would leave no token, allowed tokens and forbidden sequences are ignored for this row. */
 void logit_edits_make(struct logit_editor *editor, const struct sampling *sampling,
                       const struct sample_context *context, const uint32_t *masked,
                       uint32_t masked_count, struct logit_edits *out);

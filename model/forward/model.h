@@ -1,8 +1,10 @@
 /* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
- * families of model/file/family.c. A `struct model` owns the weights and does not change after model_open, which machine/executor/ calls while a process starts. A `struct
- * forward` owns the activations; only the engine thread (machine/executor/engine.c) calls it. The
- * caller provides the memory of the KV cache and the block ids. `cleave profile` and bench-engine
- * use both, too. It does not sample (sampler.h) and does not know requests. */
+/* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
+ * families of model/file/family.c. A `struct model` owns the weights and does not change after
+ * model_open, which machine/executor/ calls while a process starts. A `struct forward` owns the
+ * activations; only the engine thread (machine/executor/engine.c) calls it. The caller provides the
+ * memory of the KV cache and the block ids. `cleave profile` and bench-engine use both, too. It
+ * does not sample (sampler.h) and does not know requests. */
 #ifndef MODEL_FORWARD_MODEL_H
 #define MODEL_FORWARD_MODEL_H
 
@@ -36,8 +38,8 @@ struct model;
 
 /* Loads the weights of the stage's layers to the device. A stage with the first layer also loads
  * the embedding; a stage with the last layer also loads the final norm and the vocabulary matrix
- * (its own or the embedding). `file` is read only during the call. Errors name the tensor or key.
- */
+ * (its own or the embedding). `file` is read only during the call. Errors name the tensor or
+ * key. */
 enum status model_open(const struct model_file *file, const struct model_options *options,
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
@@ -63,23 +65,23 @@ struct model_kv {
 
 struct forward;
 
-/* Lets a GPU prepare for its first batch: it records decode steps (CUDA graphs). Does nothing on
- * other devices. Must be called once, when the KV cache is allocated. It does not change the KV
- * cache. compute_ops.check reports failures. */
+/* Prepares a GPU for its first batch: records decode steps (CUDA graphs). Does nothing on other
+ * devices. Call it once, after the KV cache has been allocated; its content does not change.
+ * compute_ops.check reports failures. */
 void forward_prepare(struct forward *f, const struct model_kv *kv);
 
-/* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. No later
- * call allocates memory for a batch. Returns ST_INVALID, ST_NO_MEMORY. */
+/* Opens a workspace for batches of at most rows_max rows and logits_max rows of logits. The other
+ * functions allocate no memory. Returns ST_INVALID, ST_NO_MEMORY. */
 enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logits_max,
                          struct forward **out, struct error *error);
 void forward_close(struct forward *f); /* NULL is fine */
 
+/* One batch. All arrays belong to the caller and are read during forward_run only. */
 struct forward_batch {
     const uint32_t *token_ids; /* [batch.row_count] tokens; read by the stage that has layer 0. */
     /* [batch.row_count × hidden] activations in 64-byte aligned device memory. Before the call it
-     * has the output of the stage before; after the call, the output of this stage. The first
-     * stage ignores its content, and the last stage destroys it. NULL = the stage has all layers.
-     */
+     * has the output of the stage before; after the call, the output of this stage. The first stage
+     * ignores its content, and the last stage destroys it. NULL = the stage has all layers. */
     float *x;
     struct compute_batch batch;  /* Rows, their sequences and block tables. */
     const uint32_t *logits_rows; /* Rows whose logits are wanted, in ascending order. */

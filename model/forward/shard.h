@@ -1,9 +1,8 @@
 /* shard: computes which slice of every layer a rank has (tensor parallelism; Shoeybi et al. 2019,
  * Megatron-LM, section 3): some heads of q, k and v with their columns of the attention's output
- * matrix, some rows of gate and up with their columns of down, some whole experts, and some rows of the
- * vocabulary.
- * machine/executor/stage_plan.c and model/forward/ compute slices; the engine and the forward pass
- * read them. Any thread; no state. It loads no weights and knows no device. */
+ * matrix, some rows of gate and up with their columns of down, some whole experts, and some rows of
+ * the vocabulary. machine/executor/stage_plan.c and model/forward/ compute slices; the engine and
+ * the forward pass read them. Any thread; no state. It loads no weights and knows no device. */
 #ifndef MODEL_FORWARD_SHARD_H
 #define MODEL_FORWARD_SHARD_H
 

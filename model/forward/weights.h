@@ -41,7 +41,7 @@ struct model_layer {
     const float *attention_norm; /* [hidden]; NULL = the model has no pre norms. */
     struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
     struct compute_matrix *k;    /* [kv_head_count * head_dim × hidden] */
-    struct compute_matrix *v;
+    struct compute_matrix *v;    /* [kv_head_count * head_dim × hidden] */
     struct model_latent_layer latent; /* Instead of k and v, if the model has latent attention. */
     const float *q_bias;
     const float *k_bias;
@@ -56,8 +56,8 @@ struct model_layer {
     const float *ffn_post_norm;              /* [hidden]; NULL = the model has no post norms. */
     /* Feed-forward without experts: [ffn × hidden]; NULL = the layer has experts. */
     struct compute_matrix *gate;
-    struct compute_matrix *up;
-    struct compute_matrix *down; /* [hidden × ffn] */
+    struct compute_matrix *up;   /* [ffn × hidden]; NULL = the layer has experts. */
+    struct compute_matrix *down; /* [hidden × ffn]; NULL = the layer has experts. */
     struct model_layer_experts experts;
     /* Low-rank adapters; `each` is NULL in a model without adapters. */
     struct compute_low_ranks adapters[ADAPTER_MATRIX_COUNT];
@@ -91,8 +91,7 @@ struct model {
     size_t weight_bytes; /* Result of model_weight_bytes. */
 };
 
-/* The two functions return true if the stage has the model's first or last layer. */
-
+/* Return true if the stage has the model's first layer, or its last layer. */
 static inline bool model_has_first(const struct model *m)
 {
     return m->first_layer == 0;

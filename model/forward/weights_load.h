@@ -1,7 +1,8 @@
 /* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
  * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. A rank loads
- * only its slice. Shapes and types are checked; errors name the tensor. model.c calls it in
- * model_open, on one thread. It does not decide which tensors a model needs (model.c does). */
+ * only its slice. Shapes and types are checked; errors name the tensor. model.c, experts_load.c and
+ * rope.c call it in model_open, on one thread. It does not decide which tensors a model needs
+ * (these files do). */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
@@ -15,7 +16,7 @@ struct loader {
     float *host;         /* Room for one vector in the host's memory. */
 };
 
-/* `count` consecutive rows, columns or elements from `first` on; the whole has `of`. */
+/* Rows, columns or elements [first, first + count) of a tensor that has `of` of them. */
 struct load_part {
     uint32_t first, count, of;
 };
@@ -37,20 +38,22 @@ const void *load_aligned(const void *data, size_t bytes, void **copy_out);
 enum status load_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                         struct load_part cols, struct load_part rows, struct compute_matrix **out);
 
-/* As load_matrix, for a matrix of the given shape that becomes fp32 on the device: for the routers,
+/* Loads a matrix of this shape as fp32, with the errors of load_matrix. It is for the routers,
  * whose products decide which experts are used. */
 enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32_t layer,
                             uint32_t cols, uint32_t rows, struct compute_matrix **out);
-/* Returns ST_OK if `t` has this shape; `experts` 0 = it is a matrix, else a stack of as many. */
+/* Returns ST_OK if `t` has this shape, otherwise ST_INVALID. experts: number of matrices that are
+ * stacked in the tensor; 0 = it is one matrix. */
 enum status load_check_shape(const struct loader *l, const char *name,
                              const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
                              uint32_t experts);
-/* Loads the given part of tensor `t`, whose rows are those of all its matrices. */
+/* Loads the given part of tensor `t`. The rows of a stack are the rows of all its matrices. */
 enum status load_part_matrix(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
                              struct compute_matrix **out);
 
-/* Reads a vector of `count` elements into l->host, as fp32. */
+/* Reads a vector of `count` elements into l->host, as fp32. Returns ST_INVALID if the tensor is
+ * missing or has another shape, ST_UNSUPPORTED if its type has no fp32 form, ST_NO_MEMORY. */
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count);
 /* Copies a part of the vector in l->host to the device. Returns its device address, valid until

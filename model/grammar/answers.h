@@ -1,52 +1,58 @@
-/* answers: the constrained answers of a machine. A cache compiles constraints on a thread of its
- * own and keeps them for the next requests. An answer has a constraint's text and the tokens that
- * were delivered; the rest follows from them.
+/* answers: the constrained answers of a machine. A cache (struct grammar_cache) compiles
+ * constraints on a thread of its own, and keeps them for later requests. An answer (struct
+ * grammar_answer) follows one constraint through the tokens of one request's answer.
  *
- * machine/ asks for constraints to be compiled and holds back a request until its constraint is
- * (machine/constraints.c), so that its event loop never waits. The two pools keep an answer per
- * constrained request and add its tokens; machine/ asks for masks. All calls on the machine's event
- * loop thread. Bounds: GRAMMAR_CACHE_BYTES for all constraints of a machine. It does not sample and
- * does not end answers. */
+ * When a request with a constraint arrives, machine/constraints.c asks the cache to compile the
+ * constraint and holds the request back until the compilation has ended, so that the event loop
+ * never waits. The two pools keep one answer for each constrained request and add its tokens, and
+ * machine/batch.c asks for the mask of the next token. All calls are made on the machine's event
+ * loop thread. All constraints of a machine together use at most GRAMMAR_CACHE_BYTES. The part does
+ * not sample and does not end answers. */
 #ifndef MODEL_GRAMMAR_ANSWERS_H
 #define MODEL_GRAMMAR_ANSWERS_H
 
 #include "model/grammar/grammar.h"
 
-/* Memory of the compiled constraints of one machine. Those that no answer uses leave first. */
+/* Most memory for the compiled constraints of one machine. When it is used up, constraints that no
+ * answer uses are freed, those first that have not been used for the longest time. */
 #define GRAMMAR_CACHE_BYTES (256u << 20)
 
 struct grammar_cache;
 
-/* Takes over `vocabulary`. Returns ST_NO_MEMORY or ST_NO_RESOURCE (no thread, no descriptor). */
+/* Opens an empty cache and starts its thread. On success the cache owns `vocabulary`. Returns
+ * ST_NO_MEMORY, or ST_NO_RESOURCE if there is no thread or no descriptor. */
 enum status grammar_cache_open(struct grammar_vocabulary *vocabulary, struct grammar_cache **out,
                                struct error *error);
 /* NULL is fine. Requires that all answers are closed. */
 void grammar_cache_close(struct grammar_cache *cache);
-/* Begins to compile a constraint that a request will need, unless it is known. Returns true if the
- * compilation has ended, well or not, or cannot begin: then no answer with this constraint waits.
- * NULL is fine. */
+/* Begins to compile a constraint that a request will need, unless the cache has it already. Returns
+ * false while it is being compiled. Returns true if the compilation has succeeded, has failed, or
+ * cannot begin: an answer with this constraint then never waits. cache NULL is fine. */
 bool grammar_cache_prepare(struct grammar_cache *cache, const char *text, uint32_t bytes);
-/* A descriptor that is readable until grammar_cache_ended is called when compilations have ended. */
+/* Returns a descriptor that becomes readable when a compilation has ended, and stays readable until
+ * grammar_cache_ended is called. */
 int grammar_cache_fd(const struct grammar_cache *cache);
-/* Returns true if compilations have ended since the last call. NULL is fine. */
+/* Returns true if compilations have ended since the previous call. cache NULL is fine. */
 bool grammar_cache_ended(struct grammar_cache *cache);
 
 struct grammar_answer;
 
-/* Copies the constraint and the answer's first tokens. The cache keeps the constraint until the
- * answer is closed. Returns ST_NO_MEMORY. `cache` may be NULL: grammar_answer_mask fails then. */
+/* Opens an answer that begins with `tokens` (the tokens of a resumed answer). Constraint and tokens
+ * are copied. The cache keeps the constraint until the answer is closed. cache NULL =
+ * grammar_answer_mask will fail. Returns ST_NO_MEMORY on failure. */
 enum status grammar_answer_open(struct grammar_cache *cache, const char *text, uint32_t bytes,
                                 const uint32_t *tokens, uint32_t token_count,
                                 struct grammar_answer **out);
 void grammar_answer_close(struct grammar_answer *answer); /* NULL is fine. */
-/* The answer's next token. Errors appear with the next mask. */
+/* Adds the answer's next token. An error is returned by the next grammar_answer_mask. */
 void grammar_answer_add(struct grammar_answer *answer, uint32_t token);
 
-/* Stores the mask of the tokens that may come next, the `ends` among them where the answer may end.
- * The mask is valid until the next call. Waits for the constraint to be compiled, if
- * grammar_cache_prepare has not returned true for it. Returns the errors of grammar_open,
- * grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if other answers used GRAMMAR_CACHE_BYTES
- * when the answer was opened; ST_UNSUPPORTED if no token fits, or if the answer has no cache. */
+/* Stores the mask of the tokens that may follow, in the form of grammar_run_mask. Tokens of `ends`
+ * are in the mask if the answer may end. The mask is valid until the next call for this answer.
+ * Waits for the compilation, if grammar_cache_prepare has not returned true for the constraint.
+ * Returns the errors of grammar_open, grammar_run_token and grammar_run_mask; ST_NO_RESOURCE if
+ * other answers used GRAMMAR_CACHE_BYTES when the answer was opened; ST_UNSUPPORTED if no token is
+ * allowed, or if the answer has no cache. */
 enum status grammar_answer_mask(struct grammar_answer *answer, const uint32_t *ends,
                                 uint32_t end_count, const uint32_t **mask_out, struct error *error);
 

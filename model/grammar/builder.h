@@ -1,8 +1,11 @@
-/* builder: the parts of an automaton while it is built. The parsers of this folder (regex, gbnf,
- * schema) call it. An automaton is a set of nodes. A fragment is a part of it with one start and one
- * end. A rule is a fragment that others call, also recursively. Errors stay: after the first one,
- * every function does nothing harmful, and `status` with `error` has the reason. One thread at a
- * time. It does not check that a rule makes sense (automaton.h does). */
+/* builder: an automaton while it is built. The parsers of model/grammar/ (regex.c, gbnf.c,
+ * schema*.c, format.c), dfa.c, automaton.c and grammar.c call it, on the thread that compiles the
+ * constraint. An automaton is a set of nodes. A fragment is a part of an automaton with one start
+ * and one end. A rule is a fragment that other fragments can call, also recursively.
+ *
+ * A struct builder owns its nodes and rules; one thread at a time may use it. It keeps the first
+ * error in `status` and `error`. After an error the functions may still be called, but their
+ * results are meaningless. It does not check that rules are finite (automaton.h does). */
 #ifndef MODEL_GRAMMAR_BUILDER_H
 #define MODEL_GRAMMAR_BUILDER_H
 
@@ -12,72 +15,82 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define NODE_NONE         UINT32_MAX
+#define NODE_NONE         UINT32_MAX /* No node. */
 #define BUILDER_NODES_MAX 400000u
 #define BUILDER_RULES_MAX 20000u
-#define COUNT_UNLIMITED   UINT32_MAX
+#define COUNT_UNLIMITED   UINT32_MAX /* A repetition without an upper bound. */
 
+/* What a node does with a text. Each comment names the fields of struct node that the kind uses. */
 enum node_kind {
-    NODE_RANGE, /* Takes one byte from `low` to `high`, then `next`. */
-    NODE_FORK,  /* Takes nothing: `next`, or `other` unless it is NODE_NONE. */
-    NODE_CALL,  /* Rule `other`, then `next`. */
-    NODE_COUNT, /* Begins a counted repetition: `least` to `most` times; `other` is its LOOP. */
-    NODE_LOOP,  /* One repetition is over: `next` = another one, `other` = behind the last one. */
-    NODE_END,   /* End of a rule. */
+    NODE_RANGE, /* Takes one byte from `low` to `high`, then continues at `next`. */
+    NODE_FORK,  /* Takes no byte; continues at `next` or at `other`; NODE_NONE = no such branch. */
+    NODE_CALL,  /* Calls rule `other`, then continues at `next`. */
+    NODE_COUNT, /* Begins a repetition of `least` to `most` times at `next`; `other`: its LOOP. */
+    NODE_LOOP,  /* Ends one repetition: continues at `next` (one more) or at `other` (the end). */
+    NODE_END,   /* Ends a rule. */
 };
 
 struct node {
-    uint8_t kind;
+    uint8_t kind; /* enum node_kind. */
     uint8_t low, high;
-    bool tail;       /* CALL: nothing follows in the rule, so the callee returns for the caller. */
-    uint16_t height; /* Set by automaton_finish: calls that are needed, at least, to the end. */
+    bool tail; /* CALL: the rule ends after the call, so the call needs no stack frame. */
+    /* Fewest calls that must be open at the same time on the way to the rule's end. Set by
+     * automaton_finish. */
+    uint16_t height;
     uint16_t unused;
+    /* Numbers of nodes. Before automaton_finish, `other` of a CALL is the number of a rule. */
     uint32_t next, other;
     uint32_t least, most;
 };
 
 struct rule {
-    uint32_t start; /* NODE_NONE = not defined yet. */
+    uint32_t start; /* First node; NODE_NONE = not defined yet. */
 };
 
+/* All zeros = an empty builder. */
 struct builder {
     struct node *nodes;
     uint32_t node_count, node_capacity;
     struct rule *rules;
     uint32_t rule_count, rule_capacity;
     uint32_t dfa_work;  /* States of small automata that were visited so far (dfa.h). */
-    enum status status; /* The first error. */
-    struct error error;
+    enum status status; /* The first error; ST_OK = none. */
+    struct error error; /* Text of the first error. */
 };
 
-/* `end` is a FORK without branches yet. */
+/* A part of the automaton. Passing a fragment to a function uses it up: its nodes are then part of
+ * the result. */
 struct fragment {
-    uint32_t start, end;
-    bool counted; /* It has a counted repetition. */
+    uint32_t start;
+    uint32_t end; /* A FORK without branches, which the next fragment is linked to. */
+    bool counted; /* The fragment has a counted repetition. */
 };
 
-void builder_done(struct builder *b);
-/* Records an error unless there is one already. */
+void builder_done(struct builder *b); /* Frees nodes and rules. */
+/* Records an error, unless an error is recorded already. */
 void builder_fail(struct builder *b, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-uint32_t builder_node(struct builder *b, struct node node); /* Returns its number. */
-uint32_t builder_rule_add(struct builder *b);               /* A rule that is defined later. */
+/* Adds a node and returns its number. */
+uint32_t builder_node(struct builder *b, struct node node);
+/* Adds a rule and returns its number. builder_rule_define sets its body, before or after calls. */
+uint32_t builder_rule_add(struct builder *b);
 void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body);
 
-/* Each fragment may be used once. */
-struct fragment fragment_empty(struct builder *b);
-struct fragment fragment_never(struct builder *b); /* Matches nothing. */
+/* Each function returns a fragment for the texts that its comment names. */
+struct fragment fragment_empty(struct builder *b); /* The empty text. */
+struct fragment fragment_never(struct builder *b); /* No text. */
 struct fragment fragment_bytes(struct builder *b, const char *bytes, size_t count);
 struct fragment fragment_text(struct builder *b, const char *text);
-struct fragment fragment_call(struct builder *b, uint32_t rule);
+struct fragment fragment_call(struct builder *b, uint32_t rule); /* The texts of the rule. */
+/* A text of `first` followed by a text of `second`. */
 struct fragment fragment_join(struct builder *b, struct fragment first, struct fragment second);
 struct fragment fragment_either(struct builder *b, struct fragment one, struct fragment other);
 struct fragment fragment_optional(struct builder *b, struct fragment body);
-/* most may be COUNT_UNLIMITED. */
+/* `least` to `most` texts of `body`; COUNT_UNLIMITED = no upper bound. */
 struct fragment fragment_repeat(struct builder *b, struct fragment body, uint32_t least,
                                 uint32_t most);
-/* One of the texts. Sorts them. Common beginnings share nodes. */
+/* One of the literals, which the function sorts. Common beginnings share nodes. */
 struct literal {
     const char *bytes;
     size_t count;
@@ -87,10 +100,10 @@ struct fragment fragment_literals(struct builder *b, struct literal *literals, s
 /* ---- sets of characters ---- */
 
 #define CHARSET_RANGES_MAX 512
-#define CHARACTER_MAX      0x10FFFF
+#define CHARACTER_MAX      0x10FFFF /* Greatest code point. */
 
-/* Ranges of code points; in order and apart from each other after charset_invert and
- * fragment_characters. */
+/* Ranges of code points. charset_invert and fragment_characters normalise the set: its ranges are
+ * then in ascending order, with gaps between them. */
 struct charset {
     uint32_t count;
     struct {
@@ -98,21 +111,23 @@ struct charset {
     } ranges[CHARSET_RANGES_MAX];
 };
 
-/* Returns false if the set is full. */
+/* Add a range; replace the set by its complement. Return false if the set is full. */
 bool charset_add(struct charset *set, uint32_t low, uint32_t high);
-bool charset_invert(struct charset *set); /* Normalizes too. */
+bool charset_invert(struct charset *set);
 
+/* How a character is written. */
 enum spelling {
     SPELLING_RAW,  /* As UTF-8. */
     SPELLING_JSON, /* As in a JSON string, escaped only where JSON demands it. */
 };
-/* One character of the set, which it normalizes. */
+/* One character of the set, which the function normalises. */
 struct fragment fragment_characters(struct builder *b, struct charset *set, enum spelling spelling);
-/* Any character of a JSON string, with all escapes of JSON. No half surrogates. */
+/* Any character of a JSON string, in all spellings of JSON; surrogates only in pairs. */
 struct fragment fragment_json_character(struct builder *b);
-/* A text as JSON string without its quotes, spelled as SPELLING_JSON does. */
+/* The inside of a JSON string: the given text in SPELLING_JSON. */
 struct fragment fragment_json_text(struct builder *b, const char *bytes, size_t count);
-/* Appends that spelling to `out`, which has room for 6 × count bytes. Returns its bytes. */
+/* Writes the given text in SPELLING_JSON to `out`, which has room for 6 × count bytes. Returns the
+ * number of bytes written. */
 size_t json_spell(const char *bytes, size_t count, char *out);
 
 #endif

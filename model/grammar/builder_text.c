@@ -150,7 +150,7 @@ static void raw_add(struct choices *to, uint32_t low, uint32_t high)
 
 /* ---- JSON ---- */
 
-/* The letter behind the backslash; 0 = the character has no short escape. */
+/* The letter after the backslash; 0 = the character has no short escape. */
 static char short_escape(uint32_t c)
 {
     switch (c) {
@@ -264,7 +264,7 @@ static struct fragment bytes_of(struct builder *b, const char *ranges)
     return choices_end(&to);
 }
 
-/* Hexadecimal digits behind "\u": each text is the ranges of one digit. */
+/* Hexadecimal digits after "\u": each text is the ranges of one digit. */
 static struct fragment unicode_escape(struct builder *b, const char *first, const char *second)
 {
     struct fragment result = fragment_text(b, "\\u");

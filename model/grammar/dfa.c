@@ -218,7 +218,7 @@ struct dfa *dfa_without(struct builder *errors, struct dfa *a, struct dfa *b)
 }
 
 /* Where a byte of a JSON string is in its character: 0 = between two; 1 to 3 = bytes that follow; 4
- * = behind a backslash; 5 to 8 = hexadecimal digits that follow, and 4. */
+ * = after a backslash; 5 to 8 = hexadecimal digits that follow, and 4. */
 static uint32_t inside(uint32_t before, uint8_t byte)
 {
     if (before >= 1 && before <= 3)

@@ -1,16 +1,18 @@
 /* grammar: constrained output. It compiles a constraint (a JSON schema, a regular expression, a
- * list of choices, a grammar in GBNF) into an automaton over bytes, follows an answer through it
- * token by token, and says which tokens may come next.
+ * list of choices, a grammar in GBNF) into an automaton over bytes, follows an answer through the
+ * automaton token by token, and says which tokens may follow.
  *
- * The state after an answer is a pure function of the constraint and the answer's bytes: a machine
- * that takes over an answer opens a new run and feeds it the tokens that were delivered.
+ * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
+ * over an answer opens a new run and feeds it the tokens that were delivered.
  *
- * Callers: the gateway's text threads compile a constraint to check it; machine/ compiles it to
- * use it. One thread at a time may use a grammar and its runs. A grammar_vocabulary does not change
- * once it is open: all threads may share it. No logs, no I/O.
+ * * server/http/completion_input.c compiles each constraint on one of the gateway's text threads,
+ * only to check it. On a machine, answers.c compiles it on a thread of its own, and follows it on
+ * the event loop thread; machine/open.c opens the vocabulary. bench-grammar calls it, too. One
+ * thread at a time may use a grammar and its runs. A grammar_vocabulary does not change once it is
+ * open: all threads may share it.
  *
- * Bounds: the constraint's text (GRAMMAR_TEXT_BYTES_MAX), the automaton's size, its nesting, the
- * memory of each grammar (GRAMMAR_BYTES_MAX). A constraint that exceeds a bound, or that the
+ * The constraint's text (GRAMMAR_TEXT_BYTES_MAX), the automaton's size and nesting, and the memory
+ * of each grammar (GRAMMAR_BYTES_MAX) are limited. A constraint that exceeds a limit, or that the
  * automaton cannot honour exactly, is refused with the reason; for a schema the reason begins with
  * the JSON pointer of the keyword. It does not sample, and it knows no requests. */
 #ifndef MODEL_GRAMMAR_GRAMMAR_H
@@ -25,7 +27,7 @@
 
 #define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* One constraint, with its kind. */
 #define GRAMMAR_BYTES_MAX      (48u << 20) /* Memory of one grammar with all its caches. */
-#define GRAMMAR_TOKEN_BYTES    255         /* Longer tokens are never allowed. */
+#define GRAMMAR_TOKEN_BYTES    255         /* Tokens with more bytes are never allowed. */
 
 /* A constraint is one text: the name of its kind, a colon, and the content.
  *
@@ -40,7 +42,7 @@
  *     {"schema": SCHEMA}          a document of the schema; "place" names the schema in errors
  *     {"constraint": "regex:…"}   a text of another constraint
  *     {"without": MARKER}         any text that does not contain the marker: a text or a token
- *     {"plain": "{["}             any text whose first character, but blanks, is none of these
+ *     {"plain": "{["}             any text whose first character after blanks is none of these
  *     {"optional": EXPRESSION}    the expression, or nothing
  *     {"any": [EXPRESSION, …]}    one of the expressions
  *     {"repeat": EXPRESSION, "between": EXPRESSION, "most": N}    1 to N times
@@ -51,60 +53,62 @@
 
 struct grammar_vocabulary;
 
-/* The bytes of token `id`; NULL = a token that no constraint may produce. *control_out, which is
- * false before the call: a control token, which only {"token": …} produces. */
+/* A function that returns the bytes of token `id`; NULL = no constraint allows the token. Sets
+ * *control_out, which is false before the call, to true for a control token, which only {"token":
+ * …} allows. */
 typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *bytes_out,
                                      bool *control_out);
 
-/* Builds the tree of all tokens of a vocabulary. piece_of is used during the call only. Returns
- * ST_NO_MEMORY or ST_TOO_LARGE. */
+/* Builds the tree of `count` tokens. piece_of is called only during the call, with `self` as its
+ * first argument. Returns ST_NO_MEMORY or ST_TOO_LARGE. */
 enum status grammar_vocabulary_open(uint32_t count, grammar_piece_of *piece_of, const void *self,
                                     struct grammar_vocabulary **out, struct error *error);
-void grammar_vocabulary_close(struct grammar_vocabulary *v); /* NULL is fine. */
-uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v);
+void grammar_vocabulary_close(struct grammar_vocabulary *v);           /* NULL is fine. */
+uint32_t grammar_vocabulary_count(const struct grammar_vocabulary *v); /* Returns its `count`. */
 
 /* ---- a compiled constraint ---- */
 
 struct grammar;
 
-/* Compiles a constraint. `vocabulary` must outlive the grammar; NULL = only to check the
- * constraint, or for runs that are fed bytes. Returns ST_INVALID (the constraint is wrong),
- * ST_UNSUPPORTED (it cannot be honoured), ST_TOO_LARGE, ST_NO_MEMORY. */
+/* Compiles a constraint. `vocabulary` must outlive the grammar; NULL = the grammar serves only to
+ * check the constraint, or for runs that are fed bytes. Returns ST_INVALID if the constraint is
+ * wrong, ST_UNSUPPORTED if it cannot be honoured, ST_TOO_LARGE, ST_NO_MEMORY. */
 enum status grammar_open(const char *text, size_t bytes,
                          const struct grammar_vocabulary *vocabulary, struct grammar **out,
                          struct error *error);
 /* NULL is fine. Requires that all runs are closed. */
 void grammar_close(struct grammar *g);
-size_t grammar_bytes(const struct grammar *g); /* Memory that it takes now. */
+size_t grammar_bytes(const struct grammar *g); /* Returns the memory that the grammar uses now. */
 
 /* ---- an answer that follows a constraint ---- */
 
 struct grammar_run;
 
+/* Opens a run at the beginning of an answer. Returns ST_TOO_LARGE or ST_NO_MEMORY. */
 enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct error *error);
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
-/* Both functions advance the run. They return ST_INVALID, and leave the run as it was, if the
- * constraint does not allow the bytes; ST_TOO_LARGE if the constraint is too ambiguous to be
- * followed within the memory; ST_NO_MEMORY. */
+/* Add bytes, or the bytes of a token, to the answer. They return ST_INVALID if the constraint does
+ * not allow the bytes, ST_TOO_LARGE if the constraint is too ambiguous to be followed within the
+ * memory, ST_NO_MEMORY. After an error the run is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);
 enum status grammar_run_token(struct grammar_run *run, uint32_t id, struct error *error);
 
-/* The answer may end here. */
+/* Returns true if the answer may end after the bytes so far. */
 bool grammar_run_accepts(const struct grammar_run *run);
 
-/* Words of a mask: bit id % 32 of word id / 32 is 1 if token `id` may come next. */
+/* Number of words in a mask: bit id % 32 of word id / 32 is 1 if token `id` may follow. */
 #define GRAMMAR_MASK_WORDS(tokens) (((tokens) + 31u) / 32u)
 
-/* Writes GRAMMAR_MASK_WORDS(count of the vocabulary) words. Tokens that end an answer are not in
- * the mask: the caller adds them where grammar_run_accepts. Requires a vocabulary. Returns
- * ST_TOO_LARGE or ST_NO_MEMORY as grammar_run_bytes. */
+/* Writes GRAMMAR_MASK_WORDS(grammar_vocabulary_count) words. Tokens that end an answer are not in
+ * the mask: the caller adds them if grammar_run_accepts. Requires a vocabulary. Returns
+ * ST_TOO_LARGE or ST_NO_MEMORY, as grammar_run_bytes does. */
 enum status grammar_run_mask(struct grammar_run *run, uint32_t *mask, struct error *error);
 
 /* ---- the keywords of JSON schemas ---- */
 
-/* For documentation: what happens with each keyword. */
+/* What happens with each keyword. The documentation's table of keywords is checked against it. */
 struct grammar_keyword {
     const char *name;
     enum { GRAMMAR_HONOURED, GRAMMAR_ANNOTATION, GRAMMAR_REFUSED } use;

@@ -40,7 +40,7 @@ static bool branches_add(struct grammar *g, uint32_t node)
 }
 
 /* Walks the branch below node `top` from `state` and sets the tokens that are alive. Collects in
- * g->branches the nodes behind which a place returns into STACK_OPEN. Returns 0, or STEPPER_FULL and
+ * g->branches the nodes after which a place returns into STACK_OPEN. Returns 0, or STEPPER_FULL and
  * others. */
 static uint32_t walk(struct grammar *g, uint32_t top, uint32_t state, uint32_t *mask)
 {
@@ -220,7 +220,8 @@ static uint32_t group_add(struct grammar *g, const struct place *places, uint32_
     return STEPPER_FAILED(below) ? below : branches_walk(g, entry, below, mask);
 }
 
-/* True if a token could reach the limit of open calls, which does not depend on the top call only. */
+/* True if a token could reach the limit of open calls, which does not depend on the top call
+ * only. */
 static bool is_deep(const struct grammar *g, const struct stepper_state *state)
 {
     for (uint32_t i = 0; i < state->count; i++) {

@@ -1,14 +1,16 @@
-/* schema: what the files schema*.c share. A schema is compiled into rules of a builder: one rule
- * for each conjunction of subschemas that must hold for one value. schema.c finds the conjunctions
- * ($ref, allOf, anyOf, oneOf), the other files make the text of one type. Only schema*.c include
- * it. */
+/* schema: the structs and functions that the files schema*.c share. A JSON schema is compiled into
+ * rules of a builder (builder.h): one rule for each conjunction, that is, each set of subschemas
+ * that must hold for one value. schema.c finds the conjunctions ($ref, allOf, anyOf, oneOf); each
+ * other file makes the fragments for values of one type. Only the files schema*.c include it. They
+ * run on the thread that compiles the constraint. Errors are recorded in the builder. A schema is
+ * never checked against a finished document. */
 #ifndef MODEL_GRAMMAR_SCHEMA_H
 #define MODEL_GRAMMAR_SCHEMA_H
 
 #include "model/grammar/dfa.h"
 #include "model/grammar/internal.h"
 
-/* Types of values. A number is an integer or not. */
+/* Types of values. A number is an integer or a fraction. */
 enum {
     TYPE_NULL = 1,
     TYPE_BOOLEAN = 2,
@@ -21,76 +23,98 @@ enum {
     TYPE_ALL = 127,
 };
 
-struct pointer { /* A JSON pointer: its last part and the rest. */
-    const struct pointer *parent;
-    const char *key; /* NULL = `index`. */
+/* A place in the schema: a JSON pointer. */
+struct pointer {
+    const struct pointer *parent; /* NULL = this is the first part. */
+    const char *key;              /* The last part, if it is a name; NULL = it is `index`. */
     size_t index;
 };
 
-/* What has been taken from a facet into its conjunction. */
+/* Bits of facet.done: which keywords have been added to the conjunction as facets of their own:
+ * $ref and allOf, anyOf, oneOf. */
 enum { DONE_PARTS = 1, DONE_ANY = 2, DONE_ONE = 4 };
 
-struct facet { /* One of the subschemas of a conjunction. */
+/* One of the subschemas of a conjunction. */
+struct facet {
     const json_t *schema;
-    const struct pointer *at;
+    const struct pointer *at; /* Its place, for errors. */
     unsigned done;
 };
 
 #define FACETS_MAX 64
 
+/* A conjunction. */
 struct facets {
     uint32_t count;
-    bool never; /* `false` is among the subschemas. */
+    bool never; /* One of the subschemas is `false`, so no value satisfies the conjunction. */
     struct facet items[FACETS_MAX];
 };
 
+/* The state of compiling one schema. */
 struct schema {
     struct builder *b;
-    const json_t *root;
-    const char *place; /* Where the root is, for errors. */
-    bool old_draft;    /* Draft 7 or older: what stands beside $ref is ignored. */
-    unsigned depth;
-    uint32_t work; /* Conjunctions so far. */
-    struct memo *memo[1024];
-    struct block *blocks; /* Memory until the end. */
-    uint32_t space, text; /* Shared rules + 1; 0 = not yet. */
+    const json_t *root;      /* The whole schema. */
+    const char *place;       /* The root's JSON pointer in the request, for errors. */
+    bool old_draft;          /* Draft 7 or older: the keywords beside $ref are ignored. */
+    unsigned depth;          /* Nested calls of schema_rule. */
+    uint32_t work;           /* Conjunctions so far. */
+    struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
+    struct block *blocks;    /* Memory of schema_allocate, which is freed at the end. */
+    uint32_t space, text;    /* Rules for white space and for any string, + 1; 0 = not made yet. */
 };
 
-/* schema.c */
-void *schema_allocate(struct schema *s, size_t bytes); /* Zeroed; NULL = failed. */
+/* ---- schema.c ---- */
+
+/* Returns zeroed memory that is freed when the schema is compiled. NULL = no memory. */
+void *schema_allocate(struct schema *s, size_t bytes);
+/* Returns the place of a subschema. key NULL = `index` is its last part. */
 const struct pointer *schema_pointer(struct schema *s, const struct pointer *parent,
                                      const char *key, size_t index);
 /* Refuses the keyword `key` (NULL = the schema itself) of the subschema at `at`. */
 void schema_refuse(struct schema *s, enum status status, const struct pointer *at, const char *key,
                    const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Adds the subschema at `at` to a conjunction. */
 void facets_add(struct schema *s, struct facets *list, const json_t *schema,
                 const struct pointer *at);
-/* A rule for the values that satisfy all facets. */
+/* Returns a rule for the values that satisfy all facets. */
 uint32_t schema_rule(struct schema *s, const struct facets *list);
-struct fragment schema_space(struct schema *s); /* White space between two tokens. */
-/* A keyword that is a whole number from 0 on; `otherwise` = the keyword is missing. */
+/* Returns a fragment for the white space between two tokens of a document. */
+struct fragment schema_space(struct schema *s);
+/* Returns the value of a keyword that must be a whole number of at least 0; `otherwise` if the
+ * facet does not have the keyword. */
 uint32_t schema_count(struct schema *s, const struct facet *facet, const char *key,
                       uint32_t otherwise);
 
-/* schema_keywords.c: refuses what the subschema has and cleave does not honour. */
+/* ---- schema_keywords.c ---- */
+
+/* Refuses keywords of the subschema that are not honoured. */
 void schema_keywords_check(struct schema *s, const json_t *schema, const struct pointer *at);
-/* False if the subschema has annotations only, so that every value satisfies it. */
+/* Returns false if the subschema has only annotations, so that every value satisfies it. */
 bool schema_keywords_any(const json_t *schema);
 
-/* schema_value.c: enum and const. Returns false if no facet has them. */
+/* ---- schema_value.c: enum and const ---- */
+
+/* Stores a fragment for the values of `types` that enum and const allow. Returns false if no facet
+ * has these keywords. */
 bool schema_values(struct schema *s, const struct facets *list, unsigned types,
                    struct fragment *out);
+/* Returns true if none of the values that enum or const of `one` lists satisfies enum and const of
+ * both. Requires that `one` has one of these keywords. */
 bool schema_values_disjoint(const json_t *one, const json_t *other);
 
-/* One type each. */
+/* ---- one file for each type ---- */
+
+/* Return a fragment for the values of one type that satisfy all facets. fractions = false: integers
+ * only. */
 struct fragment schema_object(struct schema *s, const struct facets *list);
 struct fragment schema_array(struct schema *s, const struct facets *list);
 struct fragment schema_string(struct schema *s, const struct facets *list);
 struct fragment schema_number(struct schema *s, const struct facets *list, bool fractions);
-/* The inside of a string of the facets, for enum; NULL = any. */
+/* Return true if the value, which is of the function's type, satisfies the facets. */
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value);
 bool schema_number_matches(struct schema *s, const struct facets *list, double value);
-/* Patterns of the inside of strings as SPELLING_JSON writes them. */
+/* Return a dfa for the inside of strings in SPELLING_JSON: of those that match a pattern, and of
+ * all strings. */
 struct dfa *schema_pattern(struct schema *s, const char *pattern, size_t bytes,
                            const struct pointer *at);
 struct dfa *schema_any_text(struct schema *s);

@@ -115,7 +115,7 @@ bool schema_number_matches(struct schema *s, const struct facets *list, double v
 /* ---- digits ---- */
 
 /* Magnitudes from `low` to `high`. Both are digits of a whole part without leading zeros, and
- * `places` digits behind the point. */
+ * `places` digits after the point. */
 struct digits {
     struct builder *b;
     char low[DIGITS_MAX], high[DIGITS_MAX];
@@ -303,7 +303,7 @@ static struct fragment whole_range(struct schema *s, const struct range *r)
     return result;
 }
 
-/* The digits behind the point that the number needs; more than EXACT_DIGITS = it has no short
+/* The digits after the point that the number needs; more than EXACT_DIGITS = it has no short
  * decimal. */
 static unsigned places_of(double number)
 {

@@ -1,5 +1,5 @@
 /* schema: objects. The declared properties come in the order of the schema, names that are only
- * required behind them, all others last. Other names never repeat a declared one. */
+ * required after them, all others last. Other names never repeat a declared one. */
 #include "model/grammar/schema.h"
 
 #include <stdlib.h>

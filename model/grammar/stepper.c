@@ -173,7 +173,7 @@ static void begin(struct stepper *m)
     }
 }
 
-/* Adds the places behind a node that takes no byte. Returns false if the place stays. */
+/* Adds the places after a node that takes no byte. Returns false if the place stays. */
 static bool follow(struct stepper *m, const struct place place)
 {
     const struct node *node = &m->automaton->nodes[place.node];

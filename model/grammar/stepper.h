@@ -1,78 +1,92 @@
-/* stepper: follows an automaton byte by byte. A state is the set of all places in which the
- * automaton can be after the same bytes, each place with its stack of open calls. States and stacks
- * are numbered; equal ones have equal numbers, and a state's successors are found once. One thread
- * at a time. The memory is bounded: when a function returns STEPPER_FULL, the caller keeps the
- * states that it still needs with stepper_compact and tries again. */
+/* stepper: follows an automaton byte by byte. A place is a node of the automaton with the stack of
+ * open calls. A state is the set of all places in which the automaton can be after the same bytes.
+ * States and stacks are numbered; equal states, and equal stacks, have equal numbers, and the
+ * successors of a state are computed once and kept.
+ *
+ * grammar.c and mask.c call it for answers, dfa.c while a constraint is compiled; one thread at a
+ * time. A struct stepper owns its states. Their memory is limited: when a function returns
+ * STEPPER_FULL, the caller calls stepper_compact, which keeps only the states that the caller still
+ * needs, and tries again. It knows no tokens. */
 #ifndef MODEL_GRAMMAR_STEPPER_H
 #define MODEL_GRAMMAR_STEPPER_H
 
 #include "model/grammar/automaton.h"
 
-#define STEPPER_DEAD          0u               /* The state without places. */
-#define STEPPER_FULL          UINT32_MAX       /* The memory is full. */
-#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1) /* A state with more places than STEPPER_PLACES_MAX. */
+#define STEPPER_PLACES_MAX 4096 /* Most places of a state. */
+
+/* The state without places: no text continues. */
+#define STEPPER_DEAD 0u
+/* Numbers that the functions return instead of a state: the memory is full; a state would have more
+ * than STEPPER_PLACES_MAX places; malloc has failed. */
+#define STEPPER_FULL          UINT32_MAX
+#define STEPPER_AMBIGUOUS     (UINT32_MAX - 1)
 #define STEPPER_NO_MEMORY     (UINT32_MAX - 2)
 #define STEPPER_FAILED(state) ((state) >= STEPPER_NO_MEMORY)
-#define STEPPER_PLACES_MAX    4096
 
-#define STACK_OPEN  0u /* What is below is not known; a place that returns into it stays there. */
-#define STACK_EMPTY 1u /* The end of the root rule is the end of the text. */
+#define STACK_OPEN  0u /* The callers are not known: the automaton stops at the rule's end. */
+#define STACK_EMPTY 1u /* No call is open: the end of the root rule is the end of the text. */
 
 struct place {
     uint32_t node;
-    uint32_t least, most; /* Repetitions that are still needed and allowed. */
-    uint32_t stack;
+    uint32_t least, most; /* Repetitions that are still needed, and still allowed. */
+    uint32_t stack;       /* STACK_OPEN, STACK_EMPTY, or the frame of the innermost open call. */
 };
 
-struct frame { /* An open call: where to go on. */
-    uint32_t node;
-    uint32_t least, most;
-    uint32_t below;
-    uint32_t depth;
+/* An open call. */
+struct frame {
+    uint32_t node;        /* Where the automaton continues after the call. */
+    uint32_t least, most; /* The counts of the place that made the call. */
+    uint32_t below;       /* The stack of that place. */
+    uint32_t depth;       /* Number of open calls, including this one. */
 };
 
 struct stepper_state {
-    uint32_t first, count; /* Its places. */
+    uint32_t first, count; /* Its places are stepper.places[first .. first + count). */
     uint32_t hash;
-    uint32_t note; /* For the caller: UINT32_MAX in a new state. */
-    bool accepts;  /* The text may end here. */
-    bool returns;  /* A place has returned into STACK_OPEN. */
+    uint32_t note; /* A number that belongs to the caller; UINT32_MAX in a new state. */
+    bool accepts;  /* The text may end in this state. */
+    bool returns;  /* A place is at the end of its rule on the stack STACK_OPEN. */
 };
 
 struct stepper {
     const struct automaton *automaton;
-    size_t bytes_max;
+    size_t bytes_max; /* Most bytes of memory. */
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
-    uint32_t *rows; /* [states × classes] successors; UINT32_MAX = not yet known. */
+    uint32_t *rows; /* [states × classes of bytes] successors; UINT32_MAX = not computed yet. */
     uint32_t state_count, state_capacity;
     struct frame *frames;
     uint32_t frame_count, frame_capacity;
-    uint32_t *state_table, *frame_table; /* Hash tables of numbers + 1. */
-    uint32_t state_slots, frame_slots;
-    /* Work of one step. */
+    uint32_t *state_table, *frame_table; /* Hash tables: number of the state or frame + 1. */
+    uint32_t state_slots, frame_slots;   /* Sizes of the two tables. */
+    /* Scratch memory of one step: the places of the new state. */
     struct place *work;
     uint32_t work_count;
-    uint32_t *seen; /* Hash table of `work`, valid where seen_round is `round`. */
-    uint32_t *seen_round;
-    uint32_t round;
-    uint32_t failed; /* STEPPER_FULL or others; 0 = no. */
+    uint32_t *seen;       /* Hash table of `work`. */
+    uint32_t *seen_round; /* An entry of `seen` is valid if its seen_round is `round`. */
+    uint32_t round;       /* Number of the step. */
+    uint32_t failed;      /* Failure of the step, such as STEPPER_FULL; 0 = none. */
 };
 
+/* Opens a stepper that has no state except STEPPER_DEAD. `a` must outlive it. Returns false if
+ * there is no memory. */
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max);
 void stepper_done(struct stepper *m);
-size_t stepper_bytes(const struct stepper *m);
+size_t stepper_bytes(const struct stepper *m); /* Returns the memory in use. */
 
-/* The functions that return a state return STEPPER_DEAD where no place is left, or a number for
- * which STEPPER_FAILED is true. */
+/* Each of the following functions returns a state, or a number for which STEPPER_FAILED is true. */
+
+/* Returns the state at the beginning of a text. */
 uint32_t stepper_start(struct stepper *m);
+/* Computes the successor of a state and keeps it for stepper_step. */
 uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte);
-/* The state after the call on top of `stack` has returned. */
+/* Returns the state after the innermost call of `stack` has returned. */
 uint32_t stepper_return(struct stepper *m, uint32_t stack);
-/* The state of these places, which must take bytes (stepper_state.first of another state). */
+/* Returns the state that has these places. Requires that all of them are at a NODE_RANGE. */
 uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_t count);
 
+/* Returns the state after `byte`. */
 static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t byte)
 {
     const struct automaton *a = m->automaton;
@@ -80,8 +94,8 @@ static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t b
     return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
 }
 
-/* Forgets all states except states[0..count), and writes their new numbers. Returns false without
- * memory; then nothing has changed. */
+/* Forgets all states except *states[0..count), and writes their new numbers. Returns false if there
+ * is no memory; then nothing has changed. */
 bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count);
 
 #endif

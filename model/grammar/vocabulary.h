@@ -1,20 +1,23 @@
-/* vocabulary: the tokens of a model as a tree of their bytes, for masks. It is constant after it is
- * open. The nodes are in depth-first order, and the children of a node in the order of their bytes,
- * so a walk goes through the arrays once, and skips a branch by jumping to its end. */
+/* vocabulary: the tokens of a model as a tree of their bytes. mask.c walks the tree to find the
+ * tokens that an automaton allows. grammar_vocabulary_open (vocabulary.c) builds it while a machine
+ * starts; after that it does not change, and any thread may read it. Only the files of
+ * model/grammar/ include it. It does not know grammars (automaton.h) and encodes no text. The nodes
+ * are in depth-first order, and the children of a node in the order of their bytes. So a walk reads
+ * the arrays once from start to end, and skips a branch by continuing at the branch's end. */
 #ifndef MODEL_GRAMMAR_VOCABULARY_H
 #define MODEL_GRAMMAR_VOCABULARY_H
 
 #include "model/grammar/grammar.h"
 
 struct vocabulary_node {
-    uint32_t end;   /* First node behind the node's branch. */
-    uint32_t first; /* First of its tokens in `ids`; the next node's `first` ends them. */
-    uint8_t byte;
-    uint8_t depth; /* Bytes from the root to here. */
+    uint32_t end;   /* The first node after the node's branch. */
+    uint32_t first; /* The node's tokens are ids[first] to ids[`first` of the next node - 1]. */
+    uint8_t byte;   /* The last byte of the node's text. */
+    uint8_t depth;  /* Number of bytes of the node's text. */
 };
 
 struct grammar_vocabulary {
-    uint32_t count;   /* Tokens, also those that are never allowed. */
+    uint32_t count;   /* Number of tokens, including those that are never allowed. */
     uint32_t longest; /* Bytes of the longest token. */
     uint32_t node_count;
     struct vocabulary_node *nodes; /* [node_count + 1]; node 0 is the root. */

@@ -1,80 +1,108 @@
-/* eval: evaluates expressions and statements of a tree, and calls. */
+/* eval: executes a compiled template (tree.h) on values (value.h): expressions, statements, scopes
+ * of variables, calls of macros, functions, methods, filters and tests. template_render (exec.c)
+ * starts it; only the files of model/template/ call it, on the thread that renders. The memory
+ * belongs to the rendering (struct run). Every function ends the rendering with run_fail on an
+ * error or when a limit is reached. It does not parse (tree.h does). */
 #ifndef MODEL_TEMPLATE_EVAL_H
 #define MODEL_TEMPLATE_EVAL_H
 
 #include "model/template/tree.h"
 
 struct variable {
-    uint32_t name;
+    uint32_t name; /* The name's number (name_number). */
     struct value value;
 };
 
+/* The variables of one scope. A name that the scope does not have is looked up in `parent`. */
 struct scope {
-    struct scope *parent;
+    struct scope *parent; /* NULL = none. */
     struct variable *variables;
     uint32_t count;
     uint32_t capacity;
 };
 
+/* The value of a macro, or of `caller` in a macro that a call block calls. */
 struct macro {
     const struct node *node; /* N_MACRO or N_CALL_BODY. */
-    struct scope *scope;
+    struct scope *scope;     /* The scope in which the macro was defined. */
 };
 
+/* The value of `loop` within a for loop. */
 struct loop {
-    struct list items;
-    size_t index;
-    uint32_t depth;
+    struct list items; /* The items that the loop visits. */
+    size_t index;      /* Index of the current item. */
+    uint32_t depth;    /* Recursion depth, from 0 (loop.depth0). */
     const struct node *node;
     struct scope *scope;   /* The scope around the loop. */
     struct value *changed; /* Last value given to loop.changed; NULL = none. */
 };
 
+/* The values of a call's arguments. */
 struct arguments {
-    struct value *items;
+    struct value *items; /* [count] positional arguments. */
     size_t count;
-    struct map *named; /* NULL = none. */
+    struct map *named; /* Keyword arguments; NULL = none. */
 };
 
+/* What follows a statement: the next statement, or the end of the loop or of the loop's round. */
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
+/* ---- eval.c, exec.c, call.c ---- */
+
+/* Returns the value of an expression. */
 struct value eval_expression(struct run *r, const struct node *n);
-/* Runs the loop over items. `depth` is that of loop.depth0. */
+/* Runs the loop n (N_FOR) over the items of `items`. `depth` becomes loop.depth0. */
 enum flow exec_loop(struct run *r, const struct node *n, struct value items, uint32_t depth);
 /* Runs a body and returns its text. */
 struct value exec_text(struct run *r, const struct node *body);
+/* Sets a variable of the current scope (r->scope). */
 void scope_set(struct run *r, uint32_t name, struct value v);
+/* Returns a new empty scope; the caller makes it r->scope. */
 struct scope *scope_push(struct run *r, struct scope *parent);
+/* Evaluates the list of argument nodes that begins with `first`; NULL = no arguments. */
 void read_arguments(struct run *r, const struct node *first, struct arguments *out);
+/* Calls a macro, function, method, loop or joiner, and returns the result. */
 struct value value_call(struct run *r, struct value callee, const struct arguments *with);
-/* number < 0: the name is not that of a global function. */
+/* Returns the number of the global function with this name; -1 = there is none. */
 int function_number(struct value name);
 
+/* Return of.name and of[key] as jinja2 looks them up; an undefined value if there is none. */
 struct value attribute_get(struct run *r, struct value of, struct value name);
 struct value item_get(struct run *r, struct value of, struct value key);
+/* Returns a op b, for op from OP_ADD to OP_POW. */
 struct value value_operate(struct run *r, enum operation op, struct value a, struct value b);
+/* Returns whether a op b holds, for op from OP_EQ to OP_NOT_IN. */
 bool value_compare(struct run *r, enum operation op, struct value a, struct value b);
 
-/* The argument at a place or of a name; `otherwise` if there is none. */
+/* Return the positional argument `index`, else the keyword argument `name`, else `otherwise`.
+ * argument_integer fails unless the argument is an integer. */
 struct value argument_get(struct run *r, const struct arguments *a, size_t index, const char *name,
                           struct value otherwise);
 int64_t argument_integer(struct run *r, const struct arguments *a, size_t index, const char *name,
                          int64_t otherwise);
+
+/* ---- filter.c, test.c, method.c ---- */
+
+/* Apply the filter, or the test, with this number (filter_number, test_number) to v. `name` is for
+ * errors. */
 struct value filter_apply(struct run *r, uint32_t number, struct value name, struct value v,
                           const struct arguments *a);
 bool test_apply(struct run *r, uint32_t number, struct value name, struct value v,
                 const struct arguments *a);
+/* Calls a method of a string, list, dict, loop or cycler. */
 struct value method_call(struct run *r, const struct method *m, const struct arguments *a);
+/* Returns the current item of a cycler. */
 struct value cycler_current(struct run *r, const struct map *state);
+/* Returns true if values of this kind have a method with this name. */
 bool has_method(struct value of, struct value name);
 
-/* A filter takes the value and the arguments. */
+/* A filter takes the value and the arguments, and returns the new value. */
 typedef struct value (*filter_function)(struct run *r, struct value v, const struct arguments *a);
 struct filter {
     const char *name;
     filter_function apply;
 };
-/* Filters of sequences; the last has no name. */
+/* sequence.c: the filters of sequences. The entry after the last has name NULL. */
 extern const struct filter sequence_filters[];
 
 #endif

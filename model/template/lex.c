@@ -75,7 +75,7 @@ static void data_add(struct lexer *l, size_t from, size_t to, char sign, bool is
         token_add(l, TOKEN_DATA, v);
 }
 
-/* Moves behind an end mark of `mark` bytes with its sign, and the white space that it removes. */
+/* Moves after an end mark of `mark` bytes with its sign, and the white space that it removes. */
 static void pass_end(struct lexer *l, size_t mark, char sign, bool trims)
 {
     size_t end = l->at + mark;
@@ -176,7 +176,7 @@ static size_t hex_read(const struct lexer *l, size_t at, size_t digits, uint32_t
     return at + digits;
 }
 
-/* Reads the escape at the backslash and returns the place behind it. */
+/* Reads the escape at the backslash and returns the place after it. */
 static size_t lex_escape(struct lexer *l, size_t at, struct buffer *b)
 {
     static const char letters[] = "abfnrtv\\'\"";
@@ -221,7 +221,7 @@ static void lex_string(struct lexer *l)
     if (at >= l->bytes)
         run_fail(l->run, ST_INVALID, "a string does not end");
     struct value v = buffer_value(b);
-    v.buffer = NULL; /* Renderings may not write behind the tree's texts. */
+    v.buffer = NULL; /* Renderings may not write after the tree's texts. */
     token_add(l, TOKEN_STRING, v);
     move_to(l, at + 1);
 }
@@ -283,7 +283,7 @@ static void lex_inside(struct lexer *l, const char *mark)
     }
 }
 
-/* Returns true if `at`, behind "{%" and its sign, has the word and "%}"; *end is the place of the
+/* Returns true if `at`, after "{%" and its sign, has the word and "%}"; *end is the place of the
  * end mark. */
 static bool is_tag(const struct lexer *l, size_t at, const char *word, size_t *end, char *sign)
 {

@@ -228,7 +228,7 @@ static struct node *parse_name(struct parser *p)
     return n;
 }
 
-/* Reads the items of "[…]" or "{…}", behind the bracket. */
+/* Reads the items of "[…]" or "{…}", after the bracket. */
 static struct node *parse_items(struct parser *p, enum node_kind kind, const char *end)
 {
     struct node *n = node_new(p, kind), **last = &n->a;

@@ -291,7 +291,7 @@ static struct value apply_slice(struct run *r, struct value v, const struct argu
 
 /* ---- map and select ---- */
 
-/* The arguments behind the first `count`. */
+/* The arguments after the first `count`. */
 static struct arguments arguments_from(const struct arguments *a, size_t count)
 {
     struct arguments rest = *a;

@@ -1,4 +1,4 @@
-/* statements: what stands in {% … %}, and compiling. */
+/* statements: reads the statements {% … %}, and compiles a template. */
 #include "model/template/tree.h"
 
 #include <stdlib.h>

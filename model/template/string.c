@@ -240,7 +240,7 @@ struct value string_of(struct run *r, struct value v)
 
 /* ---- changing ---- */
 
-/* Joins two texts. The result may use the room behind the first, so that a text that grows piece by
+/* Joins two texts. The result may use the room after the first, so that a text that grows piece by
  * piece costs linear time. */
 struct value string_join(struct run *r, struct value a, struct value b)
 {

@@ -194,7 +194,7 @@ static bool is_test(struct run *r, struct value v, struct value other)
     return v.kind == STRING && test_number(v) != UINT32_MAX;
 }
 
-#define ONE_VALUE_TESTS 21 /* The tests behind these in the table take a second value. */
+#define ONE_VALUE_TESTS 21 /* The tests after these in the table take a second value. */
 static const struct test tests[] = {
     {"boolean", is_boolean},
     {"callable", is_callable},

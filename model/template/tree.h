@@ -1,5 +1,9 @@
-/* tree: a compiled template, and what its lexer and parser share. The tree lies in the arena of
- * the template. Names of variables are numbered, so that scopes compare numbers. */
+/* tree: a compiled template (struct template), and what its lexer (lex.c) and its parser (parse.c
+ * for expressions, statements.c for statements) share. The nodes of the tree are in the arena of
+ * the template, which owns them. The names of variables are numbered, so that scopes compare
+ * numbers instead of texts. Only the files of model/template/ include it. The lexer and the parser
+ * run on the thread that calls template_compile. After that the tree does not change, and eval.h
+ * executes it on any thread. Errors end the compilation with run_fail. */
 #ifndef MODEL_TEMPLATE_TREE_H
 #define MODEL_TEMPLATE_TREE_H
 
@@ -7,11 +11,12 @@
 
 enum token_kind { TOKEN_END, TOKEN_DATA, TOKEN_NAME, TOKEN_STRING, TOKEN_NUMBER, TOKEN_OPERATOR };
 
-/* An operator's text is also that of "{{", "}}", "{%" and "%}". */
 struct token {
     enum token_kind kind;
-    uint32_t line;
-    struct value value; /* Text of data, a name, a string or an operator; or a number. */
+    uint32_t line; /* Line in the template, from 1. */
+    /* The text of data, of a name, of a string or of an operator (also "{{", "}}", "{%", "%}"); or
+     * a number. */
+    struct value value;
 };
 
 struct tokens {
@@ -20,8 +25,9 @@ struct tokens {
     size_t capacity;
 };
 
+/* Kinds of nodes. Each comment lists the fields of struct node that the kind uses. */
 enum node_kind {
-    /* statements; `next` chains them */
+    /* Statements. `next` is the next statement of the same body. */
     N_DATA,        /* value */
     N_PRINT,       /* a */
     N_FOR,         /* a = target, b = items, c = filter, body, other; name 1 = recursive */
@@ -32,15 +38,15 @@ enum node_kind {
     N_CALL_BODY,   /* a = parameters, b = N_CALL, body, op = REST_… */
     N_FILTER_BODY, /* b = filters around N_BODY_TEXT, body */
     N_WITH,        /* a = pairs (N_KEYWORD), body */
-    N_BODY,        /* body in a scope of its own */
+    N_BODY,        /* body, which runs in a scope of its own */
     N_BREAK,
     N_CONTINUE,
-    /* expressions; `next` chains items and arguments */
+    /* Expressions. `next` is the next item or argument of the same list. */
     N_CONST,        /* value */
     N_NAME,         /* name */
     N_LIST,         /* a = items */
     N_TUPLE,        /* a = items */
-    N_MAP,          /* a = key, its next = value, … */
+    N_MAP,          /* a = first key; keys and values alternate, linked by next */
     N_ATTRIBUTE,    /* a, value = name */
     N_ITEM,         /* a, b */
     N_SLICE,        /* a, b = first, c = end, body = step */
@@ -82,59 +88,71 @@ enum operation {
     OP_NOT_IN
 };
 
+/* A statement or expression. enum node_kind says which fields a kind uses. */
 struct node {
-    uint8_t kind;
-    uint8_t op;
-    uint32_t line;
-    uint32_t name;
+    uint8_t kind;  /* enum node_kind. */
+    uint8_t op;    /* enum operation, or REST_ bits. */
+    uint32_t line; /* Line in the template, for errors. */
+    uint32_t name; /* A name's number (name_number). */
     struct node *a, *b, *c;
     struct node *body, *other;
     struct node *next;
     struct value value;
 };
 
-/* Numbers of the names that the evaluator itself sets. */
+/* Numbers of the names that eval.h itself sets. */
 enum own_name { NAME_LOOP, NAME_CALLER, NAME_VARARGS, NAME_KWARGS };
 
-/* The names that a macro's body uses, which decide what arguments the macro takes. */
+/* Bits of node.op of a macro: which of these names the macro's body uses. They decide which
+ * arguments without a parameter the macro takes. */
 #define REST_CALLER  1
 #define REST_VARARGS 2
 #define REST_KWARGS  4
 
 struct template
 {
-    struct arena arena;
-    struct node *body;
-    struct value *names;
+    struct arena arena;  /* Memory of the nodes, names and texts. */
+    struct node *body;   /* First statement. */
+    struct value *names; /* [name_count], by number. */
     uint32_t name_count;
     uint32_t name_capacity;
 };
 
 /* Splits the text into tokens; the last is TOKEN_END. */
 void template_lex(struct run *r, const char *text, size_t bytes, struct tokens *out);
-/* The number of a name, which it gets at first use. */
+/* Returns the number of a name. A new name gets the next number. */
 uint32_t name_number(struct run *r, struct template *t, struct value name);
 
-/* The parser's place. */
+/* The state of the parser. */
 struct parser {
     struct run *run;
     struct template *template;
-    const struct token *at;
-    uint8_t rest_used; /* REST_… of the macro that is read. */
+    const struct token *at; /* The next token to read. */
+    uint8_t rest_used;      /* REST_ bits of the macro that is being read. */
 };
 
-bool token_is(const struct token *t, const char *text); /* An operator or a name. */
+/* Returns true if the token is an operator or a name with this text. */
+bool token_is(const struct token *t, const char *text);
+/* Passes the next token if it is this operator or name. Returns false if it is another. */
 bool token_skip(struct parser *p, const char *text);
+/* Passes the next token, which must be this operator or name. */
 void token_expect(struct parser *p, const char *text);
+/* Returns a new node with the line of the next token. */
 struct node *node_new(struct parser *p, enum node_kind kind);
+/* Ends the compilation with the error that `wanted` was expected instead of the next token. */
 _Noreturn void parse_fail(struct parser *p, const char *wanted);
-/* parse_tuple's `end`: a name that ends the tuple; NULL = none. */
+/* Reads an expression. with_choice: the expression may be "a if b else c". */
 struct node *parse_expression(struct parser *p, bool with_choice);
+/* Reads expressions separated by commas. Without a comma, returns the only expression; else a
+ * N_TUPLE. `end`: a name before which the tuple may end; NULL = none. */
 struct node *parse_tuple(struct parser *p, bool with_choice, const char *end);
+/* Reads a name, a constant, or an expression in brackets. */
 struct node *parse_primary(struct parser *p);
+/* Reads filters "| name(arguments)", tests "is name" and calls, which are applied to `of`.
+ * leading_name: a filter comes first, without "|" before its name. */
 struct node *parse_filters(struct parser *p, struct node *of, bool leading_name);
 
-/* Numbers of filters, tests, as in their tables; UINT32_MAX = unknown. */
+/* Return the number of the filter, or of the test, with this name; UINT32_MAX = there is none. */
 uint32_t filter_number(struct value name);
 uint32_t test_number(struct value name);
 

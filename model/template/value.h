@@ -1,6 +1,11 @@
-/* value: the values of a template, as in Python, and the memory in which they live. All memory of a
- * rendering lies in one arena, so nothing is freed alone. An error leaves the rendering with
- * longjmp to template_render. One thread uses a `struct run`. */
+/* value: the values of a template's variables and expressions, as in Python, and the memory that
+ * holds them. A struct run is one rendering or one compilation. All its memory is in one arena, and
+ * is freed at the end. An error or an exceeded limit leaves the run with longjmp: run_fail returns
+ * to template_render or template_compile. Any function with a struct run may do that.
+ *
+ * Only the files of model/template/ include it. One thread uses a struct run. Each byte of a string
+ * has a mark that says whether the byte comes from the input (template_output.inputs); all string
+ * functions keep the marks. It does not know templates (tree.h, eval.h). */
 #ifndef MODEL_TEMPLATE_VALUE_H
 #define MODEL_TEMPLATE_VALUE_H
 
@@ -27,10 +32,13 @@ enum kind {
     JOINER,
 };
 
+/* Which Python type a LIST stands for: list, tuple, generator, range, dict_keys, dict_values,
+ * dict_items. */
 enum list_kind { PLAIN, TUPLE, GENERATOR, RANGE, KEYS, VALUES, ITEMS };
 
+/* A value. Comments name the kinds that use a field. */
 struct value {
-    uint8_t kind;
+    uint8_t kind;  /* enum kind. */
     bool input;    /* STRING without marks: all bytes come from the input. */
     bool markup;   /* STRING: text that is already escaped (Markup). */
     uint32_t size; /* STRING: bytes. */
@@ -46,9 +54,9 @@ struct value {
         struct loop *loop;
         const char *missing; /* UNDEFINED: the name, for messages; NULL = unknown. */
     };
-    /* STRING: one byte for each byte, 1 = from the input. NULL = `input` says it for all. */
+    /* STRING: one mark for each byte, 1 = from the input. NULL = `input` is the mark of all. */
     const uint8_t *marks;
-    struct buffer *buffer; /* STRING: the buffer that can grow behind the text; NULL = none. */
+    struct buffer *buffer; /* STRING: the buffer that has room after the text; NULL = none. */
 };
 
 struct list {
@@ -63,63 +71,70 @@ struct entry {
     struct value value;
 };
 
+/* A dict, or the attributes of a namespace. Entries are in the order in which they were added. */
 struct map {
     struct entry *entries;
-    uint32_t *slots; /* Hash table of entry number + 1; NULL = few entries. */
+    uint32_t *slots; /* Hash table of entry number + 1, 0 = empty; NULL = few entries. */
     uint32_t count;
     uint32_t capacity;
     uint32_t slot_count;
 };
 
+/* A method of a value that has not been called yet. */
 struct method {
-    struct value self;
+    struct value self; /* The value that has the method. */
     struct value name;
 };
 
-/* Text that grows; marks are always there. */
+/* Text that grows. */
 struct buffer {
     char *text;
-    uint8_t *marks;
+    uint8_t *marks; /* One mark for each byte, as in struct value. */
     size_t used;
     size_t capacity;
-    bool any_input;
-    bool any_template;
+    bool any_input;    /* Some byte comes from the input. */
+    bool any_template; /* Some byte comes from the template. */
 };
 
+/* Memory that is freed as a whole. All zeros except `limit` = empty. */
 struct arena {
-    struct chunk *chunks;
-    char *at;
-    size_t left;
-    size_t total;
-    size_t limit;
+    struct chunk *chunks; /* All pieces that malloc returned. */
+    char *at;             /* Next free byte of the current chunk. */
+    size_t left;          /* Free bytes of the current chunk. */
+    size_t total;         /* Bytes of all chunks. */
+    size_t limit;         /* Most bytes of all chunks. */
 };
 
+/* One rendering, or one compilation, which uses only the fields up to depth_left. */
 struct run {
     struct arena arena;
-    jmp_buf *failed;
-    enum status status;
-    struct error *error;
-    uint32_t line;
-    uint64_t steps_left;
-    uint32_t depth_left;
-    size_t output_limit;
-    time_t now;
-    struct buffer *out;
-    struct scope *scope;
+    jmp_buf *failed;     /* Where run_fail jumps to. */
+    enum status status;  /* The status that run_fail has set. */
+    struct error *error; /* Receives the text of run_fail. */
+    uint32_t line;       /* Line of the template, for errors. */
+    uint64_t steps_left; /* Steps until the run fails. */
+    uint32_t depth_left; /* Nested calls until the run fails. */
+    size_t output_limit; /* Most bytes of the output. */
+    time_t now;          /* The time that strftime_now formats. */
+    struct buffer *out;  /* Receives the text of the statements that run. */
+    struct scope *scope; /* The current variables. */
     const struct template *template;
 };
 
-/* Ends the rendering or the compilation. */
+/* Sets r->status and r->error, and ends the rendering or the compilation. */
 _Noreturn void run_fail(struct run *r, enum status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Returns memory of the arena, 16-byte aligned and not zeroed. */
 void *run_alloc(struct run *r, size_t bytes);
+/* Counts steps; fails if there are too many. */
 void run_step(struct run *r, uint64_t steps);
+/* Brackets a nested call: run_enter counts a step and fails if the calls are nested too deeply. */
 void run_enter(struct run *r);
 static inline void run_leave(struct run *r)
 {
     r->depth_left++;
 }
-void arena_done(struct arena *arena);
+void arena_done(struct arena *arena); /* Frees all memory of the arena. */
 
 /* ---- making values ---- */
 static inline struct value value_of(enum kind kind)
@@ -138,21 +153,31 @@ static inline struct value value_float(double d)
 {
     return (struct value){.kind = FLOAT, .number = d};
 }
+/* Returns a string. value_text does not copy the text, value_bytes does. */
 struct value value_text(const char *literal);
 struct value value_bytes(struct run *r, const char *text, size_t bytes);
+/* Converts a JSON value, whose strings are not copied. input: strings get the mark 1, except the
+ * usual values of a key "role", such as "user". */
 struct value value_from_json(struct run *r, const json_t *json, bool input);
+/* Returns a new list with room for `capacity` items, and stores it in *list (NULL = not wanted). */
 struct value list_new(struct run *r, enum list_kind kind, size_t capacity, struct list **list);
 void list_add(struct run *r, struct list *list, struct value v);
 struct value map_new(struct run *r);
+/* Adds an entry, or replaces the value of an equal key. */
 void map_set(struct run *r, struct map *map, struct value key, struct value value);
+/* Returns the value of the key; NULL = there is none. */
 struct value *map_get(struct run *r, const struct map *map, struct value key);
 
-/* ---- asking ---- */
-const char *value_type(struct value v);
-bool value_true(struct value v);
+/* ---- reading values ---- */
+const char *value_type(struct value v); /* Returns Python's name of the type, such as "str". */
+bool value_true(struct value v);        /* Returns Python's bool(v). */
 bool value_equal(struct run *r, struct value a, struct value b);
-int value_order(struct run *r, struct value a, struct value b); /* < 0, 0, > 0 */
+/* Returns a number below 0 if a is less than b, above 0 if greater, else 0. Fails for types that
+ * have no order. */
+int value_order(struct run *r, struct value a, struct value b);
+/* Returns Python's `what in in`. */
 bool value_contains(struct run *r, struct value in, struct value what);
+/* Returns true if v is a string equal to `text`. */
 bool value_is(struct value v, const char *text);
 static inline bool is_number(struct value v)
 {
@@ -166,42 +191,57 @@ static inline int64_t integer_of(struct value v)
 {
     return v.kind == BOOL ? v.boolean : v.integer;
 }
+/* Returns Python's len(v): characters of a string, items of a list or dict; 0 for an undefined
+ * value. Fails for other types. */
 size_t value_length(struct run *r, struct value v);
-/* Returns the items that iteration over a value gives; a generator is empty after that. */
+/* Returns the items that iteration over a value gives. A generator is empty afterwards. */
 struct list value_items(struct run *r, struct value v);
-/* Fails unless the value is of that kind. */
+/* Fails unless the value is of this kind. `where` begins the error. */
 void value_want(struct run *r, struct value v, enum kind kind, const char *where);
 
 /* ---- strings ---- */
 struct buffer *buffer_new(struct run *r);
+/* Append bytes with the mark `input`; bytes [at, at + bytes) of a string with their marks. */
 void buffer_add(struct run *r, struct buffer *b, const char *text, size_t bytes, bool input);
 void buffer_add_part(struct run *r, struct buffer *b, struct value v, size_t at, size_t bytes);
-void buffer_add_str(struct run *r, struct buffer *b, struct value v); /* As Python's str(). */
-void buffer_add_repr(struct run *r, struct buffer *b, struct value v);
-/* As json.dumps. indent -1 = one line; `comma` and `colon` are the separators. */
+void buffer_add_str(struct run *r, struct buffer *b, struct value v);  /* As Python's str(). */
+void buffer_add_repr(struct run *r, struct buffer *b, struct value v); /* As Python's repr(). */
+/* As Python's json.dumps. indent: blanks per level, -1 = one line; `comma` and `colon`: the
+ * separators; ascii: other characters are escaped; sorted: keys are sorted. */
 void buffer_add_json(struct run *r, struct buffer *b, struct value v, int indent,
                      struct value comma, struct value colon, bool ascii, bool sorted);
+/* Returns the buffer's text as a string, without a copy. */
 struct value buffer_value(struct buffer *b);
+/* Returns bytes [at, at + bytes) of a string, without a copy. */
 struct value string_part(struct value v, size_t at, size_t bytes);
+/* Returns Python's str(v). */
 struct value string_of(struct run *r, struct value v);
+/* Returns a followed by b. If one of them is escaped text (markup), the other is escaped. */
 struct value string_join(struct run *r, struct value a, struct value b);
+/* Returns the string with &, <, >, " and ' escaped, as markup. */
 struct value string_escape(struct run *r, struct value v);
 enum string_case { UPPER, LOWER, TITLE, CAPITALIZE, SWAP };
 struct value string_case(struct run *r, struct value v, enum string_case to);
-/* `sides` 1 = left, 2 = right, 3 = both; `set` NULL = white space. */
+/* Removes characters of `set` (NULL = white space) from the ends. sides: 1 = left, 2 = right, 3 =
+ * both. */
 struct value string_strip(struct run *r, struct value v, int sides, const struct value *set);
+/* Replaces at most `limit` occurrences of `old`; a negative limit = all. */
 struct value string_replace(struct run *r, struct value v, struct value old, struct value new,
                             int64_t limit);
-/* Returns the list of lines; `keep` = with their ends. */
+/* Returns the list of lines. keep: the lines have their line ends. */
 struct value string_lines(struct run *r, struct value s, bool keep);
-struct value string_percent(struct run *r, struct value format, struct value arguments);
+struct value string_percent(struct run *r, struct value format, struct value arguments); /* %. */
 struct value string_format(struct run *r, struct value format, const struct list *arguments,
-                           const struct map *named);
-/* Decodes the character at `text`; invalid bytes are characters of their own. */
+                           const struct map *named); /* Python's str.format. */
+/* Decodes the character at `text` and returns its bytes. An invalid byte is one character. */
 size_t character_read(const char *text, size_t bytes, uint32_t *code);
+/* Writes a character as UTF-8 and returns its bytes. */
 size_t character_write(uint32_t code, char out[4]);
 size_t characters_count(const char *text, size_t bytes);
+/* Returns the offset of character `character`; `bytes` if there are fewer characters. */
 size_t character_offset(const char *text, size_t bytes, size_t character);
+/* Properties of characters: a table for white space, and Latin, Greek and Cyrillic letters for
+ * cases. */
 bool unicode_is_space(uint32_t code);
 bool unicode_is_printable(uint32_t code);
 bool unicode_is_letter(uint32_t code);

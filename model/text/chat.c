@@ -208,7 +208,7 @@ const char *chat_template_text(const struct chat_template *c, size_t *bytes_out)
 
 /* ---- messages ---- */
 
-/* Joins the texts of parts. Parts that are no text stay out. */
+/* Joins the texts of parts. Parts that are not text are left out. */
 static json_t *parts_join(const json_t *parts)
 {
     size_t used = 0, bytes = 1;
@@ -274,8 +274,8 @@ static void name_fill(json_t *message, const json_t *calls)
     }
 }
 
-/* Reasoning of an earlier answer: clients and templates have several names for it. gpt-oss's template
- * refuses `thinking` beside content and calls. */
+/* Reasoning of an earlier answer: clients and templates have several names for it. gpt-oss's
+ * template refuses `thinking` beside content and calls. */
 static void reasoning_fill(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
@@ -291,7 +291,7 @@ static void reasoning_fill(json_t *message)
             json_object_set(message, names[i], text);
 }
 
-/* Returns a copy of the messages, as the template takes them; NULL without memory. */
+/* Returns a copy of the messages, as the template takes them; NULL if memory runs out. */
 static json_t *messages_convert(const struct form *form, const json_t *messages)
 {
     json_t *list = json_array();

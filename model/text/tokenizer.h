@@ -1,10 +1,10 @@
-/* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE with the
- * pre-tokenizers smollm, gpt-2 (also called "default"), llama-bpe, qwen2 and tekken, and
- * SentencePiece vocabularies with scores (GGUF) or with merges (tokenizer.json). The gateway opens
- * one for each model, encodes on its text threads and decodes on its event loop thread;
- * bench-tokenizer uses it too. After tokenizer_open, any thread may call the functions of a
- * tokenizer. A machine opens one while it starts, for the bytes of its tokens (machine/open.c). It
- * does not render chat templates (chat.h). */
+/* tokenizer: converts text to tokens and tokens to text. It supports byte-level BPE, with the
+ * pre-tokenizers of tokenizer_split.c or the regular expressions of a tokenizer.json, and
+ * SentencePiece vocabularies with scores, with merges or of the unigram model. The gateway opens
+ * one for each model, encodes on its text threads and decodes on its event loop thread. A machine
+ * opens one while it starts, for the bytes of its tokens (machine/open.c). bench-tokenizer uses it
+ * too. After tokenizer_open, any thread may call the functions of a tokenizer. It does not render
+ * chat templates (chat.h). */
 #ifndef MODEL_TEXT_TOKENIZER_H
 #define MODEL_TEXT_TOKENIZER_H
 
@@ -24,25 +24,25 @@ enum status tokenizer_open(struct model_file *file, struct tokenizer **out, stru
 void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
 uint32_t tokenizer_vocab(const struct tokenizer *t); /* Returns the number of tokens. */
-/* The two functions return the id of BOS or EOS; TOKENIZER_NO_TOKEN = none. */
+/* Return the id of BOS or EOS; TOKENIZER_NO_TOKEN = none. */
 uint32_t tokenizer_bos(const struct tokenizer *t);
 uint32_t tokenizer_eos(const struct tokenizer *t);
 /* Returns true for control tokens and the unknown token. */
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
 /* Stores the ids of all tokens that end an answer (eos, eot, <|im_end|>, <|eot_id|>, <|endoftext|>
- * …), which machines need because they have no tokenizer. Returns their number. */
+ * …). The gateway sends them to machines with each request. Returns their number. */
 uint32_t tokenizer_ends(const struct tokenizer *t, uint32_t ends_out[16]);
 
 /* A part of a text. */
 struct tokenizer_range {
     size_t begin;
-    size_t end; /* Offset of the first byte behind the range. */
+    size_t end; /* Offset of the first byte after the range. */
 };
 
 struct tokenizer_encode_options {
     bool parse_special; /* Recognise special tokens that are spelled out in the text. */
     bool add_bos;       /* Put BOS first, if the model's prompts begin with BOS. */
-    bool add_eos;       /* Put EOS last, if the model's files want it behind texts. */
+    bool add_eos;       /* Put EOS last, if the model's files say that texts end with EOS. */
     /* Parts of the text in which no special token is recognised although parse_special is true, and
      * whose ends no special token may cross. In ascending order, without overlaps. NULL = none. */
     const struct tokenizer_range *plain;
@@ -57,9 +57,9 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, size_t
                              const struct tokenizer_encode_options *options, uint32_t **ids_out,
                              size_t *capacity, size_t *count_out, struct error *error);
 
-/* Returns a number of tokens that tokenizer_encode gives at least for the text: the bytes that are
- * not left out, divided by those of the longest token. A text that is much too long need not be
- * encoded. */
+/* Returns a lower bound of the tokens of a text: the bytes that tokens stand for, divided by the
+ * bytes of the longest token. With it, the caller can refuse a text that is much too long without
+ * encoding the text. */
 size_t tokenizer_tokens_min(const struct tokenizer *t, const char *text, size_t bytes);
 
 /* Returns the bytes that a token stands for, or the text of a special token. NULL = the id is out

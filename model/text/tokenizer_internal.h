@@ -13,7 +13,8 @@
  *    tokenizer_special.c     finding special tokens in a text
  * Other files use tokenizer.h; tests include this header to count steps. The functions that open
  * and add run on the thread of tokenizer_open. After that a tokenizer does not change, except
- * tokenizer.words, so any thread may call the other functions. */
+ * tokenizer.words, so any thread may call the other functions; a struct split or bpe_space is used
+ * by one thread. These files do not parse a model's files (model/file/vocabulary.h does). */
 #ifndef MODEL_TEXT_TOKENIZER_INTERNAL_H
 #define MODEL_TEXT_TOKENIZER_INTERNAL_H
 
@@ -86,8 +87,8 @@ static inline const char *texts_at(const struct texts *t, uint32_t id, size_t *b
 #define MERGE_EMPTY    UINT64_MAX                        /* An empty slot. */
 
 /* The merges, as a hash table from a pair of tokens to the merge's rank: its place in the list of
- * merges. Most pairs have no merge. A small filter recognises most of them without reading a slot.
- */
+ * merges. Most pairs have no merge. A small filter recognises most of them without reading a
+ * slot. */
 struct merges {
     uint64_t *slots;  /* rank << 40 | left << 20 | right; open addressing, at most half full. */
     uint64_t *filter; /* One bit per pair's hash; a clear bit means that the pair has no merge. */
@@ -104,7 +105,8 @@ void merges_close(struct merges *m);
  * false if its look-up would take more than TABLE_STEPS_MAX steps. Requires ids up to MERGE_ID_MAX
  * and ranks up to MERGE_RANK_MAX. */
 bool merges_add(struct merges *m, uint32_t left, uint32_t right, uint32_t id);
-/* Adds a merge whose rank is that of other pairs too; requires rank <= the table's capacity. */
+/* Adds a merge with a rank that other merges may have, too. Requires rank <= the table's
+ * capacity. */
 bool merges_add_ranked(struct merges *m, uint32_t left, uint32_t right, uint32_t id, uint32_t rank);
 
 static inline uint64_t merges_hash(uint64_t pair)
@@ -163,11 +165,10 @@ struct split {
     void *match; /* PCRE2's match data. */
     const char *text;
     size_t bytes;
-    /* Where the next word begins. */
-    size_t at;
-    /* By expression: its latest match, and the part that holds `at`: that match, or what is before
-     * it. */
-    struct split_range found[SPLIT_PASSES_MAX];
+    size_t at;                                  /* Where the next word begins. */
+    struct split_range found[SPLIT_PASSES_MAX]; /* The latest match of each expression. */
+    /* The part that contains `at`, for each expression: its latest match, or the text between two
+     * matches. */
     struct split_range parts[SPLIT_PASSES_MAX];
 };
 
@@ -178,15 +179,16 @@ enum status split_begin(struct split *w, const struct splitter *s, const char *t
 enum status split_next(struct split *w, size_t *start_out, size_t *end_out);
 void split_end(struct split *w);
 
-/* White space as Unicode has it, without U+180E; the inside of a set. */
+/* Inside of a set [...] of PCRE2: the white space of Unicode, without U+180E. */
 #define REGEX_BLANK                                                                                \
     "\\t\\x{0b}\\x{0c} "                                                                           \
     "\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define REGEX_SPACE     REGEX_BLANK "\\r\\n"
 #define REGEX_BYTES_MAX 4096
 
-/* Writes the expression in PCRE2's language, NUL-terminated. Returns ST_UNSUPPORTED if the two
- * languages read a part of it differently, ST_TOO_LARGE. */
+/* Translates an expression of tokenizer.json (tokenizer_regex.c) into PCRE2's language,
+ * NUL-terminated. Returns ST_UNSUPPORTED if the two languages read a part of it differently,
+ * ST_TOO_LARGE. */
 enum status regex_translate(struct mapped_text expression, char out[REGEX_BYTES_MAX],
                             struct error *error);
 
@@ -211,13 +213,15 @@ struct normalizer {
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX]; /* Their texts are copies. */
     uint32_t step_count;
     struct charsmap charsmap;
-    size_t shrink; /* A text becomes at most this many times shorter; 0 = any. */
+    size_t shrink; /* A text becomes at most this many times shorter; 0 = no limit. */
 };
 
+/* Copies the steps of `v`. The errors are ST_NO_MEMORY and, if a table of replacements is
+ * malformed, ST_INVALID. The caller calls normalizer_close after an error, too. */
 enum status normalizer_open(struct normalizer *n, const struct vocabulary *v, struct error *error);
 void normalizer_close(struct normalizer *n);
-/* Applies the steps to *text. *owned_out is memory that *text is in, which the caller frees; NULL =
- * *text is a part of what was given. The errors are ST_NO_MEMORY and ST_TOO_LARGE. */
+/* Applies the steps to *text. *owned_out: the memory of the new *text, which the caller frees; NULL
+ * = the new *text is a part of the old one. The errors are ST_NO_MEMORY and ST_TOO_LARGE. */
 enum status normalizer_apply(const struct normalizer *n, struct mapped_text *text,
                              char **owned_out);
 
@@ -236,7 +240,7 @@ struct special_node {
     uint8_t byte;
     /* A user-defined token, which is found even without parse_special. */
     bool always;
-    uint8_t finds; /* OR of enum vocabulary_find. */
+    uint8_t finds; /* OR of enum vocabulary_find: where the token may stand. */
 };
 
 struct specials {
@@ -258,9 +262,8 @@ struct plain_ranges {
 };
 
 /* Finds the next special token at or after `at`: the leftmost, and of several at the same place the
- * longest, with the white space that belongs to it. Returns false, with *start_out = bytes, if there
- * is none. `at` must not decrease between
- * calls with the same *plain. */
+ * longest, with the white space that belongs to it. Returns false, with *start_out = bytes, if
+ * there is none. `at` must not decrease between calls with the same *plain. */
 bool specials_next(const struct specials *s, const char *text, size_t bytes, size_t at,
                    struct plain_ranges *plain, size_t *start_out, size_t *end_out,
                    uint32_t *id_out);
@@ -307,12 +310,12 @@ int spm_byte(const char *text, size_t bytes);
 bool spm_word_crosses(const char *piece, size_t bytes);
 /* Returns the end of the word that begins at `at`. */
 size_t spm_word_end(const struct tokenizer *t, const char *text, size_t bytes, size_t at);
-/* Encodes one word with scores. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY.
- */
+/* Encodes one word with scores. ids_out has room for `bytes` ids. The only error is
+ * ST_NO_MEMORY. */
 enum status spm_encode(const struct tokenizer *t, const char *word, size_t bytes,
                        struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
-/* Encodes one word with merges. ids_out has room for `bytes` ids. The only error is ST_NO_MEMORY.
- */
+/* Encodes one word with merges. ids_out has room for `bytes` ids. The only error is
+ * ST_NO_MEMORY. */
 enum status characters_encode(const struct tokenizer *t, const char *word, size_t bytes,
                               struct bpe_space *space, uint32_t *ids_out, size_t *count_out);
 
