@@ -1,7 +1,7 @@
 /* engine_bound: the most tokens per second that the measured limits of this computer (roofline.h)
  * allow for a case of bench-engine. The model's arithmetic takes a time at these limits, and so
  * does the access to memory; the longer time gives the bound. engine_results.c prints it. Any
- * thread; no state. It measures nothing.
+ * thread may call; it has no state. It measures nothing.
  *
  * Counted, for a pass over R rows (tokens of a prompt, or one token of each stream):
  * - matrices: two operations per weight and row, at the rate of 8-bit dot products. In the last
@@ -9,8 +9,8 @@
  * - attention: 4 × head_count × head_dim operations per row, layer and token of its context, at the
  *   rate ENGINE_BOUND_ATTENTION.
  * - memory: every weight once per pass (of experts only those that the rows choose, if all are
- *   equally likely), K and V of all cached tokens once per pass, and K and V of
- *   the new rows written once. K and V are 16-bit integers with a scale per token and head.
+ *   equally likely), K and V of all cached tokens once per pass, and K and V of the new rows
+ *   written once. K and V are 16-bit integers with a scale per token and head.
  *
  * Not counted, although the kernels do it: scales of blocks, softmax, norms, RoPE, SiLU, packing of
  * activations, the second row of refined activations (docs/numbers.md), reading a prompt's own K

@@ -165,8 +165,8 @@ static struct spread rates_of(const struct series *series)
     return spread_of(values, series->count);
 }
 
-/* Fills the cells of the limit and of the share of it. Each sample is compared with the limit at
- * its own time; the words come from the last sample's limit. */
+/* Fills the cells of the limit and of the share of the limit. Each sample is compared with the
+ * limit at its own time; the words come from the last sample's limit. */
 static void bound_cells(struct table *table, const struct series *series,
                         const struct model_hyper *hyper, size_t weight_bytes)
 {
@@ -177,17 +177,17 @@ static void bound_cells(struct table *table, const struct series *series,
         bound = engine_bound_of(hyper, weight_bytes, &sample->roofline, series->c);
         if (bound.tokens_a_second == 0) {
             for (int k = 0; k < 3; k++)
-                table_cell(table, "unknown");
+                table_cell_add(table, "unknown");
             return;
         }
         bounds[i] = bound.tokens_a_second;
         parts[i] = 100 * sample->tokens_a_second / bound.tokens_a_second;
     }
     struct spread spread = spread_of(parts, series->count);
-    table_cell(table, "%.0f", spread_of(bounds, series->count).median);
-    table_cell(table, "%.0f (%.0f-%.0f) %%", spread.median, spread.low, spread.high);
-    table_cell(table, bound.reads ? "memory: weights %.0f %%" : "arithmetic: matrices %.0f %%",
-               100 * bound.first_share);
+    table_cell_add(table, "%.0f", spread_of(bounds, series->count).median);
+    table_cell_add(table, "%.0f (%.0f-%.0f) %%", spread.median, spread.low, spread.high);
+    table_cell_add(table, bound.reads ? "memory: weights %.0f %%" : "arithmetic: matrices %.0f %%",
+                   100 * bound.first_share);
 }
 
 static void series_row(struct table *table, const struct series *series,
@@ -199,20 +199,20 @@ static void series_row(struct table *table, const struct series *series,
                   : series->threads == 2 ? series->c->goal_two
                                          : 0;
     struct spread rates = rates_of(series);
-    table_cell(table, "%s", series->c->name);
+    table_cell_add(table, "%s", series->c->name);
     if (goal > 0 && default_shape)
-        table_cell(table, "%.0f", goal);
+        table_cell_add(table, "%.0f", goal);
     else
-        table_cell(table, "-");
-    table_cell(table, "%.0f", rates.median);
-    table_cell(table, "%.0f-%.0f", rates.low, rates.high);
+        table_cell_add(table, "-");
+    table_cell_add(table, "%.0f", rates.median);
+    table_cell_add(table, "%.0f-%.0f", rates.low, rates.high);
     bound_cells(table, series, hyper, weight_bytes);
     if (before == NULL)
         return;
     const struct series *old = series_find(before, series->c, series->threads);
     double old_median = old != NULL ? rates_of(old).median : 0;
-    table_cell(table, "%.0f", old_median);
-    table_cell(table, "%.2f", old_median > 0 ? rates.median / old_median : 0);
+    table_cell_add(table, "%.0f", old_median);
+    table_cell_add(table, "%.2f", old_median > 0 ? rates.median / old_median : 0);
 }
 
 void engine_results_print(const struct engine_results *results, const struct engine_results *before,
@@ -224,9 +224,9 @@ void engine_results_print(const struct engine_results *results, const struct eng
     static struct table table;
     uint32_t count = before != NULL ? 8 : 6;
     table_init(&table, count + 1);
-    table_cell(&table, "tokens/s, %u thread%s", threads, threads == 1 ? "" : "s");
+    table_cell_add(&table, "tokens/s, %u thread%s", threads, threads == 1 ? "" : "s");
     for (uint32_t i = 0; i < count; i++)
-        table_cell(&table, "%s", heads[i]);
+        table_cell_add(&table, "%s", heads[i]);
     for (uint32_t i = 0; i < results->count; i++)
         if (results->series[i].threads == threads)
             series_row(&table, &results->series[i], before, hyper, weight_bytes);
@@ -254,17 +254,17 @@ void engine_results_print_roofline(const struct engine_results *results, const u
         "fp32 multiply-add, Gop/s",  "reads of memory, GB/s",      "reads of the last cache, GB/s"};
     static struct table table;
     table_init(&table, 1 + 2 * threads_count);
-    table_cell(&table, "the machine at best");
+    table_cell_add(&table, "the machine at best");
     for (uint32_t i = 0; i < threads_count; i++) {
-        table_cell(&table, "%u thread%s", threads[i], threads[i] == 1 ? "" : "s");
-        table_cell(&table, "range");
+        table_cell_add(&table, "%u thread%s", threads[i], threads[i] == 1 ? "" : "s");
+        table_cell_add(&table, "range");
     }
     for (enum roofline_rate rate = 0; rate < ROOFLINE_RATES; rate++) {
-        table_cell(&table, "%s", titles[rate]);
+        table_cell_add(&table, "%s", titles[rate]);
         for (uint32_t i = 0; i < threads_count; i++) {
             struct spread spread = roofline_spread(results, threads[i], rate);
-            table_cell(&table, "%.0f", spread.median * 1e-9);
-            table_cell(&table, "%.0f-%.0f", spread.low * 1e-9, spread.high * 1e-9);
+            table_cell_add(&table, "%.0f", spread.median * 1e-9);
+            table_cell_add(&table, "%.0f-%.0f", spread.low * 1e-9, spread.high * 1e-9);
         }
     }
     table_print(&table, file);

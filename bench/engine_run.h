@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decode steps of one run of a case. In step i of a run, each stream has depth + i cached tokens.
- */
+/* Decode steps of one run of a case. In step i of a run, each stream has depth + i cached
+ * tokens. */
 #define ENGINE_DECODE_STEPS 32
 
 /* What chooses the tokens of a case that decodes. */
@@ -52,8 +52,8 @@ void engine_run_close(struct engine_run *run); /* NULL is fine */
  * tokens per second. */
 double engine_run_measure(struct engine_run *run, uint32_t index, const struct engine_case *c);
 
-/* The three functions return the model's shape, the bytes of its weights in memory, and the CPU
- * backend's description of engine `index`. The pointers are valid until the run is closed. */
+/* Return the model's shape, the bytes of its weights in memory, and the CPU backend's description
+ * of engine `index`. The pointers are valid until the run is closed. */
 const struct model_hyper *engine_run_hyper(const struct engine_run *run);
 size_t engine_run_weight_bytes(const struct engine_run *run);
 const char *engine_run_describe(const struct engine_run *run, uint32_t index);

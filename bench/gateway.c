@@ -80,7 +80,7 @@ static enum status config_make(struct bench *b, struct error *error)
             "\"scheduler\":{\"adaptive_pools\":false,\"queue_requests_max\":8192},\"machines\":{");
     for (uint32_t i = 0; i < options->machines; i++)
         fprintf(file, "%s\"m%u\":{\"address\":\"%s\",\"local\":false}", i > 0 ? "," : "", i,
-                gateway_machine_where(b->machines[i]));
+                gateway_machine_address(b->machines[i]));
     fprintf(file, "},\"pools\":{\"mixed\":[");
     for (uint32_t i = 0; i < options->machines; i++)
         fprintf(file, "%s\"m%u\"", i > 0 ? "," : "", i);

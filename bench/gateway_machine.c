@@ -156,7 +156,7 @@ void gateway_machine_close(struct gateway_machine_fake *m)
     free(m);
 }
 
-const char *gateway_machine_where(const struct gateway_machine_fake *m)
+const char *gateway_machine_address(const struct gateway_machine_fake *m)
 {
     return m->address;
 }

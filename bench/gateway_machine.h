@@ -24,7 +24,7 @@ void gateway_machine_close(struct gateway_machine_fake *m); /* NULL is fine */
 
 /* Returns the address on which the machine listens, for the gateway's config. The text is valid
  * until the machine is closed. */
-const char *gateway_machine_where(const struct gateway_machine_fake *m);
+const char *gateway_machine_address(const struct gateway_machine_fake *m);
 /* Returns the file descriptor that is readable when gateway_machine_turn has work. The machine owns
  * it. */
 int gateway_machine_fd(const struct gateway_machine_fake *m);

@@ -4,7 +4,7 @@
  * seeds from the masks, with a preference for tokens that end a string, a list or an object, as
  * in real texts. Times are CPU times of the thread.
  *
- * * Each constraint is compiled anew for each repeat. "cold" is its first answer, which finds the
+ * * Each constraint is compiled again for each repeat. "cold" is its first answer, which finds the
  * states and the masks; "warm" are the answers after it.
  *
  * * --dump writes the vocabulary, the constraints and their answers as JSON, for
@@ -101,7 +101,7 @@ static const char *word_of(const void *self, uint32_t id, size_t *bytes_out, boo
 }
 
 /* Makes the vocabulary: all bytes, then words of two to five syllables, half of them after a blank,
- * some with JSON punctuation before or behind them, some of characters of three bytes, and
+ * some with JSON punctuation before or after them, some of characters of three bytes, and
  * numbers. */
 static void words_make(struct words *w)
 {

@@ -60,7 +60,7 @@ static void on_result(void *self, const struct replay_result *result)
                            result->completion_tokens != result->wanted_completion_tokens;
     bench->ended += result->end_us >= bench->from_us && result->end_us < bench->until_us;
     if (result->sent_us >= bench->from_us)
-        replay_report_result(bench->report, result);
+        replay_report_result_add(bench->report, result);
 }
 
 /* Counts only gaps that lie in the window. */
@@ -69,7 +69,7 @@ static void on_gap(void *self, int64_t gap_us)
     struct bench *bench = self;
     int64_t now = clock_now_us(&clock_system);
     if (now - gap_us >= bench->from_us && now < bench->until_us)
-        replay_report_gap(bench->report, gap_us);
+        replay_report_gap_add(bench->report, gap_us);
 }
 
 static enum status request_send(struct bench *bench, struct error *error)

@@ -309,18 +309,19 @@ static void table_begin(struct table *table, uint32_t threads)
     static const char *const heads[] = {"rows",        "ours Q4_1",  "oneDNN int8",
                                         "oneDNN bf16", "oneDNN f32", "ours/int8"};
     table_init(table, 7);
-    table_cell(table, "Gop/s, %u thread%s", threads, threads == 1 ? "" : "s");
+    table_cell_add(table, "Gop/s, %u thread%s", threads, threads == 1 ? "" : "s");
     for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
-        table_cell(table, "%s", heads[i]);
+        table_cell_add(table, "%s", heads[i]);
 }
 
 static void table_row(struct table *table, size_t shape, uint32_t n, const double medians[KINDS])
 {
-    table_cell(table, "%u x %u", shapes[shape].rows, shapes[shape].cols);
-    table_cell(table, "%u", n);
+    table_cell_add(table, "%u x %u", shapes[shape].rows, shapes[shape].cols);
+    table_cell_add(table, "%u", n);
     for (enum kind kind = 0; kind < KINDS; kind++)
-        table_cell(table, "%.0f", medians[kind]);
-    table_cell(table, "%.2f", medians[DNNL_INT8] > 0 ? medians[OURS_Q4_1] / medians[DNNL_INT8] : 0);
+        table_cell_add(table, "%.0f", medians[kind]);
+    table_cell_add(table, "%.2f",
+                   medians[DNNL_INT8] > 0 ? medians[OURS_Q4_1] / medians[DNNL_INT8] : 0);
 }
 
 int main(int argc, char **argv)

@@ -1,7 +1,7 @@
-/* counters: the list of all counters and gauges of /metrics, one line each (docs/contributing/
- * add-a-counter.md says how to add a line). Each list is a macro that applies the macro X to every
- * line. transport/message.h and server/api/keys.h declare the fields that hold the values,
- * server/metrics/ renders the families of /metrics, and server/gateway/state.c and
+/* counters: the list of all counters and gauges of /metrics, one line each.
+ * docs/contributing/add-a-counter.md says how to add a line. Each list is a macro that applies the
+ * macro X to every line. transport/message.h and server/api/keys.h declare the fields that hold the
+ * values, server/metrics/ renders the families of /metrics, and server/gateway/state.c and
  * server/serve_admin.c write the values of /admin/state. The histograms of /metrics are not here
  * (server/metrics/render.c). Macros only: no values, no functions, no threads.
  *

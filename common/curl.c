@@ -1,7 +1,7 @@
 /* curl: the functions of libcurl that tools/replay and membership/ call. The library is loaded by
  * curl_global_init. If it were linked, every process of a cluster would load libcurl and the two
- * dozen libraries behind it: 3 ms of each start and 4 MiB of each machine, although few processes
- * use it.
+ * dozen libraries that it needs: 3 ms of each start and 4 MiB of each machine, although few
+ * processes use it.
  *
  * Options and results have one argument of a pointer's size, because all that we pass are of that
  * size (long, pointer, function). */

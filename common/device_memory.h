@@ -1,5 +1,5 @@
 /* device_memory: memory of a device that the host cannot read (a GPU's), as a table of functions.
- * compute/cuda implements the table; devices without memory of their own have no such table.
+ * compute/cuda/ implements the table; devices without memory of their own have no such table.
  * transport/ calls it to move KV. `cleave profile` and `cleave doctor` call it to measure. The host
  * uses a pointer into such memory only as a number: for offsets, and as an argument of these
  * functions. The functions start no computation (compute/operations.h does).

@@ -1,4 +1,4 @@
-/* digest: a SHA-256 as a value, such as that of a model's files. model/file/ computes it;
+/* digest: a SHA-256 as a value, such as that of a model's files. model/file/ computes it; machine/,
  * transport/, server/ and membership/ compare it or pass it on. Any thread; no state. It is not for
  * secrets: digest_equal takes a time that depends on the bytes. It reads no files. */
 #ifndef COMMON_DIGEST_H
@@ -16,6 +16,7 @@ struct digest {
 #define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
 #define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
 
+/* Return true if the digests are equal, and if the digest is all zeros. */
 static inline bool digest_equal(const struct digest *a, const struct digest *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;

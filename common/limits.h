@@ -48,8 +48,9 @@
 #define LIMIT_ALLOWED_TOKENS     1024 /* Tokens in allowed_token_ids. */
 #define LIMIT_BAD_WORDS          128  /* Texts in bad_words. */
 #define LIMIT_FORBIDDEN_WORDS    4096 /* Words of their token sequences (common/token_rules.h). */
-/* Words of all rules that name tokens, and with them the tokens of the context. */
-#define LIMIT_RULE_WORDS    (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
+/* Words of all rules that name tokens (common/token_rules.h). */
+#define LIMIT_RULE_WORDS (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
+/* Words of a request's rules, and the tokens of its context. */
 #define LIMIT_CONTEXT_WORDS (LIMIT_RULE_WORDS + LIMIT_CONTEXT_TOKENS)
 
 /* Values and names in the JSON of one request body: enough for a prompt of

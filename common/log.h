@@ -29,8 +29,8 @@ void log_open(const char *process_name, enum log_level least);
  * its format string is used up. Errors are not reported to the caller. */
 void log_line(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Writes one line at the level "info", whatever the lowest level is, and without a budget. Only for
- * acts of administrators, which other clients cannot cause. */
+/* Writes one line with the level "info", also if the lowest level is higher, and without a budget.
+ * Only for acts of administrators, which other clients cannot cause. */
 void log_audit(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #define log_debug(...) log_line(LOG_DEBUG, __VA_ARGS__)

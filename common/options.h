@@ -1,8 +1,9 @@
 /* options: parses the command line of a subcommand by a table of options (name, type, field, help),
- * and prints the help from the same table. The main function of each subcommand calls it on the
- * main thread; `cleave serve` reads its command line again when it reloads its config. It keeps no
- * state. It does not know the keys of the config: the texts of `--set` are ordinary options, which
- * the subcommand passes to config/config.h.
+ * and prints the help from the same table. The main function of each subcommand, and of
+ * bench-engine and bench-streams, calls it on the main thread; `cleave serve` reads its command
+ * line again when it reloads its config. It keeps no state. It does not know the keys of the
+ * config: the texts of `--set` are ordinary options, which the subcommand passes to
+ * config/config.h.
  *
  * An option is `--name value`, `--name=value`, or `--name` for a flag. A value that begins with
  * "--" needs the form with "=". `--` ends the options. If an option is repeated, the last value

@@ -1,6 +1,8 @@
-/* pooling: how the vectors of a prompt's tokens become one vector, its embedding. The engine adds
- * them up as fixed-point numbers, so that the sum depends neither on how a prompt is cut into
- * batches nor on the order of the additions. Constants only: no code, no threads. */
+/* pooling: how the vectors of a prompt's tokens become one vector, its embedding. model/forward/
+ * adds the vectors up as fixed-point numbers, so that the sum depends neither on how a prompt is
+ * cut into batches nor on the order of the additions; the gateway (server/http/) divides and scales
+ * the sum. Messages and the request tables carry enum pooling. Constants only: no code, no
+ * threads. */
 #ifndef COMMON_POOLING_H
 #define COMMON_POOLING_H
 
@@ -10,8 +12,9 @@ enum pooling {
     POOLING_MEAN, /* The mean of all tokens' vectors. */
 };
 
-/* 1.0 in the sums, and the largest element; larger ones are cut off. So LIMIT_CONTEXT_TOKENS vectors
- * do not overflow 64 bits. A model with sane weights has no element near it. */
+/* POOLING_ONE stands for 1.0 in the sums. Elements above POOLING_ELEMENT_MAX are cut off, so that
+ * the sum of LIMIT_CONTEXT_TOKENS vectors does not overflow 64 bits. A model with sane weights has
+ * no element near this limit. */
 #define POOLING_ONE         (1 << 24)
 #define POOLING_ELEMENT_MAX 65536.0f
 

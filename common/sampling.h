@@ -1,9 +1,9 @@
 /* sampling: struct sampling has a request's rules for choosing tokens and for ending the answer;
  * struct sampled is one chosen token. The API's parser fills in the rules, and messages carry them
  * to machines. The samplers of the host (model/forward/sampler.h) and of GPUs (compute/sampling.h)
- * choose tokens by them; machine/answer.c decides by them when an answer ends. Data only: no
- * threads. Rules that name tokens are in common/token_rules.h. Stop strings are not here: the
- * gateway looks for them (server/api/stop_strings.h). */
+ * choose tokens according to these rules, and machine/answer.c decides when an answer ends. Any
+ * thread: the structs are data only. Rules that name tokens are in common/token_rules.h. Stop
+ * strings are not here: the gateway looks for them (server/api/stop_strings.h). */
 #ifndef COMMON_SAMPLING_H
 #define COMMON_SAMPLING_H
 
@@ -14,9 +14,9 @@
 
 #define SAMPLING_ENDS_MAX 16 /* Most different tokens that end an answer. */
 
-/* The rules of one request. The fields up to `logprobs` and the penalties are for the sampler; the
- * others decide when the answer ends. The struct has no hidden padding, because messages contain
- * its bytes. */
+/* The rules of one request. The fields up to `logprobs`, the penalties and answer_tokens are for
+ * the sampler; the others decide when the answer ends. The struct has no hidden padding, because
+ * messages contain its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
@@ -25,19 +25,20 @@ struct sampling {
     uint64_t seed;     /* Key of the random draws; a draw depends only on seed and position. */
     /* Alternatives to report, at most LIMIT_LOGPROBS; 0 = only the sampled token; -1 = none. */
     int32_t logprobs;
-    /* Most tokens of the answer; 0 = no answer, only the prompt's tokens are scored (the message
-     * PREFILL with score_prompt). */
+    /* Most tokens of the answer; 0 = no answer: the prompt is only scored or embedded (message
+     * PREFILL with score_prompt or pooling). */
     uint32_t output_tokens_max;
     /* Tokens in `ends` are not sampled before the answer has this number of tokens. */
     uint32_t output_tokens_min;
-    /* As in vLLM: for each token of the answer so far, `presence_penalty` once and
-     * `frequency_penalty` for each time are subtracted from its logit. In [-2, 2]; 0 = off. */
+    /* As in vLLM: from the logit of each token that the answer so far contains, presence_penalty is
+     * subtracted once, and frequency_penalty once for each occurrence. In [-2, 2]; 0 = off. */
     float presence_penalty;
     float frequency_penalty;
-    /* For each token of prompt and answer, a logit above 0 is divided by it, and another logit
-     * multiplied. Above 0; 1 and 0 = off. */
+    /* The logit of each token that prompt or answer contains is divided by this number if it is
+     * above 0, else multiplied by it. Above 0; 1 and 0 = off. */
     float repetition_penalty;
-    /* The last answer_tokens of the prompt belong to the answer, which is resumed. */
+    /* Number of tokens at the prompt's end that belong to the answer, because the request was
+     * resumed; 0 = none. */
     uint32_t answer_tokens;
     /* Which low-rank adapter computes the request, beside the sampling: 1 + its index; 0 = none. */
     uint32_t adapter;
@@ -46,6 +47,7 @@ struct sampling {
     uint32_t ends[SAMPLING_ENDS_MAX]; /* Ids of the tokens that end the answer. */
 };
 
+/* Returns true if repetition_penalty is on. */
 static inline bool sampling_repeats_cost(const struct sampling *sampling)
 {
     return sampling->repetition_penalty != 0.0f && sampling->repetition_penalty != 1.0f;
@@ -58,7 +60,7 @@ struct sample_context {
     const uint32_t *tokens; /* The prompt, then the answer so far. */
     uint32_t rule_count;
     uint32_t token_count;  /* 0 = the rules need no tokens (token_rules_read_context). */
-    uint32_t prompt_count; /* How many of `tokens`, from the first on, are the prompt. */
+    uint32_t prompt_count; /* tokens[0..prompt_count) are the prompt. */
 };
 
 /* A sampled or scored token. */

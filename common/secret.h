@@ -1,8 +1,8 @@
 /* secret: functions for handling secrets: a hash, a keyed hash and a comparison in constant time
  * (from GnuTLS), random bytes (from the kernel), reading key files, erasing memory, and switching
- * core dumps off. The gateway, machines, transport/, `cleave profile` and `cleave replay` call it.
- * Any thread; no state. It keeps no keys, encrypts nothing and does no TLS (transport/ and
- * server/http/ do). */
+ * core dumps off. The gateway, machines, host/, membership/, model/file/, transport/, `cleave
+ * profile` and `cleave replay` call it. Any thread; no state. It keeps no keys, encrypts nothing
+ * and does no TLS (transport/ and server/http/ do). */
 #ifndef COMMON_SECRET_H
 #define COMMON_SECRET_H
 
@@ -28,7 +28,7 @@ struct secret_piece {
 void secret_mac(const void *key, size_t key_bytes, const struct secret_piece *pieces, size_t count,
                 uint8_t out[SECRET_HASH_BYTES]);
 
-/* Returns whether two pieces of `bytes` bytes are equal, in a time that does not depend on where
+/* Returns true if two pieces of `bytes` bytes are equal. Takes a time that does not depend on where
  * the first difference is. */
 bool secret_equal(const void *a, const void *b, size_t bytes);
 
@@ -50,8 +50,8 @@ void secret_core_dumps_stop(void);
  * wrong owner, mode or type. */
 enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
 
-/* Reads such a file. The caller frees *text_out, which is NUL-terminated, and calls secret_wipe
- * before. */
+/* Reads a file with secret content, with the checks and errors of secret_file_open. The caller
+ * calls secret_wipe on *text_out, which is NUL-terminated, and then frees it. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 

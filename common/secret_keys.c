@@ -164,7 +164,8 @@ const struct secret_key *secret_keys_find(const struct secret_keys *keys,
                                           const uint8_t id[SECRET_KEY_ID_BYTES])
 {
     const struct secret_key *found = NULL;
-    for (uint32_t i = 0; i < keys->count; i++) /* All, so that the time does not say which. */
+    /* All keys are compared, so that the time does not show which one matches. */
+    for (uint32_t i = 0; i < keys->count; i++)
         if (secret_equal(keys->keys[i].id, id, SECRET_KEY_ID_BYTES))
             found = &keys->keys[i];
     return found;

@@ -1,8 +1,9 @@
 /* secret_keys: the cluster keys of a process: one, or several while an operator replaces the key. A
  * process connects with the first key and accepts all of them. `cleave serve`, `cleave machine` and
- * `cleave profile` read them from a key file, the first two also while they run; host/child.c
- * passes them to child processes; transport/ proves and checks them. Any thread; no state. It does
- * not watch the file, and encrypts nothing. */
+ * `cleave profile` read them from a key file; serve and machine read the file again while they run.
+ * host/child.c passes the keys to child processes; transport/ proves and checks them; `cleave
+ * doctor` makes keys for its own checks. Any thread; no state. It does not watch the file, and
+ * encrypts nothing. */
 #ifndef COMMON_SECRET_KEYS_H
 #define COMMON_SECRET_KEYS_H
 

@@ -1,9 +1,9 @@
 /* text: a growing byte buffer with JSON escaping, and a check of UTF-8. The server builds response
  * bodies, server-sent events and the page /metrics in it; events/ and the simulator build lines of
- * the event log. An owner that clears and reuses a buffer allocates nothing once the buffer is
- * large enough. After a failed allocation the text is broken: further appends do nothing, so
- * callers check `broken` once, at the end. Not thread-safe: the owner makes every call on one
- * thread. It parses no JSON and does no I/O. */
+ * the event log; model/answer/ holds the text of answers in it. An owner that clears and reuses a
+ * buffer allocates nothing once the buffer is large enough. After a failed allocation the text is
+ * broken: further appends do nothing, so callers check `broken` once, at the end. Not thread-safe:
+ * the owner makes every call on one thread. It parses no JSON and does no I/O. */
 #ifndef COMMON_TEXT_H
 #define COMMON_TEXT_H
 
@@ -27,7 +27,7 @@ static inline void text_clear(struct text *text)
     text->bytes = 0;
 }
 
-/* The three functions append bytes, a NUL-terminated string, and formatted text. */
+/* Append bytes, a NUL-terminated string, and formatted text. */
 void text_add(struct text *text, const char *data, size_t bytes);
 void text_adds(struct text *text, const char *string);
 void text_addf(struct text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -44,8 +44,8 @@ enum status token_rules_write(const uint32_t *biases, uint32_t bias_count, uint3
                               uint32_t allowed_count, const uint32_t *forbidden,
                               uint32_t forbidden_words, struct token_rules_words *out);
 
-/* True if sampling with these rules depends on the tokens before: a penalty is on, or a forbidden
- * sequence has more than one token. Requires words that have been checked. */
+/* Returns true if sampling with these rules depends on the tokens before the sampled one: a penalty
+ * is on, or a forbidden sequence has more than one token. Requires words that have been checked. */
 bool token_rules_read_context(const struct sampling *sampling, const uint32_t *words,
                               uint32_t count);
 

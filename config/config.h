@@ -3,11 +3,11 @@
  * config has the values. They come from a JSON file, from the command line, or from the built-in
  * default. An unknown key is an error.
  *
- * `cleave serve` (start, reload, admin requests), `cleave machine`, host/child.c and the tools call
- * it; other parts only read the struct. The functions keep no state. Any thread may call them, if
- * no other thread uses the same struct; in the gateway and the machines the event loop thread does.
- * config watches no file, does not carry out a reload (server/serve_reload.c does), and does not
- * check that devices, models or hosts exist. */
+ * * `cleave serve` (start, reload, admin requests), `cleave machine`, host/, membership/ and the
+ * tools call it; other parts only read the struct. The functions keep no state. Any thread may call
+ * them, if no other thread uses the same struct. In the gateway and the machines, the main thread
+ * calls them. config watches no file, does not carry out a reload (server/serve_reload.c does), and
+ * does not check that devices, models or hosts exist. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -191,7 +191,7 @@ struct config_stages {
 /* Stores the stage processes of a machine. Requires that config_check has accepted the config. */
 void config_stages(const struct config_machine *machine, struct config_stages *out);
 
-/* What a local machine uses of this host. */
+/* The share of this host that a local machine uses. */
 struct config_share {
     uint32_t processes; /* Its own process and its local stage processes. */
     /* Copies of the model's layers (weights and KV) that these processes hold, for example 0.5 if
@@ -199,7 +199,7 @@ struct config_share {
     double copies;
 };
 
-/* Computes what a machine uses of this host. */
+/* Computes which share of this host a machine uses. */
 void config_machine_share(const struct config_machine *machine, struct config_share *out);
 
 /* Returns kv.dtype; "auto" becomes "f16" if all machines use GPUs, else "i16". */
@@ -209,8 +209,8 @@ const char *config_kv_dtype(const struct config *config);
  * local. */
 void config_default(struct config *out);
 
-/* The two functions read and check a JSON file, or a text that errors call `name`. *out is written
- * only on success. Errors name file, line and key; a file may have at most 1 MiB. */
+/* Read and check a JSON file, or a text that errors call `name`. *out is written only on success.
+ * Errors name file, line and key; a file may have at most 1 MiB. */
 enum status config_load(const char *path, struct config *out, struct error *error);
 enum status config_parse(const char *text, size_t bytes, const char *name, struct config *out,
                          struct error *error);
@@ -308,8 +308,7 @@ int config_machine_find(const struct config *config, const char *name);
  * ST_NO_MEMORY. */
 enum status config_write(const struct config *config, FILE *file);
 
-/* The two functions print the table of keys: as markdown for docs/configuration.md, and as text for
- * `--help`. */
+/* Print the table of keys: as markdown for docs/configuration.md, and as text for `--help`. */
 void config_print_reference(FILE *file);
 void config_print_help(FILE *file);
 

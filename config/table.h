@@ -32,7 +32,7 @@ struct config_key {
     size_t offset;
     uint64_t minimum;
     uint64_t maximum;
-    uint32_t step;       /* 0 = any value. */
+    uint32_t step;       /* CONFIG_WHOLE: 0 = any value in the range. */
     bool automatic;      /* CONFIG_WHOLE: "auto" is a value too, stored as CONFIG_AUTO. */
     const char *choices; /* Separated by spaces: "f16 f32". */
     /* Default as text of a command line; NULL = see default_words. */
@@ -54,9 +54,9 @@ struct config_fault {
     char text[320]; /* Follows the path in the message: ` = "16k": want …`. */
 };
 
-/* The two functions set the fault's path and its formatted text, and return false, so that a check
- * can end with `return config_fault_set(…)`. config_fault_value writes the value as JSON before the
- * text: ` = VALUE: TEXT`. */
+/* Set the fault's path and its formatted text, and return false, so that a check can end with
+ * `return config_fault_set(…)`. config_fault_value writes the value as JSON before the text: ` =
+ * VALUE: TEXT`. */
 bool config_fault_set(struct config_fault *fault, const char *path, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 bool config_fault_value(struct config_fault *fault, const char *path, const json_t *value,

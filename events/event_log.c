@@ -15,7 +15,7 @@
 
 /* lines have 100 to 300 bytes: enough for a long pause of the disk */
 #define BUFFER_BYTES (1u << 20)
-#define GATHER_US    20000 /* lines are gathered this long and written together */
+#define GATHER_US    20000 /* Lines are gathered for this time and written together. */
 #define CLOSE_S      1
 
 struct event_log {
@@ -201,7 +201,7 @@ void event_log_close(struct event_log *log)
         failed = pthread_cond_timedwait(&log->ended, &log->mutex, &until);
     bool ended = log->has_ended;
     pthread_mutex_unlock(&log->mutex);
-    if (!ended) { /* the disk hangs: the thread keeps the memory that it may still use */
+    if (!ended) { /* The disk hangs, so the memory stays allocated: the thread may still use it. */
         pthread_detach(log->thread);
         return;
     }

@@ -12,7 +12,8 @@
  *   {"version":1,"gone":true}                        the scheduler of version 1 gets no more events
  *   {"t":1250,"event":"arrived","version":2,…}       an event of version 2
  *   {"machine":0,"name":"prompt-0"}                  the name of machine 0
- * {"request":5,"id":"my-id"}                       the client's id of the request that arrives next
+ *   {"request":5,"id":"my-id"}                       the client's id of the request that the next
+ *                                                    event is about
  *   {"dropped":3}                                    3 lines are missing here (see event_log.h)
  *
  * Fields have the names and values of the structs' fields; fields that are 0 are left out. An event
@@ -27,8 +28,8 @@
 
 #define EVENT_VERSION_FIRST 1 /* Version of the scheduler that the first line opens. */
 
-/* Each function appends one of the lines above to *out, without a line feed. now_us is "t".
- * event_text_event with event = NULL writes the line "more". */
+/* Each function appends one of the lines above to *out, without a line feed. now_us is written as
+ * "t". event_text_event with event = NULL writes the line "more". */
 void event_text_begin(struct text *out, bool whole, const struct sched_cluster_options *options);
 void event_text_version(struct text *out, uint32_t version,
                         const struct sched_cluster_options *options);
@@ -41,7 +42,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id);
 
-/* Which of the lines above a line is. */
+/* The kinds of lines, in the order of the examples above. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,

@@ -38,7 +38,8 @@ static int config_fd_open(const struct config *config)
 
 enum status child_keys_send(int keys_fd, const struct secret_keys *keys)
 {
-    ssize_t written = write(keys_fd, keys, sizeof(*keys)); /* At once: less than PIPE_BUF. */
+    /* Written at once, because it has fewer than PIPE_BUF bytes. */
+    ssize_t written = write(keys_fd, keys, sizeof(*keys));
     return written == (ssize_t)sizeof(*keys) ? ST_OK : ST_IO;
 }
 

@@ -44,15 +44,15 @@ struct child_process {
 #define CHILD_EXIT_CRASHED 70
 
 /* Returns true if the process ended by an error of its own: by a signal of an error (such as
- * SIGSEGV or SIGABRT) or with CHILD_EXIT_CRASHED. False: it ended by itself, or was killed from
- * outside. `info` is the result of waitid. */
+ * SIGSEGV or SIGABRT) or with CHILD_EXIT_CRASHED. Returns false if it ended by itself, or was
+ * killed from outside. `info` is the result of waitid. */
 bool child_crashed(const siginfo_t *info);
-/* Returns how many processes of this host the kernel has killed because memory was short; 0 = not
- * known. */
+/* Returns how many processes of this host the kernel has killed because memory was short; 0 = the
+ * kernel does not say. */
 uint64_t child_memory_kills(void);
 
-/* Starts the process in a process group of its own. Returns ST_IO with the machine and what failed.
- */
+/* Starts the process in a process group of its own. Returns ST_IO with the machine and what
+ * failed. */
 enum status child_start(const struct child_spec *spec, struct child_process *out,
                         struct error *error);
 
@@ -63,8 +63,8 @@ enum status child_keys_send(int keys_fd, const struct secret_keys *keys);
  * if the parent has closed the pipe, ST_IO. */
 enum status child_keys_receive(int keys_fd, bool wait, struct secret_keys *keys_out);
 
-/* For the child, on its main thread: reports why it ends before it listens. A parent that no longer
- * reads is no error. */
+/* Called by the child, on its main thread: reports why it ends before it listens. Does nothing if
+ * the parent no longer reads. */
 void child_failed_say(int ready_fd, const struct error *error);
 
 /* The part of the child's line "ready ADDRESS\n" or "failed REASON\n" that has been received so

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What libraries open late: modules, names of hosts, certificates, what the kernel tells. */
+/* Files that libraries open late: modules, names of hosts, certificates, information of the kernel.
+ */
 static const char *const system_reads[] = {"/usr",
                                            "/lib",
                                            "/lib32",
@@ -76,7 +77,7 @@ static void add_folder(struct sandbox_paths *paths, const char *file)
     add_once(paths, shared ? file : real);
 }
 
-/* Adds the folder of a file, and, if the file is a link, the folder of what the link names. */
+/* Adds the folder of a file. If the file is a link, also adds the folder of the link's target. */
 static void add_folder_of(struct sandbox_paths *paths, const char *file)
 {
     char real[PATH_MAX];

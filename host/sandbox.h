@@ -1,9 +1,9 @@
-/* sandbox: takes rights away from a process of cleave that it does not need, so that a client or a
- * peer that takes over the process gets little. Seccomp refuses system calls with EPERM; Landlock
+/* sandbox: takes away rights that a process of cleave does not need, so that a client or a peer
+ * that takes over the process gets few rights. Seccomp refuses system calls with EPERM; Landlock
  * limits files (docs/security.md). The main thread of a gateway or a machine calls it once, before
  * it starts threads, because threads and processes that are started later inherit the limits, and
- * earlier ones do not. Limits cannot be taken back. Without these features in the kernel, the
- * process runs on without them; the text for the log says so. It does not limit sockets, memory or
+ * earlier ones do not. Limits cannot be taken back. If the kernel lacks one of these features, the
+ * process runs without it, and the text for the log says so. It does not limit sockets, memory or
  * time. */
 #ifndef HOST_SANDBOX_H
 #define HOST_SANDBOX_H
@@ -17,8 +17,8 @@
  * because a reload can name any model and any key. Writes one line for the log. */
 void sandbox_gateway_enter(const struct config *config, char said_out[SANDBOX_TEXT_BYTES]);
 /* Limits the process of a machine or of a stage: it may read the folders of the model, of the
- * config and of the files that the config names, and those of the system, and write in /dev/shm
- * only. Only a machine with stages may start processes, of this executable. Writes one line for the
+ * config, of the files that the config names, and of the system; and it may write in /dev/shm only.
+ * Only a machine with stages may start processes, of this executable. Writes one line for the
  * log. */
 void sandbox_machine_enter(const struct config *config, const struct config_machine *machine,
                            bool is_stage, char said_out[SANDBOX_TEXT_BYTES]);

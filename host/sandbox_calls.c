@@ -1,6 +1,6 @@
 /* sandbox_calls: refuses system calls with a seccomp filter. The list names calls that change the
  * system, look into other processes or load code into the kernel; all other calls are permitted, so
- * that a library that uses a new one goes on to work. */
+ * that a library that uses a new call continues to work. */
 #include "host/sandbox_internal.h"
 
 #include <errno.h>

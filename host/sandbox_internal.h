@@ -1,6 +1,7 @@
-/* sandbox_internal: what the files of the sandbox share: sandbox.c (which files a process needs),
- * sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Tests include it. Each call limits the
- * calling thread, and the threads and processes that it starts later. */
+/* sandbox_internal: the structs and functions that the files of the sandbox share: sandbox.c (which
+ * files a process needs), sandbox_files.c (Landlock) and sandbox_calls.c (seccomp). Only these
+ * files and tests include it. The functions sandbox_*_limit limit the calling thread, and the
+ * threads and processes that it starts later. No state; it writes no logs. */
 #ifndef HOST_SANDBOX_INTERNAL_H
 #define HOST_SANDBOX_INTERNAL_H
 
@@ -19,12 +20,14 @@ struct sandbox_paths {
     char paths[SANDBOX_PATHS_MAX][LIMIT_PATH_BYTES];
 };
 
+/* Adds a copy of the path. */
 void sandbox_path_add(struct sandbox_paths *paths, const char *path);
 
+/* The files that a process may use. */
 struct sandbox_files {
-    const struct sandbox_paths *reads; /* NULL = reads are not limited. */
-    const struct sandbox_paths *writes;
-    bool starts_self; /* It may start this executable; no other one in any case. */
+    const struct sandbox_paths *reads;  /* Files that may be read; NULL = all. */
+    const struct sandbox_paths *writes; /* Files that may be written. */
+    bool starts_self; /* This executable may be started. Other executables may never be started. */
 };
 
 /* Returns the version of Landlock that the kernel has; 0 = none. */
@@ -33,8 +36,8 @@ int sandbox_landlock_version(void);
  * ST_IO. */
 enum status sandbox_files_limit(const struct sandbox_files *files, struct error *error);
 
-/* Refuses system calls that cleave does not need, with EPERM. starts_processes: it may start
- * executables. Returns ST_UNSUPPORTED if the kernel has no seccomp filters, ST_IO. */
+/* Refuses system calls that cleave does not need, with EPERM. starts_processes: the process may
+ * start executables. Returns ST_UNSUPPORTED if the kernel has no seccomp filters, ST_IO. */
 enum status sandbox_calls_limit(bool starts_processes, struct error *error);
 
 #endif

@@ -57,9 +57,9 @@ struct turns {
     uint32_t index;
     uint64_t bit;
     uint64_t slice_ns;
-    uint64_t began_ns;  /* The turn. */
-    uint64_t batch_ns;  /* The batch: its first turn. */
-    uint64_t waited_ns; /* In turns_pause, since then. */
+    uint64_t began_ns;  /* When the turn began. */
+    uint64_t batch_ns;  /* When the batch's first turn began. */
+    uint64_t waited_ns; /* Time in turns_pause since batch_ns. */
     /* The machine has one thread, and this process may run on all cores of the board. */
     bool placeable;
 };

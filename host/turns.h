@@ -14,9 +14,9 @@
  * with several threads run where the kernel puts them.
  *
  * Results do not depend on turns. A turn that lasts longer than 100 ms may be taken back while
- * other machines wait, so a dead or stopped process blocks the others only this long. There are no
- * priorities. Machines that `cleave serve` did not start, and the ranks of a stage, do not take
- * part. */
+ * other machines wait, so a dead or stopped process blocks the others for at most that time. There
+ * are no priorities. Machines that `cleave serve` did not start, and the ranks of a stage, do not
+ * take part. */
 #ifndef HOST_TURNS_H
 #define HOST_TURNS_H
 
@@ -31,18 +31,18 @@ struct turns; /* One process that has joined. */
  * machine that it starts. The machines share the cores on which this process may run. */
 enum status turns_create(int *fd_out, struct error *error);
 
-/* Joins. `threads` is the number of threads that compute in a turn; 0 = one for each core. `fd` is
- * the descriptor of turns_create; the caller may close it afterwards. Returns ST_NO_RESOURCE if 64
- * processes have joined already, ST_INVALID if `fd` is not a descriptor of turns_create, ST_IO,
- * ST_NO_MEMORY. */
+/* Joins the turns. `threads` is the number of threads that compute in a turn; 0 = one for each
+ * core. `fd` is the descriptor of turns_create; the caller may close it afterwards. Returns
+ * ST_NO_RESOURCE if 64 processes have joined already, ST_INVALID if `fd` is not a descriptor of
+ * turns_create, ST_IO, ST_NO_MEMORY. */
 enum status turns_open(int fd, uint32_t threads, struct turns **out, struct error *error);
 /* Ends the process's turn, if it has one, and leaves. NULL is fine. */
 void turns_close(struct turns *turns);
 
 /* Records that this machine's decode steps take `us` microseconds of a turn. Any thread. */
 void turns_step_set(struct turns *turns, uint32_t us);
-/* Returns the sum of the latest such times of the other machines that have decoded within the last
- * second; 0 = none has, or `turns` is NULL. */
+/* Returns the sum, over the other machines that have decoded within the last second, of the times
+ * that they set last with turns_step_set; 0 = no such machine, or `turns` is NULL. */
 uint64_t turns_steps_us(const struct turns *turns);
 
 /* Asks for a turn without waiting; the event loop calls it when it hands a batch to the engine

@@ -311,7 +311,7 @@ static void report_scores(struct machine *m, const struct machine_batch *batch)
     }
 }
 
-/* `us`: time of the batch, which counts where the executor does not know the time of the job. */
+/* `us`: time of the batch, used if the executor does not know the time of the job. */
 static void pace_add(struct machine *m, const struct machine_batch *batch, uint64_t us)
 {
     uint32_t decodes = 0;

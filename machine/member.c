@@ -84,12 +84,12 @@ int machine_member_turn(struct machine_member *member, const struct machine *m, 
     if (member == NULL)
         return timeout_ms;
     if (m->stopping)
-        registration_leave(member->registration);
+        registration_remove(member->registration);
     int own_ms = registration_turn(member->registration);
     return own_ms >= 0 && (timeout_ms < 0 || own_ms < timeout_ms) ? own_ms : timeout_ms;
 }
 
 bool machine_member_left(const struct machine_member *member)
 {
-    return member == NULL || registration_left(member->registration);
+    return member == NULL || registration_removed(member->registration);
 }

@@ -9,19 +9,20 @@
 
 struct machine_member;
 
-/* address: the address on which the machine listens. ST_INVALID: both this address and that of the
- * config are wildcards ("0.0.0.0:7400"), or the config has none. Other errors: registration_open.
- */
+/* Begins to register the machine. address: the address on which the machine listens. Returns
+ * ST_INVALID if this address is a wildcard ("0.0.0.0:7400") and the config has no address or a
+ * wildcard too; else the errors of registration_open. */
 enum status machine_member_open(const struct config *config, const struct machine *m,
                                 const char *name, const char *address, struct machine_member **out,
                                 struct error *error);
+/* NULL is fine. */
 void machine_member_close(struct machine_member *member);
 
 int machine_member_fd(const struct machine_member *member); /* Descriptor to wait for; -1 = none. */
 /* Runs one iteration; begins to remove the entry when the machine stops. Returns the milliseconds
  * until the next iteration: timeout_ms, or less; -1 = no limit. */
 int machine_member_turn(struct machine_member *member, const struct machine *m, int timeout_ms);
-/* True if the process may end: registration_left, or member is NULL. */
+/* Returns true if the process may end: registration_removed, or member is NULL. */
 bool machine_member_left(const struct machine_member *member);
 
 #endif

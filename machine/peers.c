@@ -301,8 +301,8 @@ static void on_message(void *self, struct transport_peer *peer, const uint8_t *d
 }
 
 /* A write of KV is wanted while its request awaits it, only into blocks of this request, and only
- * from the machine that computes its prompt. A write after a cancel may arrive when its blocks belong
- * to another request. */
+ * from the machine that computes its prompt. A write after a cancel may arrive when its blocks
+ * belong to another request. */
 static bool on_write(void *self, const struct transport_peer *peer,
                      const struct transport_request *request, uint64_t offset, uint64_t bytes)
 {

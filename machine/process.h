@@ -3,8 +3,8 @@
  * thread. It opens the machine or the stage, listens, registers a machine in etcd (member.h), and
  * reports the address to the parent process (the ready line). Then it runs the event loop until a
  * signal, a SHUTDOWN message, the end of a stage's head, or an error ends it. SIGHUP makes it read
- * the cluster keys again. It parses no options,
- * and starts no stage processes (the head's executor does). */
+ * the cluster keys again. It parses no options, and starts no stage processes (the head's executor
+ * does). */
 #ifndef MACHINE_PROCESS_H
 #define MACHINE_PROCESS_H
 
@@ -34,7 +34,7 @@ struct machine_process {
 
 /* Opens process->turns if this process takes turns on the cores. The caller closes them. */
 enum status machine_process_turns(struct machine_process *process, struct error *error);
-/* Run the machine or the stage process, and return when the process is to end; main.c prints the
+/* Run the machine or the stage process, and return when the process must end; main.c prints the
  * error. A rank that has a group (stage_in_group) does not return: the process exits. */
 enum status machine_process_run_machine(struct machine_process *process, struct error *error);
 enum status machine_process_run_stage(struct machine_process *process, struct error *error);

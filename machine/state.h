@@ -1,9 +1,9 @@
 /* machine_state: the structs and functions that the files of a machine share. machine.c: event loop
  * and stop. open.c: opening and closing. peers.c: connections and messages. gateways.c: several
- * gateways. prefixes.c: reports of the prefix cache. targets.c: KV to other machines. batch.c: from
- * the scheduler through the executor to the request tables. member.c reads `stopping` and the
- * clock. Tests include it too. Everything runs on the machine's event loop thread, without locks.
- * Callers outside machine/ use machine.h. */
+ * gateways. prefixes.c: reports of the prefix cache. constraints.c: requests whose constraint is
+ * not compiled yet. targets.c: KV to other machines. batch.c: from the scheduler through the
+ * executor to the request tables. member.c reads `stopping` and the clock. Everything runs on the
+ * machine's event loop thread, without locks. Callers outside machine/ use machine.h. */
 #ifndef MACHINE_STATE_H
 #define MACHINE_STATE_H
 
@@ -33,7 +33,7 @@ struct machine_gateway {
     enum pool role;              /* The current pool that it sent last; at first POOL_PROMPT. */
     struct machine_demand demand;
     struct message_others others_sent; /* The OTHERS message that was sent to it last. */
-    bool prefixes_sent;                /* It knows the prefix cache as it was at the last report. */
+    bool prefixes_sent; /* The gateway knows the prefix cache as it was at the last report. */
 };
 
 struct machine_prefixes; /* See prefixes.c. */
@@ -50,7 +50,7 @@ struct machine_batch {
     struct engine_sample *samples;
     uint32_t *sample_items;
     bool *unconstrained; /* [sequences_max]: the constraint of sample i cannot be followed. */
-    size_t mask_bytes;   /* Masks of all samples. */
+    size_t mask_bytes;   /* Bytes of the masks of all samples. */
     struct engine_score *scores; /* [sequences_max]; score i belongs to item score_items[i]. */
     uint32_t *score_items;
     struct sampled *score_results;    /* [rows_max] */
@@ -81,9 +81,9 @@ struct machine {
     struct machine_held *held;
     size_t held_bytes; /* Memory of `held`. */
     struct sched_machine *sched;
-    struct sched_pace pace;          /* From the batches so far. */
-    struct sched_pace_limits limits; /* In effect. */
-    uint32_t prompt_turn_us;         /* Turn of the latest batch with prompts. */
+    struct sched_pace pace;          /* Compute times, from the batches so far. */
+    struct sched_pace_limits limits; /* The limits in effect. */
+    uint32_t prompt_turn_us;         /* Length of the turn of the latest batch with prompts. */
     struct prompt_links *links;
     struct prompt_pool *prompt_pool;
     struct token_pool *token_pool;
@@ -126,12 +126,13 @@ void machine_prefixes_close(struct machine *m);
 void machine_prefixes_report(struct machine *m);
 
 /* gateways.c */
-/* Returns NULL if no gateway has that name. */
+/* Returns the connected gateway with this name; NULL = none. */
 struct transport_peer *machine_gateway_named(struct machine *m, const char *name);
-/* Returns false if all entries are taken. */
+/* Adds a gateway that has connected. Returns false if there are MACHINE_GATEWAYS_MAX already. */
 bool machine_gateway_add(struct machine *m, struct transport_peer *peer);
 void machine_gateway_remove(struct machine *m, struct transport_peer *peer);
-/* The next three functions require that the gateway was added. */
+/* The next three functions require that the gateway was added. machine_gateway_index returns its
+ * index in `gateways`; machine_gateway_role handles its message ROLE. */
 uint32_t machine_gateway_index(struct machine *m, const struct transport_peer *peer);
 void machine_gateway_role(struct machine *m, const struct transport_peer *peer,
                           const struct message_role *role);
@@ -159,9 +160,10 @@ void machine_constraints_close(struct machine *m);
 /* Handles a decoded message of a gateway. */
 void machine_gateway_message(struct machine *m, struct transport_peer *peer,
                              const struct message *message);
-/* Tells the gateway that this machine does not take the request. */
+/* Sends FAILED: this machine does not take the request. */
 void machine_refuse(struct machine *m, struct transport_peer *gateway,
                     const struct message_request *request, enum status status, const char *text);
+/* Return the functions that the transport, prompt_pool and token_pool call. */
 struct transport_events machine_transport_events(void);
 struct prompt_pool_calls machine_prompt_calls(void);
 struct token_pool_calls machine_token_calls(const struct machine *m);
@@ -169,7 +171,8 @@ void machine_send(void *self, struct transport_peer *peer, const struct message 
 /* Disconnects the peers in `doomed`. Must not be called from a callback of the transport. */
 void machine_peers_drop(struct machine *m);
 
-/* targets.c: calls between prompt_links, the request tables and the executor. */
+/* targets.c: passes calls on between prompt_links, the request tables and the executor. Each
+ * function implements a function pointer of these parts, whose header describes the call. */
 void machine_link_report(void *self, const struct message_link *link);
 void machine_link_lost(void *self, struct transport_peer *peer, const char *text);
 void machine_target_prepare(void *self, uint32_t target, const struct message_peer *machine,
@@ -179,7 +182,7 @@ void machine_target_link(void *self, uint32_t target, bool up, const char *text)
 void machine_target_flushed(void *self, uint64_t cookie, enum status status);
 /* A machine that writes KV has connected to stage process `stage`, or its connection has ended. */
 void machine_target_writer(void *self, uint32_t stage, const struct stage_writer *writer);
-/* The stage processes know of a request that awaits KV. */
+/* executor_calls.awaited. */
 void machine_target_awaited(void *self, uint64_t cookie);
 /* token_pool_calls.await of a machine with stages. */
 void machine_target_await(void *self, const struct token_await *await, bool ends);

@@ -33,7 +33,7 @@ struct etcd_call {
     size_t capacity;
     const char *path;
     struct curl_slist *headers;
-    int key_fd;   /* See etcd_access_tls. */
+    int key_fd;   /* See etcd_access_tls_set. */
     bool waiting; /* For a login; `curl` is NULL. */
     bool login;
     bool again;     /* etcd did not take the token; this is the second try. */
@@ -262,7 +262,7 @@ static void exchange_begin(struct etcd_call *call)
     }
     snprintf(url, sizeof(url), "%s%s", e->endpoints[e->endpoint], call->path);
     call_options(call, url);
-    if (etcd_access_tls(&e->access, call->curl, &call->key_fd, &error) != ST_OK) {
+    if (etcd_access_tls_set(&e->access, call->curl, &call->key_fd, &error) != ST_OK) {
         call_fail(call, error.text);
         return;
     }
@@ -304,7 +304,7 @@ static void waiting_fail(struct etcd *e, const char *text)
 static void login_begin(struct etcd *e)
 {
     struct error error;
-    json_t *body = etcd_access_login(&e->access, &error);
+    json_t *body = etcd_access_login_body(&e->access, &error);
     struct etcd_call *call = body != NULL ? call_add(e, "/v3/auth/authenticate", body) : NULL;
     if (call == NULL) {
         waiting_fail(e, body != NULL ? "out of memory" : error.text);
@@ -389,7 +389,7 @@ static void login_over(struct etcd_call *login, const json_t *reply, const char 
     e->login = false;
     token_drop(e);
     if (failure == NULL)
-        e->token = etcd_access_token(reply);
+        e->token = etcd_access_token_header(reply);
     if (e->token != NULL) {
         e->token_serial++;
         for (struct etcd_call *call = e->calls; call != NULL; call = call->next)

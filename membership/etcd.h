@@ -31,15 +31,16 @@ typedef void (*etcd_line)(void *self, json_t *line);
 
 /* Opens a client with the endpoints (those after the first ETCD_ENDPOINTS_MAX are ignored), the
  * user and the files of cluster/etcd_…. The clock must outlive the client. Fails if libcurl cannot
- * be loaded, if a file cannot be used, without an endpoint, or without memory. */
+ * be loaded, if a file cannot be used, without an endpoint, or if memory runs out. */
 enum status etcd_open(const struct config *config, const struct clock *clock, struct etcd **out,
                       struct error *error);
 /* Ends all calls without a callback and frees the client. NULL is fine. */
 void etcd_close(struct etcd *e);
 
-/* POSTs `body`, whose reference it takes over, to the current endpoint. `path` is a literal.
- * `line` is called for each line of an answer that is a stream; NULL = the answer is not a stream,
- * and must arrive within 5 s. Returns NULL if there is no memory. etcd_turn calls the callbacks. */
+/* POSTs `body`, whose reference it takes over, to the current endpoint. `path` must be valid until
+ * the call has ended. `line` is called for each line of an answer that is a stream; NULL = the
+ * answer is not a stream, and must arrive within 5 s. Returns NULL if there is no memory. etcd_turn
+ * calls the callbacks. */
 struct etcd_call *etcd_begin(struct etcd *e, const char *path, json_t *body, etcd_line line,
                              etcd_done done, void *self);
 /* Ends the call without a callback. May be called from a callback. NULL is fine. */
@@ -51,16 +52,16 @@ int etcd_fd(const struct etcd *e);
  * readable, after etcd_begin, and when the number of milliseconds that it last returned has passed;
  * -1 = no time limit. */
 int etcd_turn(struct etcd *e);
-const char *etcd_endpoint(const struct etcd *e); /* The endpoint of the next call. */
+const char *etcd_endpoint(const struct etcd *e); /* Returns the endpoint of the next call. */
 
 /* ---- etcd_text.c: texts in etcd's JSON ---- */
 
 /* Returns a JSON string (a new reference) with `text` in base64; NULL = no memory. */
-json_t *etcd_bytes(const char *text, size_t bytes);
+json_t *etcd_text_encode(const char *text, size_t bytes);
 /* Decodes a base64 text of a reply. The caller frees the NUL-terminated result. NULL = not a base64
  * text, or no memory. */
-char *etcd_text(const json_t *value);
+char *etcd_text_decode(const json_t *value);
 /* Reads a 64-bit number, which etcd writes as a text; 0 if it is missing. */
-int64_t etcd_number(const json_t *object, const char *key);
+int64_t etcd_number_read(const json_t *object, const char *key);
 
 #endif

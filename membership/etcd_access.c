@@ -86,8 +86,8 @@ enum status etcd_access_open(const struct config *config, struct etcd_access *ou
     return status == ST_OK ? files_check(out, error) : status;
 }
 
-enum status etcd_access_tls(const struct etcd_access *access, CURL *curl, int *key_fd_out,
-                            struct error *error)
+enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, int *key_fd_out,
+                                struct error *error)
 {
     char path[32];
     *key_fd_out = -1;
@@ -105,7 +105,7 @@ enum status etcd_access_tls(const struct etcd_access *access, CURL *curl, int *k
     return ST_OK;
 }
 
-json_t *etcd_access_login(const struct etcd_access *access, struct error *error)
+json_t *etcd_access_login_body(const struct etcd_access *access, struct error *error)
 {
     char *password;
     if (password_read(access, &password, error) != ST_OK)
@@ -117,7 +117,7 @@ json_t *etcd_access_login(const struct etcd_access *access, struct error *error)
     return body;
 }
 
-char *etcd_access_token(const json_t *reply)
+char *etcd_access_token_header(const json_t *reply)
 {
     const char *token = json_string_value(json_object_get(reply, "token"));
     size_t bytes = token != NULL ? strlen(token) : 0;

@@ -1,6 +1,7 @@
-/* etcd_access: what a client proves to etcd, and how it knows etcd: user and password, client
- * certificate, CA. All of it is optional. The files are read when they are needed, so renewed ones
- * are used without a restart. Only etcd.c includes it; same thread. It keeps no secret. */
+/* etcd_access: how a client of etcd proves who it is (user and password, client certificate), and
+ * how it checks etcd's certificate (CA). All of it is optional. The files are read when they are
+ * needed, so renewed files are used without a restart. Only etcd.c calls it, on the event loop
+ * thread of its process. It keeps no secrets in memory, and makes no calls to etcd. */
 #ifndef MEMBERSHIP_ETCD_ACCESS_H
 #define MEMBERSHIP_ETCD_ACCESS_H
 
@@ -10,7 +11,8 @@
 #include <curl/curl.h>
 #include <jansson.h>
 
-struct etcd_access { /* Empty texts: not used. */
+/* Names from the config; an empty text = not used. */
+struct etcd_access {
     char user[LIMIT_USER_BYTES];
     char password_file[LIMIT_PATH_BYTES];
     char ca_file[LIMIT_PATH_BYTES];
@@ -18,21 +20,21 @@ struct etcd_access { /* Empty texts: not used. */
     char key_file[LIMIT_PATH_BYTES];
 };
 
-/* Takes user and files of cluster/etcd_…, and checks that the files can be read; password and key
- * must be private, see secret_file_read. */
+/* Copies user and file paths of the keys cluster/etcd_…, and checks that the files can be read.
+ * Only this user may have access to the files of password and key (secret_file_read). */
 enum status etcd_access_open(const struct config *config, struct etcd_access *out,
                              struct error *error);
 
 /* Sets CA and client certificate of a call. *key_fd_out: a descriptor that must stay open until the
  * call has ended; -1 = none. */
-enum status etcd_access_tls(const struct etcd_access *access, CURL *curl, int *key_fd_out,
-                            struct error *error);
+enum status etcd_access_tls_set(const struct etcd_access *access, CURL *curl, int *key_fd_out,
+                                struct error *error);
 
 /* Returns the body of a login (a new reference); NULL = the password cannot be read. */
-json_t *etcd_access_login(const struct etcd_access *access, struct error *error);
+json_t *etcd_access_login_body(const struct etcd_access *access, struct error *error);
 
-/* Returns the header that carries the token of a reply to the login; NULL = it has none, or no
- * memory. The caller wipes and frees it. */
-char *etcd_access_token(const json_t *reply);
+/* Returns the HTTP header with the token from a reply to the login; NULL = the reply has no token,
+ * or there is no memory. The caller wipes and frees the text. */
+char *etcd_access_token_header(const json_t *reply);
 
 #endif

@@ -1,11 +1,11 @@
-/* etcd_text: the texts and numbers in etcd's JSON; see etcd.h. */
+/* etcd_text_decode: the texts and numbers in etcd's JSON; see etcd.h. */
 #include "membership/etcd.h"
 
 #include <gnutls/gnutls.h>
 #include <stdlib.h>
 #include <string.h>
 
-json_t *etcd_bytes(const char *text, size_t bytes)
+json_t *etcd_text_encode(const char *text, size_t bytes)
 {
     gnutls_datum_t from = {.data = (unsigned char *)text, .size = (unsigned)bytes};
     gnutls_datum_t to;
@@ -16,7 +16,7 @@ json_t *etcd_bytes(const char *text, size_t bytes)
     return value;
 }
 
-char *etcd_text(const json_t *value)
+char *etcd_text_decode(const json_t *value)
 {
     if (!json_is_string(value))
         return NULL;
@@ -34,7 +34,7 @@ char *etcd_text(const json_t *value)
     return text;
 }
 
-int64_t etcd_number(const json_t *object, const char *key)
+int64_t etcd_number_read(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
     if (json_is_integer(value))

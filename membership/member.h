@@ -20,7 +20,7 @@ struct member {
     char address[LIMIT_ADDRESS_BYTES]; /* "host:port" where the machine listens. */
     enum pool pool;
     uint64_t metadata_hash;   /* Hash of the model file's metadata. */
-    struct digest model_hash; /* Of metadata and weights. */
+    struct digest model_hash; /* Digest of the model's metadata and weights. */
 };
 
 #define MEMBER_KEY_BYTES 320 /* A key with its NUL. */

@@ -10,7 +10,7 @@
  * was deleted is soon back. If an entry with our address exists, it belongs to a process that died
  * before us, because now we listen there: it is overwritten. An entry with another address belongs
  * to a machine that is alive, or whose lease has not ended: we wait. If our lease has ended, the
- * cycle begins anew. */
+ * cycle begins again. */
 #include "membership/registration.h"
 
 #include "membership/etcd.h"
@@ -84,13 +84,13 @@ static json_t *number_text(int64_t number)
 
 static json_t *key_json(const struct registration *r)
 {
-    return etcd_bytes(r->key, strlen(r->key));
+    return etcd_text_encode(r->key, strlen(r->key));
 }
 
 static json_t *put_json(const struct registration *r)
 {
     return json_pack("{s:o, s:o, s:o}", "key", key_json(r), "value",
-                     etcd_bytes(r->value, strlen(r->value)), "lease", number_text(r->lease));
+                     etcd_text_encode(r->value, strlen(r->value)), "lease", number_text(r->lease));
 }
 
 /* Puts the entry if there is none, else reads the existing one. */
@@ -104,7 +104,7 @@ static json_t *claim_json(const struct registration *r)
 static void on_granted(void *self, json_t *reply, const char *why)
 {
     struct registration *r = self;
-    if (reply == NULL || (r->lease = etcd_number(reply, "ID")) == 0) {
+    if (reply == NULL || (r->lease = etcd_number_read(reply, "ID")) == 0) {
         step_failed(r, why != NULL ? why : "etcd: a lease without ID");
         return;
     }
@@ -127,11 +127,11 @@ static void entry_compare(struct registration *r, const json_t *kv)
     struct member other;
     struct error error;
     char text[700];
-    if (etcd_number(kv, "lease") == r->lease) {
+    if (etcd_number_read(kv, "lease") == r->lease) {
         registered(r);
         return;
     }
-    char *value = etcd_text(json_object_get(kv, "value"));
+    char *value = etcd_text_decode(json_object_get(kv, "value"));
     bool good = value != NULL && member_read(r->member.name, value, &other, &error) == ST_OK;
     free(value);
     if (!good || strcmp(other.address, r->member.address) == 0) {
@@ -187,7 +187,7 @@ static void on_kept(void *self, json_t *reply, const char *why)
         return;
     }
     r->call = NULL;
-    if (etcd_number(json_object_get(reply, "result"), "TTL") > 0) {
+    if (etcd_number_read(json_object_get(reply, "result"), "TTL") > 0) {
         step_set(r, STEP_PUT, 0);
         return;
     }
@@ -286,7 +286,7 @@ int registration_turn(struct registration *r)
     return etcd_turn(r->etcd);
 }
 
-void registration_leave(struct registration *r)
+void registration_remove(struct registration *r)
 {
     if (r->leaving)
         return;
@@ -296,7 +296,7 @@ void registration_leave(struct registration *r)
     step_set(r, r->lease != 0 ? STEP_REVOKE : STEP_LEFT, 0);
 }
 
-bool registration_left(const struct registration *r)
+bool registration_removed(const struct registration *r)
 {
     return r->step == STEP_LEFT;
 }

@@ -23,25 +23,26 @@ struct registration_options {
     /* registered = true: the entry exists, and `text` says where; false: `text` says why the entry
      * does not exist. Called by registration_turn when `registered` or `text` has changed. */
     void (*state)(void *self, bool registered, const char *text);
-    void *self;
+    void *self; /* First argument of `state`. */
 };
 
 /* Begins to register; registration_turn does the work. Errors: see etcd_open. */
 enum status registration_open(const struct registration_options *options, struct registration **out,
                               struct error *error);
-/* NULL is fine. Before registration_left is true, the entry stays until its lease ends. */
+/* NULL is fine. Before registration_removed is true, the entry stays until its lease ends. */
 void registration_close(struct registration *r);
 
 /* Returns a descriptor for the caller's epoll set; the registration owns it. */
 int registration_fd(const struct registration *r);
 /* Moves the registration forward. The caller calls it after registration_open and
- * registration_leave, when the descriptor is readable, and when the number of milliseconds that it
+ * registration_remove, when the descriptor is readable, and when the number of milliseconds that it
  * last returned has passed; -1 = no time limit. */
 int registration_turn(struct registration *r);
 
 /* Begins to remove the entry; nothing is registered after that. */
-void registration_leave(struct registration *r);
-/* True after registration_leave, if the removal is done, has failed, or was not needed. */
-bool registration_left(const struct registration *r);
+void registration_remove(struct registration *r);
+/* Returns true after registration_remove, when the removal is done, has failed, or was not
+ * needed. */
+bool registration_removed(const struct registration *r);
 
 #endif

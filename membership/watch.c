@@ -85,7 +85,7 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
     struct error error;
     struct entry *entry = entry_find(w, name);
     /* While a watch runs, it may have reported a newer change than the list; then the entry stays.
-     * Without a watch, a lower revision means that etcd was set up anew. */
+     * Without a watch, a lower revision means that etcd was set up again. */
     if (entry != NULL &&
         (revision == entry->revision || (w->stream != NULL && revision < entry->revision))) {
         entry->listed = true;
@@ -114,9 +114,9 @@ static void entry_change(struct watch *w, const char *name, const char *value, i
 static void kv_take(struct watch *w, const json_t *kv, bool deleted)
 {
     size_t prefix = strlen(w->prefix);
-    int64_t revision = etcd_number(kv, "mod_revision");
-    char *key = etcd_text(json_object_get(kv, "key"));
-    char *value = etcd_text(json_object_get(kv, "value"));
+    int64_t revision = etcd_number_read(kv, "mod_revision");
+    char *key = etcd_text_decode(json_object_get(kv, "key"));
+    char *value = etcd_text_decode(json_object_get(kv, "value"));
     if (key != NULL && strncmp(key, w->prefix, prefix) == 0) {
         struct entry *entry = entry_find(w, key + prefix);
         if (!deleted)
@@ -152,7 +152,7 @@ static void on_list(void *self, json_t *reply, const char *why)
         failed(w, why);
         return;
     }
-    int64_t revision = etcd_number(json_object_get(reply, "header"), "revision");
+    int64_t revision = etcd_number_read(json_object_get(reply, "header"), "revision");
     if (revision <= 0) {
         snprintf(text, sizeof(text), "etcd at %s: its list has no revision",
                  etcd_endpoint(w->etcd));
@@ -193,7 +193,7 @@ static void on_line(void *self, json_t *line)
         w->retry_us = 2 * w->retry_us < RETRY_MAX_US ? 2 * w->retry_us : RETRY_MAX_US;
         return;
     }
-    int64_t revision = etcd_number(json_object_get(result, "header"), "revision");
+    int64_t revision = etcd_number_read(json_object_get(result, "header"), "revision");
     w->revision = revision > w->revision ? revision : w->revision;
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *event = json_array_get(events, i);
@@ -217,8 +217,8 @@ static json_t *range_json(const struct watch *w)
     size_t bytes = strlen(w->prefix);
     memcpy(end, w->prefix, bytes);
     end[bytes - 1]++;
-    return json_pack("{s:o, s:o}", "key", etcd_bytes(w->prefix, bytes), "range_end",
-                     etcd_bytes(end, bytes));
+    return json_pack("{s:o, s:o}", "key", etcd_text_encode(w->prefix, bytes), "range_end",
+                     etcd_text_encode(end, bytes));
 }
 
 static void watch_begin(struct watch *w)
@@ -260,7 +260,7 @@ void watch_close(struct watch *w)
     free(w);
 }
 
-void watch_again(struct watch *w)
+void watch_report_again(struct watch *w)
 {
     for (uint32_t i = 0; i < w->count; i++)
         w->entries[i].revision = 0;

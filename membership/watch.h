@@ -16,15 +16,15 @@ struct watch;
 /* Functions of the caller. Only watch_turn calls them. */
 struct watch_events {
     /* A machine has registered, or its entry has changed. Also called for each usable entry after
-     * watch_again. */
+     * watch_report_again. */
     void (*joined)(void *self, const struct member *member);
     /* The machine's entry is gone or can no longer be used. */
     void (*left)(void *self, const char *name);
-    /* An entry cannot be used. Called when the entry is new or has changed, and after watch_again.
-     * The text contains key and value. */
+    /* An entry cannot be used. Called when the entry is new or has changed, and after
+     * watch_report_again. The text contains key and value. */
     void (*bad)(void *self, const char *text);
-    /* connected = true: etcd answers, and `text` says where; false: `text` says why it does not.
-     * Called when `connected` has changed, or the reason has. */
+    /* connected = true: etcd answers, and `text` names the endpoint; false: `text` says why etcd
+     * does not answer. Called when `connected` or the reason has changed. */
     void (*state)(void *self, bool connected, const char *text);
 };
 
@@ -33,7 +33,7 @@ struct watch_options {
     const char *prefix;          /* See member_key. */
     const struct clock *clock;   /* Must outlive the watch. */
     struct watch_events events;
-    void *self; /* Argument of all events. */
+    void *self; /* First argument of all events. */
 };
 
 /* Begins to watch; watch_turn does the work. Errors: see etcd_open. */
@@ -43,13 +43,13 @@ void watch_close(struct watch *w); /* NULL is fine. */
 
 /* Makes a later watch_turn report all entries again, because a machine that the gateway refused
  * before may fit now. */
-void watch_again(struct watch *w);
+void watch_report_again(struct watch *w);
 
 /* Returns a descriptor for the caller's epoll set; the watch owns it. */
 int watch_fd(const struct watch *w);
 /* Moves the watch forward and calls the events. The caller calls it after watch_open and
- * watch_again, when the descriptor is readable, and when the number of milliseconds that it last
- * returned has passed; -1 = no time limit. */
+ * watch_report_again, when the descriptor is readable, and when the number of milliseconds that it
+ * last returned has passed; -1 = no time limit. */
 int watch_turn(struct watch *w);
 
 #endif

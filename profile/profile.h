@@ -117,9 +117,8 @@ struct profile {
     struct profile_link links[PROFILE_LINKS_MAX];
 };
 
-/* The two functions read and check a profile, from a file or from text that errors call `name`. The
- * caller frees *out with profile_close. Returns ST_INVALID, with the file, the key and its value,
- * or ST_NO_MEMORY. */
+/* Read and check a profile, from a file or from text that errors call `name`. The caller frees *out
+ * with profile_close. Return ST_INVALID, with the file, the key and its value, or ST_NO_MEMORY. */
 enum status profile_load(const char *path, struct profile **out, struct error *error);
 enum status profile_parse(const char *text, size_t bytes, const char *name, struct profile **out,
                           struct error *error);
@@ -143,7 +142,7 @@ const struct profile_device *profile_device_beside(const struct profile *p,
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,
                                              const char *to, const char *transport);
 
-/* The two functions return a time: interpolated between the measured points, and extrapolated
+/* Return a time in microseconds: interpolated between the measured points, and extrapolated
  * linearly beyond the last point of rows or context. Fewer rows than the first point take the time
  * of the first point. A context below the first point is extrapolated, down to a time of 0. */
 double profile_grid_us(const struct profile_grid *grid, double rows, double context);
@@ -162,9 +161,9 @@ double profile_token_us(const struct profile *p, const struct profile_device *d,
  * Prompt i has tokens[i] tokens in the batch, after contexts[i] cached ones. */
 double profile_batch_context(const uint32_t *tokens, const uint32_t *contexts, uint32_t count);
 
-/* The two functions return the time of a stage of the layers [first, last) for a batch: batch_us
- * and its layers, the embedding if layer 0 is among them, and the vocabulary if the last layer is
- * (for `sampled` prompts, or for every sequence of the decode step). */
+/* Return the time of a stage of the layers [first, last) for a batch: batch_us and its layers, the
+ * embedding if layer 0 is among them, and the vocabulary if the last layer is (for `sampled`
+ * prompts, or for every sequence of the decode step). */
 double profile_stage_prompt_us(const struct profile *p, const struct profile_device *d,
                                uint32_t first, uint32_t last, double tokens, double context,
                                double sampled);

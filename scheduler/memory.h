@@ -71,9 +71,9 @@ const struct sched_memory_options *sched_memory_options(const struct sched_memor
 uint32_t sched_memory_prompt_share(const struct sched_memory_options *options);
 
 /* Returns how much memory new requests leave free for answers that may grow: `percent` of `total`,
- * and at least `growing`, which is one block for each such answer; 0 if there is no such answer. The
- * unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function too.
- */
+ * and at least `growing`, which is one block for each such answer; 0 if there is no such answer.
+ * The unit (blocks or tokens) is that of the arguments. The cluster scheduler calls this function
+ * too. */
 uint64_t sched_memory_growth_reserve(uint64_t total, uint32_t percent, uint64_t growing);
 
 /* Sets whether the machine is mixed and keeps the prompts' share; false after opening. Has effect

@@ -22,13 +22,14 @@ struct sched_cluster_facts {
 /* What the config does not say about a machine. */
 struct sched_machine_facts {
     uint32_t stage_count;        /* Stages of the machine; at most 1 = one batch in flight. */
-    uint32_t path_count;         /* Paths through its stages; 0 means 1. */
+    uint32_t path_count;         /* Paths through its stages; 0 = 1 path. */
     uint32_t micro_batch_tokens; /* Best size by a profile; 0 = not known. */
 };
 
 /* Returns true if the config's policy is "prefix". */
 bool sched_policy_prefix(const struct config *config);
 
+/* The result has LIMIT_CLUSTER_REQUESTS slots. */
 struct sched_cluster_options sched_cluster_options_make(const struct config *config,
                                                         const struct sched_cluster_facts *facts);
 
@@ -43,7 +44,8 @@ struct sched_memory_options sched_memory_options_make(const struct config *confi
                                                       uint32_t block_count,
                                                       uint32_t context_tokens);
 
-/* Returns SCHED_MACHINE_RATES with what *rates has measured; the caller sets now_us and machine. */
+/* Returns the event SCHED_MACHINE_RATES with the rates of *rates. The caller sets now_us and
+ * machine. */
 struct sched_event sched_rates_event(const struct config *config, const struct sched_rates *rates);
 
 /* Returns scheduler/prompt_fill_tokens; while "auto", the number for a machine that has measured
@@ -54,16 +56,19 @@ uint32_t sched_prompt_fill_tokens(const struct config *config);
  * scheduler/mixed_prompt_tokens is "auto" lowers it (sched_machine_mixed_tokens). */
 uint32_t sched_mixed_tokens_most(const struct config *config);
 
-/* Sets the scheduler's mixed_prompt_tokens and prompt_fill_tokens where these keys are "auto" and
- * batches are not pipelined. Returns both values in effect. */
+/* The values of the options mixed_prompt_tokens and prompt_fill_tokens that are in effect. */
 struct sched_pace_limits {
     uint32_t mixed_prompt_tokens;
     uint32_t prompt_fill_tokens;
 };
+/* Computes mixed_prompt_tokens and prompt_fill_tokens from `pace` for each of the two config keys
+ * that is "auto", and sets them in `sm`. pipelined = true (several batches in flight): changes
+ * nothing. Returns the values in effect. */
 struct sched_pace_limits sched_pace_limits_apply(const struct config *config,
                                                  const struct sched_pace *pace, bool pipelined,
                                                  struct sched_machine *sm);
 
+/* Returns the TTFT and TBT targets of the config (slo/ttft_ms, slo/tbt_ms). */
 struct sched_pace_targets sched_pace_targets_make(const struct config *config);
 
 /* Returns the number of batches in flight on each path of a machine: 1 with one stage; with more

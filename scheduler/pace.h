@@ -1,7 +1,7 @@
 /* pace: how much time prompts get beside running answers, on one machine or on machines that take
  * turns on the same cores. The machine's loop (machine/batch.c, on its event loop thread) and the
  * simulator have one struct for each machine. Pure: no clock and no I/O. It chooses no requests
- * (machine/machine.h does) and measures nothing itself.
+ * (scheduler/machine/machine.h does) and measures nothing itself.
  *
  * Running answers get a token each per *step*, a batch without prompts. Between two steps, prompts
  * get a *share* of t microseconds. With P microseconds of open prompts (not computed, or between
@@ -10,12 +10,11 @@
  *
  *     t = P × TBT / TTFT,
  *
- * whatever s is: so a short queue disturbs the answers little, and a long one is not kept waiting
- * for their sake. P is a mean over the last second in which prompts were open, because a few long
- * shares would spoil the TBT, and short ones between them would not make prompts faster. It is a
- * geometric mean, so that a burst is soon forgotten. The share is at most what the TBT target
- * leaves, because beyond that longer shares hardly make prompts faster; and at least half a step.
- */
+ * for every s. So a short queue delays the answers little, and a long queue does not wait for the
+ * answers. P is a mean over the last second in which prompts were open, because a few long shares
+ * would increase the TBT, and short shares between them would not make prompts faster. It is a
+ * geometric mean, so that a burst is soon forgotten. The share is at most TBT - s, because longer
+ * shares hardly make prompts faster, or s if that is more; and at least s / 2. */
 #ifndef SCHEDULER_PACE_H
 #define SCHEDULER_PACE_H
 
@@ -61,10 +60,10 @@ uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pac
  * at most `most`. */
 uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most);
 
-/* Returns the microseconds of a batch's turns on cores that machines share: the share of this
- * machine's open prompts, at least the time of LIMIT_CHUNK_TOKENS. steps_us = sum of the other
- * machines' steps (turns_steps_us). A batch without prompts is not interrupted within the TBT
- * target, because all its answers wait for its end. */
+/* Returns the length of the turn that a batch gets on cores that machines share. prompts = true, a
+ * batch with prompts: the share of this machine's open prompts, but at least the time of
+ * LIMIT_CHUNK_TOKENS; steps_us = sum of the other machines' steps (turns_steps_us). prompts =
+ * false: the TBT target, because all answers of the batch wait for its end. */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool prompts, double steps_us);
 

@@ -20,7 +20,7 @@
  * remembered keys is bounded; a key that was forgotten starts at the virtual time again.
  *
  * Ageing: a request that has been in its class for ageing_us joins the next more urgent class that
- * has waiting requests, as if it arrived now. So no request waits for ever behind more urgent ones.
+ * has waiting requests, as if it arrived now. So more urgent requests cannot delay it for ever.
  *
  * Adding and removing a slot costs O(log n): a treap finds the position, and a list linked through
  * the slots gives the order. */
@@ -72,20 +72,21 @@ struct sched_ticket {
 /* Adds a slot that is in no queue, and charges the key. */
 void sched_queue_add(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot,
                      const struct sched_ticket *ticket, int64_t now_us);
-/* The two functions remove the slot from the queue. `take`: the request is served. `drop`: it is
- * not served, and its key gets the cost back. */
+/* Remove the slot from the queue: sched_queue_take because the request is served, sched_queue_drop
+ * because it will not be served, so its key gets the cost back. */
 void sched_queue_take(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot);
 void sched_queue_drop(struct sched_fair *fair, struct sched_queue *queue, uint32_t slot);
 
-/* Returns the slot behind `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot` is the last.
- */
+/* Returns the slot that is served after `slot`, which must be in a queue; SCHED_QUEUE_NONE = `slot`
+ * is the last. */
 uint32_t sched_queue_next(const struct sched_fair *fair, uint32_t slot);
 /* Returns the last slot of the queue that is not resumed; SCHED_QUEUE_NONE = none. */
 uint32_t sched_queue_last_new(const struct sched_fair *fair, const struct sched_queue *queue);
 /* Returns true if `a` is served before `b`. The slots may be in different queues. */
 bool sched_queue_before(const struct sched_fair *fair, uint32_t a, uint32_t b);
 
-/* Applies ageing to all slots of the queue (see above); ageing_us 0 = no ageing. */
+/* Applies ageing to all slots of the queue: the slots that have been in their class for ageing_us
+ * at now_us join the next more urgent class that has slots. ageing_us 0 = no ageing. */
 void sched_queue_age(struct sched_fair *fair, struct sched_queue *queue, int64_t ageing_us,
                      int64_t now_us);
 

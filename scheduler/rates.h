@@ -31,19 +31,20 @@ struct sched_rates {
     double push_us;
 };
 
-/* The time of a batch that only decodes: fixed_ns + row_ns for each answer. All zeros = not known.
- */
+/* The time of a batch that only decodes: fixed_ns + row_ns for each answer. All zeros = not
+ * known. */
 struct sched_step {
     uint32_t fixed_ns;
     uint32_t row_ns;
 };
 
-/* Returns the measured time, or a limit if it is far above the mean of earlier ones (0 = there are
- * none): a machine that was stopped or swapped out for a while is not slow from then on. */
+/* Returns `measured`, but at most a multiple of `mean`, the mean of earlier measurements; 0 = there
+ * are none. So a machine that was stopped or swapped out for a while does not count as slow
+ * later. */
 double sched_rates_limited(double measured, double mean);
 
-/* The two functions record `batches` batches, with `rows` rows and `us` microseconds in all: batches
- * with prompts, and batches that only decoded. */
+/* Record `batches` batches, with `rows` rows and `us` microseconds in all: batches with prompts,
+ * and batches that only decoded. */
 void sched_rates_prompts(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t rows, uint64_t us);
 
@@ -51,8 +52,8 @@ void sched_rates_decodes(struct sched_rates *rates, uint64_t batches, uint64_t r
  * after computing. */
 void sched_rates_pushes(struct sched_rates *rates, uint64_t tokens, uint64_t us);
 
-/* Returns the rate with batches of `rows` rows; 0 = not known yet. A machine that has computed short
- * prompts is comparable in this way with one that has computed long prompts. */
+/* Returns the rate with batches of `rows` rows; 0 = not known yet. So a machine that has computed
+ * short prompts can be compared with one that has computed long prompts. */
 uint32_t sched_rates_prompt_tokens_per_s(const struct sched_rates *rates, uint32_t rows);
 /* Returns the rate at which KV is sent; 0 = not known yet. */
 uint32_t sched_rates_push_tokens_per_s(const struct sched_rates *rates);

@@ -26,6 +26,7 @@ enum request_state {
 const char *request_state_name(enum request_state state);
 /* Returns true if a request may change from the one state to the other. */
 bool request_state_legal(enum request_state from, enum request_state to);
+/* Returns true if the request is done, has failed or was cancelled. */
 static inline bool request_state_ended(enum request_state state)
 {
     return state >= REQUEST_DONE;

@@ -1,5 +1,5 @@
-/* sched_slots: maps the id and generation of a request on a machine to its slot: the small index by
- * which sched_machine and the request tables know the request. A resumed request (with a higher
+/* sched_slots: maps the id and generation of a request on a machine to its slot: the small index
+ * that sched_machine and the request tables use for the request. A resumed request (with a higher
  * generation) is a second entry. prompt_pool/ and token_pool/ have one such map each, on the
  * machine's event loop thread; not thread-safe. Pure, no allocation after opening. It holds no
  * requests and no blocks, only ids and slots. */
@@ -31,6 +31,6 @@ bool sched_slots_find(const struct sched_slots *slots, uint64_t id, uint32_t gen
                       sched_slot *slot_out);
 /* Returns true if the slot is in use. Requires that the slot is in the map's range. */
 bool sched_slots_used(const struct sched_slots *slots, sched_slot slot);
-uint32_t sched_slots_count(const struct sched_slots *slots); /* Slots in use.  */
+uint32_t sched_slots_count(const struct sched_slots *slots); /* Returns the slots in use. */
 
 #endif

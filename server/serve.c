@@ -343,7 +343,7 @@ static void announce(struct serve *s)
                "%s    -d '{\"messages\":[{\"role\":\"user\",\"content\":\"What is "
                "gravity?\"}],\"max_tokens\":64,\"temperature\":0,\"stream\":true}'\n\n",
                scheme, s->bound,
-               api_keys_wanted(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
+               api_keys_configured(s->keys) ? "    -H 'Authorization: Bearer KEY' \\\n" : "");
     fflush(stdout);
     s->announced = true;
 }

@@ -10,13 +10,13 @@
 
 #include <stdbool.h>
 
-/* argv[0] is the subcommand's name. Returns the exit status: 0 after SIGTERM or SIGINT
+/* Runs the subcommand; argv[0] is its name. Returns the exit status: 0 after SIGTERM or SIGINT
  * (serve_stop.c), 1 if it could not start or had to stop, 2 for wrong options. */
 int serve_main(int argc, char **argv);
 
 struct serve_options {
     struct config *config; /* The effective config; owned by the caller. */
-    bool check_only;       /* --check: print what the config means, and end. */
+    bool check_only;       /* --check: print the effective config (serve_options_print), and end. */
     bool quiet;            /* --quiet: print only the line that says that the server is ready. */
     enum log_level log_level;
     const char *log_level_name; /* As given; NULL = not given. */
@@ -31,7 +31,8 @@ int serve_options_parse(int argc, char **argv, struct serve_options *out);
 enum status serve_options_again(int argc, char **argv, struct serve_options *out,
                                 struct error *error);
 
-/* Prints the output of --check: what the config means, without serving. */
+/* Prints the output of --check: source, model, HTTP address, machines and KV settings of the
+ * effective config. */
 void serve_options_print(const struct config *config, const char *model_path);
 
 #endif

@@ -1,10 +1,10 @@
 /* serve_internal: the structs and functions that the files of `cleave serve` share. serve.c: start
- * and loop. serve_files.c: files that the config names. serve_model.c: the model file.
- * serve_reload.c: reads these files again. serve_update.c: replaces one model by another.
- * serve_machines.c: adds and removes machines. serve_members.c: adds and removes the machines that
- * etcd reports. serve_admin.c: /admin. serve_stop.c: the orderly end. Everything runs on the main
- * thread, which is the gateway's loop thread. These files route no requests (server/gateway/) and
- * answer no clients (server/http/). */
+ * and loop. serve_options.c: the command line. serve_files.c: files that the config names.
+ * serve_model.c: the model file. serve_reload.c: reads these files again. serve_update.c: replaces
+ * one model by another. serve_machines.c: adds and removes machines. serve_members.c: adds and
+ * removes the machines that etcd reports. serve_admin.c: /admin. serve_stop.c: the orderly end.
+ * Everything runs on the main thread, which is the gateway's loop thread. These files route no
+ * requests (server/gateway/) and answer no clients (server/http/). */
 #ifndef SERVER_SERVE_INTERNAL_H
 #define SERVER_SERVE_INTERNAL_H
 
@@ -38,21 +38,21 @@ struct serve_model_config {
 struct serve_version {
     uint32_t number;                      /* 0 = none. */
     struct serve_model_config config;     /* `model` is a path that is valid in any directory. */
-    struct serve_model_config from_file;  /* As read from the config. */
+    struct serve_model_config from_file;  /* The values as the config has them. */
     char name[64];                        /* Name in /v1/models. */
-    char template_path[LIMIT_PATH_BYTES]; /* Of chat_template_file; empty = none. */
-    uint64_t file_bytes;
+    char template_path[LIMIT_PATH_BYTES]; /* Path of chat_template_file; empty = none. */
+    uint64_t file_bytes;                  /* Bytes of the model's files. */
     uint64_t metadata_hash;
     uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
     struct layer_groups groups;
-    struct served_model *served; /* A reference. */
+    struct served_model *served; /* The version holds a reference. */
 };
 
 /* State of the version `other`. */
 enum serve_update {
     SERVE_UPDATE_NONE,     /* There is no other version. */
     SERVE_UPDATE_STARTING, /* Its machines start; it will replace the current version. */
-    SERVE_UPDATE_DRAINING, /* It was the current version; its requests run to their end. */
+    SERVE_UPDATE_DRAINING, /* It was the current version; its requests continue until they end. */
     SERVE_UPDATE_ENDING,   /* It has no requests; its machines end. */
 };
 
@@ -62,13 +62,13 @@ struct serve {
     char **argv;
     /* The running config. Once the fleet is open, the config has no machines. */
     struct config *config;
-    /* As read from the file. Values that a reload cannot change stay as at the start. */
+    /* The config as the file has it. Values that a reload cannot change are those of the start. */
     struct config *from_file;
     struct serve_version current; /* Version of new requests. */
     struct serve_version other;   /* The new version, or the one before; number 0 = none. */
     enum serve_update update;     /* State of `other`. */
-    int64_t update_us;            /* STARTING, DRAINING: time limit of the state. */
-    int64_t update_ready_us;      /* STARTING: since when everything is ready; -1 = it is not. */
+    int64_t update_us;            /* STARTING, DRAINING: time at which the state ends at last. */
+    int64_t update_ready_us; /* STARTING: when everything became ready; -1 = it is not ready. */
     /* When the update entered its present state; for NONE, when the latest update ended. */
     int64_t update_begun_us;
     char update_text[640]; /* How the latest update ended, or why the present one fails. */
@@ -78,7 +78,7 @@ struct serve {
     int64_t started_us;
     char bound[LIMIT_ADDRESS_BYTES]; /* Address on which HTTP listens. */
     bool tls;                        /* HTTP is served over TLS. */
-    int64_t certificate_expires;     /* Seconds since 1970; when the certificate expires. */
+    int64_t certificate_expires;     /* When the certificate expires, in seconds since 1970. */
     struct secret_keys cluster_keys; /* count 0 = no key. */
     int listen_fd;
     int admin_fd; /* 0 = none. */
@@ -94,16 +94,17 @@ struct serve {
     struct gateway *gateway;
     struct http *http;
     struct watch *watch; /* NULL = the machines are those of the config file. */
-    /* etcd's members were reported again for the present update: a machine that did not fit the old
-     * model may fit the new one. */
+    /* The machines in etcd were reported again for the present update (watch_report_again), because
+     * a machine that did not fit the old model may fit the new one. */
     bool members_checked_again;
-    int64_t servable_us;  /* When both phases could first be served; -1 = not yet. */
+    int64_t servable_us;  /* When both phases could be served for the first time; -1 = not yet. */
     bool announced;       /* The line that says that the server is ready was printed. */
-    int64_t drain_us;     /* Time until which requests may finish; -1 = not draining. */
-    int64_t stop_us;      /* When the machines are killed; -1 = not stopping. */
+    int64_t drain_us;     /* Time at which requests that still run are ended; -1 = not draining. */
+    int64_t stop_us;      /* Time at which the machines are killed; -1 = not stopping. */
     bool failed;          /* The exit status will be 1. */
     struct error failure; /* Why `failed` is true. */
-    /* The loop must not sleep: a later part of the iteration gave work to an earlier one. */
+    /* The loop must not sleep, because a later part of the iteration gave work to an earlier
+     * part. */
     bool work_pending;
 };
 
@@ -114,8 +115,8 @@ static inline int64_t serve_now_us(void)
 
 /* --- serve_files.c --- */
 
-/* Read and check the files that the config names; NULL = the config names none. Nothing else
- * changes. */
+/* Read and check the files that the config names, and store the result; NULL = the config names no
+ * such file. They change nothing else. */
 enum status serve_keys_read(const struct config *config, struct api_key_set **set_out,
                             struct error *error);
 enum status serve_certificate_read(const struct config *config, struct http_certificate **out,
@@ -126,8 +127,8 @@ enum status serve_events_open(const struct config *config, struct event_log **ou
 enum status serve_admin_socket_open(struct serve *s, struct error *error);
 /* Removes the file of the socket, which http_close closes. */
 void serve_admin_socket_remove(struct serve *s);
-/* Finds the cluster keys: from cluster/key_file; else, if only this host can reach the machines, a
- * random key that no other process knows; else none. */
+/* Sets s->cluster_keys: the keys of cluster/key_file; without such a file, a random key that no
+ * other process knows if only this host can reach the machines, else no key. */
 enum status serve_cluster_keys_find(struct serve *s, struct error *error);
 /* Reads cluster/key_file again. count 0 = the config names no file, or the keys are as before. */
 enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *out,
@@ -135,13 +136,14 @@ enum status serve_cluster_keys_read(const struct serve *s, struct secret_keys *o
 
 /* --- serve_model.c --- */
 
+/* Copy the parts of the config that belong to a model, out of a config and into a config. */
 void serve_model_get(const struct config *config, struct serve_model_config *out);
 void serve_model_put(const struct serve_model_config *from, struct config *config);
 /* Returns the path of the model file, valid in any directory. */
 enum status serve_model_path(const struct config *config, char out[LIMIT_PATH_BYTES],
                              struct error *error);
-/* Opens the model file that the config names and reads its metadata, but no texts yet. The caller
- * closes *file_out. */
+/* Opens the model file that the config names and reads its metadata, but neither tokenizer nor chat
+ * template. The caller closes *file_out. */
 enum status serve_version_open(const struct config *config, uint32_t number,
                                struct serve_version *out, struct model_file **file_out,
                                struct error *error);
@@ -152,13 +154,13 @@ void serve_version_done(struct serve_version *version);
 
 /* --- serve_machines.c --- */
 
-/* Adds a machine with a new name. A local machine is started, with that version's model; the
- * gateway connects to a remote one. Returns NULL with a text in *error if there are LIMIT_MACHINES,
- * including those that are leaving. */
+/* Adds a machine with a new name. A local machine is started, with the model of this version; the
+ * gateway connects to a remote machine. Returns NULL, with *error, if there are LIMIT_MACHINES
+ * machines, including machines that are leaving. */
 struct fleet_machine *serve_machine_add(struct serve *s, const struct config_machine *config,
                                         uint32_t version, struct error *error);
-/* Starts to remove a machine: it drains, and when its requests have ended, a local machine ends and
- * a remote one is forgotten. */
+/* Begins to remove a machine: it drains. When its requests have ended, a local machine is stopped,
+ * and a remote machine is forgotten. */
 void serve_machine_remove(struct serve *s, struct fleet_machine *machine);
 /* Reverses serve_machine_remove. Returns false if its process is already ending. */
 bool serve_machine_keep(struct serve *s, struct fleet_machine *machine);
@@ -167,24 +169,26 @@ void serve_machines_turn(struct serve *s);
 
 /* --- serve_members.c --- */
 
-/* Starts to find machines that register themselves in etcd, if the config says so. */
+/* Begins to watch the machines that register themselves in etcd, if the config says so. */
 enum status serve_members_open(struct serve *s, struct error *error);
-/* Makes the names of etcd's files valid for a local machine, in its config. */
+/* Makes the paths of etcd's files absolute in the config of a local machine. */
 void serve_members_prepare(const struct serve *s, struct config *config);
 void serve_members_close(struct serve *s);
-int serve_members_turn(struct serve *s); /* Returns the ms until the next call; -1 = none. */
+/* Handles changes of the machines in etcd. Returns the milliseconds until the next call; -1 =
+ * none. */
+int serve_members_turn(struct serve *s);
 
 /* --- serve_reload.c --- */
 
-/* Reads and checks everything again, then applies the changes. On an error nothing has changed.
- * *answer receives a JSON object. The audit log names `actor` for each key and machine that was
- * added, removed or changed, and for a model update. */
+/* Reads and checks the config and its files again, then applies the changes. On an error nothing
+ * has changed. *answer receives a JSON object. The audit log names `actor` for each key and machine
+ * that was added, removed or changed, and for a model update. */
 enum status serve_reload(struct serve *s, const struct audit_actor *actor, struct text *answer,
                          struct error *error);
 
 /* --- serve_update.c --- */
 
-/* What a reload means for the model. */
+/* What a reload does with the model. */
 enum serve_update_plan {
     SERVE_PLAN_NONE,  /* The model stays. */
     SERVE_PLAN_KEEP,  /* An update to the named model is in progress: the machines stay. */
@@ -192,8 +196,8 @@ enum serve_update_plan {
     SERVE_PLAN_BACK,  /* Go back to the earlier model, which is still open. */
 };
 
-/* Finds out what a new config means for the model. It gives the local machines in *next the names
- * of their version; nothing else changes. An error says why the change is impossible. */
+/* Decides what a new config means for the model. Gives the local machines in *next the names of
+ * their version; changes nothing else. An error says why the change is impossible. */
 enum status serve_update_plan(struct serve *s, struct config *next,
                               enum serve_update_plan *plan_out, struct serve_version *version_out,
                               struct error *error);
@@ -201,8 +205,8 @@ enum status serve_update_plan(struct serve *s, struct config *next,
  * is given up after `update_ms`. */
 enum status serve_update_begin(struct serve *s, struct serve_version *version, uint32_t update_ms,
                                struct error *error);
-/* Goes back to the model before: a new version that starts is ended, one that drains serves again.
- */
+/* Goes back to the earlier model. A new version that is starting is ended; an old version that is
+ * draining serves again. */
 void serve_update_back(struct serve *s);
 /* Handles a machine that cannot start. Returns true if it belongs to the other version; a starting
  * update is then given up. */

@@ -128,7 +128,7 @@ enum status serve_members_open(struct serve *s, struct error *error)
     return watch_open(&options, &s->watch, error);
 }
 
-/* Relative paths begin at our config file. The machine's config is no file. */
+/* Relative paths begin at the folder of our config file, but the machine's config is not a file. */
 void serve_members_prepare(const struct serve *s, struct config *config)
 {
     char *const files[] = {config->cluster.etcd_password_file, config->cluster.etcd_ca_file,
@@ -152,7 +152,7 @@ int serve_members_turn(struct serve *s)
         return -1;
     bool updating = s->update != SERVE_UPDATE_NONE;
     if (updating && !s->members_checked_again)
-        watch_again(s->watch);
+        watch_report_again(s->watch);
     s->members_checked_again = updating;
     int timeout_ms = watch_turn(s->watch);
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL);

@@ -1,6 +1,6 @@
-/* serve_reload: reads the config file, the API keys, the certificate and the cluster keys again. First everything is
- * read and checked, then everything is changed, so an error changes nothing. Values that cannot
- * change while serving stay, and the answer names them. */
+/* serve_reload: reads the config file, the API keys, the certificate and the cluster keys again.
+ * First everything is read and checked, then everything is changed, so an error changes nothing.
+ * Values that cannot change while serving stay, and the answer names them. */
 #include "server/serve_internal.h"
 
 #include "common/secret.h"
@@ -281,7 +281,7 @@ static void reload_apply(struct reload *r)
     s->from_file->machine_count = r->read->machine_count;
     gateway_configure(s->gateway);
     if (opened && s->watch != NULL)
-        watch_again(s->watch); /* machines of etcd that were refused may be usable now */
+        watch_report_again(s->watch); /* machines of etcd that were refused may be usable now */
     events_change(r);
 }
 

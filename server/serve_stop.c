@@ -17,7 +17,7 @@
 
 static void parts_stop(struct serve *s)
 {
-    http_quiesce(s->http);
+    http_accept_stop(s->http);
     gateway_stop(s->gateway); /* clients are told while the machines end */
     for (struct fleet_machine *m = fleet_next(s->fleet, NULL); m != NULL;
          m = fleet_next(s->fleet, m))
@@ -33,7 +33,7 @@ static void drain_begin(struct serve *s, int number)
     uint32_t running = http_open_answers(s->http);
     log_info("%s: refuses new requests, %u are running; a second one stops now", strsignal(number),
              running);
-    http_drain(s->http);
+    http_drain_begin(s->http);
     s->drain_us = serve_now_us() + (int64_t)s->config->server.drain_ms * 1000;
 }
 
@@ -106,13 +106,13 @@ bool serve_stop_turn(struct serve *s, int *timeout_ms)
     if (s->stop_us < 0)
         return false;
     int64_t left_us = s->stop_us - serve_now_us();
-    if (left_us <= 0 && launcher_running(s->launcher) > 0) {
+    if (left_us <= 0 && launcher_running_count(s->launcher) > 0) {
         log_warn("machines that did not end within %d s are killed: %u", STOP_US_MAX / 1000000,
-                 launcher_running(s->launcher));
+                 launcher_running_count(s->launcher));
         launcher_kill(s->launcher);
         left_us = 100000;
     }
     if (left_us >= 0 && (*timeout_ms < 0 || left_us / 1000 < *timeout_ms))
         *timeout_ms = (int)(left_us / 1000) + 1;
-    return launcher_running(s->launcher) == 0;
+    return launcher_running_count(s->launcher) == 0;
 }

@@ -35,8 +35,8 @@ static const struct setting settings[] = {
     {"UCX_TCP_RX_SEG_SIZE", "256K"},
     /* Handle one event of a socket at a time, because an event may end the endpoint of another
      * event of its batch. No keep-alive, which leaves events to endpoints that are gone: UCX 1.13
-     * was seen to abort on such an event, 1.22 dies of it in every other one of our tests. Our
-     * heartbeats detect dead peers instead. */
+     * was seen to abort on such an event, 1.22 crashed in half of our tests. Our heartbeats detect
+     * dead peers instead. */
     {"UCX_TCP_MAX_POLL", "1"},
     {"UCX_KEEPALIVE_INTERVAL", "inf"},
     /* Without this, UCX does not choose shared memory for endpoints with error handling. */
@@ -145,7 +145,7 @@ static enum status worker_open(struct fabric *fabric, const struct fabric_option
                                struct error *error)
 {
     struct fabric_selection selection;
-    fabric_select(options, &selection);
+    fabric_selection_make(options, &selection);
     fabric->rdma = selection.named || strstr(selection.tls, ",rc") != NULL;
     if (selection.none)
         return ST_OK;
@@ -353,7 +353,7 @@ void fabric_memory_state(const struct fabric *fabric, struct transport_memory *o
         out->copied[i] = fabric->staging->copies[i].copied;
 }
 
-void fabric_tick(struct fabric *fabric)
+void fabric_deadlines_check(struct fabric *fabric)
 {
     if (fabric->staging != NULL)
         fabric_staging_tick(fabric);
@@ -372,7 +372,7 @@ bool fabric_progress(struct fabric *fabric)
     return done;
 }
 
-bool fabric_arm(struct fabric *fabric)
+bool fabric_wait_prepare(struct fabric *fabric)
 {
     /* The device wakes us. UCX's descriptor is not needed until then. */
     if (fabric->staging != NULL && !fabric_staging_arm(fabric))

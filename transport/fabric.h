@@ -72,7 +72,7 @@ struct fabric_options {
     /* Device that the region is allocated from; NULL = host memory. Must outlive the fabric. */
     const struct device_memory *device;
     uint32_t copy_ms; /* Milliseconds; a device copy that takes longer has failed. */
-    bool share;       /* True: peers on this host may open the device's memory. */
+    bool share;       /* Peers on this host may open the device's memory. */
     bool encrypted;   /* Data connections are encrypted. Used only for fabric_link_path. */
     /* Most bytes of a link that UCX has taken and not finished; 0 = 8 MiB. */
     uint64_t window_bytes;
@@ -102,13 +102,13 @@ int fabric_fd(struct fabric *fabric);
  * reads; -1 = none. */
 int fabric_device_fd(struct fabric *fabric);
 /* Fails links and inboxes whose device copies take longer than copy_ms. Call it periodically. */
-void fabric_tick(struct fabric *fabric);
+void fabric_deadlines_check(struct fabric *fabric);
 /* Makes progress with sends, received messages and copies. Returns true if it did any work. Call it
- * until it returns false, then call fabric_arm. */
+ * until it returns false, then call fabric_wait_prepare. */
 bool fabric_progress(struct fabric *fabric);
 /* Returns true if the descriptor will become readable when there is work; false if there is already
  * more work, so that fabric_progress must be called again. */
-bool fabric_arm(struct fabric *fabric);
+bool fabric_wait_prepare(struct fabric *fabric);
 
 /* ---- writing into a peer's region ---- */
 
@@ -131,23 +131,23 @@ bool fabric_link_probed(const struct fabric_link *link);
  * fabric calls fabric_writes_end for it when no write of the link can land any more; so the peer
  * learns this from the end of the connection. */
 void fabric_link_close(struct fabric_link *link, int fd);
-/* Returns a text that says how the link's writes travel, for logs: "ucx put over sysv", "cuda ipc".
- */
+/* Returns a text that says how the link's writes travel, for logs: "ucx put over sysv", "cuda
+ * ipc". */
 const char *fabric_link_path(const struct fabric_link *link);
 /* Returns true if every write of the link has landed and every flush has been taken
  * (fabric_link_flushed). */
 bool fabric_link_idle(const struct fabric_link *link);
 /* Makes `link` continue the epochs of `before`, which must be idle, because the peer's inbox goes
  * on counting. Call it before the first write of `link`. */
-void fabric_link_follow(struct fabric_link *link, const struct fabric_link *before);
+void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before);
 /* Returns the reason why a device on this host is not written device to device; empty = it is, or
  * the peer has no device on this host. */
-const char *fabric_link_note(const struct fabric_link *link);
+const char *fabric_link_indirect_reason(const struct fabric_link *link);
 /* For a link from device to device: drops the writes that wait, then waits up to FABRIC_SETTLE_US
  * for the copies that the device has begun. If the device does not finish in time, it is unknown
  * whether these writes land. Call it before other processes can learn that the link is closed. NULL
  * is fine. */
-void fabric_link_settle(struct fabric_link *link);
+void fabric_link_copies_await(struct fabric_link *link);
 /* Shuts the socket down for sending and closes it. The peer then knows that the writes of this
  * process have ended. -1 is fine. */
 void fabric_writes_end(int fd);
@@ -155,13 +155,14 @@ void fabric_writes_end(int fd);
  * mapped our memory, or uses RDMA. *same_host_out: true if the peer is known to be on this host. */
 bool fabric_writes_directly(const struct fabric *fabric, const struct fabric_address *peer,
                             bool *same_host_out);
-/* Returns ST_OK, or the error that UCX or the device has reported on the link. */
+/* Returns ST_OK; ST_UNREACHABLE if UCX has reported an error on the link; ST_IO if the device
+ * has. */
 enum status fabric_link_failed(const struct fabric_link *link, struct error *error);
 
 /* ---- links over data connections ---- */
 
 /* Returns true if the link's writes travel over data connections: the caller reads them with
- * fabric_link_piece, and the receiving process calls fabric_inbox_write. */
+ * fabric_link_piece_next, and the receiving process calls fabric_inbox_write. */
 bool fabric_link_by_data(const struct fabric_link *link);
 
 /* A piece of a write that travels over a data connection. */
@@ -174,8 +175,8 @@ struct fabric_piece {
 };
 /* Stores the next piece to send, in the order of the writes, without taking it. Returns false if no
  * write waits. */
-bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out);
-/* Removes the piece that fabric_link_piece stored, because the caller has sent or copied it.
+bool fabric_link_piece_next(const struct fabric_link *link, struct fabric_piece *out);
+/* Removes the piece that fabric_link_piece_next stored, because the caller has sent or copied it.
  * `bytes`: its size. */
 void fabric_link_piece_sent(struct fabric_link *link, size_t bytes);
 
@@ -214,13 +215,13 @@ bool fabric_inboxes_full(const struct fabric *fabric);
 /* Waits up to FABRIC_SETTLE_US for received data to land in the device. If the device does not
  * finish in time, it is unknown whether the data lands. Until the next fabric_progress, no further
  * data of the inbox lands. NULL is fine. */
-void fabric_inbox_settle(struct fabric_inbox *inbox);
+void fabric_inbox_copies_await(struct fabric_inbox *inbox);
 /* Returns the number that the peer puts into each message for this inbox. */
 uint64_t fabric_inbox_token(const struct fabric_inbox *inbox);
 /* Records how many messages an epoch has, as the peer's mark says. Returns ST_INVALID if the epoch
  * has passed or was marked before. */
-enum status fabric_inbox_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
-                              struct error *error);
+enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
+                                    struct error *error);
 /* Takes the next epoch that has landed completely. Returns false if no such epoch is left. */
 bool fabric_inbox_landed(struct fabric_inbox *inbox, uint32_t *epoch_out);
 /* Returns ST_OK, or the first error of the inbox: a write outside of the region or in a wrong

@@ -96,7 +96,7 @@ static void inbox_stage(struct fabric_inbox *inbox, const struct fabric_piece *p
         fabric_inbox_fail(inbox, ST_INVALID, "a write larger than a piece");
         return;
     }
-    copy.memory = fabric_slot_room(fabric, &staging->landing, bytes);
+    copy.memory = fabric_slot_memory(fabric, &staging->landing, bytes);
     copy.slot = staging->landing;
     if (copy.memory == NULL) {
         fabric_inbox_fail(inbox, ST_NO_MEMORY, "no pinned memory for received KV");
@@ -239,7 +239,7 @@ enum status fabric_inbox_open(struct fabric *fabric, const struct transport_peer
     return ST_OK;
 }
 
-void fabric_inbox_settle(struct fabric_inbox *inbox)
+void fabric_inbox_copies_await(struct fabric_inbox *inbox)
 {
     if (inbox == NULL)
         return;
@@ -253,7 +253,7 @@ void fabric_inbox_close(struct fabric_inbox *inbox)
 {
     if (inbox == NULL)
         return;
-    fabric_inbox_settle(inbox);
+    fabric_inbox_copies_await(inbox);
     struct fabric_inbox **at = &inbox->fabric->inboxes;
     while (*at != inbox)
         at = &(*at)->next;
@@ -267,8 +267,8 @@ uint64_t fabric_inbox_token(const struct fabric_inbox *inbox)
     return inbox->token;
 }
 
-enum status fabric_inbox_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
-                              struct error *error)
+enum status fabric_inbox_epoch_mark(struct fabric_inbox *inbox, struct fabric_mark mark,
+                                    struct error *error)
 {
     struct inbox_epoch *entry = inbox_epoch(inbox, mark.epoch);
     if (entry == NULL || entry->expected != EXPECT_UNKNOWN || mark.count == EXPECT_UNKNOWN)

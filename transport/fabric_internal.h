@@ -10,8 +10,8 @@
  *   fabric_inbox.c        what peers write into our region
  *   fabric_staging.c      copies of a device's region, slots of pinned memory
  *
- * Only files of this folder and tests include it. The one thread that owns the transport runs all
- * of it. Connections, frames and timers are not here (peers.h). */
+ * Only files of transport/ and tests include it. They run on the one thread that owns the
+ * transport. Connections, frames and timers are not here (peers.h). */
 #ifndef TRANSPORT_FABRIC_INTERNAL_H
 #define TRANSPORT_FABRIC_INTERNAL_H
 
@@ -33,8 +33,8 @@
  * checks means that this process was paused, while the copies may have ended. */
 #define FABRIC_SETTLE_LOOK_US 10000
 
-/* Precedes the data of a write by active message. Must not change until UCX has finished the send.
- */
+/* Precedes the data of a write by active message. Must not change until UCX has finished the
+ * send. */
 struct fabric_write_header {
     uint64_t token;
     uint64_t offset;
@@ -55,7 +55,7 @@ struct fabric_op {
     struct fabric_link *link; /* NULL = the link is closed. */
     uint64_t number;          /* Number of the flush. */
     bool is_flush;
-    bool is_probe;            /* True: the flush of fabric_link_probe. */
+    bool is_probe;            /* The flush of fabric_link_probe. */
     struct fabric_slot *slot; /* Slot that `bytes` are sent from; NULL = none. */
     size_t bytes;
     struct fabric_write_header header;
@@ -92,7 +92,8 @@ struct fabric_copy {
     struct fabric_inbox *inbox; /* Incoming: the inbox; NULL = the inbox is closed. */
 };
 
-struct fabric_copies {        /* The copies of one direction. */
+/* The copies of one direction. */
+struct fabric_copies {
     struct fabric_copy *ring; /* Ring of copies: copy n is at n % capacity. */
     uint64_t first, count, capacity;
     uint64_t woken; /* Number of the copy up to which the device will wake us when it is done. */
@@ -193,7 +194,8 @@ struct data_write {
     uint64_t number; /* Number of the flush. */
 };
 
-struct data_queue { /* A ring: entry n is at n % capacity. */
+/* A ring: entry n is at n % capacity. */
+struct data_queue {
     struct data_write *writes;
     uint64_t first, count, capacity;
 };
@@ -206,13 +208,13 @@ struct fabric_link {
     ucp_rkey_h rkey; /* NULL = the peer's region is written by messages only. */
     uint64_t remote_region;
     uint64_t token;
-    bool
-        /* True: UCX or our device puts writes into the memory of the peer. False: messages. */
-        direct;
+    /* true: UCX or our device puts writes into the memory of the peer. false: writes are sent as
+     * messages. */
+    bool direct;
     bool data;   /* Writes travel over data connections. */
-    bool shared; /* True: the peer's region is mapped into this process, so no probe is needed. */
+    bool shared; /* The peer's region is mapped into this process, so no probe is needed. */
     bool probed; /* See fabric_link_probed. */
-    /* True: writes go through pinned memory, or from device to device if `import` is set. */
+    /* Writes go through pinned memory, or from device to device if `import` is set. */
     bool staged;
     struct fabric_import *import; /* The peer's region, opened by our device; NULL = not opened. */
     char path[64];
@@ -269,12 +271,13 @@ void fabric_link_flush_put(struct fabric_link *link, uint64_t number);
 void fabric_link_fail(struct fabric_link *link, ucs_status_t status);
 
 /* fabric_select.c */
-void fabric_select(const struct fabric_options *options, struct fabric_selection *out);
+void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out);
 
 /* fabric_link.c: gives UCX the writes that waited for the window. Returns true if it gave any. */
 bool fabric_link_window_pump(struct fabric_link *link);
 
-/* fabric_link_data.c: queues a write. Without memory, the link fails and the slot is released. */
+/* fabric_link_data.c: queues a write. If memory runs out, the link fails and the slot is
+ * released. */
 void fabric_link_data_add(struct fabric_link *link, const struct data_write *write);
 /* Takes the oldest write out of the queue. Returns false if the queue is empty. The caller releases
  * the slot. */
@@ -288,7 +291,7 @@ void fabric_link_copied(struct fabric_link *link, const struct fabric_copy *copy
 void fabric_link_unstage(struct fabric_link *link); /* The link closes. */
 bool fabric_link_failing(const struct fabric_link *link);
 /* Return the write or flush that has waited longest (NULL = none), and remove it. */
-struct staged_write *fabric_link_next(struct fabric_link *link);
+struct staged_write *fabric_link_staged_take(struct fabric_link *link);
 void fabric_link_next_done(struct fabric_link *link);
 
 /* fabric_link_peer.c */
@@ -314,7 +317,7 @@ enum status fabric_staging_open(struct fabric *fabric, const struct fabric_optio
 void fabric_staging_close(struct fabric *fabric);
 /* Returns memory for `bytes` in *slot, or in a new slot that replaces *slot. Returns NULL if there
  * is no memory. Requires bytes <= FABRIC_PIECE. */
-uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
+uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes);
 void fabric_slot_drop(struct fabric_slot *slot); /* Removes one user of the slot. NULL is fine. */
 /* Queues a copy between the device address `device` and copy->memory. The copy is a user of
  * copy->slot until the copy is done. */
@@ -335,8 +338,8 @@ void fabric_staging_settle(struct fabric *fabric, const size_t *left);
 bool fabric_staging_arm(struct fabric *fabric);
 /* Fails links and inboxes with copies that take longer than copy_us. */
 void fabric_staging_tick(struct fabric *fabric);
-/* True if the received data that waits for the device has reached its limit, so that UCX must not
- * deliver more. */
+/* Returns true if the received data that waits for the device has reached its limit, so that UCX
+ * must not deliver more. */
 bool fabric_staging_full(const struct fabric *fabric);
 /* Removes a link or an inbox that closes from all copies. One of them may be NULL. */
 void fabric_staging_forget(struct fabric *fabric, const struct fabric_link *link,

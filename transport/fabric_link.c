@@ -244,7 +244,7 @@ bool fabric_link_idle(const struct fabric_link *link)
     return link->count == 0 && link->epoch_writes == 0;
 }
 
-void fabric_link_follow(struct fabric_link *link, const struct fabric_link *before)
+void fabric_link_epochs_continue(struct fabric_link *link, const struct fabric_link *before)
 {
     link->first = before->first;
 }
@@ -254,7 +254,7 @@ const char *fabric_link_path(const struct fabric_link *link)
     return link->path;
 }
 
-const char *fabric_link_note(const struct fabric_link *link)
+const char *fabric_link_indirect_reason(const struct fabric_link *link)
 {
     return link->note;
 }

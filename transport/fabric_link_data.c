@@ -30,7 +30,7 @@ bool fabric_link_by_data(const struct fabric_link *link)
     return link->data;
 }
 
-bool fabric_link_piece(const struct fabric_link *link, struct fabric_piece *out)
+bool fabric_link_piece_next(const struct fabric_link *link, struct fabric_piece *out)
 {
     const struct data_queue *queue = &link->queue;
     if (queue->count == 0 || fabric_link_failing(link))

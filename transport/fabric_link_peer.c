@@ -18,7 +18,7 @@
  *
  * Late writes: a copy that was given to the device cannot be called back; neither can a put. So:
  * - A side that closes a connection drops the writes that wait and first waits for its copies
- *   (fabric_link_settle). When the other side learns of the end, no copy is under way.
+ *   (fabric_link_copies_await). When the other side learns of the end, no copy is under way.
  * - A writer that is killed leaves at most UNDER_WAY_BYTES_MAX to its device: some milliseconds of
  *   copying. The same holds for a writer that is stopped or cut off, before it is considered
  *   silent; a writer that continues goes on writing until it reads its socket. Puts have both
@@ -128,7 +128,7 @@ static bool batch_begin(struct fabric_link *link)
     struct staged_write *write;
     uint32_t count = 0;
     while (count < DEVICE_RUNS_MAX && copy.bytes < UNDER_WAY_BYTES_MAX &&
-           (write = fabric_link_next(link)) != NULL && !write->is_flush) {
+           (write = fabric_link_staged_take(link)) != NULL && !write->is_flush) {
         runs[count++] = (struct device_run){
             .from = write->local,
             .to = link->import->memory + write->offset,
@@ -148,7 +148,7 @@ bool fabric_link_peer_pump(struct fabric_link *link)
 {
     struct staged_write *write;
     bool did = false;
-    while ((write = fabric_link_next(link)) != NULL) {
+    while ((write = fabric_link_staged_take(link)) != NULL) {
         if (write->is_flush) {
             struct link_flush *flush = &link->flushes[write->number % link->capacity];
             flush->after = link->import->last;
@@ -176,7 +176,7 @@ void fabric_link_peer_copied(struct fabric_link *link, const struct fabric_copy 
     }
 }
 
-void fabric_link_settle(struct fabric_link *link)
+void fabric_link_copies_await(struct fabric_link *link)
 {
     if (link == NULL || link->import == NULL)
         return;

@@ -35,7 +35,7 @@ bool fabric_link_failing(const struct fabric_link *link)
     return link->failure != UCS_OK || link->device_failure.text[0] != 0;
 }
 
-struct staged_write *fabric_link_next(struct fabric_link *link)
+struct staged_write *fabric_link_staged_take(struct fabric_link *link)
 {
     if (link->waiting_count == 0 || fabric_link_failing(link))
         return NULL;
@@ -58,7 +58,7 @@ static bool piece_begin(struct fabric_link *link, struct staged_write *write)
         .epoch = write->epoch,
         .link = link,
     };
-    copy.memory = fabric_slot_room(link->fabric, &link->slot, copy.bytes);
+    copy.memory = fabric_slot_memory(link->fabric, &link->slot, copy.bytes);
     copy.slot = link->slot;
     if (copy.memory == NULL) {
         error_set(&link->device_failure, ST_NO_MEMORY, "%s: no pinned memory for its KV",
@@ -81,7 +81,7 @@ bool fabric_link_pump(struct fabric_link *link)
     bool did = false;
     if (link->import != NULL)
         return fabric_link_peer_pump(link);
-    while ((write = fabric_link_next(link)) != NULL) {
+    while ((write = fabric_link_staged_take(link)) != NULL) {
         /* The writes before the flush have not been given to UCX yet. */
         if (write->is_flush && link->copying_bytes > 0)
             return did;

@@ -1,4 +1,4 @@
-/* fabric_select: which transports and network devices UCX may use. See fabric_internal.h.
+/* fabric_selection_make: which transports and network devices UCX may use. See fabric_internal.h.
  *
  * UCX over TCP has no access control: a client that reaches its port needs no key to read and write
  * any address of the process. So UCX gets shared memory, which the kernel protects, and RDMA
@@ -109,7 +109,7 @@ static void rdma_find(char *out, size_t capacity)
         closedir(folder);
 }
 
-void fabric_select(const struct fabric_options *options, struct fabric_selection *out)
+void fabric_selection_make(const struct fabric_options *options, struct fabric_selection *out)
 {
     const char *devices = options->ucx_devices;
     bool named = options->ucx_tls != NULL;

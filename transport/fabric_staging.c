@@ -86,7 +86,7 @@ static bool chunk_take(struct fabric *fabric)
     return true;
 }
 
-uint8_t *fabric_slot_room(struct fabric *fabric, struct fabric_slot **slot, size_t bytes)
+uint8_t *fabric_slot_memory(struct fabric *fabric, struct fabric_slot **slot, size_t bytes)
 {
     struct fabric_staging *staging = fabric->staging;
     assert(bytes <= FABRIC_PIECE);

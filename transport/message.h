@@ -3,15 +3,15 @@
  * its first pointer (little-endian, without hidden padding), then its arrays. The tables in
  * message.c hold the range of every field; one encoder and one decoder work from them
  * (message_layout.h). The decoder checks every length and range before it reads, and is fuzzed.
- * machine/ (peers.c, constraints.c) and server/gateway/connections.c encode and decode; token_pool/
- * and prompt_pool/ build TOKENS. It does no I/O (transport.h) and keeps no state: any thread may
- * call it.
+ * machine/ (peers.c, constraints.c), server/gateway/connections.c and bench-gateway encode and
+ * decode; token_pool/ and prompt_pool/ build TOKENS. It does no I/O (transport.h) and keeps no
+ * state: any thread may call it.
  *
  * Any change of a struct of this header needs a new TRANSPORT_PROTOCOL_VERSION.
  *
  *   gateway → machine   RESERVE, PREFILL, CANCEL, PEER, ROLE, SHUTDOWN
- *   machine → gateway   RESERVED, TOKENS, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES, OTHERS,
- *                       LINK, LOADS
+ *   machine → gateway   RESERVED, TOKENS, EMBEDDING, PREFILLED, PREEMPTED, FAILED, STATS, PREFIXES,
+ *                       OTHERS, LINK, LOADS
  *   prompt  → token     KV_READY, KV_ABORTED
  *   token   → prompt    STAGES, CANCEL
  *
@@ -44,21 +44,21 @@ enum message_kind {
     MESSAGE_PREFILL,
     /* The tokens that one batch sampled, for all requests of the receiving gateway. */
     MESSAGE_TOKENS,
-    /* The prompt phase is over and the KV is at the token machine. Has the times of both. */
+    /* The prompt is computed, and its KV has arrived at the token machine; with both times. */
     MESSAGE_PREFILLED,
     MESSAGE_KV_READY, /* All KV of the prompt is in the token machine's blocks: begin to decode. */
     /* The prompt machine no longer writes into the token machine's blocks: free these blocks. */
     MESSAGE_KV_ABORTED,
-    MESSAGE_CANCEL,
+    MESSAGE_CANCEL, /* The request is no longer wanted. */
     MESSAGE_FAILED, /* The machine has given up the request. */
-    MESSAGE_STATS,
+    MESSAGE_STATS,  /* Counters and gauges of the machine. */
     /* Connect to this machine; empty address = the machine was removed from the cluster. */
     MESSAGE_PEER,
-    MESSAGE_LINK, /* The connection to another machine is up or down. */
-    MESSAGE_SHUTDOWN,
+    MESSAGE_LINK,     /* The connection to another machine is up or down. */
+    MESSAGE_SHUTDOWN, /* The machine ends its process (machine_stop). */
     /* The machine's pools; they decide how much memory the machine keeps for prompts. */
     MESSAGE_ROLE,
-    MESSAGE_OTHERS, /* What other gateways have on this machine. */
+    MESSAGE_OTHERS, /* The load of other gateways on this machine. */
     /* The request has lost its memory on this machine. The gateway resumes it on any machine. */
     MESSAGE_PREEMPTED,
     MESSAGE_PREFIXES, /* Prefixes whose KV the machine has begun or ceased to hold. */
@@ -66,18 +66,19 @@ enum message_kind {
     /* Which process receives the KV of which layers and heads. A machine sends it first to each
      * machine that connects to write KV. */
     MESSAGE_STAGES,
-    MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; then comes PREFILLED. */
+    MESSAGE_EMBEDDING, /* The sum of a prompt's vectors; PREFILLED follows. */
     MESSAGE_KIND_COUNT
 };
 
-const char *message_kind_name(enum message_kind kind);
+const char *message_kind_name(enum message_kind kind); /* Returns a name such as "RESERVE". */
 
 /* The structs of messages have no hidden padding, because their bytes are sent. A member `padding`
  * is sent as 0. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic error "-Wpadded"
 
-struct message_request { /* An attempt to serve a request; part of most messages. */
+/* An attempt to serve a request; part of most messages. */
+struct message_request {
     uint64_t id;
     uint32_t generation;
     uint32_t padding;
@@ -91,13 +92,13 @@ static inline uint64_t message_request_number(const struct message_request *requ
     return request->id << 32 | request->id >> 32;
 }
 
-/* Decides the order of the requests that wait on a machine, whichever gateway they are from. */
+/* Decides the order of the requests that wait on a machine, for the requests of all gateways. */
 struct message_rank {
     uint64_t key;         /* Number of the request's API key, equal at every gateway; 0 = no key. */
     uint32_t weight;      /* Weight of the key against other keys; 0 counts as 1. */
     int32_t priority;     /* A lower number is served earlier. */
     uint32_t waited_ms;   /* Time since the client's request arrived. */
-    uint32_t preemptions; /* How often the request was preempted. */
+    uint32_t preemptions; /* Number of times that the request was preempted. */
 };
 
 /* Why an answer ends with a token. FINISH_STOP = this token is an end token. FINISH_CONSTRAINT = no
@@ -105,8 +106,8 @@ struct message_rank {
  * its greatest length. */
 enum message_finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_CONSTRAINT };
 
-/* A token of an answer, or the score of a prompt token. Sent are the fields before top_ids, then
- * `top_count` elements of top_ids and of top_logprobs. */
+/* A token of an answer, or the score of a prompt token. The message contains the fields before
+ * top_ids, then `top_count` elements of top_ids and of top_logprobs. */
 struct message_token {
     uint64_t request;
     uint32_t generation;
@@ -150,11 +151,11 @@ struct message_reserve {
     struct message_rank rank;
     struct sampling sampling;
     uint32_t rule_count; /* Words in `rules`: the request's token rules (common/token_rules.h). */
-    bool prefix_cache;   /* True: the machine looks the prompt up in its prefix cache. */
+    bool prefix_cache;   /* The machine looks the prompt up in its prefix cache. */
     uint8_t padding[3];
     uint32_t constraint_bytes; /* Bytes of `constraint`; 0 = no constraint. */
-    /* Tokens in `answer`: with a constraint, how many of the last prompt tokens are the first
-     * tokens of the answer (a resumed request). */
+    /* Number of tokens in `answer`: with a constraint, the number of the prompt's last tokens that
+     * are the first tokens of the answer (a resumed request). */
     uint32_t answer_count;
     /* In every decoded message, the arrays point into the received bytes. */
     const uint32_t *prompt;
@@ -182,7 +183,7 @@ struct message_prefill {
     /* Empty = no token machine, because the answer has at most one token. The receiver's own name =
      * the KV stays on the receiver, which decodes too. */
     char token_machine[LIMIT_NAME_BYTES];
-    bool score_prompt;    /* True: send a scored token for each prompt position from 1 on. */
+    bool score_prompt;    /* Send a scored token for each prompt position from 1 on. */
     uint8_t kv_path;      /* enum message_kv_path. */
     uint8_t path;         /* The values of RESERVED; so are held_count and blocks. */
     uint8_t pooling;      /* enum pooling: not POOLING_NONE = send the prompt's embedding. */
@@ -236,8 +237,8 @@ struct message_prefilled {
     uint64_t bytes;
     uint32_t layer_count; /* `layers`, or 0 if the times are not known (a machine with stages). */
     uint8_t padding2[4];
-    /* For each layer the time from the start of the first batch until the last of its KV was given
-     * to the transport. */
+    /* [layer_count]: the time from the start of the first batch until the last write of the layer's
+     * KV was given to the transport. */
     const uint32_t *layer_us;
 };
 
@@ -249,14 +250,14 @@ struct message_kv_ready {
 };
 
 /* The client is gone, or the gateway does not need the request. A token machine frees the blocks at
- * once, unless a prompt machine may write to them: then the blocks are quarantined until the
- * KV_ABORTED or KV_READY of the prompt machine arrives, or its connections have ended. A prompt
- * machine stops computing, and sends KV_ABORTED to the token machine unless it has sent KV_READY.
- * While blocks are quarantined, the token machine itself sends CANCEL once a minute, in case the
- * prompt machine never got PREFILL. */
+ * once, unless a prompt machine may write to them. In this case the blocks are quarantined until
+ * the KV_ABORTED or KV_READY of the prompt machine arrives, or until its connections have ended. A
+ * prompt machine stops computing, and sends KV_ABORTED to the token machine unless it has sent
+ * KV_READY. While blocks are quarantined, the token machine sends CANCEL to the prompt machine once
+ * a minute, because the prompt machine may never have got PREFILL. */
 struct message_cancel {
     struct message_request request;
-    bool writer; /* True: PREFILL was sent to the prompt machine, which may be writing. */
+    bool writer; /* PREFILL was sent to the prompt machine, which may be writing. */
     uint8_t padding[7];
 };
 
@@ -312,7 +313,7 @@ static inline void message_stats_add(struct message_stats *to, const struct mess
  * a gateway that connects. */
 struct message_prefixes {
     uint32_t count; /* At most LIMIT_PREFIXES. */
-    bool all;       /* True: forget all prefixes reported before this message. */
+    bool all;       /* Forget all prefixes reported before this message. */
     uint8_t padding[3];
     const uint64_t *hashes; /* Values of prefix_hash (common/prefix_hash.h). */
     /* [count]: 1 = the machine has the KV of this prefix, 0 = no longer. The elements are in the
@@ -325,16 +326,16 @@ struct message_peer {
     char address[LIMIT_ADDRESS_BYTES];
 };
 
-/* The pools of a machine. A machine does any work that arrives, whatever its pools; but a machine
- * whose current pool is the mixed pool keeps a part of its memory for prompts that are decoded on
- * other machines (token_pool_mixed_set). */
+/* The pools of a machine. A machine of any pool does all work that arrives; but a machine whose
+ * current pool is the mixed pool keeps a part of its memory for prompts that are decoded on other
+ * machines (token_pool_mixed_set). */
 struct message_role {
     /* Number of the last change of the home pool that the gateway knows; 0 = none, the config file
      * decides. */
     uint64_t serial;
     uint8_t role; /* enum pool: the current pool. */
-    /* enum pool: the home pool. Used only if `serial` is higher than every serial received before.
-     */
+    /* enum pool: the home pool. Used only if `serial` is higher than every serial received
+     * before. */
     uint8_t home;
     uint8_t padding[6];
 };
@@ -372,26 +373,27 @@ struct message_load {
     struct message_process process;
 };
 
-struct message_loads { /* Sent after STATS by a machine with stages. */
-    uint32_t count;    /* At most LIMIT_STAGES. */
+/* Sent after STATS by a machine with stages. */
+struct message_loads {
+    uint32_t count; /* At most LIMIT_STAGES. */
     uint32_t padding;
     const struct message_load *loads;
 };
 
-/* What other gateways have on this machine. Sent to a gateway when it has connected, and after
- * STATS when the values for this gateway have changed. The sums leave out the receiver's own
+/* The load of other gateways on this machine. Sent to a gateway when it has connected, and after
+ * STATS when the values for this gateway have changed. The sums do not contain the receiver's own
  * requests. */
 struct message_others {
     char leader[LIMIT_NAME_BYTES]; /* Name of the connected gateway with the lowest name. */
     uint32_t gateways;             /* Connected gateways, including the receiver. */
     uint32_t prompts;              /* Prompts that are not computed yet. */
     uint32_t decodes;              /* Answers that wait for memory, are reserved, or run. */
-    bool mixed;                    /* True: another gateway has this machine in its mixed pool. */
+    bool mixed;                    /* Another gateway has this machine in its mixed pool. */
     uint8_t home;                  /* The home pool, from the ROLE with the highest serial. */
     uint8_t rank; /* The number of connected gateways with a lower name than the receiver. */
     uint8_t padding[1];
     uint64_t prompt_tokens; /* Tokens of `prompts` that are not found in the prefix cache. */
-    uint64_t kv_tokens;     /* KV tokens of all requests, also those whose prompt is computed. */
+    uint64_t kv_tokens;     /* KV tokens of all requests, including computed prompts. */
     /* Serial of the ROLE that set `home`; 0 = none, the config file decides. */
     uint64_t home_serial;
     uint64_t prompt_tokens_taken; /* Prompt tokens of all PREFILLs of other gateways. */

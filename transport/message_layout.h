@@ -62,8 +62,7 @@ struct message_array {
 struct message_reader {
     const uint8_t *at; /* The bytes from `at` to `end` are not read yet. */
     const uint8_t *end;
-    /* Name of the kind. */
-    const char *message;
+    const char *message; /* Name of the kind of message. */
     const char *array; /* The checked field is in element `index` of this array; NULL = in none. */
     uint32_t index;
     struct error *error;
@@ -131,8 +130,8 @@ void *message_buffer_add(struct message_buffer *buffer, size_t bytes);
  * fewer bytes are left; the caller then returns ST_INVALID. */
 const void *message_take(struct message_reader *reader, size_t bytes, const char *what);
 
-/* Checks that `value` is from `low` to `high`. Returns ST_INVALID with an error that names `field`.
- */
+/* Checks that `value` is from `low` to `high`. Returns ST_INVALID with an error that names
+ * `field`. */
 enum status message_range_check(const struct message_reader *reader, const char *field,
                                 int64_t value, int64_t low, int64_t high);
 
@@ -143,8 +142,8 @@ enum status message_rules_check(struct message_reader *reader, const struct mess
 /* Checks a message before it is sent: rules, elements of arrays, relations. */
 enum status message_check(const struct message_layout *layout, const void *message);
 
-/* Replaces the buffer's content with a message. Checks only the size: returns ST_TOO_LARGE above
- * LIMIT_MESSAGE_BYTES. */
+/* Replaces the buffer's content with a message. Does not check the content. Returns ST_TOO_LARGE if
+ * the message has more than LIMIT_MESSAGE_BYTES, ST_NO_MEMORY. */
 enum status message_write(const struct message_layout *layout, uint32_t kind, const void *message,
                           struct message_buffer *buffer);
 

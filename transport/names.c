@@ -1,5 +1,5 @@
-/* names: one entry per host and port. A look-up is shared by its entry and its thread; the last of
- * both frees it, so that a silent name server holds up neither the event loop nor the end of the
+/* names: one entry per host and port. A look-up is shared by its entry and its thread; the one that
+ * ends last frees it. So a silent name server delays neither the event loop nor the end of the
  * process. */
 #include "transport/names.h"
 

@@ -9,13 +9,15 @@
 
 struct names;
 
-/* Finds the addresses of a host and may block: address_resolve, or a function of a test. */
+/* A function that finds the addresses of a host and may block: address_resolve, or a function of a
+ * test. */
 typedef enum status names_look_up(const struct address *address, bool for_listening,
                                   struct address_found *out, struct error *error);
 
-/* `look_up` runs on threads of this part. */
+/* Opens without any look-up. `look_up` is called on threads that names_find starts. Returns
+ * ST_NO_MEMORY, or ST_IO if there is no descriptor. */
 enum status names_open(names_look_up *look_up, struct names **out, struct error *error);
-/* Returns at once; a look-up that still runs ends later by itself. NULL is fine. */
+/* Frees `names` without waiting: a look-up that still runs ends later by itself. NULL is fine. */
 void names_close(struct names *names);
 
 /* Returns a descriptor that becomes readable when a look-up has ended. names_find makes it
@@ -23,9 +25,10 @@ void names_close(struct names *names);
 int names_fd(const struct names *names);
 
 /* Finds the addresses of a host. Returns ST_IN_PROGRESS while a look-up runs: call it again when
- * names_fd is readable. If the look-up fails, or if it still runs and `late` is true, stores the
- * last good answer; without one, returns ST_UNREACHABLE. Returns ST_NO_RESOURCE if too many
- * look-ups run. */
+ * names_fd is readable. If the look-up has failed, or if it still runs and `late` is true, stores
+ * the last good answer. Without a good answer, returns ST_UNREACHABLE after a failure, and
+ * ST_IN_PROGRESS while the look-up runs. Returns ST_NO_RESOURCE if too many look-ups run,
+ * ST_NO_MEMORY. */
 enum status names_find(struct names *names, const struct address *address, bool late,
                        struct address_found *out, struct error *error);
 

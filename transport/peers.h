@@ -2,8 +2,8 @@
  * and event loop), ucx_peer.c (life of one connection), ucx_greet.c (start of a connection: proofs
  * and hand-shake), ucx_prove.c (the proof that UCX reaches the peer), ucx_linger.c (end of a
  * connection), ucx_key.c (another cluster key for connections that are up) and ucx_data.c (data
- * connections). Only these files and tests include it. The one thread that owns the transport runs
- * all of it. It moves no KV itself (fabric.h) and does not read messages (message.h). */
+ * connections). Only these files and tests include it. They run on the one thread that owns the
+ * transport. They move no KV themselves (fabric.h) and do not read messages (message.h). */
 #ifndef TRANSPORT_PEERS_H
 #define TRANSPORT_PEERS_H
 
@@ -70,17 +70,16 @@ struct peer {
     struct auth_exchange auth;
     uint8_t key_id[SECRET_KEY_ID_BYTES]; /* The cluster key that the peer has proved last. */
     int64_t key_by_us; /* Deadline for the proof of a key in ucx.keys; 0 = none. */
-    /* True: the peer has connected to us. */
-    bool accepted;
+    bool accepted;     /* The peer has connected to us. */
     struct stream stream;
     uint32_t watched;               /* Epoll events that the socket is watched for. */
-    bool resolving;                 /* True: names_find is looking up `host`. */
+    bool resolving;                 /* names_find is looking up `host`. */
     struct address host;            /* Host and port to connect to. */
     struct address_found addresses; /* Socket addresses of `host`. */
     uint32_t address;               /* Index in `addresses` of the address that is tried now. */
     int64_t begun_us, heard_us, sent_us;
     int64_t proving_us; /* Time at which PEER_PROVING began. */
-    bool link_seen;     /* True: the peer has received the probe of `link` or `candidate`. */
+    bool link_seen;     /* The peer has received the probe of `link` or `candidate`. */
     /* Writes to the peer. On an accepted connection: NULL until the first write. */
     struct fabric_link *link;
     /* A link over UCX that is being proved while the writes of `link` travel over data connections;
@@ -95,22 +94,23 @@ struct peer {
      * connection. */
     struct peer *control;
     uint32_t data_count; /* Control connection: number of its data connections. */
-    /* True: data connections were opened, or the peer was asked to open them. */
+    /* Data connections were opened, or the peer was asked to open them. */
     bool data_opened;
     /* Data connection: not read, because too much received data waits for the device. */
     bool read_paused;
-    /* True: work is left that epoll does not report: received data in the stream, or a step of the
-     * TLS hand-shake. */
+    /* Work is left that epoll does not report: received data in the stream, or a step of the TLS
+     * hand-shake. */
     bool input_left;
     /* Data connection: bytes of WRITE frames that were sent, and that the peer has reported as
      * taken; bytes that were received, and that we have reported as taken. */
     uint64_t sent_bytes, taken_bytes, received_bytes, reported_bytes;
-    /* ST_OK = the connection works. Any error: peer_finish ends it in this or the next progress. */
+    /* ST_OK = the connection works. Any error: peer_failure_report ends it in this or the next
+     * progress. */
     enum status failing;
     struct error why;
     bool writes_directly; /* See fabric_writes_directly. */
     bool same_host;
-    bool writes_awaited; /* True: the caller waits for the event writes_ended. */
+    bool writes_awaited; /* The caller waits for the event writes_ended. */
 };
 
 /* A transport. */
@@ -129,14 +129,14 @@ struct ucx {
     uint64_t connections;       /* Number of the connection that began last. */
     uint32_t accepted_greeting; /* Accepted peers that have not finished the hand-shake. */
     int epoll_fd, listen_fd, timer_fd, more_fd, device_fd;
-    bool more; /* True: more_fd is readable (ucx_more). */
+    bool more; /* more_fd is readable (ucx_work_signal). */
     bool listen_paused, in_progress;
     bool ticking, tick; /* ticking: the timer runs. tick: the timer has expired. */
     int64_t now_us;
 };
 
 /* Makes transport_fd readable, because work is left that no other descriptor reports. */
-void ucx_more(struct ucx *ucx);
+void ucx_work_signal(struct ucx *ucx);
 
 /* ---- ucx_linger.c ---- */
 
@@ -148,7 +148,7 @@ bool linger_await(struct peer *peer);
  * stays open for reading. Sets the peer's state to PEER_LINGERING or PEER_DEAD. */
 void linger_begin(struct peer *peer);
 /* Handles an epoll event of a lingering peer's socket. */
-void linger_ready(struct peer *peer);
+void linger_socket_ready(struct peer *peer);
 /* Closes all lingering connections, because the transport closes. */
 void linger_close(struct ucx *ucx);
 
@@ -169,16 +169,16 @@ void peer_end(struct peer *peer);
 void peer_fail(struct peer *peer, enum status why, const struct error *error);
 
 /* Handles epoll events of the peer's socket. */
-void peer_ready(struct peer *peer, uint32_t epoll_events);
+void peer_socket_ready(struct peer *peer, uint32_t epoll_events);
 /* Reports finished flushes, confirms landed epochs and detects failed links. Returns true if
  * anything changed. */
-bool peer_settle(struct peer *peer);
+bool peer_progress(struct peer *peer);
 /* Reports peer_down for a failing peer and ends it. */
-void peer_finish(struct peer *peer);
+void peer_failure_report(struct peer *peer);
 /* Sets the epoll events of the socket to those that the peer needs now. */
-void peer_watch(struct peer *peer);
+void peer_epoll_update(struct peer *peer);
 /* Checks deadlines and sends heartbeats. */
-void peer_tick(struct peer *peer);
+void peer_deadlines_check(struct peer *peer);
 
 /* ---- ucx_greet.c ---- */
 
@@ -209,16 +209,16 @@ void prove_begin(struct peer *peer);
 /* Handles a frame of a peer that is PEER_PROVING. */
 void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* Continues the proof after progress of UCX. Returns true if anything changed. */
-bool prove_settle(struct peer *peer);
+bool prove_progress(struct peer *peer);
 /* Ends a proof that takes longer than link_ms. */
-void prove_tick(struct peer *peer);
+void prove_deadline_check(struct peer *peer);
 /* For peers that are up with a link over data connections: opens a candidate when it is time to try
  * UCX again, and closes one that takes longer than link_ms. */
 void prove_again_tick(struct peer *peer);
 /* Continues the proof of the candidate after progress of UCX, and replaces the link by a proved
- * candidate. Sends LINK_SEEN if a probe of the peer has arrived. Returns true if anything changed.
- */
-bool prove_again_settle(struct peer *peer);
+ * candidate. Sends LINK_SEEN if a probe of the peer has arrived. Returns true if anything
+ * changed. */
+bool prove_again_progress(struct peer *peer);
 /* Closes the candidate, if there is one. */
 void prove_again_end(struct peer *peer);
 
@@ -248,7 +248,7 @@ void data_begin(struct peer *peer);
 void data_accept(struct peer *peer, const uint8_t *data, size_t bytes);
 /* Call it when a connection ends. Removes a data connection from its control connection; ends the
  * data connections of a control connection. */
-void data_detach(struct peer *peer);
+void data_connections_release(struct peer *peer);
 /* Handles a frame of a data connection. */
 void data_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t bytes);
 /* Returns the largest payload in bytes of a frame of a data connection. */

@@ -4,7 +4,7 @@
  * field.
  *
  *   head  → stage   OPEN, GROUP, CONTEXT, JOB, TARGET, FLUSH, AWAIT
- *   stage → head    GROUP, STATE, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
+ *   stage → head    GROUP, STATE, POOLED, DONE, TARGET_LINK, FLUSHED, WRITER, LOAD, AWAITED
  *   stage → stage   ACTIVATIONS
  *
  * All stages of a path get a batch's JOB at the same time. A stage begins when the stage before it
@@ -26,19 +26,19 @@
 #include "transport/message.h"
 
 enum stage_message_kind {
-    /* The layers, sizes and rank that the head expects of the process. The process answers STATE.
-     */
+    /* The layers, sizes and rank that the head expects of the process. The process answers
+     * STATE. */
     STAGE_OPEN = 64,
-    STAGE_STATE, /* The process is ready to work, or cannot work. */
-    STAGE_JOB,
-    STAGE_ACTIVATIONS,
-    STAGE_DONE,
+    STAGE_STATE,       /* The process is ready to work, or cannot work. */
+    STAGE_JOB,         /* Compute this batch. */
+    STAGE_ACTIVATIONS, /* The batch's activations are in the receiver's batch slot. */
+    STAGE_DONE,        /* The batch is computed, with the results of the last stage. */
     STAGE_TARGET,      /* Keep connections to the processes of this token machine. */
     STAGE_TARGET_LINK, /* All connections to the target are up, or one is down. */
     STAGE_FLUSH,       /* Answer FLUSHED when all KV written for this request is at the target. */
-    STAGE_FLUSHED,
-    STAGE_WRITER, /* A machine that writes KV has connected to this process, or is gone. */
-    STAGE_LOAD,   /* Counters of the process (PROCESS_COUNTERS). */
+    STAGE_FLUSHED,     /* Answer to FLUSH. */
+    STAGE_WRITER,      /* A machine that writes KV has connected to this process, or is gone. */
+    STAGE_LOAD,        /* Counters of the process (PROCESS_COUNTERS). */
     /* The id by which the ranks of a stage find each other: from rank 0 to the head, then to all
      * ranks. */
     STAGE_GROUP,
@@ -46,11 +46,11 @@ enum stage_message_kind {
     STAGE_AWAITED, /* Answer to AWAIT: writes of the request into its blocks are accepted now. */
     /* To the last stage, before the JOB: token rules and tokens of a request, for the sampler. */
     STAGE_CONTEXT,
-    STAGE_POOLED, /* Sums of vectors of a job's rows, for embeddings; before the DONE. */
+    STAGE_POOLED, /* Sums of vectors of a job's rows, for embeddings; sent before DONE. */
     STAGE_KIND_END
 };
 
-const char *stage_message_name(enum stage_message_kind kind);
+const char *stage_message_name(enum stage_message_kind kind); /* Returns a name such as "JOB". */
 
 /* The bytes of these structs are sent, so they have no hidden padding. */
 #pragma GCC diagnostic push
@@ -123,7 +123,8 @@ struct stage_push {
     uint8_t padding[5];
 };
 
-struct stage_sample { /* A row whose next token is sampled (struct engine_sample). */
+/* A row whose next token is sampled (struct engine_sample). */
+struct stage_sample {
     uint64_t seed;
     float temperature;
     float top_p;
@@ -140,10 +141,10 @@ struct stage_sample { /* A row whose next token is sampled (struct engine_sample
     /* Table (struct stage_sequence) of the request, and number of its context from CONTEXT. */
     uint32_t table;
     uint32_t word_count; /* Words of the context; 0 = none. */
-    /* How many words of the context are token rules; the other words are tokens. */
+    /* Number of the context's first words that are token rules; the other words are tokens. */
     uint32_t rule_count;
-    uint32_t prompt_count; /* How many of these tokens are the prompt. */
-    bool has_mask;         /* True: the next mask of the job's `masks` is for this sample. */
+    uint32_t prompt_count; /* Number of the context's first tokens that are the prompt. */
+    bool has_mask;         /* The next mask of the job's `masks` is for this sample. */
     uint8_t padding[3];
 };
 
@@ -178,8 +179,8 @@ struct stage_job {
     uint32_t turn_us;
     uint32_t sequence_count;
     uint32_t push_count;
-    uint32_t sample_count; /* Not 0 only for the last stage; so is score_count. */
-    uint32_t score_count;
+    uint32_t sample_count; /* 0 for every stage except the last. */
+    uint32_t score_count;  /* 0 for every stage except the last. */
     /* Number of `tokens`: row_count, or 0 if the stage reads no token ids. */
     uint32_t token_count;
     /* Number of `blocks`: new block ids of all sequences, in the order of the sequences. */
@@ -188,7 +189,7 @@ struct stage_job {
     uint32_t target_count;
     uint32_t score_row_count; /* Number of `score_ids`: the sum of the scores' row_count. */
     uint32_t mask_words;      /* Number of words in `masks`. */
-    uint32_t pooled_count;    /* Not 0 only for the last stage. */
+    uint32_t pooled_count;    /* 0 for every stage except the last. */
     const struct stage_push *pushes;
     const struct stage_sample *samples;
     const struct stage_sequence *sequences;
@@ -203,10 +204,10 @@ struct stage_job {
     const uint32_t *masks;
 };
 
-/* The sum of the vectors of rows of a job's `pooled`. Precedes DONE. */
+/* The sum of the vectors of one entry of a job's `pooled`. Sent before DONE. */
 struct stage_pooled {
-    uint64_t serial;
-    uint32_t index;        /* In the job's `pooled`. */
+    uint64_t serial;       /* Serial of the job. */
+    uint32_t index;        /* Index in the job's `pooled`. */
     uint32_t count;        /* Elements of a vector. */
     const int64_t *values; /* Numbers of common/pooling.h. */
 };
@@ -254,11 +255,11 @@ struct stage_flushed {
 };
 
 enum stage_writer_event {
-    STAGE_WRITER_UP,
-    STAGE_WRITER_DOWN,
-    STAGE_WRITER_LINGERS, /* The connection has ended, but its writes may still land. */
-    STAGE_WRITER_ENDED,   /* No write of a connection that lingered can land any more. */
-    STAGE_WRITER_EVENTS
+    STAGE_WRITER_UP,      /* The connection has begun. */
+    STAGE_WRITER_DOWN,    /* The connection and its writes have ended. */
+    STAGE_WRITER_LINGERS, /* The connection has ended, but its writes may still arrive. */
+    STAGE_WRITER_ENDED,   /* The writes of a connection that lingered have ended. */
+    STAGE_WRITER_EVENTS   /* Number of events. */
 };
 
 struct stage_writer {

@@ -142,7 +142,7 @@ static void first_bytes_await(struct stream *stream, int bytes)
     (void)setsockopt(stream->fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes));
 }
 
-enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting)
+enum status stream_tls_begin(struct stream *stream, struct tls_keys *keys, bool accepting)
 {
     const struct tls_options options = {.keys = keys,
                                         .accepting = accepting,
@@ -419,7 +419,8 @@ bool stream_ended(const struct stream *stream)
     return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
-bool stream_next(struct stream *stream, struct stream_frame *frame_out, const uint8_t **payload_out)
+bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
+                       const uint8_t **payload_out)
 {
     size_t used = stream->in_tail - stream->in_head;
     struct stream_frame frame;

@@ -1,6 +1,6 @@
 /* stream: sends and receives whole frames in order on a non-blocking TCP socket, encrypted if
- * stream_secure was called. It owns the socket, the TLS session and the buffers. It does not know
- * what frames mean, and never waits: the caller watches the socket, also for EPOLLOUT while
+ * stream_tls_begin was called. It owns the socket, the TLS session and the buffers. It does not
+ * know what frames mean, and never waits: the caller watches the socket, also for EPOLLOUT while
  * stream_wants_write returns true. Only files of this folder and tests include it. The one thread
  * that owns the transport makes every call. */
 #ifndef TRANSPORT_STREAM_H
@@ -30,12 +30,12 @@ struct stream {
     /* Buffer of received bytes; the bytes from in_head to in_tail are not taken yet. */
     uint8_t *in;
     size_t in_head, in_tail, in_capacity;
-    /* Buffer of bytes to send, encrypted if `tls` is set; the bytes from out_head to out_tail wait.
-     */
+    /* Buffer of bytes to send, encrypted if `tls` is set; the bytes from out_head to out_tail
+     * wait. */
     uint8_t *out;
     size_t out_head, out_tail, out_capacity;
     struct tls *tls; /* NULL = not encrypted. */
-    bool tls_seen;   /* True: the first bytes of the other side were TLS. */
+    bool tls_seen;   /* The first bytes of the other side were TLS. */
     /* Buffer of received bytes; the bytes from sealed_head to sealed_tail are not decrypted yet. */
     uint8_t *sealed;
     size_t sealed_head, sealed_tail, sealed_capacity;
@@ -49,7 +49,7 @@ void stream_done(struct stream *stream);
 int stream_release(struct stream *stream);
 
 /* Begins TLS. Requires that no bytes were sent or received. */
-enum status stream_secure(struct stream *stream, struct tls_keys *keys, bool accepting);
+enum status stream_tls_begin(struct stream *stream, struct tls_keys *keys, bool accepting);
 /* Continues the TLS hand-shake. Returns ST_OK if it is done, ST_IN_PROGRESS if it waits for the
  * other side, ST_UNREACHABLE if the connection is closed or reset, or an error of tls_handshake.
  * Returns ST_UNSUPPORTED if the other side does not speak TLS: the stream is then not encrypted. */
@@ -89,7 +89,7 @@ enum status stream_receive(struct stream *stream, size_t payload_max, struct err
 bool stream_ended(const struct stream *stream);
 /* Takes the next complete frame out of the buffer. Returns false if the buffer has no complete
  * frame. The payload is 8-byte aligned and valid until the next stream_receive. */
-bool stream_next(struct stream *stream, struct stream_frame *frame_out,
-                 const uint8_t **payload_out);
+bool stream_frame_next(struct stream *stream, struct stream_frame *frame_out,
+                       const uint8_t **payload_out);
 
 #endif

@@ -73,7 +73,8 @@ static int on_name(gnutls_session_t session, const char *name, gnutls_datum_t *k
     memcpy(wanted, name, strnlen(name, sizeof(wanted)));
     if (wanted[NAME_BYTES - 1] != 0)
         return 1;
-    for (uint32_t i = 0; i < keys->count; i++) /* All, so that the time does not say which. */
+    /* All keys are compared, so that the time does not show which one matches. */
+    for (uint32_t i = 0; i < keys->count; i++)
         if (secret_equal(keys->psks[i].name, wanted, NAME_BYTES))
             found = &keys->psks[i];
     if (found == NULL)

@@ -33,8 +33,8 @@ void tls_keys_close(struct tls_keys *keys);
 
 /* Sends encrypted bytes; copies `data`. Returns false if there is no memory. */
 typedef bool (*tls_send_call)(void *self, const void *data, size_t bytes);
-/* Moves up to `capacity` received encrypted bytes to `data` and returns their number; 0 = none now.
- */
+/* Moves up to `capacity` received encrypted bytes to `data` and returns their number; 0 = none
+ * now. */
 typedef size_t (*tls_take_call)(void *self, void *data, size_t capacity);
 
 struct tls_options {
@@ -52,9 +52,9 @@ struct tls_options {
 enum status tls_open(const struct tls_options *options, struct tls **out);
 void tls_close(struct tls *tls); /* NULL is fine. Sends nothing. */
 
-/* Continues the hand-shake. Returns ST_OK when it is done, ST_IN_PROGRESS if it waits for the other
- * side, ST_MISMATCH if the other side does not have the key, another error if the other side does
- * not speak TLS 1.3. */
+/* Continues the hand-shake. ST_OK: it is done. ST_IN_PROGRESS: it waits for the other side.
+ * ST_MISMATCH: the other side does not have the key. ST_INVALID: it failed for another reason, for
+ * example because the other side does not speak TLS 1.3. */
 enum status tls_handshake(struct tls *tls, struct error *error);
 /* Stores a value that only the two ends of this connection know and that is different for each
  * connection. Requires that the hand-shake is done. */

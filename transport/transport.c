@@ -50,7 +50,7 @@ void transport_disconnect(struct transport *t, struct transport_peer *peer)
     t->ops->disconnect(t->impl, peer);
 }
 
-void transport_expect(struct transport *t, uint64_t metadata_hash)
+void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash)
 {
     t->ops->expect(t->impl, metadata_hash);
 }

@@ -8,11 +8,12 @@
  * connection has two channels. A transport without a region, such as the gateway's, does not open
  * UCX.
  *
- * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
+ * * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
  * server/gateway/connections.c for the gateway; `cleave profile` and `cleave doctor` measure with
- * it. One event loop thread owns a transport and makes every call. Callbacks run only inside
- * transport_progress. The transport does not interpret messages (message.h does) and makes no
- * decision about requests: a write of KV is an offset and a size in a region. */
+ * it, and bench-gateway simulates machines with it. One event loop thread owns a transport and
+ * makes every call. Callbacks run only inside transport_progress. The transport does not interpret
+ * messages (message.h does) and makes no decision about requests: a write of KV is an offset and a
+ * size in a region. */
 #ifndef TRANSPORT_TRANSPORT_H
 #define TRANSPORT_TRANSPORT_H
 
@@ -79,6 +80,7 @@ struct transport_events {
      * are reported before this event. No other event for this peer follows, and the pointer is
      * invalid after return. */
     void (*peer_down)(void *self, struct transport_peer *peer, enum status why, const char *text);
+    /* A message has arrived. `data` is aligned to 8 bytes and valid during the call. */
     void (*message)(void *self, struct transport_peer *peer, const uint8_t *data, size_t bytes);
     /* ST_OK: every write to `peer` before transport_flush(…, cookie) is in the peer's memory. Any
      * other status: it is unknown which of these writes are, and peer_down follows. */
@@ -91,8 +93,9 @@ struct transport_events {
     /* No write over the connection with this number can land any more. Called only if
      * transport_writes_await has returned true for the connection. */
     void (*writes_ended)(void *self, uint64_t number);
-    /* Our writes to `peer`, which travelled over data connections, travel over UCX from now on
-     * (transport_peer_path). Writes and flushes that are under way go on. NULL = not reported. */
+    /* Our writes to `peer` travelled over data connections, and now travel over UCX
+     * (transport_peer_path). Writes and flushes that are under way continue. NULL = not
+     * reported. */
     void (*path_changed)(void *self, struct transport_peer *peer);
 };
 
@@ -105,7 +108,7 @@ struct transport_options {
     /* Device whose memory the region is, used until transport_close; NULL = host memory. A copy
      * into or out of the device that takes longer than silence_ms fails the connection. */
     const struct device_memory *device;
-    /* Sent to peers in struct transport_region_info; so is layer_stride_bytes. */
+    /* The layout of the region, which peers get in struct transport_region_info. */
     uint32_t block_count;
     uint64_t layer_stride_bytes;
     /* UCX_TLS: the transports that UCX may use, such as "tcp". NULL = shared memory, and between
@@ -113,7 +116,7 @@ struct transport_options {
      * over data connections. */
     const char *ucx_tls;
     const char *ucx_devices; /* UCX_NET_DEVICES; NULL = the active RDMA devices of this host. */
-    /* True: all peers are on this host, so UCX uses no network device except loopback. */
+    /* All peers are on this host, so UCX uses no network device except loopback. */
     bool one_host;
     /* Number of data connections to a peer whose KV does not travel over UCX; 0 = 2. */
     uint32_t data_connections;
@@ -135,7 +138,7 @@ struct transport_options {
     const struct secret_keys *keys;
 };
 
-/* Where our region is, and how data gets into and out of the region. */
+/* Where our region is, and how data is copied into and out of the region. */
 enum transport_memory_way {
     TRANSPORT_WAY_HOST, /* The region is host memory. */
     /* Device memory, which UCX reads and writes if the transport to the peer allows it. */
@@ -195,6 +198,7 @@ extern const struct transport_ops transport_ucx;
  * which any computer that reaches the port can read and write the memory of this process. */
 bool transport_ucx_exposes(const char *ucx_tls);
 
+/* Opens a transport without connections; *options is copied. An error says what failed. */
 enum status transport_open(const struct transport_ops *ops, const struct transport_options *options,
                            struct transport **out, struct error *error);
 /* Closes every connection without calling peer_down, and frees the region. NULL is fine. */
@@ -214,7 +218,7 @@ enum status transport_connect(struct transport *t, const char *address, void *us
 void transport_disconnect(struct transport *t, struct transport_peer *peer);
 
 /* Sets the metadata_hash of our identity for connections that begin after this call. */
-void transport_expect(struct transport *t, uint64_t metadata_hash);
+void transport_metadata_hash_set(struct transport *t, uint64_t metadata_hash);
 
 /* Replaces the cluster's keys. Connections stay up: if the key that was proved last on a connection
  * is not the first key, both sides prove the first key to each other. If that key was removed, the
@@ -230,8 +234,8 @@ const struct transport_region_info *transport_peer_region(const struct transport
  * ipc", "loopback". */
 const char *transport_peer_path(const struct transport_peer *peer);
 /* Returns why writes do not travel in a better way: UCX did not reach the peer, or the device of a
- * peer on this host could not be opened although both sides share their memory. Empty = no reason.
- */
+ * peer on this host could not be opened although both sides share their memory. Empty = no
+ * reason. */
 const char *transport_peer_note(const struct transport_peer *peer);
 /* Returns the number of the connection, from 1, which no other connection of the transport has. */
 uint64_t transport_peer_number(const struct transport_peer *peer);
@@ -241,6 +245,8 @@ uint64_t transport_peer_number(const struct transport_peer *peer);
  * process of the peer has ended its writes and closed the connection, or has died; never, if the
  * network within this host has failed. */
 bool transport_writes_await(struct transport *t, struct transport_peer *peer);
+/* Return and set the caller's pointer that transport_connect was given; NULL at first for a peer
+ * that has connected to us. */
 void *transport_peer_user(const struct transport_peer *peer);
 void transport_peer_set_user(struct transport_peer *peer, void *user);
 
@@ -269,9 +275,8 @@ void transport_flush(struct transport *t, struct transport_peer *peer, uint64_t 
 void *transport_region(struct transport *t);
 /* Stores the kind of memory of our region and the copies made so far. */
 void transport_memory(struct transport *t, struct transport_memory *out);
-const char *
 /* Returns "host", "direct", "staged" or "ipc". */
-transport_memory_way_name(enum transport_memory_way way);
+const char *transport_memory_way_name(enum transport_memory_way way);
 
 /* Returns a descriptor that is readable when transport_progress has work to do. Add it to an epoll,
  * level-triggered. */

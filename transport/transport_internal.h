@@ -1,8 +1,8 @@
 /* transport_internal: the structs behind the opaque types of transport.h, and the comparison of
- * identities. transport.c and the implementations of transport_ops (ucx.c; in tests, loopback)
- * share them. Only files of this folder and tests include it. Everything runs on the one thread
- * that owns the transport. It does not describe connections, frames or memory of an implementation.
- */
+ * identities. transport.c, handshake.c and the implementations of transport_ops (ucx*.c; in tests,
+ * loopback) share them. Only files of this folder and tests include it. Everything runs on the one
+ * thread that owns the transport. It does not describe connections, frames or memory of an
+ * implementation. */
 #ifndef TRANSPORT_TRANSPORT_INTERNAL_H
 #define TRANSPORT_TRANSPORT_INTERNAL_H
 

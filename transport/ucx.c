@@ -31,7 +31,7 @@ static int64_t now_us(void)
     return clock_now_us(&clock_system);
 }
 
-void ucx_more(struct ucx *ucx)
+void ucx_work_signal(struct ucx *ucx)
 {
     if (!ucx->more)
         eventfd_write(ucx->more_fd, 1);
@@ -128,7 +128,7 @@ static enum status ucx_open(const struct transport_options *options, void **impl
         error_set(error, status, "transport: descriptors: %s", strerror(errno));
         goto undo_descriptors;
     }
-    ucx_more(ucx); /* The first progress arms UCX. */
+    ucx_work_signal(ucx); /* The first progress arms UCX. */
     *impl_out = ucx;
     return ST_OK;
 
@@ -228,7 +228,7 @@ static void ucx_disconnect(void *impl, struct transport_peer *base)
 {
     struct ucx *ucx = impl;
     peer_end((struct peer *)base);
-    ucx_more(ucx); /* UCX releases its endpoint during progress. */
+    ucx_work_signal(ucx); /* UCX releases its endpoint during progress. */
 }
 
 static enum status ucx_send(void *impl, struct transport_peer *base, const void *data, size_t bytes)
@@ -253,7 +253,7 @@ static enum status ucx_write(void *impl, struct transport_peer *base, const void
     if (link == NULL)
         return ST_UNREACHABLE;
     fabric_link_write(link, local, bytes, remote_offset, request);
-    ucx_more(ucx);
+    ucx_work_signal(ucx);
     return ST_OK;
 }
 
@@ -269,7 +269,7 @@ static void ucx_flush(void *impl, struct transport_peer *base, uint64_t cookie)
         return;
     if (fabric_link_flush(link, cookie, &mark))
         (void)peer_send(peer, FRAME_FLUSH, &mark, sizeof(mark));
-    ucx_more(ucx);
+    ucx_work_signal(ucx);
 }
 
 static void *ucx_region(void *impl)
@@ -371,7 +371,7 @@ static bool sockets_turn(struct ucx *ucx)
         else if (what == &ucx->device_fd)
             did = read(ucx->device_fd, &ignored, sizeof(ignored)) > 0 || did;
         else
-            peer_ready(what, events[i].events);
+            peer_socket_ready(what, events[i].events);
     }
     return did;
 }
@@ -384,12 +384,12 @@ static bool settle_turn(struct ucx *ucx)
     struct peer *peer = ucx->peers;
     while (peer != NULL) {
         struct peer *next = peer->next;
-        if (peer_settle(peer)) {
+        if (peer_progress(peer)) {
             did = true;
             next = peer->state >= PEER_LINGERING ? ucx->peers : peer->next;
         }
         if (peer->failing != ST_OK && peer->state < PEER_LINGERING) {
-            peer_finish(peer);
+            peer_failure_report(peer);
             did = true;
             next = ucx->peers;
         }
@@ -402,9 +402,9 @@ static void ticks_turn(struct ucx *ucx)
 {
     ucx->tick = false;
     if (ucx->fabric != NULL)
-        fabric_tick(ucx->fabric);
+        fabric_deadlines_check(ucx->fabric);
     for (struct peer *peer = ucx->peers; peer != NULL; peer = peer->next)
-        peer_tick(peer);
+        peer_deadlines_check(peer);
     if (ucx->listen_paused)
         listen_pause(ucx, false);
     else if (ucx->peers == NULL)
@@ -436,12 +436,12 @@ static void ucx_progress(void *impl)
         if (ucx->tick)
             ticks_turn(ucx);
         did = settle_turn(ucx) || did;
-        if (!did && ucx->fabric != NULL && !fabric_arm(ucx->fabric))
+        if (!did && ucx->fabric != NULL && !fabric_wait_prepare(ucx->fabric))
             did = true;
         ucx->now_us = now_us();
     }
     if (did)
-        ucx_more(ucx);
+        ucx_work_signal(ucx);
     ucx->in_progress = false;
 }
 

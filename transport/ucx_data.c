@@ -144,7 +144,7 @@ void data_accept(struct peer *peer, const uint8_t *data, size_t bytes)
     peer_key_renew(peer);
 }
 
-void data_detach(struct peer *peer)
+void data_connections_release(struct peer *peer)
 {
     struct ucx *ucx = peer->ucx;
     if (peer->control != NULL)
@@ -259,7 +259,7 @@ static bool pieces_send(struct peer *peer, struct fabric_link *link)
     size_t small = 0;
     for (int i = 0; i < PIECES_PER_TURN && window_open(peer);) {
         bool busy = stream_queued_bytes(&peer->stream) > small;
-        if (busy || !fabric_link_piece(link, &piece) || !piece_send(peer, &piece))
+        if (busy || !fabric_link_piece_next(link, &piece) || !piece_send(peer, &piece))
             break;
         fabric_link_piece_sent(link, piece.bytes);
         did = true;
@@ -280,7 +280,7 @@ bool data_send_waiting(struct peer *peer)
     if (did) {
         peer->read_paused = false;
         peer->input_left = true; /* The stream may have more than the socket. */
-        peer_watch(peer);
+        peer_epoll_update(peer);
     }
     struct fabric_link *link = peer->control->link;
     if (link == NULL || !fabric_link_by_data(link) || stream_wants_write(&peer->stream))
@@ -288,6 +288,6 @@ bool data_send_waiting(struct peer *peer)
     did = pieces_send(peer, link) || did;
     if (peer->failing == ST_OK && stream_flush(&peer->stream, &error) != ST_OK)
         peer_fail(peer, ST_UNREACHABLE, &error);
-    peer_watch(peer);
+    peer_epoll_update(peer);
     return did;
 }

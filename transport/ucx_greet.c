@@ -125,7 +125,7 @@ static void proof_begin(struct peer *peer)
 static void tls_begin(struct peer *peer)
 {
     peer->step = GREETING_TLS;
-    if (stream_secure(&peer->stream, peer->ucx->tls_keys, peer->accepted) != ST_OK)
+    if (stream_tls_begin(&peer->stream, peer->ucx->tls_keys, peer->accepted) != ST_OK)
         fail_text(peer, ST_NO_MEMORY, "out of memory");
     else if (!peer->accepted)
         (void)peer_greet_tls(peer);
@@ -150,7 +150,7 @@ bool peer_greet_tls(struct peer *peer)
     } else if (status == ST_MISMATCH) {
         error_prefix(&error, PEER_KEYS_DIFFER);
     }
-    peer_watch(peer);
+    peer_epoll_update(peer);
     if (status != ST_OK && status != ST_IN_PROGRESS && status != ST_UNSUPPORTED) {
         peer_greet_explain(peer, &error);
         peer_fail(peer, status, &error);

@@ -105,6 +105,6 @@ enum status ucx_keys_set(struct ucx *ucx, const struct secret_keys *keys, struct
         peer->key_by_us = 0;
         peer_key_renew(peer); /* Does nothing for a peer that is not up yet. */
     }
-    ucx_more(ucx);
+    ucx_work_signal(ucx);
     return ST_OK;
 }

@@ -94,7 +94,7 @@ static void linger_end(struct peer *peer)
     ucx->graveyard = peer;
 }
 
-void linger_ready(struct peer *peer)
+void linger_socket_ready(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     static uint8_t ignored[64 << 10];

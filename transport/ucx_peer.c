@@ -24,7 +24,7 @@ void peer_fail(struct peer *peer, enum status why, const struct error *error)
         error_prefix(&peer->why, "%s",
                      peer->base.identity.name[0] != 0 ? peer->base.identity.name
                                                       : peer->base.address);
-    ucx_more(peer->ucx);
+    ucx_work_signal(peer->ucx);
 }
 
 static struct peer *peer_add(struct ucx *ucx, void *user)
@@ -53,8 +53,8 @@ void peer_end(struct peer *peer)
     if (!peer->stream.failed && peer->stream.fd >= 0 && peer->state == PEER_UP)
         (void)stream_flush(&peer->stream, &ignored);
     peer->state = PEER_DEAD;
-    data_detach(peer);
-    fabric_link_settle(peer->link); /* Before the other side learns of the end. */
+    data_connections_release(peer);
+    fabric_link_copies_await(peer->link); /* Before the other side learns of the end. */
     fabric_inbox_close(peer->inbox);
     peer->inbox = NULL;
     free(peer->hello);
@@ -67,7 +67,7 @@ void peer_end(struct peer *peer)
 }
 
 /* EPOLLOUT if the peer is connecting or has queued frames. */
-void peer_watch(struct peer *peer)
+void peer_epoll_update(struct peer *peer)
 {
     bool write = peer->state == PEER_CONNECTING || stream_wants_write(&peer->stream);
     uint32_t want = (peer->read_paused ? 0 : EPOLLIN) | (write ? EPOLLOUT : 0);
@@ -84,7 +84,7 @@ enum status peer_send(struct peer *peer, enum frame_kind kind, const void *data,
     enum status status = stream_send(&peer->stream, kind, data, bytes, &error);
     if (status == ST_OK) {
         peer->sent_us = peer->ucx->now_us;
-        peer_watch(peer);
+        peer_epoll_update(peer);
     } else if (status != ST_NO_RESOURCE || kind != FRAME_MESSAGE) {
         peer_fail(peer, status, &error); /* A lost PING or FLUSH cannot be repaired. */
     }
@@ -128,7 +128,7 @@ static void connect_next(struct peer *peer, int error_number)
     peer_fail(peer, ST_UNREACHABLE, &error);
 }
 
-/* After a quarter of the time to connect, the last good answer has to do. */
+/* After a quarter of the time to connect, the last good answer is used. */
 void peer_resolve(struct peer *peer)
 {
     const struct ucx *ucx = peer->ucx;
@@ -176,7 +176,7 @@ static void connected(struct peer *peer)
     }
     peer->state = PEER_GREETING;
     peer_greet(peer);
-    peer_watch(peer);
+    peer_epoll_update(peer);
 }
 
 void peer_accept(struct ucx *ucx, int fd)
@@ -200,7 +200,7 @@ void peer_accept(struct ucx *ucx, int fd)
     } else {
         peer_greet(peer);
     }
-    peer_watch(peer);
+    peer_epoll_update(peer);
 }
 
 /* ---- frames ---- */
@@ -225,7 +225,7 @@ static void flush_asked(struct peer *peer, const uint8_t *data, size_t bytes)
     error_set(&error, ST_INVALID, "a FLUSH frame to a process without a region");
     if (bytes == sizeof(mark) && peer->inbox != NULL) {
         memcpy(&mark, data, sizeof(mark));
-        if (fabric_inbox_mark(peer->inbox, mark, &error) == ST_OK)
+        if (fabric_inbox_epoch_mark(peer->inbox, mark, &error) == ST_OK)
             return;
     }
     peer_fail(peer, ST_INVALID, &error);
@@ -254,7 +254,7 @@ static void frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t 
     else if (kind == FRAME_FLUSHED)
         flushed(peer, data, bytes);
     else if (kind == FRAME_LINK_SEEN)
-        peer->link_seen = true; /* Or the probe of a link that was given up. */
+        peer->link_seen = true; /* It may mean the probe of a link that was given up. */
     else if (kind != FRAME_PING) {
         error_set(&error, ST_INVALID, "a frame of unknown kind %u", kind);
         peer_fail(peer, ST_INVALID, &error);
@@ -275,7 +275,7 @@ static bool receive_pause(struct peer *peer)
     if (peer->state != PEER_UP || peer->control == NULL || data_may_receive(peer))
         return false;
     peer->read_paused = true;
-    peer_watch(peer);
+    peer_epoll_update(peer);
     return true;
 }
 
@@ -306,7 +306,7 @@ static void peer_receive(struct peer *peer)
         }
         struct stream_frame head;
         const uint8_t *payload;
-        while (peer->failing == ST_OK && stream_next(&peer->stream, &head, &payload)) {
+        while (peer->failing == ST_OK && stream_frame_next(&peer->stream, &head, &payload)) {
             frame(peer, head.kind, payload, head.bytes);
             if (peer->state >= PEER_LINGERING)
                 return;
@@ -316,11 +316,11 @@ static void peer_receive(struct peer *peer)
     }
 }
 
-void peer_ready(struct peer *peer, uint32_t epoll_events)
+void peer_socket_ready(struct peer *peer, uint32_t epoll_events)
 {
     struct error error;
     if (peer->state == PEER_LINGERING) {
-        linger_ready(peer);
+        linger_socket_ready(peer);
         return;
     }
     if (peer->state == PEER_DEAD || peer->failing != ST_OK)
@@ -333,7 +333,7 @@ void peer_ready(struct peer *peer, uint32_t epoll_events)
         enum status status = stream_flush(&peer->stream, &error);
         if (status != ST_OK)
             peer_fail(peer, status, &error);
-        peer_watch(peer);
+        peer_epoll_update(peer);
     }
     if ((epoll_events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && peer->failing == ST_OK)
         peer_receive(peer);
@@ -363,7 +363,7 @@ struct fabric_link *peer_link_open(struct peer *peer, bool own)
     }
     const char *path = fabric_link_path(peer->link);
     memcpy(peer->base.path, path, strlen(path) + 1);
-    const char *note = fabric_link_note(peer->link);
+    const char *note = fabric_link_indirect_reason(peer->link);
     memcpy(peer->base.note, note, strlen(note) + 1);
     return peer->link;
 }
@@ -376,7 +376,7 @@ struct fabric_link *peer_link(struct peer *peer)
     return peer->failing == ST_OK ? peer->link : NULL;
 }
 
-bool peer_settle(struct peer *peer)
+bool peer_progress(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     struct error error;
@@ -385,11 +385,11 @@ bool peer_settle(struct peer *peer)
     if (peer->failing != ST_OK)
         return false;
     if (peer->input_left) {
-        peer_ready(peer, EPOLLIN);
+        peer_socket_ready(peer, EPOLLIN);
         return true;
     }
     if (peer->state == PEER_PROVING)
-        return prove_settle(peer);
+        return prove_progress(peer);
     if (peer->state != PEER_UP)
         return false;
     if (peer->control != NULL)
@@ -400,7 +400,7 @@ bool peer_settle(struct peer *peer)
         if (peer->state >= PEER_LINGERING)
             return true;
     }
-    did |= prove_again_settle(peer);
+    did |= prove_again_progress(peer);
     uint32_t words[2] = {0};
     while (peer->inbox != NULL && fabric_inbox_landed(peer->inbox, &words[0])) {
         did = true;
@@ -417,7 +417,7 @@ bool peer_settle(struct peer *peer)
     return did || status != ST_OK;
 }
 
-void peer_finish(struct peer *peer)
+void peer_failure_report(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     uint64_t cookie;
@@ -432,7 +432,7 @@ void peer_finish(struct peer *peer)
     /* The callback has disconnected the peer. */
     if (peer->state >= PEER_LINGERING)
         return;
-    fabric_inbox_settle(peer->inbox); /* After peer_down, no write of the peer may land. */
+    fabric_inbox_copies_await(peer->inbox); /* After peer_down, no write of the peer may land. */
     enum status why = peer->failing;
     struct error text = peer->why;
     if (peer->state != PEER_UP)
@@ -442,7 +442,7 @@ void peer_finish(struct peer *peer)
         peer_end(peer);
 }
 
-void peer_tick(struct peer *peer)
+void peer_deadlines_check(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     int64_t now = peer->ucx->now_us;
@@ -451,7 +451,7 @@ void peer_tick(struct peer *peer)
         return;
     peer_resolve(peer);
     if (peer->state == PEER_PROVING)
-        prove_tick(peer);
+        prove_deadline_check(peer);
     else if (peer->state != PEER_UP && now - peer->begun_us > (int64_t)options->connect_ms * 1000) {
         error_set(&error, ST_TIMED_OUT, "no %s within %u ms",
                   peer->resolving                  ? "address of the host"

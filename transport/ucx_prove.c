@@ -105,7 +105,7 @@ void prove_frame(struct peer *peer, uint32_t kind, const uint8_t *data, size_t b
     }
 }
 
-bool prove_settle(struct peer *peer)
+bool prove_progress(struct peer *peer)
 {
     struct error error;
     if (peer->accepted)
@@ -125,7 +125,7 @@ bool prove_settle(struct peer *peer)
     return true;
 }
 
-void prove_tick(struct peer *peer)
+void prove_deadline_check(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
     int64_t past_us = peer->ucx->now_us - peer->proving_us;
@@ -183,7 +183,7 @@ void prove_again_tick(struct peer *peer)
 static void link_replace(struct peer *peer)
 {
     const struct transport_options *options = &peer->ucx->options;
-    fabric_link_follow(peer->candidate, peer->link);
+    fabric_link_epochs_continue(peer->candidate, peer->link);
     fabric_link_close(peer->link, -1);
     peer->link = peer->candidate;
     peer->candidate = NULL;
@@ -194,7 +194,7 @@ static void link_replace(struct peer *peer)
         options->events.path_changed(options->self, &peer->base);
 }
 
-bool prove_again_settle(struct peer *peer)
+bool prove_again_progress(struct peer *peer)
 {
     struct error error;
     if (peer->accepted)

@@ -1,7 +1,8 @@
 /* device: the computing part of one process: it owns the backend, the weights of some layers, and
  * the engine with its thread. A machine without stages has one device for all layers; each stage
  * process has one for its layers. local.c and stage*.c use it on the event loop thread of their
- * process. It starts no jobs (they call engine.h), and the caller owns the KV region. */
+ * process. It starts no jobs (the callers start them with engine.h), and it does not own the KV
+ * region (the caller does). */
 #ifndef MACHINE_EXECUTOR_DEVICE_H
 #define MACHINE_EXECUTOR_DEVICE_H
 
@@ -20,10 +21,10 @@ struct device_options {
     const char *who; /* The process, for log lines and errors: "machine t0". */
     /* Config entry of the machine that this device belongs to. */
     const struct config_machine *machine;
-    const char *name;              /* Name of the device in the config, such as "cpu". */
-    const struct compute_ops *ops; /* Backend; NULL = selected by `name`. */
-    bool fallback;                 /* Use the CPU if the GPU is not available. */
-    uint32_t threads;
+    const char *name;                  /* Name of the device in the config, such as "cpu". */
+    const struct compute_ops *ops;     /* Backend; NULL = selected by `name`. */
+    bool fallback;                     /* Use the CPU if the GPU is not available. */
+    uint32_t threads;                  /* Threads of a CPU; 0 = one for each core. */
     const struct machine_shape *shape; /* Read during the call. */
     /* Arena of this device's layers and heads; read during the call. */
     const struct kv_arena *arena;
@@ -36,7 +37,7 @@ struct device_options {
      * for a GPU after the backend is open. */
     enum status (*region)(void *self, const struct device_memory *memory, void **kv_out,
                           struct error *error);
-    void *self;
+    void *self;          /* First argument of `region`. */
     bool prefault;       /* Touch a KV region in host memory early instead of at first use. */
     struct turns *turns; /* Turns on the host's cores, for a CPU; NULL = none. */
 };
@@ -48,7 +49,8 @@ enum status device_open(const struct device_options *options, struct device *out
 /* Stops all use of the KV region, so that the caller may close it: waits for the job that runs,
  * then closes the engine. */
 void device_stop(struct device *device);
-void device_close(struct device *device);             /* Also does device_stop. */
-const char *device_text(const struct device *device); /* Description of the device, for logs. */
+/* Calls device_stop and frees everything. All zeros are fine. */
+void device_close(struct device *device);
+const char *device_text(const struct device *device); /* Describes the device, for logs. */
 
 #endif

@@ -98,8 +98,8 @@ struct draw { /* Rows to be sampled, divided into shares. */
     const float *logits;
 };
 
-/* Draws from logits that were edited or masked. The log-probabilities are those of the logits as they
- * came. */
+/* Draws from logits that were edited or masked. The log-probabilities are those of the logits that
+ * were not edited. */
 static void draw_edited(const struct engine *engine, struct logit_editor *editor,
                         struct engine_sample *sample, const float *logits, float *scratch)
 {
@@ -380,7 +380,9 @@ static void *engine_main(void *self)
                                    ? turns_used_us(engine->options.turns)
                                    : (uint64_t)(clock_now_us(&clock_system) - began_us);
         atomic_store_explicit(&engine->done, true, memory_order_release);
-        wake_loop(engine); /* before other processes get the cores, perhaps this one's */
+        /* Before other processes get the cores, because one of these is needed to report the
+         * result. */
+        wake_loop(engine);
         turns_end(engine->options.turns);
     }
 }
@@ -484,7 +486,8 @@ void engine_close(struct engine *engine)
 {
     if (engine == NULL)
         return;
-    engine->stop = true; /* read after the semaphore, so after the job that may still run */
+    /* The thread reads this after the semaphore, so after a job that still runs. */
+    engine->stop = true;
     sem_post(&engine->started);
     pthread_join(engine->thread, NULL);
     sem_destroy(&engine->started);

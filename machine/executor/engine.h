@@ -1,9 +1,9 @@
-/* engine: it owns the thread that computes: forward pass, vocabulary projection, sampling. One
- * other thread makes every call and hands over one job at a time: the event loop thread of a
- * machine or of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The
- * engine knows no requests: rows, block tables and sampling rules go in, tokens come out. From
- * engine_start until engine_poll reports the end of the job, the engine uses the job and all that
- * it points to; nothing is copied. If the device fails, the engine ends the process. */
+/* engine: owns the thread that computes: forward pass, vocabulary projection, sampling. One other
+ * thread makes every call and hands over one job at a time: the event loop thread of a machine or
+ * of a stage process (device.c, local.c, stage*.c), or a thread of `cleave profile`. The engine
+ * knows no requests: rows, block tables and sampling rules go in, tokens come out. From
+ * engine_start until engine_poll reports the end of the job, the engine uses the job and the memory
+ * that the job points to; nothing is copied. If the device fails, the engine ends the process. */
 #ifndef MACHINE_EXECUTOR_ENGINE_H
 #define MACHINE_EXECUTOR_ENGINE_H
 
@@ -16,7 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct engine_sample { /* A row from which a token is sampled. */
+/* A row from which a token is sampled. */
+struct engine_sample {
     uint32_t row;
     /* `forced_token` is COMPUTE_SAMPLE_DRAW; the engine sets the edits. */
     struct compute_sample wanted;
@@ -26,7 +27,8 @@ struct engine_sample { /* A row from which a token is sampled. */
     struct sampled result;
 };
 
-struct engine_score { /* Rows whose next token is known; the engine computes its probability. */
+/* Rows whose next token is known. The engine computes the log-probabilities of these tokens. */
+struct engine_score {
     uint32_t first_row;
     uint32_t row_count;
     const uint32_t *ids;     /* The next token of row first_row + i is ids[i]. */
@@ -34,14 +36,16 @@ struct engine_score { /* Rows whose next token is known; the engine computes its
     struct sampled *results; /* [row_count] */
 };
 
-struct engine_pooled { /* Rows whose final vectors are added up (forward_pool). */
+/* Rows whose final vectors are added up (forward_pool). */
+struct engine_pooled {
     uint32_t first_row;
     uint32_t row_count;
     int64_t *sum; /* [hidden] */
 };
 
+/* One batch to compute. */
 struct engine_job {
-    const uint32_t *token_ids;
+    const uint32_t *token_ids; /* [batch.row_count]; NULL = the stage does not have layer 0. */
     float *x; /* Activations, in and out (struct forward_batch); NULL with a whole model. */
     struct compute_batch batch;
     uint32_t sample_count;
@@ -61,8 +65,8 @@ struct engine_options {
     const struct model *model;     /* Not owned; must outlive the engine. */
     const struct compute_ops *ops; /* The model's backend. */
     struct compute *compute;       /* Not owned; must outlive the engine. */
-    struct model_kv kv;
-    uint32_t rows_max;
+    struct model_kv kv;            /* The KV cache, which the caller owns. */
+    uint32_t rows_max;             /* Most rows of a batch. */
     /* Not owned. Jobs are computed only during this process's turns; NULL = at any time. */
     struct turns *turns;
     /* Rank in its group (engine_group_join). All ranks get the same jobs; ranks other than 0 have
@@ -72,7 +76,7 @@ struct engine_options {
 
 struct engine;
 
-/* Allocates all memory and starts the thread. */
+/* Allocates all memory and starts the thread. An error says what failed. */
 enum status engine_open(const struct engine_options *options, struct engine **out,
                         struct error *error);
 void engine_close(struct engine *engine); /* NULL is fine. Waits for the job that runs. */
@@ -92,7 +96,7 @@ struct engine_progress {
     bool done;       /* The job, or the joining of the group, has ended. */
 };
 
-/* Descriptor that becomes readable when engine_poll has something to report. */
+/* Returns a descriptor that becomes readable when engine_poll has something to report. */
 int engine_fd(const struct engine *engine);
 /* Returns the progress of the latest job; all 0 if nothing has happened since the previous call. */
 struct engine_progress engine_poll(struct engine *engine);

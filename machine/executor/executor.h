@@ -40,50 +40,54 @@ struct executor_ops {
      * the executor's device memory. */
     void (*close)(struct executor *e);
 
-    int (*fd)(const struct executor *e); /* Call `progress` when it is readable. */
+    /* Returns a descriptor; the caller calls `progress` when it is readable. */
+    int (*fd)(const struct executor *e);
     /* Calls executor_calls for everything that has happened. Returns the time of the next call;
      * INT64_MAX = when fd is readable. */
     int64_t (*progress)(struct executor *e, int64_t now_us);
-    bool (*is_ready)(const struct executor *e); /* True when batches can be started. */
-    /* ST_OK, or the reason why the machine cannot continue. ST_UNREACHABLE: a stage process was
-     * killed from outside, or cannot be reached; no batch can be the cause. */
+    /* Returns true when the device, or all stage processes, are ready to compute. */
+    bool (*is_ready)(const struct executor *e);
+    /* Returns ST_OK, or an error with the reason why the machine cannot continue. ST_UNREACHABLE: a
+     * stage process was killed from outside, or cannot be reached; no batch can be the cause. */
     enum status (*failure)(const struct executor *e, struct error *error);
-    const char *(*describe)(const struct executor *e); /* For the log: "cpu, 4 threads". */
+    /* Returns a text for the log: "cpu, 4 threads". */
+    const char *(*describe)(const struct executor *e);
 
-    /* False while the executor can start no batch. */
+    /* Returns true if `start` may be called now. */
     bool (*can_start)(const struct executor *e);
+    /* Begins to compute a batch; executor_calls.done reports its end. Requires can_start. */
     void (*start)(struct executor *e, const struct executor_batch *batch);
 
-    /* Writes the load of each stage process. Returns their number; 0 = the executor has none. */
+    /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
     uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGES]);
-    /* Addresses and layers of the processes that hold the KV, for machines that write KV. Requires
-     * is_ready. *out is valid until `close`. */
+    /* Stores addresses and layers of the processes that hold the KV, for machines that write KV.
+     * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);
 
-    /* As kv_targets_set and kv_targets_drop, for every process that holds KV.
+    /* Do what kv_targets_set and kv_targets_drop do, in every process that holds KV.
      * executor_calls.target_changed reports the result of target_set. */
     void (*target_set)(struct executor *e, uint32_t target, const struct message_peer *machine,
                        struct transport_peer *peer, const struct message_stages *stages);
     void (*target_drop)(struct executor *e, uint32_t target);
-    /* As kv_targets_push. Not called for an executor with pushes_kv. */
+    /* Does what kv_targets_push does. Not called for an executor with pushes_kv. */
     enum status (*target_push)(struct executor *e, struct kv_push *push, uint32_t layer_end);
     /* Requests a flush: executor_calls.flushed reports when the KV that was written for `cookie` to
-     * the target has arrived. own_path: the request's path through this machine; path: that through
-     * the target. requested: the executor pushes KV itself, and the request's last push has
+     * the target has arrived. own_path: the request's path through this machine; path: its path
+     * through the target. requested: the executor pushes KV itself, and the request's last push has
      * requested the flush already. */
     void (*target_flush)(struct executor *e, uint32_t own_path, uint32_t target, uint32_t path,
                          uint64_t cookie, bool requested);
 
-    /* Lets the processes of the path check what is written into them: a request awaits KV of another
-     * machine, or no longer. In the first case executor_calls.awaited follows. NULL = the caller
-     * checks writes itself. */
+    /* Informs the processes of the path, which check the writes into their memory, that a request
+     * awaits KV of another machine, or no longer awaits it (await->ends). In the first case
+     * executor_calls.awaited follows. NULL = the caller checks writes itself. */
     void (*await)(struct executor *e, uint32_t path, const struct stage_await *await);
     /* Gives new cluster keys to the stage processes that the executor has started; NULL = an
      * executor without stage processes. */
     void (*keys_set)(struct executor *e, const struct secret_keys *keys);
 
-    /* Events of the transport. peer_up and peer_down: for the peers that the executor has connected
-     * to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
+    /* Take events of the transport. peer_up and peer_down: for the peers that the executor has
+     * connected to. peer_message: for peers of kind PEER_STAGE. peer_flushed: for all peers. */
     void (*peer_up)(struct executor *e, struct transport_peer *peer);
     void (*peer_down)(struct executor *e, struct transport_peer *peer, const char *text,
                       int64_t now_us);
@@ -96,10 +100,11 @@ struct executor_ops {
 /* First member of every executor. */
 struct executor {
     const struct executor_ops *ops;
-    /* The executor pushes KV itself, as the batches say (executor_batch.pushes). Else the caller
-     * pushes it with target_push, when executor_calls.layers reports that layers are computed. */
+    /* true: the executor pushes KV itself, as the batches say (executor_batch.pushes). false: the
+     * caller pushes KV with target_push, when executor_calls.layers reports that layers are
+     * computed. */
     bool pushes_kv;
-    /* Starting a batch queues messages, which the transport has to send before other work. */
+    /* `start` queues messages, which the transport must send before other work. */
     bool queues_messages;
 };
 
@@ -117,12 +122,15 @@ struct executor_calls {
     void (*layers)(void *self, uint32_t layers);
     /* The flush that target_flush has requested for this cookie has ended. */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
-    /* up: the KV of all layers can be written to the target. !up: it cannot, or no longer. */
+    /* up = true: the KV of all layers can now be written to the target. up = false: the KV cannot
+     * be written, or can no longer be written; `text` says why. */
     void (*target_changed)(void *self, uint32_t target, bool up, const char *text);
     /* A process that writes KV, named `name`, has connected to this machine's stage process
      * `stage`, or its connection has ended. */
     void (*writer)(void *self, uint32_t stage, const struct stage_writer *writer);
-    void (*awaited)(void *self, uint64_t cookie); /* See executor_ops.await. */
+    /* All processes of the path know the request of executor_ops.await. cookie:
+     * stage_await.cookie. */
+    void (*awaited)(void *self, uint64_t cookie);
 };
 
 struct executor_options {

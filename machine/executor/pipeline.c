@@ -139,7 +139,7 @@ static void child_end(struct stage_process *process)
 {
     if (process->child.pid == 0)
         return;
-    kill(process->child.pid, SIGKILL); /* its weights and KV are of no more use */
+    kill(process->child.pid, SIGKILL); /* Its weights and KV are no longer needed. */
     waitpid(process->child.pid, NULL, 0);
     close(process->child.pidfd);
     if (process->child.ready_fd >= 0)

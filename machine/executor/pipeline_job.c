@@ -143,7 +143,7 @@ static uint32_t slot_of_row(const struct executor_batch *batch, uint32_t row)
     return batch->request_slots[i];
 }
 
-/* Appends the mask of a sample. Returns false without memory. */
+/* Appends the mask of a sample. Returns false if memory runs out. */
 static bool job_add_mask(struct pipeline *p, const uint32_t *allowed, struct stage_job *job)
 {
     const uint32_t words = (p->options.shape->hyper.vocab + 31) / 32;
@@ -219,7 +219,7 @@ static bool context_send(struct pipeline *p, uint64_t processes, uint32_t slot,
         return true;
     if (!numbers_grow(&p->words, &p->word_capacity, count))
         return false;
-    if (known < context->rule_count) /* Nothing is known, because the rules are sent at once. */
+    if (known < context->rule_count) /* The rules are sent as a whole, so none of them is known. */
         memcpy(p->words, context->rules, context->rule_count * sizeof(uint32_t));
     const uint32_t tokens = known > context->rule_count ? known - context->rule_count : 0;
     if (context->token_count > tokens)

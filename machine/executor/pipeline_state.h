@@ -21,12 +21,14 @@ enum stage_process_state {
     PROCESS_STARTING,   /* Child process whose address is not known yet. */
     PROCESS_APART,      /* Its address is known; not connected. */
     PROCESS_CONNECTING, /* transport_connect was called. */
-    PROCESS_CONNECTED, /* OPEN is sent when the processes that get its activations are connected. */
-    PROCESS_OPENING,   /* OPEN was sent. */
-    PROCESS_READY,
+    /* Connected. OPEN is sent when the processes that get its activations are connected too. */
+    PROCESS_CONNECTED,
+    PROCESS_OPENING, /* OPEN was sent. */
+    PROCESS_READY,   /* The process has reported that it is ready. */
 };
 
-struct stage_process {     /* A stage process, as the head sees it. */
+/* A stage process, as the head sees it. */
+struct stage_process {
     struct peer_user user; /* The `user` of its connection. */
     enum stage_process_state state;
     uint32_t index;                    /* Index in the plan. */
@@ -38,8 +40,8 @@ struct stage_process {     /* A stage process, as the head sees it. */
     int64_t retry_at_us;               /* PROCESS_APART: time of the next attempt to connect. */
     int64_t retry_us;                  /* Pause after the next failed attempt. */
     char retry_reason[256];            /* Latest logged reason why it cannot be reached. */
-    struct message_process load;       /* Its latest LOAD. */
-    bool group_made;                   /* Rank 0: it has made its group. */
+    struct message_process load;       /* The latest LOAD of the process. */
+    bool group_made;                   /* Rank 0: the process has made its group. */
     bool group_sent;                   /* Rank 0: the group was sent to all ranks. */
     struct stage_group group;          /* Rank 0: the group. */
 };
@@ -115,7 +117,7 @@ struct pipeline {
     uint32_t *targets_blocks; /* [target_capacity] */
     uint32_t target_capacity;
     uint32_t *score_ids; /* [rows_max] */
-    uint32_t *words;     /* [word_capacity]: of a CONTEXT. */
+    uint32_t *words;     /* [word_capacity]: the words of a CONTEXT. */
     uint32_t word_capacity;
     uint32_t *masks; /* [mask_capacity] */
     uint32_t mask_capacity;
@@ -132,17 +134,17 @@ static inline struct pipeline *pipeline_of(struct executor *e)
     return (struct pipeline *)(void *)e;
 }
 
-/* pipeline.c. Records that the machine cannot continue, and why; the first reason stays. */
+/* pipeline.c: records that the machine cannot continue, and why. The first reason stays. */
 void pipeline_fail(struct pipeline *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void pipeline_send(struct pipeline *p, struct stage_process *process,
                    const struct stage_message *message);
 
-/* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the stage.
- */
+/* pipeline_group.c: rank 0 of a stage makes a group; the head sends it to all ranks of the
+ * stage. */
 void pipeline_group_made(struct pipeline *p, struct stage_process *process,
                          const struct stage_group *group);
-/* Sends each group that is made to its ranks, once OPEN was sent to all of them. */
+/* Sends each group that was made to its ranks, when OPEN has been sent to all of them. */
 void pipeline_groups_send(struct pipeline *p);
 
 /* pipeline_job.c */

@@ -1,6 +1,7 @@
-/* refusals: logs peers that were refused. A peer tries again every few seconds, for days, so a line
- * that differs only in the peer's port from a line of the last ten minutes is left out. A machine
- * and a stage process have one each; their event loop threads call it. */
+/* refusals: logs peers that were refused. A refused peer tries again every few seconds, perhaps for
+ * days. So a line is left out if a line of the last ten minutes differs from it only in the peer's
+ * port. machine/peers.c and stage_peers.c call it on the event loop thread of their process; each
+ * machine and each stage process has one struct. It refuses no peers itself. */
 #ifndef MACHINE_EXECUTOR_REFUSALS_H
 #define MACHINE_EXECUTOR_REFUSALS_H
 
@@ -8,15 +9,17 @@
 
 #define REFUSALS_KEPT 8
 
-struct refusals { /* All zero: nothing was logged yet. */
+/* The latest lines. All zeros = nothing was logged yet. */
+struct refusals {
     struct {
-        char text[256]; /* Without port numbers; empty = unused. */
-        int64_t logged_us;
+        char text[256];    /* The line without port numbers; empty = unused. */
+        int64_t logged_us; /* Time at which the line was logged. */
     } last[REFUSALS_KEPT];
-    uint32_t next; /* The oldest one, which is replaced next. */
+    uint32_t next; /* Index of the oldest line, which is replaced next. */
 };
 
-/* `text` is that of the transport's peer_down: address or name of the peer, and the reason. */
+/* Logs a refusal. `text` is the text of the transport's peer_down: address or name of the peer, and
+ * the reason. */
 void refusals_log(struct refusals *refusals, const char *text, int64_t now_us);
 
 #endif

@@ -34,7 +34,7 @@ enum status machine_shape_read(const struct config *config, const struct config_
                                struct model_file **file_out, struct machine_shape *out,
                                struct error *error);
 
-/* The arena of a stage process's layers and KV heads. */
+/* Returns the arena of a stage process's layers and KV heads. */
 struct kv_arena machine_shape_arena(const struct machine_shape *shape,
                                     const struct stage_plan_process *process);
 
@@ -47,11 +47,12 @@ struct transport_options machine_shape_transport(const struct config *config,
 /* Returns ST_NO_MEMORY if the machine's KV memory is larger than the memory of this host. */
 enum status machine_shape_host_memory(const struct config_machine *entry, struct error *error);
 
-/* Statistics of the copies between a process's region in device memory and host or peers. */
+/* Returns the counters of copies between a process's region in device memory and host memory or the
+ * memory of peers. */
 struct message_staged machine_staged(struct transport *transport);
 
-/* Logs the transport's note about a connected peer, if there is one: why KV does not go to it from
- * device to device. */
+/* Logs the transport's note about a connected peer, if there is one: why KV for the peer does not
+ * travel from device to device. */
 void machine_peer_note(const struct transport_peer *peer);
 
 /* Returns the number of spans of a request whose context has context_tokens tokens. */

@@ -31,10 +31,12 @@ struct stage_options {
     bool child; /* A child of the head: it stops when the head is gone. */
 };
 
-/* Loads the weights and allocates all memory. An error names the mistake in one line. */
+/* Loads the weights and allocates all memory. An error says in one line what is wrong. */
 enum status stage_open(const struct stage_options *options, struct stage **out,
                        struct error *error);
 void stage_close(struct stage *s); /* NULL is fine. Waits for the job that runs. */
+/* Listens for the head, for the stage before, and for machines that write KV. bound_out receives
+ * the address. */
 enum status stage_listen(struct stage *s, const char *address, char bound_out[LIMIT_ADDRESS_BYTES],
                          struct error *error);
 
@@ -42,11 +44,11 @@ int stage_fd(const struct stage *s); /* See machine_fd. */
 int stage_turn(struct stage *s);     /* See machine_turn. */
 /* Replaces the cluster keys; see transport_keys_set. */
 enum status stage_keys_set(struct stage *s, const struct secret_keys *keys, struct error *error);
-/* Stops the stage at once: stage_stopped is true after it. */
+/* Stops the stage at once: stage_stopped returns true after this call. */
 void stage_stop(struct stage *s);
 bool stage_stopped(const struct stage *s);
-/* True for a rank whose group was made. Closing its device or waiting for its engine may then take
- * for ever, because other ranks may be gone: the process must end without stage_close. */
+/* Returns true for a rank whose group was made. Closing its device or waiting for its engine may
+ * then never end, because other ranks may be gone: the process must end without stage_close. */
 bool stage_in_group(const struct stage *s);
 
 #endif

@@ -20,7 +20,7 @@ struct stage_costs {
     uint32_t micro_batch_tokens;
 };
 
-/* Reads the costs. An error means that the profile cannot be used, and names the file. */
+/* Computes the costs. An error means that the profile cannot be used; the text names the file. */
 enum status stage_costs_read(const struct config *config, const struct config_machine *entry,
                              const struct config_stages *stages, const struct model_hyper *hyper,
                              uint64_t metadata_hash, struct stage_costs *out, struct error *error);

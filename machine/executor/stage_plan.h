@@ -38,25 +38,25 @@ enum status stage_plan_make(const struct config *config, const struct config_mac
                             const struct model_hyper *hyper, uint64_t metadata_hash,
                             struct stage_plan *out, struct error *error);
 
-/* Bit i: stage process i is on the path. */
+/* Returns a set in which bit i is set if stage process i is on the path. */
 uint64_t stage_plan_processes(const struct stage_plan *plan, uint32_t path);
-/* True if stage process `from` sends its activations to stage process `to`, on the paths that go
- * through both. Every rank has complete activations, so rank j of a stage gets them from rank
- * j mod T of the stage before, which has T ranks. */
+/* Returns true if stage process `from` sends its activations to stage process `to`, on the paths
+ * that go through both. Every rank has complete activations, so rank j of a stage gets them from
+ * rank j mod T of the stage before, which has T ranks. */
 bool stage_plan_gives(const struct stage_plan *plan, uint32_t from, uint32_t to);
-/* Bit i is set if stage process i is on the path and sends its activations to no process on it.
- * Such a process must report DONE, because no later stage's work proves that it is done. The
- * process that samples is one of these processes. */
+/* Returns a set in which bit i is set if stage process i is on the path and sends its activations
+ * to no process of the path. Such a process must report DONE, because no later stage's work proves
+ * that it is done. The process that samples is one of these processes. */
 uint64_t stage_plan_enders(const struct stage_plan *plan, uint32_t path);
-/* True for rank 0 of a replica of the last stage: this process samples the tokens of its batches.
- */
+/* Returns true for rank 0 of a replica of the last stage, which samples the tokens of its
+ * batches. */
 bool stage_plan_samples(const struct stage_plan *plan, uint32_t process);
-/* Most batches in flight on all paths together: the number of batch slots. */
+/* Returns the most batches in flight on all paths together, which is the number of batch slots. */
 uint32_t stage_plan_slots(const struct stage_plan *plan);
-/* Name of a stage process: "t0/1" for machine t0 and stage process 1. */
+/* Writes the name of a stage process: "t0/1" for stage process 1 of machine t0. */
 void stage_name(const char *machine, uint32_t process, char out[LIMIT_NAME_BYTES]);
 
-/* For logs: "layers 0 to 14", "layers 0 to 14 (rank 1 of 2)". */
+/* Writes a text for logs: "layers 0 to 14", "layers 0 to 14 (rank 1 of 2)". */
 #define STAGE_PLAN_PROCESS_TEXT_BYTES 64
 void stage_plan_process_text(const struct stage_plan_process *process,
                              char out[STAGE_PLAN_PROCESS_TEXT_BYTES]);

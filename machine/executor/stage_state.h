@@ -1,7 +1,7 @@
 /* stage_state: the structs and functions that the files of a stage process share. stage.c: opening,
- * event loop, end. stage_peers.c: connections and messages. stage_group.c: the group of ranks.
- * stage_jobs.c: batches. No other file includes it; callers use stage.h. Everything runs on the
- * event loop thread of the stage process. */
+ * event loop, end. stage_peers.c: connections and messages. stage_writers.c: the peers that write
+ * KV. stage_group.c: the group of ranks. stage_jobs.c: batches. Only these files include it;
+ * callers use stage.h. Everything runs on the event loop thread of the stage process. */
 #ifndef MACHINE_EXECUTOR_STAGE_STATE_H
 #define MACHINE_EXECUTOR_STAGE_STATE_H
 
@@ -14,10 +14,12 @@
 #include "transport/peer_user.h"
 #include "transport/stage_message.h"
 
+/* WAITING: the job has arrived and waits for its activations or for the engine. RUNNING: the engine
+ * computes the job. */
 enum slot_state { SLOT_EMPTY, SLOT_WAITING, SLOT_RUNNING };
 
-/* A batch in flight. Its activations are in this process's region, at the index of its batch slot.
- */
+/* A batch in flight. Its activations are in this process's region, at the index of its batch
+ * slot. */
 struct stage_slot {
     enum slot_state state;
     uint64_t order;   /* Order of arrival of its job. */
@@ -41,12 +43,13 @@ enum stage_group_state {
     GROUP_MADE,    /* Rank 0 has made the group and sent it to the head. */
     GROUP_JOINING, /* The engine joins the group, and waits for the other ranks. */
     GROUP_JOINED,
-    GROUP_FAILED, /* Reported to the head. */
+    GROUP_FAILED, /* The rank could not join, and has reported it to the head. */
 };
 
-struct stage_next {        /* A process of the next stage that gets this process's activations. */
-    struct peer_user user; /* The `user` of its connection. */
-    uint64_t paths;        /* Bit p: path p goes through both processes. */
+/* A process of the next stage that gets this process's activations. */
+struct stage_next {
+    struct peer_user user;       /* The `user` of its connection. */
+    uint64_t paths;              /* Bit p: path p goes through both processes. */
     struct transport_peer *peer; /* NULL = the connection has ended. */
     bool up;                     /* Connected. */
 };
@@ -58,9 +61,9 @@ struct stage_request {
     bool flushing;      /* A flush is pending. */
 };
 
-/* A connection of a machine that writes KV: open, or ended while its writes have not. */
+/* A connection of a machine that writes KV. It is open, or it has ended and its writes have not. */
 struct stage_writer_link {
-    uint64_t number;
+    uint64_t number; /* transport_peer_number of the connection. */
     char name[LIMIT_NAME_BYTES];
     struct transport_peer *peer; /* NULL = ended. */
 };
@@ -109,7 +112,7 @@ struct stage {
     uint32_t *tables[LIMIT_MACHINE_REQUESTS];      /* Each [context_blocks]; NULL = not used yet. */
     uint32_t table_counts[LIMIT_MACHINE_REQUESTS]; /* Ids known in each table. */
     struct stage_contexts *contexts;               /* NULL = none yet. */
-    struct stage_contexts *abandoned_contexts;     /* Those of an abandoned job; NULL = none. */
+    struct stage_contexts *abandoned_contexts;     /* Contexts of an abandoned job; NULL = none. */
     /* The running job's layers before this one are pushed (layer-wise pushes). */
     uint32_t pushed_layers;
     struct stage_request *requests; /* [LIMIT_MACHINE_REQUESTS] */
@@ -133,7 +136,7 @@ void stage_peers_drop(struct stage *s);
 void stage_target_link(void *self, uint32_t target, bool up, const char *text);
 /* Reports to the head, once for each head, that this process and its connections are ready. */
 void stage_ready_report(struct stage *s);
-
+/* Sends STATE to the head. */
 void stage_state_send(struct stage *s, bool ready, const char *text);
 
 /* stage_writers.c: which peers write KV, and what they may write. */
@@ -142,36 +145,43 @@ void stage_writers_close(struct stage *s);
 void stage_writer_up(struct stage *s, struct transport_peer *peer);
 void stage_writer_down(struct stage *s, struct transport_peer *peer, const char *text);
 void stage_writes_ended(struct stage *s, uint64_t number);
-/* The head is gone: its writers are disconnected, and no request awaits KV. */
+/* Call it when the head is gone: disconnects its writers, and forgets which requests await KV. */
 void stage_writers_drop(struct stage *s);
-/* A head has opened this process: tells it which earlier writes may still land. */
+/* Call it when a head has opened this process: reports which earlier writes may still arrive. */
 void stage_writers_report(struct stage *s);
+/* Handles AWAIT. Returns ST_INVALID if the message is wrong. */
 enum status stage_await_take(struct stage *s, const struct stage_await *await, struct error *error);
+/* Returns true if a request awaits this write (transport_events.write_wanted). */
 bool stage_write_wanted(const struct stage *s, const struct transport_peer *peer,
                         const struct transport_request *request, uint64_t offset, uint64_t bytes);
 
 /* stage_group.c */
-bool stage_is_rank(const struct stage *s); /* True if the stage has several ranks. */
-/* The head has sent OPEN: rank 0 makes the group. */
+bool stage_is_rank(const struct stage *s); /* Returns true if the stage has several ranks. */
+/* Call it when the head has sent OPEN: rank 0 makes the group. */
 void stage_group_make(struct stage *s);
+/* Handles GROUP: begins to join the group. */
 void stage_group_take(struct stage *s, const struct stage_group *group);
-void stage_group_progress(struct stage *s); /* The engine has joined, or has failed to join. */
-/* The head is gone. A process can join one group only, so a process with a group stops. */
+/* Call it when the engine has joined, or has failed to join. */
+void stage_group_progress(struct stage *s);
+/* Call it when the head is gone. A process can join only one group, so a process with a group
+ * stops. */
 void stage_group_gone(struct stage *s);
 
 /* stage_jobs.c */
 enum status stage_jobs_open(struct stage *s);
 void stage_jobs_close(struct stage *s);
-/* Takes a JOB message (`data`, copied). ST_INVALID: a mistake of the head; ST_NO_MEMORY. */
+/* Handles the message JOB in `data`, which is copied. Returns ST_INVALID if the message is wrong,
+ * ST_NO_MEMORY. */
 enum status stage_job_take(struct stage *s, const uint8_t *data, size_t bytes, struct error *error);
 enum status stage_activations_take(struct stage *s, const struct stage_activations *activations,
                                    struct error *error);
 void stage_flush_take(struct stage *s, const struct stage_flush *flush);
 void stage_jobs_progress(struct stage *s, struct engine_progress progress);
-void stage_jobs_start(struct stage *s);  /* Starts the next batch if the engine is idle. */
-void stage_jobs_forget(struct stage *s); /* The head is gone: forgets all batches and tables. */
-/* A flush has ended: of activations to the next stage (the cookie holds serial and slot), or of a
- * request's KV. */
+void stage_jobs_start(struct stage *s); /* Starts the next batch if the engine is idle. */
+/* Call it when the head is gone: forgets all batches and tables. */
+void stage_jobs_forget(struct stage *s);
+/* Call them when a flush has ended: a flush of activations to the next stage (the cookie contains
+ * serial and slot), or a flush of a request's KV. */
 void stage_activations_sent(struct stage *s, struct transport_peer *peer, uint64_t cookie,
                             enum status status);
 void stage_flushed(void *self, uint64_t cookie, enum status status);

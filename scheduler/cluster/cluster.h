@@ -3,16 +3,16 @@
  * also decides which pool each machine is in. The gateway calls it on its event loop thread; the
  * simulator calls the same code with other options. Not thread-safe. Pure: no clock, no I/O, no
  * log, no allocation after opening. The caller passes in events with their time and carries out the
- * actions that the scheduler returns. It does not choose batches or KV blocks (machine/machine.h,
- * memory.h).
+ * actions that the scheduler returns. It does not choose batches (scheduler/machine/machine.h) or
+ * KV blocks (scheduler/memory.h).
  *
  * The policy (Splitwise, section IV-A) with the option `adaptive`:
  * 1. Prompt machine: the machine of the prompt pool with the fewest pending tokens, unless it has
  *    work and the request would put it over prompt_queue_threshold_tokens or _us. Otherwise the
  *    machine of the mixed pool, by the same condition.
  * 2. Token machine: the machine of the token pool with the least scheduled KV memory, unless the
- *    request does not fit into the memory that is left beside what the machine keeps free. Otherwise the machine of the mixed pool,
- *    by the same condition.
+ *    request does not fit into the memory that is left beside what the machine keeps free.
+ *    Otherwise the machine of the mixed pool, by the same condition.
  * 3. If there is no prompt machine, the machine of the token pool with the fewest pending tokens
  *    moves to the mixed pool. If there is no token machine, the machine of the prompt pool with the
  *    least scheduled memory moves. A moved machine is *lent*: it returns to its home pool when its
@@ -166,8 +166,8 @@ enum sched_event_kind {
     SCHED_MACHINE_IDLE,  /* `machine` has no work. If it is lent, it returns to its home pool. */
     SCHED_MACHINE_LOAD,  /* `others`: the present load that other schedulers have on `machine`. */
     SCHED_CACHED,        /* `machine` holds the KV of the prefixes in `prefix`. */
-    /* `machine` no longer holds these prefixes; an empty `prefix` means that it holds none at all.
-     */
+    /* `machine` no longer holds these prefixes; an empty `prefix` means that it holds none at
+     * all. */
     SCHED_EVICTED,
     SCHED_TICK, /* Time has passed: see sched_cluster_due_us. */
 };
@@ -227,8 +227,8 @@ struct sched_event {
     /* Tokens of the largest request of which the machine does only one phase while it is in the
      * mixed pool; 0 = kv_tokens. */
     uint64_t mixed_kv_tokens;
-    uint32_t
-        cores; /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
+    /* SCHED_MACHINE_UP: machines with the same number share cores; 0 = own cores. */
+    uint32_t cores;
     struct sched_prefix prefix;
     struct sched_others others;
 };

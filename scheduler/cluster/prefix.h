@@ -1,9 +1,9 @@
 /* cluster_prefix: which machines hold the KV of which prefixes. A bounded table maps the hash of a
  * prefix to the machines that were added for it most recently. A new hash replaces an old one: of
- * eight entries that could hold it, the entry whose latest addition is the oldest. The table may be
- * wrong, because machines evict prefixes; a machine then computes the prefix again. Only
- * the cluster scheduler (cluster.c, queue.c, cheapest.c) calls it, on its thread; not thread-safe.
- * Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
+ * the eight entries that could hold the hash, the entry whose latest addition is the oldest. The
+ * table may be wrong, because machines evict prefixes; a machine then computes the prefix again.
+ * Only the cluster scheduler (cluster.c, queue.c, cheapest.c) calls it, on its thread; not
+ * thread-safe. Pure: no clock, no I/O, no allocation after opening. It chooses no machines. */
 #ifndef SCHEDULER_CLUSTER_PREFIX_H
 #define SCHEDULER_CLUSTER_PREFIX_H
 

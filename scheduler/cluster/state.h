@@ -1,9 +1,9 @@
 /* cluster_state: the state of the cluster scheduler, private to the files of its folder. cluster.c
  * handles events; queue.c: requests and actions; load.c: the load of each machine, and the pools;
- * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes that
- * machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow the
- * demand. They run on the thread that calls sched_cluster; not
- * thread-safe. Pure: no clock, no I/O. Nothing here is visible to the gateway or the simulator. */
+ * route.c: the choice by load; speed.c: the machines' rates; cheapest.c: the choice by prefixes
+ * that machines hold; together.c: one machine for both phases; repurpose.c: home pools that follow
+ * the demand. They run on the thread that calls sched_cluster; not thread-safe. Pure: no clock, no
+ * I/O. The gateway and the simulator use only cluster.h. */
 #ifndef SCHEDULER_CLUSTER_STATE_H
 #define SCHEDULER_CLUSTER_STATE_H
 
@@ -249,8 +249,8 @@ uint64_t cluster_step_ns(const struct sched_cluster *sc, uint32_t machine, uint6
 uint64_t cluster_work_us(const struct sched_cluster *sc, uint32_t machine, enum measure measure,
                          uint64_t more);
 
-/* Returns the microseconds in which the machine pushes KV of `tokens` tokens, as far as the push does
- * not overlap with computing. */
+/* Returns the microseconds that a push of KV of `tokens` tokens takes the machine, without the part
+ * that overlaps with computing. */
 uint64_t cluster_push_us(const struct sched_cluster *sc, uint32_t machine, uint64_t tokens);
 
 /* ---- route.c ---- */
@@ -287,8 +287,8 @@ int64_t cluster_route_late_us(const struct sched_cluster *sc, const struct clust
 
 /* ---- repurpose.c ---- */
 
-/* The three functions add to the bucket being filled: an arrived request, an answer that has ended
- * with `generated` tokens, and the demand that other schedulers sent to a machine. */
+/* Add to the bucket being filled: an arrived request, an answer that has ended with `generated`
+ * tokens, and the demand that other schedulers sent to a machine. */
 void cluster_demand_arrived(struct sched_cluster *sc, const struct cluster_request *request);
 void cluster_demand_ended(struct sched_cluster *sc, uint32_t generated);
 void cluster_demand_others(struct sched_cluster *sc, const struct sched_others *others);

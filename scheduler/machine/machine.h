@@ -1,18 +1,18 @@
 /* sched_machine: the scheduler of one machine. It decides which prompts and decodes form the next
  * batch, and which request gets KV memory next. machine/, prompt_pool/, token_pool/ and
- * sched_memory (memory.h) call it on the machine's event loop thread; the simulator calls the same
- * code. Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows
- * requests only as slots (indices of the caller's request tables) and memory only as numbers of
- * blocks. It runs no batch and chooses no machine.
+ * scheduler/memory.h call it on the machine's event loop thread; the simulator calls the same code.
+ * Not thread-safe. Pure: no clock, no I/O, no log, no allocation after opening. It knows requests
+ * only as slots (indices of the caller's request tables) and memory only as numbers of blocks. It
+ * runs no batch and chooses no machine.
  *
  * Policy (Splitwise, section IV):
- * - Prompts run in the order of their queue (queue.h). Waiting prompts join a batch whole, while
- *   the batch has fewer than prompt_fill_tokens and they fit prompt_batch_tokens. A prompt that is
- *   longer than any batch is cut into chunks.
+ * - Prompts run in the order of their queue (scheduler/queue.h). Waiting prompts join a batch
+ *   whole, while the batch has fewer than prompt_fill_tokens and they fit prompt_batch_tokens. A
+ *   prompt that is longer than any batch is cut into chunks.
  * - Decodes run in a continuous batch, in turn if there are more than a batch can take.
  * - A batch with decodes has at most mixed_prompt_tokens prompt tokens. If a prompt can run, one
  *   place of the batch is kept for a prompt. So neither kind starves the other.
- * - Requests that wait for memory are served in the order of their queue (queue.h).
+ * - Requests that wait for memory are served in the order of their queue (scheduler/queue.h).
  *
  * A machine with stages has several batches in flight: a batch begins before the previous one has
  * ended, and the batches of a path end in the order in which they began. A decode is in one batch
@@ -54,8 +54,8 @@ struct sched_machine_options {
     uint32_t batch_sequences_max; /* Most requests of a batch; ≤ LIMIT_BATCH_SEQUENCES. */
     /* Waiting time after which a request joins the next more urgent priority class; 0 = never. */
     int64_t ageing_us;
-    uint32_t path_count; /* Paths, ≤ LIMIT_STAGE_PATHS; 0 means 1. */
-    /* Batches in flight per path. On all paths together ≤ LIMIT_BATCHES_IN_FLIGHT; 0 means 1. */
+    uint32_t path_count; /* Paths, ≤ LIMIT_STAGE_PATHS; 0 = 1. */
+    /* Batches in flight per path. On all paths together ≤ LIMIT_BATCHES_IN_FLIGHT; 0 = 1. */
     uint32_t batches_in_flight;
     /* Most batches in flight per path that contain decodes. The other batches contain only prompts,
      * so that the next prompt batch is ready when the first stage is free. 0 = all. */
@@ -103,8 +103,8 @@ void sched_machine_fill_tokens(struct sched_machine *sm, uint32_t tokens);
 void sched_machine_prompt_add(struct sched_machine *sm, sched_slot slot, uint32_t path,
                               uint32_t tokens, uint32_t blocks, const struct sched_rank *rank);
 
-/* Finds the path's next waiting prompt that needs blocks, behind `after` in the queue
- * (SCHED_NO_SLOT = the first one). Returns false if there is none. */
+/* Finds the path's next waiting prompt that needs blocks, after `after` in the queue (SCHED_NO_SLOT
+ * = the first one). Returns false if there is none. */
 bool sched_machine_prompt_after(const struct sched_machine *sm, uint32_t path, sched_slot after,
                                 sched_slot *slot_out);
 /* Sets the number of tokens that a waiting prompt must still compute and of blocks that it must
@@ -137,8 +137,8 @@ void sched_machine_awaits(struct sched_machine *sm, sched_slot slot);
  *
  * The deadlock: prompts on this machine wait for blocks. The blocks belong to reservations whose
  * prompts wait on other machines for blocks, and so on, in a circle. A mixed machine keeps a share
- * of its blocks for prompts (memory.h), but a prompt that was sent before the machine became mixed
- * may be larger than the share.
+ * of its blocks for prompts (scheduler/memory.h), but a prompt that was sent before the machine
+ * became mixed may be larger than the share.
  *
  * Returns true if all holders await their KV, the next prompt does not fit blocks_free, and the
  * holder with the highest number has a higher number than some prompt that waits here. This holder
@@ -212,7 +212,7 @@ struct sched_machine_load {
     uint32_t prompts_waiting;       /* Prompts that no batch has begun. */
     uint32_t prompts_running;       /* Prompts that were begun and have not ended. */
     uint64_t prompt_tokens_pending; /* Prompt tokens not computed yet. */
-    /* The same with the computed part of the prompts that are between two chunks. */
+    /* Prompt tokens not computed yet, plus the computed tokens of prompts between two chunks. */
     uint64_t prompt_tokens_open;
     uint32_t reservations_waiting;
     uint32_t decodes_running;

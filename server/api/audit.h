@@ -1,12 +1,13 @@
-/* audit: the log lines that say which administrator did what. Each is `audit: ` and a JSON object:
+/* audit: the log lines that say which administrator did what. Each line is `audit: ` and a JSON
+ * object (here on two lines):
  *
  *   {"status":200,"act":"POST /admin/drain/","target":"token-0","who":"key operator",
  *    "from":"127.0.0.1:41234"}
  *
- * (in one line; the log adds the time). server/http/ writes a line for each request to /admin, and server/serve*.c write
- * lines for signals and for what a reload changes. Lines of administrators have no rate limit; those
- * of strangers have the limit of one cause (common/log.h). Secrets are never part of a line: keys
- * are named by their names. No state: any thread may call the functions. */
+ * server/http/ writes a line for each request to /admin, and server/serve*.c write lines for
+ * signals and for the changes of a reload. Lines for administrators have no rate limit; lines for
+ * other clients have the budget of one format string (common/log.h). A line contains names of keys,
+ * never secrets. Any thread may call the functions; no state. It checks no rights. */
 #ifndef SERVER_API_AUDIT_H
 #define SERVER_API_AUDIT_H
 
@@ -22,11 +23,11 @@ struct audit_actor {
      * keys), "no valid key" or "unknown client". */
     char who[LIMIT_KEY_NAME_BYTES + 16];
     char from[LIMIT_ADDRESS_BYTES]; /* "127.0.0.1:41234", "admin socket" or "signal". */
-    bool is_administrator;          /* false = a stranger, or a key without the right. */
+    bool is_administrator;          /* false = no key, or a key without the right. */
 };
 
-/* Writes a line. target: "" = none. status: an HTTP status, also for what is no HTTP request; 0 =
- * the client left before it had an answer. */
+/* Writes a line. target: "" = none. status: an HTTP status, also for signals and reloads; 0 = the
+ * client left before it had an answer. */
 void audit_write(const struct audit_actor *actor, const char *act, const char *target,
                  unsigned status);
 

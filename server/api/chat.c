@@ -60,17 +60,17 @@ static bool check_calls(json_t *message, uint32_t index, struct api_error *error
 {
     static const char *const strings[] = {"tool_call_id", "name", "reasoning_content", "reasoning"};
     char place[64];
-    json_t *calls = api_field(message, "tool_calls");
+    json_t *calls = api_field_get(message, "tool_calls");
     snprintf(place, sizeof(place), "messages[%u].tool_calls", index);
     if (calls != NULL && !api_tool_calls_check(calls, place, error))
         return false;
     for (size_t i = 0; i < sizeof(strings) / sizeof(strings[0]); i++) {
-        json_t *value = api_field(message, strings[i]);
+        json_t *value = api_field_get(message, strings[i]);
         snprintf(place, sizeof(place), "messages[%u].%s", index, strings[i]);
         if (value != NULL && !json_is_string(value))
             return api_field_wrong(error, place, value, "a string");
     }
-    if (api_field(message, "function_call") == NULL)
+    if (api_field_get(message, "function_call") == NULL)
         return true;
     snprintf(place, sizeof(place), "messages[%u].function_call", index);
     api_error_set(error, 400, place, "%s is not supported: use tool_calls", place);
@@ -82,7 +82,7 @@ static bool check_message(json_t *message, uint32_t index, struct api_error *err
 {
     char place[48];
     const json_t *role = json_object_get(message, "role");
-    const json_t *content = api_field(message, "content");
+    const json_t *content = api_field_get(message, "content");
     if ((json_is_string(role) && !check_calls(message, index, error)) ||
         !check_role(role, index, error))
         return false;
@@ -164,9 +164,9 @@ static bool parse_effort(const json_t *effort, struct chat_request *out, struct 
 
 static bool parse_template(json_t *root, struct chat_request *out, struct api_error *error)
 {
-    json_t *text = api_field(root, "chat_template");
-    json_t *variables = api_field(root, "chat_template_kwargs");
-    bool begin = api_field(root, "add_generation_prompt") != NULL;
+    json_t *text = api_field_get(root, "chat_template");
+    json_t *variables = api_field_get(root, "chat_template_kwargs");
+    bool begin = api_field_get(root, "add_generation_prompt") != NULL;
     if (text != NULL && !json_is_string(text))
         return api_field_wrong(error, "chat_template", text, "a string");
     if (variables != NULL && !json_is_object(variables))
@@ -184,15 +184,15 @@ static bool parse_template(json_t *root, struct chat_request *out, struct api_er
         out->template_text = json_incref(text);
     if (json_object_size(variables) > 0)
         out->variables = json_incref(variables);
-    return parse_effort(api_field(root, "reasoning_effort"), out, error);
+    return parse_effort(api_field_get(root, "reasoning_effort"), out, error);
 }
 
 bool api_chat_parse(json_t *root, struct chat_request *out, struct api_tools *tools,
                     struct api_error *error)
 {
     return api_tools_parse(root, tools, &out->tools, error) &&
-           parse_messages(api_field(root, "messages"), out, error) &&
-           parse_documents(api_field(root, "documents"), out, error) &&
+           parse_messages(api_field_get(root, "messages"), out, error) &&
+           parse_documents(api_field_get(root, "documents"), out, error) &&
            parse_template(root, out, error);
 }
 

@@ -107,7 +107,7 @@ static bool response_format_read(json_t *format, struct api_constraint *out,
         return api_field_wrong(error, field, format, "an object with a type");
     if (strcmp(type, "text") == 0)
         return true;
-    json_t *schema = api_field(format, "schema"); /* llama-server takes it here */
+    json_t *schema = api_field_get(format, "schema"); /* llama-server takes it here */
     if (strcmp(type, "json_object") == 0)
         return schema != NULL ? constraint_dump(out, field, "json_schema:", schema, error)
                               : constraint_set(out, field, "json_object:", "", 0, error);
@@ -116,9 +116,9 @@ static bool response_format_read(json_t *format, struct api_constraint *out,
                              "response_format.type = \"%.40s\": want text, json_object or "
                              "json_schema",
                              type);
-    json_t *named = api_field(format, "json_schema");
+    json_t *named = api_field_get(format, "json_schema");
     if (named != NULL)
-        schema = api_field(named, "schema");
+        schema = api_field_get(named, "schema");
     if (schema == NULL)
         return api_error_set(error, 400, field, "response_format.json_schema.schema is missing");
     if (!json_is_object(schema) && !json_is_boolean(schema))
@@ -154,8 +154,8 @@ static bool structured_outputs_read(json_t *outputs, struct api_constraint *out,
     return true;
 }
 
-/* An empty text is no constraint, and neither is an empty list of choices or an empty schema, as for
- * other servers. */
+/* An empty text is no constraint, and neither is an empty list of choices or an empty schema, as
+ * for other servers. */
 static bool is_empty(const struct form *form, const json_t *value)
 {
     if (json_is_string(value))
@@ -167,14 +167,14 @@ static bool is_empty(const struct form *form, const json_t *value)
 
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error)
 {
-    json_t *format = api_field(body, "response_format");
-    json_t *outputs = api_field(body, "structured_outputs");
+    json_t *format = api_field_get(body, "response_format");
+    json_t *outputs = api_field_get(body, "structured_outputs");
     if (format != NULL && !response_format_read(format, out, error))
         return false;
     if (outputs != NULL && !structured_outputs_read(outputs, out, error))
         return false;
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-        json_t *value = api_field(body, forms[i].field);
+        json_t *value = api_field_get(body, forms[i].field);
         if (value != NULL && !is_empty(&forms[i], value) &&
             !form_read(&forms[i], forms[i].field, value, out, error))
             return false;

@@ -1,7 +1,7 @@
-/* api_constraint: the fields of a body that constrain the answer (response_format,
- * structured_outputs, guided_json and others), as one text of model/grammar/grammar.h. request.c of
- * this folder calls the parser for every body; completion.c compiles the text to check it. No
- * state: any thread. */
+/* api_constraint: converts the fields of a body that constrain the answer (response_format,
+ * structured_outputs, guided_json and others) to one text in the form of model/grammar/grammar.h.
+ * server/api/request.c calls the parser for every body. Any thread; no state. It does not compile
+ * the text: server/http/completion_input.c does, to check it. */
 #ifndef SERVER_API_CONSTRAINT_H
 #define SERVER_API_CONSTRAINT_H
 
@@ -12,13 +12,14 @@
 #include <stdint.h>
 
 struct api_constraint {
-    char *text; /* malloc'ed; NULL = the answer is free. */
-    uint32_t bytes;
-    const char *field; /* The body's field, for errors. */
+    char *text;        /* malloc'ed; NULL = no constraint. */
+    uint32_t bytes;    /* Bytes of `text`. */
+    const char *field; /* Name of the body's field that has the constraint, for errors. */
 };
 
-/* Returns false with a 400 for a wrong value, for two constraints in one body, and for one of more
- * than LIMIT_CONSTRAINT_BYTES; 503 without memory. The caller frees out->text. */
+/* Stores the body's constraint. Returns false with a 400 for a wrong value, for two constraints in
+ * one body, and for a constraint of more than LIMIT_CONSTRAINT_BYTES, with a 503 if there is no
+ * memory. The caller frees out->text. */
 bool api_constraint_parse(json_t *body, struct api_constraint *out, struct api_error *error);
 
 #endif

@@ -22,7 +22,7 @@ bool api_error_set(struct api_error *error, unsigned status, const char *param, 
 
 /* Appends the JSON body (an object with the one key "error") to *out. */
 void api_error_write(const struct api_error *error, struct text *out);
-/* As api_error_write, in the form of Anthropic's API: {"type": "error", "error": {"type",
+/* Appends the JSON body in the form of Anthropic's API: {"type": "error", "error": {"type",
  * "message"}, "request_id"}. */
 void api_error_write_anthropic(const struct api_error *error, const char *request_id,
                                struct text *out);

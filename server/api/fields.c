@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-json_t *api_field(json_t *object, const char *field)
+json_t *api_field_get(json_t *object, const char *field)
 {
     json_t *value = json_object_get(object, field);
     return json_is_null(value) ? NULL : value;
@@ -51,7 +51,7 @@ bool api_field_wrong(struct api_error *error, const char *field, const json_t *v
 
 bool api_field_bool(json_t *object, const char *field, bool *value, struct api_error *error)
 {
-    json_t *given = api_field(object, field);
+    json_t *given = api_field_get(object, field);
     if (given == NULL)
         return true;
     if (!json_is_boolean(given))
@@ -63,7 +63,7 @@ bool api_field_bool(json_t *object, const char *field, bool *value, struct api_e
 bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t most,
                        int64_t *value, struct api_error *error)
 {
-    json_t *given = api_field(object, field);
+    json_t *given = api_field_get(object, field);
     if (given == NULL)
         return true;
     char wanted[96];
@@ -86,7 +86,7 @@ bool api_field_integer(json_t *object, const char *field, int64_t least, int64_t
 bool api_field_number(json_t *object, const char *field, double least, double most, bool least_open,
                       float *value, struct api_error *error)
 {
-    json_t *given = api_field(object, field);
+    json_t *given = api_field_get(object, field);
     if (given == NULL)
         return true;
     double number = json_number_value(given);
@@ -104,7 +104,7 @@ bool api_field_number(json_t *object, const char *field, double least, double mo
 bool api_field_string(json_t *object, const char *field, const char **value,
                       struct api_error *error)
 {
-    json_t *given = api_field(object, field);
+    json_t *given = api_field_get(object, field);
     if (given == NULL)
         return true;
     if (!json_is_string(given))

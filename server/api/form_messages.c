@@ -12,19 +12,19 @@
 static bool add_text(struct form *form, const char *role, json_t *block, const char *place)
 {
     json_t *text, *message = form_message_last(form, role);
-    if (!form_string(form, block, place, "text", &text))
+    if (!form_field_string(form, block, place, "text", &text))
         return false;
     return message != NULL && form_text_add(form, message, text);
 }
 
 static bool add_use(struct form *form, json_t *block, const char *place)
 {
-    json_t *id, *name, *input = api_field(block, "input");
+    json_t *id, *name, *input = api_field_get(block, "input");
     char at[FORM_PLACE_BYTES];
     json_t *message = form_message_last(form, "assistant");
     snprintf(at, sizeof(at), "%.50s.input", place);
-    if (!form_string(form, block, place, "id", &id) ||
-        !form_string(form, block, place, "name", &name))
+    if (!form_field_string(form, block, place, "id", &id) ||
+        !form_field_string(form, block, place, "name", &name))
         return false;
     if (!json_is_object(input))
         return api_error_set(form->error, 400, at, "%s must be an object", at);
@@ -34,15 +34,15 @@ static bool add_use(struct form *form, json_t *block, const char *place)
 static bool add_result(struct form *form, json_t *block, const char *place)
 {
     json_t *id;
-    bool is_error = false; /* Results say what went wrong in their content. */
+    bool is_error = false; /* Not used further: a result describes its error in its content. */
     char at[FORM_PLACE_BYTES];
     snprintf(at, sizeof(at), "%.50s.content", place);
-    return form_string(form, block, place, "tool_use_id", &id) &&
+    return form_field_string(form, block, place, "tool_use_id", &id) &&
            api_field_bool(block, "is_error", &is_error, form->error) &&
-           form_result_add(form, id, api_field(block, "content"), at);
+           form_result_add(form, id, api_field_get(block, "content"), at);
 }
 
-/* Adds one block of a message. Results of calls become messages of their own, so the text behind
+/* Adds one block of a message. Results of calls become messages of their own, so the text after
  * them needs a new message. */
 static bool add_block(struct form *form, const char *role, json_t *block, const char *place,
                       struct text *reasoning)
@@ -61,7 +61,7 @@ static bool add_block(struct form *form, const char *role, json_t *block, const 
     if (assistant && strcmp(type, "tool_use") == 0)
         return add_use(form, block, place);
     if (assistant && strcmp(type, "thinking") == 0) {
-        if (!form_string(form, block, place, "thinking", &piece))
+        if (!form_field_string(form, block, place, "thinking", &piece))
             return false;
         form_reasoning_add(reasoning, piece);
         return true;
@@ -90,17 +90,17 @@ static bool add_blocks(struct form *form, const char *role, json_t *blocks, cons
     if (assistant && last != NULL)
         return form_reasoning_end(form, last, &reasoning);
     return last == NULL || json_object_get(last, "content") != NULL ||
-           form_set(form, last, "content", json_string(""));
+           form_member_set(form, last, "content", json_string(""));
 }
 
 static bool add_message(struct form *form, json_t *message, uint32_t index)
 {
     char place[FORM_PLACE_BYTES], at[FORM_PLACE_BYTES];
-    json_t *role, *content = api_field(message, "content");
+    json_t *role, *content = api_field_get(message, "content");
     snprintf(place, sizeof(place), "messages[%u]", index);
     if (!json_is_object(message))
         return api_field_wrong(form->error, place, message, "an object");
-    if (!form_string(form, message, place, "role", &role))
+    if (!form_field_string(form, message, place, "role", &role))
         return false;
     const char *name = json_string_value(role);
     if (strcmp(name, "user") != 0 && strcmp(name, "assistant") != 0 &&
@@ -120,8 +120,8 @@ static bool add_message(struct form *form, json_t *message, uint32_t index)
 
 static bool convert_messages(struct form *form)
 {
-    json_t *system = api_field(form->body, "system");
-    json_t *messages = api_field(form->body, "messages");
+    json_t *system = api_field_get(form->body, "system");
+    json_t *messages = api_field_get(form->body, "messages");
     if (system != NULL) {
         json_t *message = form_message_add(form, "system");
         if (message == NULL || !form_content_set(form, message, system, "system"))
@@ -138,7 +138,7 @@ static bool convert_messages(struct form *form)
     json_t *last = form_message_last(form, "assistant");
     return last == NULL || json_object_get(last, "content") == NULL ||
            json_object_get(last, "tool_calls") != NULL ||
-           form_set(form, form->chat, "continue_final_message", json_true());
+           form_member_set(form, form->chat, "continue_final_message", json_true());
 }
 
 /* ---- tools ---- */
@@ -146,21 +146,22 @@ static bool convert_messages(struct form *form)
 static bool convert_choice(struct form *form)
 {
     static const char *const types[][2] = {{"auto", "auto"}, {"any", "required"}, {"none", "none"}};
-    json_t *choice = api_field(form->body, "tool_choice"), *name;
+    json_t *choice = api_field_get(form->body, "tool_choice"), *name;
     bool single = false;
     if (choice == NULL)
         return true;
     const char *type = json_is_object(choice) ? form_type(choice) : "";
     if (!api_field_bool(choice, "disable_parallel_tool_use", &single, form->error))
         return false;
-    if (single && !form_set(form, form->chat, "parallel_tool_calls", json_false()))
+    if (single && !form_member_set(form, form->chat, "parallel_tool_calls", json_false()))
         return false;
     for (int i = 0; i < 3; i++)
         if (strcmp(type, types[i][0]) == 0)
-            return form_set(form, form->chat, "tool_choice", json_string(types[i][1]));
+            return form_member_set(form, form->chat, "tool_choice", json_string(types[i][1]));
     if (strcmp(type, "tool") != 0)
         return form_type_wrong(form, "tool_choice", choice, "auto, any, tool or none");
-    return form_string(form, choice, "tool_choice", "name", &name) && form_tool_name(form, name);
+    return form_field_string(form, choice, "tool_choice", "name", &name) &&
+           form_tool_name(form, name);
 }
 
 /* ---- the other fields ---- */
@@ -168,7 +169,7 @@ static bool convert_choice(struct form *form)
 /* thinking: {type, budget_tokens} */
 static bool convert_thinking(struct form *form)
 {
-    json_t *thinking = api_field(form->body, "thinking");
+    json_t *thinking = api_field_get(form->body, "thinking");
     const char *type = json_is_object(thinking) ? form_type(thinking) : "";
     int64_t budget = 0;
     if (thinking == NULL)
@@ -184,23 +185,24 @@ static bool convert_thinking(struct form *form)
 /* output_config: {effort, format}; output_format, an older place of the format. */
 static bool convert_output(struct form *form)
 {
-    json_t *config = api_field(form->body, "output_config");
-    json_t *format = api_field(form->body, "output_format");
+    json_t *config = api_field_get(form->body, "output_config");
+    json_t *format = api_field_get(form->body, "output_format");
     const char *place = "output_format";
     if (config != NULL && !json_is_object(config))
         return api_field_wrong(form->error, "output_config", config, "an object");
-    json_t *effort = api_field(config, "effort");
-    if (effort != NULL && !form_set(form, form->chat, "reasoning_effort", json_incref(effort)))
+    json_t *effort = api_field_get(config, "effort");
+    if (effort != NULL &&
+        !form_member_set(form, form->chat, "reasoning_effort", json_incref(effort)))
         return false;
     if (format == NULL) {
-        format = api_field(config, "format");
+        format = api_field_get(config, "format");
         place = "output_config.format";
     }
     if (format == NULL)
         return true;
     if (!json_is_object(format) || strcmp(form_type(format), "json_schema") != 0)
         return form_type_wrong(form, place, format, "\"json_schema\"");
-    json_t *schema = api_field(format, "schema");
+    json_t *schema = api_field_get(format, "schema");
     if (schema == NULL)
         return api_error_set(form->error, 400, place, "%s.schema is missing", place);
     return form_schema_set(form, schema);
@@ -209,12 +211,13 @@ static bool convert_output(struct form *form)
 static bool convert_ends(struct form *form)
 {
     int64_t most = 0;
-    json_t *stops = api_field(form->body, "stop_sequences");
+    json_t *stops = api_field_get(form->body, "stop_sequences");
     if (stops != NULL && !json_is_array(stops))
         return api_field_wrong(form->error, "stop_sequences", stops, "a list of texts");
     return api_field_integer(form->body, "max_tokens", 1, LIMIT_CONTEXT_TOKENS, &most,
                              form->error) &&
-           form_copy(form, "max_tokens", "max_tokens") && form_copy(form, "stop_sequences", "stop");
+           form_field_copy(form, "max_tokens", "max_tokens") &&
+           form_field_copy(form, "stop_sequences", "stop");
 }
 
 bool form_messages_convert(struct form *form)

@@ -10,8 +10,8 @@
 
 /* ---- input ---- */
 
-/* Returns the last message if it is the assistant's, else a new one of the assistant. NULL = an error.
- */
+/* Returns the last message if it is the assistant's, else a new one of the assistant. NULL = an
+ * error. */
 static json_t *turn_of(struct form *form)
 {
     json_t *last = form_message_last(form, "assistant");
@@ -20,9 +20,9 @@ static json_t *turn_of(struct form *form)
 
 static bool add_message(struct form *form, json_t *item, const char *place)
 {
-    json_t *role, *content = api_field(item, "content");
+    json_t *role, *content = api_field_get(item, "content");
     char at[FORM_PLACE_BYTES];
-    if (!form_string(form, item, place, "role", &role))
+    if (!form_field_string(form, item, place, "role", &role))
         return false;
     bool assistant = strcmp(json_string_value(role), "assistant") == 0;
     json_t *last = assistant ? form_message_last(form, "assistant") : NULL;
@@ -41,9 +41,9 @@ static bool add_message(struct form *form, json_t *item, const char *place)
 static bool add_call(struct form *form, json_t *item, const char *place)
 {
     json_t *id, *name, *arguments;
-    if (!form_string(form, item, place, "call_id", &id) ||
-        !form_string(form, item, place, "name", &name) ||
-        !form_string(form, item, place, "arguments", &arguments))
+    if (!form_field_string(form, item, place, "call_id", &id) ||
+        !form_field_string(form, item, place, "name", &name) ||
+        !form_field_string(form, item, place, "arguments", &arguments))
         return false;
     json_t *message = turn_of(form);
     return message != NULL && form_call_add(form, message, id, name, arguments);
@@ -54,22 +54,22 @@ static bool add_result(struct form *form, json_t *item, const char *place)
     json_t *id;
     char at[FORM_PLACE_BYTES];
     snprintf(at, sizeof(at), "%.40s.output", place);
-    return form_string(form, item, place, "call_id", &id) &&
-           form_result_add(form, id, api_field(item, "output"), at);
+    return form_field_string(form, item, place, "call_id", &id) &&
+           form_result_add(form, id, api_field_get(item, "output"), at);
 }
 
 /* The reasoning of earlier answers, as an answer's items have it, begins a turn. Items without text
  * are what other servers encrypt. */
 static bool add_reasoning(struct form *form, json_t *item, const char *place)
 {
-    json_t *content = api_field(item, "content"), *piece;
+    json_t *content = api_field_get(item, "content"), *piece;
     struct text reasoning = {0};
     char at[FORM_PLACE_BYTES];
     if (json_array_size(content) == 0)
         return true;
     for (size_t i = 0; i < json_array_size(content); i++) {
         snprintf(at, sizeof(at), "%.40s.content[%zu]", place, i);
-        if (!form_string(form, json_array_get(content, i), at, "text", &piece)) {
+        if (!form_field_string(form, json_array_get(content, i), at, "text", &piece)) {
             text_done(&reasoning);
             return false;
         }
@@ -103,8 +103,8 @@ static bool add_item(struct form *form, json_t *item, uint32_t index)
 
 static bool convert_input(struct form *form)
 {
-    json_t *instructions = api_field(form->body, "instructions");
-    json_t *input = api_field(form->body, "input");
+    json_t *instructions = api_field_get(form->body, "instructions");
+    json_t *input = api_field_get(form->body, "input");
     if (instructions != NULL && !json_is_string(instructions))
         return api_field_wrong(form->error, "instructions", instructions, "a string");
     if (instructions != NULL) {
@@ -131,14 +131,15 @@ static bool convert_input(struct form *form)
 
 static bool convert_choice(struct form *form)
 {
-    json_t *choice = api_field(form->body, "tool_choice"), *name;
+    json_t *choice = api_field_get(form->body, "tool_choice"), *name;
     if (choice == NULL)
         return true;
     if (!json_is_object(choice))
-        return form_copy(form, "tool_choice", "tool_choice");
+        return form_field_copy(form, "tool_choice", "tool_choice");
     if (strcmp(form_type(choice), "function") != 0)
         return form_type_wrong(form, "tool_choice", choice, "\"function\"");
-    return form_string(form, choice, "tool_choice", "name", &name) && form_tool_name(form, name);
+    return form_field_string(form, choice, "tool_choice", "name", &name) &&
+           form_tool_name(form, name);
 }
 
 /* ---- the other fields ---- */
@@ -146,10 +147,10 @@ static bool convert_choice(struct form *form)
 /* text: {format, verbosity} */
 static bool convert_format(struct form *form)
 {
-    json_t *text = api_field(form->body, "text");
+    json_t *text = api_field_get(form->body, "text");
     if (text != NULL && !json_is_object(text))
         return api_field_wrong(form->error, "text", text, "an object");
-    json_t *verbosity = api_field(text, "verbosity"), *format = api_field(text, "format");
+    json_t *verbosity = api_field_get(text, "verbosity"), *format = api_field_get(text, "format");
     const char *word = json_string_value(verbosity);
     if (verbosity != NULL && (word == NULL || strcmp(word, "medium") != 0)) {
         api_field_wrong(form->error, "text.verbosity", verbosity, "\"medium\"");
@@ -159,32 +160,33 @@ static bool convert_format(struct form *form)
     if (format == NULL)
         return true;
     if (strcmp(form_type(format), "json_schema") == 0) {
-        json_t *schema = api_field(format, "schema");
+        json_t *schema = api_field_get(format, "schema");
         if (schema == NULL)
             return api_error_set(form->error, 400, "text.format.schema",
                                  "text.format.schema is missing");
         return form_schema_set(form, schema);
     }
     if (strcmp(form_type(format), "text") == 0 || strcmp(form_type(format), "json_object") == 0)
-        return form_set(form, form->chat, "response_format", json_incref(format));
+        return form_member_set(form, form->chat, "response_format", json_incref(format));
     return form_type_wrong(form, "text.format", format, "text, json_object or json_schema");
 }
 
 /* reasoning: {effort, summary}. No summaries are written: answers have the reasoning itself. */
 static bool convert_reasoning(struct form *form)
 {
-    json_t *reasoning = api_field(form->body, "reasoning");
+    json_t *reasoning = api_field_get(form->body, "reasoning");
     if (reasoning != NULL && !json_is_object(reasoning))
         return api_field_wrong(form->error, "reasoning", reasoning, "an object");
-    json_t *effort = api_field(reasoning, "effort");
-    return effort == NULL || form_set(form, form->chat, "reasoning_effort", json_incref(effort));
+    json_t *effort = api_field_get(reasoning, "effort");
+    return effort == NULL ||
+           form_member_set(form, form->chat, "reasoning_effort", json_incref(effort));
 }
 
 /* include: a list of words. top_logprobs has an effect only beside the first one. */
 static bool convert_logprobs(struct form *form)
 {
-    json_t *include = api_field(form->body, "include"),
-           *top = api_field(form->body, "top_logprobs");
+    json_t *include = api_field_get(form->body, "include"),
+           *top = api_field_get(form->body, "top_logprobs");
     bool wanted = false;
     int64_t count = 0;
     if (include != NULL && !json_is_array(include))
@@ -207,21 +209,21 @@ static bool convert_logprobs(struct form *form)
                              "top_logprobs needs include: [\"message.output_text.logprobs\"]");
     if (!wanted)
         return true;
-    return form_set(form, form->chat, "logprobs", json_true()) &&
-           (top == NULL || form_set(form, form->chat, "top_logprobs", json_incref(top)));
+    return form_member_set(form, form->chat, "logprobs", json_true()) &&
+           (top == NULL || form_member_set(form, form->chat, "top_logprobs", json_incref(top)));
 }
 
 static bool convert_options(struct form *form)
 {
     int64_t most = 0;
     bool obfuscated = false;
-    json_t *options = api_field(form->body, "stream_options");
+    json_t *options = api_field_get(form->body, "stream_options");
     if (options != NULL && !json_is_object(options))
         return api_field_wrong(form->error, "stream_options", options, "an object");
     return api_field_bool(options, "include_obfuscation", &obfuscated, form->error) &&
            api_field_integer(form->body, "max_output_tokens", 1, LIMIT_CONTEXT_TOKENS, &most,
                              form->error) &&
-           form_copy(form, "max_output_tokens", "max_tokens");
+           form_field_copy(form, "max_output_tokens", "max_tokens");
 }
 
 bool form_responses_convert(struct form *form)
@@ -236,7 +238,7 @@ bool form_responses_convert(struct form *form)
 /* Returns a new reference to the field's value, or to `otherwise`, which it takes over. */
 static json_t *value_or(json_t *object, const char *name, json_t *otherwise)
 {
-    json_t *value = api_field(object, name);
+    json_t *value = api_field_get(object, name);
     if (value == NULL)
         return otherwise;
     json_decref(otherwise);
@@ -245,7 +247,7 @@ static json_t *value_or(json_t *object, const char *name, json_t *otherwise)
 
 json_t *form_responses_echo(json_t *body)
 {
-    json_t *reasoning = api_field(body, "reasoning"), *text = api_field(body, "text");
+    json_t *reasoning = api_field_get(body, "reasoning"), *text = api_field_get(body, "text");
     return json_pack("{s:o, s:o, s:n, s:o, s:o, s:{s:o, s:n}, s:{s:o}, s:o, s:o, s:o}",
                      "instructions", value_or(body, "instructions", json_null()),
                      "max_output_tokens", value_or(body, "max_output_tokens", json_null()),

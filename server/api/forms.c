@@ -13,15 +13,15 @@ static bool out_of_memory(struct form *form)
     return api_error_set(form->error, 503, NULL, "out of memory");
 }
 
-bool form_set(struct form *form, json_t *object, const char *name, json_t *value)
+bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value)
 {
     return (value != NULL && json_object_set_new(object, name, value) == 0) || out_of_memory(form);
 }
 
-bool form_copy(struct form *form, const char *name, const char *chat_name)
+bool form_field_copy(struct form *form, const char *name, const char *chat_name)
 {
-    json_t *value = api_field(form->body, name);
-    return value == NULL || form_set(form, form->chat, chat_name, json_incref(value));
+    json_t *value = api_field_get(form->body, name);
+    return value == NULL || form_member_set(form, form->chat, chat_name, json_incref(value));
 }
 
 static bool append(struct form *form, json_t *list, json_t *value)
@@ -52,11 +52,11 @@ bool form_type_wrong(struct form *form, const char *place, const json_t *object,
                         : api_field_wrong(form->error, at, type, wanted);
 }
 
-bool form_string(struct form *form, json_t *object, const char *place, const char *field,
-                 json_t **out)
+bool form_field_string(struct form *form, json_t *object, const char *place, const char *field,
+                       json_t **out)
 {
     char at[FORM_PLACE_BYTES + 32];
-    json_t *value = api_field(object, field);
+    json_t *value = api_field_get(object, field);
     snprintf(at, sizeof(at), "%s.%s", place, field);
     if (value == NULL)
         return api_error_set(form->error, 400, at, "%s is missing", at);
@@ -72,7 +72,7 @@ json_t *form_message_add(struct form *form, const char *role)
 {
     json_t *message = json_object();
     bool good = append(form, form->messages, message);
-    return good && form_set(form, message, "role", json_string(role)) ? message : NULL;
+    return good && form_member_set(form, message, "role", json_string(role)) ? message : NULL;
 }
 
 json_t *form_message_last(const struct form *form, const char *role)
@@ -87,14 +87,14 @@ bool form_text_add(struct form *form, json_t *message, json_t *text)
 {
     json_t *content = json_object_get(message, "content");
     if (content == NULL)
-        return form_set(form, message, "content", json_incref(text));
+        return form_member_set(form, message, "content", json_incref(text));
     if (json_is_string(content)) {
         json_t *parts = json_array();
         if (!append(form, parts, json_pack("{s:s, s:O}", "type", "text", "text", content))) {
             json_decref(parts);
             return false;
         }
-        if (!form_set(form, message, "content", parts))
+        if (!form_member_set(form, message, "content", parts))
             return false;
         content = parts;
     }
@@ -116,7 +116,7 @@ bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoni
         json_decref(text);
         return out_of_memory(form);
     }
-    return !wanted || form_set(form, message, "reasoning_content", text);
+    return !wanted || form_member_set(form, message, "reasoning_content", text);
 }
 
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place)
@@ -135,13 +135,13 @@ bool form_content_set(struct form *form, json_t *message, json_t *content, const
             k++;
         if (k == count)
             return form_type_wrong(form, at, part, "a part with text: this model reads text only");
-        if (!form_string(form, part, at, strcmp(types[k], "refusal") == 0 ? "refusal" : "text",
-                         &text) ||
+        if (!form_field_string(form, part, at,
+                               strcmp(types[k], "refusal") == 0 ? "refusal" : "text", &text) ||
             !form_text_add(form, message, text))
             return false;
     }
     return json_object_get(message, "content") != NULL ||
-           form_set(form, message, "content", json_string(""));
+           form_member_set(form, message, "content", json_string(""));
 }
 
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments)
@@ -149,7 +149,7 @@ bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name,
     json_t *calls = json_object_get(message, "tool_calls");
     if (calls == NULL) {
         calls = json_array();
-        if (!form_set(form, message, "tool_calls", calls))
+        if (!form_member_set(form, message, "tool_calls", calls))
             return false;
     }
     return append(form, calls,
@@ -160,10 +160,10 @@ bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name,
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place)
 {
     json_t *message = form_message_add(form, "tool");
-    if (message == NULL || !form_set(form, message, "tool_call_id", json_incref(id)))
+    if (message == NULL || !form_member_set(form, message, "tool_call_id", json_incref(id)))
         return false;
     return content != NULL ? form_content_set(form, message, content, place)
-                           : form_set(form, message, "content", json_string(""));
+                           : form_member_set(form, message, "content", json_string(""));
 }
 
 /* ---- tools and formats ---- */
@@ -173,20 +173,20 @@ static bool tool_add(struct form *form, json_t *name, json_t *tool, const char *
     json_t *tools = json_object_get(form->chat, "tools");
     if (tools == NULL) {
         tools = json_array();
-        if (!form_set(form, form->chat, "tools", tools))
+        if (!form_member_set(form, form->chat, "tools", tools))
             return false;
     }
     /* The parser of tools adds to a schema without type or properties, so it gets a copy. */
     return append(form, tools,
                   json_pack("{s:s, s:{s:O*, s:O*, s:o*, s:O*}}", "type", "function", "function",
-                            "name", name, "description", api_field(tool, "description"),
-                            "parameters", json_copy(api_field(tool, schema)), "strict",
-                            api_field(tool, "strict")));
+                            "name", name, "description", api_field_get(tool, "description"),
+                            "parameters", json_copy(api_field_get(tool, schema)), "strict",
+                            api_field_get(tool, "strict")));
 }
 
 bool form_tools_convert(struct form *form, const char *type, bool type_optional, const char *schema)
 {
-    json_t *tools = api_field(form->body, "tools");
+    json_t *tools = api_field_get(form->body, "tools");
     char wanted[64];
     snprintf(wanted, sizeof(wanted), "\"%s\": cleave runs no tools itself", type);
     if (tools != NULL && !json_is_array(tools))
@@ -195,11 +195,12 @@ bool form_tools_convert(struct form *form, const char *type, bool type_optional,
         json_t *tool = json_array_get(tools, i), *name;
         char place[FORM_PLACE_BYTES];
         snprintf(place, sizeof(place), "tools[%zu]", i);
-        bool own = (type_optional && api_field(tool, "type") == NULL) ||
+        bool own = (type_optional && api_field_get(tool, "type") == NULL) ||
                    strcmp(form_type(tool), type) == 0;
         if (!json_is_object(tool) || !own)
             return form_type_wrong(form, place, tool, wanted);
-        if (!form_string(form, tool, place, "name", &name) || !tool_add(form, name, tool, schema))
+        if (!form_field_string(form, tool, place, "name", &name) ||
+            !tool_add(form, name, tool, schema))
             return false;
     }
     return true;
@@ -207,13 +208,14 @@ bool form_tools_convert(struct form *form, const char *type, bool type_optional,
 
 bool form_tool_name(struct form *form, json_t *name)
 {
-    return form_set(form, form->chat, "tool_choice",
-                    json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
+    return form_member_set(
+        form, form->chat, "tool_choice",
+        json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name));
 }
 
 bool form_schema_set(struct form *form, json_t *schema)
 {
-    return form_set(
+    return form_member_set(
         form, form->chat, "response_format",
         json_pack("{s:s, s:{s:O}}", "type", "json_schema", "json_schema", "schema", schema));
 }
@@ -230,9 +232,9 @@ bool form_variable_set(struct form *form, const char *name, json_t *value)
         return true;
     }
     json_t *variables = given != NULL ? json_copy(given) : json_object();
-    bool good = variables != NULL && form_set(form, variables, name, value);
+    bool good = variables != NULL && form_member_set(form, variables, name, value);
     if (good)
-        return form_set(form, form->chat, "chat_template_kwargs", variables);
+        return form_member_set(form, form->chat, "chat_template_kwargs", variables);
     json_decref(variables);
     return out_of_memory(form);
 }
@@ -247,13 +249,14 @@ static bool copy_common(struct form *form, enum api_kind kind)
     json_object_foreach(form->body, name, value)
     {
         if (api_form_field_find(kind, name) == NULL &&
-            !form_set(form, form->chat, name, json_incref(value)))
+            !form_member_set(form, form->chat, name, json_incref(value)))
             return false;
     }
     return true;
 }
 
-/* Dumps the members of an object, without the braces around them. Returns NULL without memory. */
+/* Dumps the members of an object, without the braces around them. Returns NULL if memory runs out.
+ */
 static char *dump_members(json_t *object)
 {
     char *text = object != NULL ? json_dumps(object, JSON_COMPACT) : NULL;
@@ -274,7 +277,7 @@ bool api_form_convert(enum api_kind kind, json_t *body, json_t **chat_out, char 
     bool good = form.chat != NULL && messages != NULL;
     form.messages = messages;
     good = good ? copy_common(&form, kind) &&
-                      form_set(&form, form.chat, "messages", json_incref(messages))
+                      form_member_set(&form, form.chat, "messages", json_incref(messages))
                 : out_of_memory(&form);
     good = good &&
            (kind == API_RESPONSES ? form_responses_convert(&form) : form_messages_convert(&form));

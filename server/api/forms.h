@@ -1,7 +1,8 @@
-/* api_forms: turns the bodies of POST /v1/responses (OpenAI) and /v1/messages (Anthropic) into the
- * body of a chat, which request.c then parses like any other. So all that chats can do, these
- * endpoints can do. request.c and tokenize.c of this folder call it. No state: any thread. It
- * writes no answers: server/http/form_responses.c and form_messages.c do.
+/* api_forms: converts the bodies of POST /v1/responses (OpenAI) and /v1/messages (Anthropic) to the
+ * body of a chat, which server/api/request.c then parses like the body of any chat. So these
+ * endpoints support everything that chats support. request.c and tokenize.c call it on the text
+ * threads. Any thread; no state. It writes no answers (server/http/form_responses.c and
+ * form_messages.c do).
  *
  * The fields that only a form has are in its own table (known_fields.h). All other fields of a body
  * are copied and mean the same as in a chat. */
@@ -13,11 +14,12 @@
 
 #include <jansson.h>
 
-/* Converts `body`, an object that is not changed. Requires api_has_form(kind), and a body that
- * api_known_fields_check accepted. *chat_out is a new reference, and may share values with the
- * body. echo_out: for API_RESPONSES the fields of the request that its answer repeats, as JSON
- * members ("\"tools\":[],\"metadata\":{}"), malloc'ed; else NULL. NULL = not wanted. Returns false
- * with a 400 that names the field of the body, or a 503 without memory. */
+/* Converts `body`, which is not changed. Requires api_has_form(kind), and a body that
+ * api_known_fields_check has accepted. *chat_out is a new reference, and may share values with the
+ * body. *echo_out: for API_RESPONSES, the fields of the request that its answer repeats, as JSON
+ * members ("\"tools\":[],\"metadata\":{}"), malloc'ed; for other kinds, NULL. echo_out NULL = not
+ * wanted. Returns false with a 400 that names the body's field, or with a 503 if there is no
+ * memory. */
 bool api_form_convert(enum api_kind kind, json_t *body, json_t **chat_out, char **echo_out,
                       struct api_error *error);
 

@@ -1,5 +1,7 @@
-/* forms_internal: what forms.c shares with the two converters form_responses.c and form_messages.c.
- * No other file includes it. */
+/* forms_internal: the state of converting one body, and the functions of forms.c that the two
+ * converters form_responses.c and form_messages.c call. Only these files include it. They run on
+ * the thread that calls api_form_convert. All functions that return bool return false, with
+ * form->error filled, on failure. */
 #ifndef SERVER_API_FORMS_INTERNAL_H
 #define SERVER_API_FORMS_INTERNAL_H
 
@@ -8,28 +10,31 @@
 
 #define FORM_PLACE_BYTES 96
 
+/* The state of converting one body. */
 struct form {
     json_t *body;
     json_t *chat;     /* The body of a chat that is being made. */
-    json_t *messages; /* Its list. */
+    json_t *messages; /* The list of messages of `chat`. */
     uint32_t made;    /* Messages, parts, calls and tools so far. */
     struct api_error *error;
 };
 
-/* More than these of a body are refused: each takes some hundred bytes. */
+/* Most messages, parts, calls and tools of a body, because each takes some hundred bytes. */
 #define FORM_MADE_MAX 65536
 
-/* Fill form->chat, whose list of messages is empty, from the fields of the form's own table. */
+/* Fill form->chat, whose list of messages is empty at first, from the fields that only this API has
+ * (known_fields.h). */
 bool form_responses_convert(struct form *form);
 bool form_messages_convert(struct form *form);
-/* Returns an object with the fields of the request that the answer repeats; NULL without memory. */
+/* Returns an object with the fields of the request that the answer repeats; NULL = no memory. */
 json_t *form_responses_echo(json_t *body);
 
-/* Sets object[name] = value, which it takes over. NULL values and failures are a 503. */
-bool form_set(struct form *form, json_t *object, const char *name, json_t *value);
+/* Sets object[name] = value, and takes over `value`. If `value` is NULL or there is no memory, the
+ * error is a 503. */
+bool form_member_set(struct form *form, json_t *object, const char *name, json_t *value);
 /* Copies the field of the body, if there is one, to the chat under another name. */
-bool form_copy(struct form *form, const char *name, const char *chat_name);
-/* Adds a message with this role. NULL = no memory. The chat owns it. */
+bool form_field_copy(struct form *form, const char *name, const char *chat_name);
+/* Adds a message with this role and returns it; the chat owns it. NULL = no memory. */
 json_t *form_message_add(struct form *form, const char *role);
 /* Returns the last message if its role is `role`, else NULL. */
 json_t *form_message_last(const struct form *form, const char *role);
@@ -37,8 +42,8 @@ json_t *form_message_last(const struct form *form, const char *role);
 bool form_content_set(struct form *form, json_t *message, json_t *content, const char *place);
 /* Appends a piece of an assistant's reasoning. */
 void form_reasoning_add(struct text *reasoning, const json_t *piece);
-/* Gives the collected reasoning to a message, and empties it. (Once a message: with thousands of
- * pieces, adding each one to the message would copy the text each time.) */
+/* Moves the collected reasoning to a message. Call it once for each message: with thousands of
+ * pieces, adding each piece to the message would copy the text each time. */
 bool form_reasoning_end(struct form *form, json_t *message, struct text *reasoning);
 /* Adds one text to a message's content, as a part. */
 bool form_text_add(struct form *form, json_t *message, json_t *text);
@@ -46,8 +51,9 @@ bool form_text_add(struct form *form, json_t *message, json_t *text);
 bool form_call_add(struct form *form, json_t *message, json_t *id, json_t *name, json_t *arguments);
 /* Adds a result of a call as a message. */
 bool form_result_add(struct form *form, json_t *id, json_t *content, const char *place);
-/* Converts the body's `tools`. `type`: that of functions of the client; a missing one counts as it if
- * type_optional. `schema`: the field with the schema of the arguments. */
+/* Converts the body's `tools`. type: the value of a tool's field "type" for functions of the
+ * client; type_optional: the field may be missing. schema: the field with the schema of the
+ * arguments. */
 bool form_tools_convert(struct form *form, const char *type, bool type_optional,
                         const char *schema);
 /* Sets the chat's tool_choice to one function. */
@@ -57,12 +63,13 @@ bool form_schema_set(struct form *form, json_t *schema);
 /* Sets a variable of the chat template, unless the body has it in chat_template_kwargs. */
 bool form_variable_set(struct form *form, const char *name, json_t *value);
 
-/* Returns the field in *out if it is a string; else the error names place.field. */
-bool form_string(struct form *form, json_t *object, const char *place, const char *field,
-                 json_t **out);
-/* Returns the value of the field "type"; "" = it is missing or no text. */
+/* Stores the field's value, which must be a string; else the error names place.field. */
+bool form_field_string(struct form *form, json_t *object, const char *place, const char *field,
+                       json_t **out);
+/* Returns the value of the field "type"; "" = the field is missing or is not a text. */
 const char *form_type(const json_t *object);
-/* Fills form->error: `place` has a type that is not `wanted`. Returns false. */
+/* Fills form->error with a text that says: `place` has a type that is not `wanted`. Returns
+ * false. */
 bool form_type_wrong(struct form *form, const char *place, const json_t *object,
                      const char *wanted);
 

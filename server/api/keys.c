@@ -362,7 +362,7 @@ void api_keys_apply(struct api_keys *keys, struct api_key_set *set)
     api_key_set_free(set);
 }
 
-bool api_keys_wanted(const struct api_keys *keys)
+bool api_keys_configured(const struct api_keys *keys)
 {
     return keys->wanted;
 }
@@ -441,9 +441,9 @@ static bool limit_refuse(const struct api_keys *keys, struct entry *e, struct ap
     return false;
 }
 
-/* `most` is the budget of a minute. now_us may be earlier than in the call before. One of several
- * gateways may be a new one, which must not add a whole budget to those of the others: it begins
- * with what begins one request. */
+/* `most` is the budget of a minute. now_us may be earlier than in the call before. With several
+ * gateways, a new gateway must not add a whole budget to the budgets of the others, so it begins
+ * with one token, which allows one request. */
 static void tokens_fill(const struct api_keys *keys, struct entry *e, double most, int64_t now_us)
 {
     if (e->filled_us == 0)
@@ -455,14 +455,14 @@ static void tokens_fill(const struct api_keys *keys, struct entry *e, double mos
     e->filled_us = now_us > e->filled_us ? now_us : e->filled_us;
 }
 
-void api_keys_hold(struct api_keys *keys, uint32_t key)
+void api_keys_index_hold(struct api_keys *keys, uint32_t key)
 {
     struct entry *e = entry_at(keys, key);
     if (e != NULL)
         e->holders++;
 }
 
-void api_keys_release(struct api_keys *keys, uint32_t key)
+void api_keys_index_release(struct api_keys *keys, uint32_t key)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
@@ -526,11 +526,11 @@ void api_keys_text_end(struct api_keys *keys, uint32_t key)
         return;
     assert(e->texts > 0);
     e->texts--;
-    api_keys_release(keys, key);
+    api_keys_index_release(keys, key);
 }
 
-bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
-                    int64_t now_us, struct api_error *error)
+bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answers,
+                            uint64_t prompt_tokens, int64_t now_us, struct api_error *error)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
@@ -544,7 +544,7 @@ bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint6
     return true;
 }
 
-void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens)
+void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
@@ -553,7 +553,7 @@ void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens)
     e->tokens -= tokens;
 }
 
-void api_keys_end(struct api_keys *keys, uint32_t key)
+void api_keys_answer_end(struct api_keys *keys, uint32_t key)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)
@@ -562,7 +562,7 @@ void api_keys_end(struct api_keys *keys, uint32_t key)
     e->counts.in_flight--;
 }
 
-void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens)
+void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens)
 {
     struct entry *e = entry_at(keys, key);
     if (e == NULL)

@@ -15,10 +15,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define API_KEY_NONE UINT32_MAX /* no keys are configured: no limits, and nothing is counted */
+/* The index of a request without a key: no keys are configured, there are no limits, and nothing is
+ * counted. */
+#define API_KEY_NONE UINT32_MAX
 
-/* Key indices are below this. A key that was removed from the file keeps its index while its
- * answers run and while it is held. */
+/* All indices of keys are below this number. A key that was removed from the file keeps its index
+ * while its answers run and while it is held (api_keys_index_hold). */
 #define API_KEY_PLACES (2 * LIMIT_API_KEYS)
 
 /* A key's entry in the file. */
@@ -26,14 +28,14 @@ struct api_key_rules {
     char name[LIMIT_KEY_NAME_BYTES];
     uint64_t name_hash; /* Never 0. */
     /* With server/prefix_cache_scope "group", keys of one group share cached prefixes; empty = the
-     * key is alone. */
+     * key shares prefixes with no other key. */
     char cache_group[LIMIT_KEY_NAME_BYTES];
-    uint32_t weight;            /* Weight of its requests against those of other keys; default 1. */
+    uint32_t weight;            /* Weight of the key's requests against other keys; default 1. */
     uint32_t requests_max;      /* Most answers in flight; 0 = no limit. */
-    uint64_t tokens_per_minute; /* Prompt and answer tokens; 0 = no limit. */
-    int32_t priority_best;      /* The lowest (most urgent) `priority` that it may ask for. */
-    bool admin;                 /* May use /admin and read /metrics. */
-    bool metrics;               /* May read /metrics. */
+    uint64_t tokens_per_minute; /* Most prompt and answer tokens in a minute; 0 = no limit. */
+    int32_t priority_best;      /* The lowest (most urgent) `priority` that requests may have. */
+    bool admin;                 /* The key may use /admin and read /metrics. */
+    bool metrics;               /* The key may read /metrics. */
 };
 
 #define API_KEY_COUNT(name, ...) uint64_t name;
@@ -53,61 +55,64 @@ void api_keys_close(struct api_keys *keys);       /* NULL is fine */
 enum status api_key_set_read(const char *path, struct api_key_set **out, struct error *error);
 void api_key_set_free(struct api_key_set *set); /* NULL is fine */
 
-/* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed",
- * "changed" (its secret or its rules). set: NULL = no keys. */
+/* Calls `change` for each key that the set would add, remove or change. `how` is "added", "removed"
+ * or "changed" (the key's secret or its rules). set NULL = no keys. */
 void api_key_set_diff(const struct api_keys *keys, const struct api_key_set *set,
                       void (*change)(void *self, const char *name, const char *how), void *self);
 
-/* Replaces the keys in use (NULL = no keys are configured). Counters continue by name. A key that
- * is removed or that gets another secret is revoked: the caller ends its requests in flight (see
- * api_keys_revoked). Frees the set. */
+/* Replaces the keys in use; set NULL = no keys are configured. A key with the name of an earlier
+ * key continues its counters. A key that is removed or that gets another secret is revoked: the
+ * caller ends its requests in flight (api_keys_revoked). Frees the set. */
 void api_keys_apply(struct api_keys *keys, struct api_key_set *set);
 
-/* Sets this gateway's part of each key's limits: `gateways` gateways divide them evenly; the first
- * ones by rank (0, 1, …) get one more of what is left over. Initially 1 gateway. */
+/* Sets this gateway's part of each key's limits: `gateways` gateways divide a limit evenly. If the
+ * limit is not a multiple of `gateways`, the gateways with the lowest ranks get one more. 1 gateway
+ * after opening. */
 void api_keys_share_set(struct api_keys *keys, uint32_t gateways, uint32_t rank);
 
-/* True if keys are configured. */
-bool api_keys_wanted(const struct api_keys *keys);
+/* Returns true if keys are configured. */
+bool api_keys_configured(const struct api_keys *keys);
 
-/* Finds the key of a request: of its header "Authorization: Bearer KEY" or, without it, of "x-api-key:
- * KEY", which clients of Anthropic's API send. NULL = no such header. Returns false if it names no
- * key. */
+/* Finds the key of a request by its header "Authorization: Bearer KEY" or, without this header, by
+ * "x-api-key: KEY", which clients of Anthropic's API send. NULL = the request does not have the
+ * header. Returns false if no key in use matches. */
 bool api_keys_find(const struct api_keys *keys, const char *authorization, const char *x_api_key,
                    uint32_t *key_out);
 
-/* Keeps the key's index from being given to another key, until api_keys_release. Requires a key from
+/* Keeps the key's index reserved for the key until api_keys_index_release. Requires a key from
  * api_keys_find, or API_KEY_NONE. */
-void api_keys_hold(struct api_keys *keys, uint32_t key);
-void api_keys_release(struct api_keys *keys, uint32_t key);
-/* True if the latest api_keys_apply revoked the secret that the key had before. False for
- * API_KEY_NONE, and if no keys are configured any more: then every client may use the API. */
+void api_keys_index_hold(struct api_keys *keys, uint32_t key);
+void api_keys_index_release(struct api_keys *keys, uint32_t key);
+/* Returns true if the latest api_keys_apply revoked the key's earlier secret. Returns false for
+ * API_KEY_NONE, and if no keys are configured, because every client may then use the API. */
 bool api_keys_revoked(const struct api_keys *keys, uint32_t key);
 #define API_KEY_REVOKED_TEXT "this API key was removed or replaced"
 
-/* `key` comes from api_keys_find, or is any index below API_KEY_PLACES. rules: NULL = there is no
- * such key. */
+/* Return the rules (NULL = no key has this index) and the counts of a key. `key` comes from
+ * api_keys_find, or is any index below API_KEY_PLACES. */
 const struct api_key_rules *api_keys_rules(const struct api_keys *keys, uint32_t key);
 const struct api_key_counts *api_keys_counts(const struct api_keys *keys, uint32_t key);
 
-/* Begins to read a text of the key: the body of a completion, /tokenize or /detokenize. It counts as
- * an answer in flight, and is refused like an answer, but costs no tokens. Returns false with a 429
- * in *error; only the refusal is counted then. The key is held until api_keys_text_end. */
+/* Begins to read a text for the key: the body of a completion, /tokenize or /detokenize. The text
+ * counts as an answer in flight, and is refused like an answer, but costs no tokens. Returns false,
+ * with a 429 in *error, if it is refused; only the refusal is counted then. The key is held until
+ * api_keys_text_end. */
 bool api_keys_text_begin(struct api_keys *keys, uint32_t key, int64_t now_us,
                          struct api_error *error);
 void api_keys_text_end(struct api_keys *keys, uint32_t key);
 
-/* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share of
- * the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's limit;
- * only the refusal is counted then. Tokens are charged as they are generated: an answer may
- * overdraw the budget, and the next one is refused until the rate has made up for it. Without a key
- * it always succeeds. */
-bool api_keys_begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_t prompt_tokens,
-                    int64_t now_us, struct api_error *error);
-void api_keys_generated(struct api_keys *keys, uint32_t key, uint32_t tokens);
+/* Begins `answers` answers to prompts of prompt_tokens tokens in all, within this gateway's share
+ * of the limits. Returns false with a 429 in *error, or with a 400 if `answers` is above the key's
+ * limit; only the refusal is counted then. Tokens are charged when they are generated, so an answer
+ * may exceed the budget; later answers are refused until the budget is positive again. Always
+ * succeeds for API_KEY_NONE. */
+bool api_keys_answers_begin(struct api_keys *keys, uint32_t key, uint32_t answers,
+                            uint64_t prompt_tokens, int64_t now_us, struct api_error *error);
+/* Charges generated tokens. */
+void api_keys_tokens_charge(struct api_keys *keys, uint32_t key, uint32_t tokens);
 /* Ends one answer. */
-void api_keys_end(struct api_keys *keys, uint32_t key);
-/* What is left of the limits of a key at this gateway. */
+void api_keys_answer_end(struct api_keys *keys, uint32_t key);
+/* The unused part of a key's limits at this gateway. */
 struct api_key_left {
     uint64_t answers_max; /* Most answers in flight; 0 = no limit, and answers_left is 0. */
     uint64_t answers_left;
@@ -115,10 +120,10 @@ struct api_key_left {
     uint64_t tokens_left;
     uint64_t tokens_full_us; /* Time until tokens_max tokens are left, if none is used. */
 };
-/* Returns false without a key. */
+/* Stores the unused part. Returns false for API_KEY_NONE. */
 bool api_keys_left(struct api_keys *keys, uint32_t key, int64_t now_us, struct api_key_left *out);
 
-/* Gives back the tokens that the key was charged for a prompt that is not computed. */
-void api_keys_give_back(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
+/* Returns to the key the tokens that it was charged for a prompt that is not computed. */
+void api_keys_tokens_return(struct api_keys *keys, uint32_t key, uint64_t prompt_tokens);
 
 #endif

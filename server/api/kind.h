@@ -1,5 +1,6 @@
-/* api_kind: the kinds of requests that machines compute, one for each form of body and answer. Used by
- * the parsers of this folder and by server/http. No state. */
+/* api_kind: the kinds of requests that machines compute, one for each form of body and answer. The
+ * parsers of server/api/ and the files of server/http/ use it. Any thread; no state. It has no
+ * parsers. */
 #ifndef SERVER_API_KIND_H
 #define SERVER_API_KIND_H
 
@@ -14,13 +15,14 @@ enum api_kind {
     API_KINDS
 };
 
-/* True if the prompt is a conversation. */
+/* Returns true if the prompt is a conversation. */
 static inline bool api_is_chat(enum api_kind kind)
 {
     return kind != API_COMPLETION && kind != API_EMBEDDINGS;
 }
 
-/* True for chats whose bodies and answers have a form of their own (forms.h). */
+/* Returns true for chats whose bodies and answers have another form than those of API_CHAT
+ * (forms.h). */
 static inline bool api_has_form(enum api_kind kind)
 {
     return kind == API_RESPONSES || kind == API_MESSAGES;

@@ -177,7 +177,7 @@ static const struct api_known_field messages_fields[] = {
     {"top_logprobs", 0, API_NEUTRAL_ZERO, "", "", ""},
 };
 
-/* All fields that embeddings use, and what clients may take for one of them. */
+/* All fields that embeddings use, and fields of other servers that clients may send. */
 static const struct api_known_field embeddings_fields[] = {
     {"add_special_tokens", AT_EMBEDDINGS, API_NEUTRAL_ANY, "", "boolean",
      "adds the model's first and last tokens to the texts; default true"},

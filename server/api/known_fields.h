@@ -1,12 +1,12 @@
 /* api_known_fields: the tables of all request fields that cleave or its peers (OpenAI, vLLM,
- * llama-server) know, and the check that a request asks for nothing that cleave would not do.
- * request.c of this folder calls the check for every body; it parses no values of fields that
- * cleave uses. docs/api.md is printed from the tables (tests/server/api/test_known_fields.c), and
- * so is /openapi.json (openapi.h). No state: any thread.
+ * llama-server) know, and the check that a request does not want something that cleave does not do.
+ * request.c and tokenize.c call the check for every body, on the text threads. The check parses no
+ * values of fields that cleave uses. docs/api.md (tests/server/api/test_known_fields.c) and
+ * /openapi.json (openapi.h) are made from the tables. Any thread; no state.
  *
- * /v1/responses and /v1/messages have a table each, for the fields that they do not share with
- * chats. A field that is not in it means the same as in a chat. /v1/embeddings uses only the fields
- * of its own table. */
+ * /v1/responses and /v1/messages each have a table with the fields that they do not share with
+ * chats. A field that is not in this table means the same as in a chat. /v1/embeddings uses only
+ * the fields of its own table. */
 #ifndef SERVER_API_KNOWN_FIELDS_H
 #define SERVER_API_KNOWN_FIELDS_H
 
@@ -18,8 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The values of a field that change nothing, so that a server without the field may accept them.
- * null always belongs to them. */
+/* The neutral values of a field: values without an effect, which a server that does not support the
+ * field may accept. null is always neutral. */
 enum api_neutral {
     API_NEUTRAL_ANY, /* The field never changes the answer. */
     API_NEUTRAL_NULL,
@@ -44,31 +44,31 @@ struct api_known_field {
     /* OpenAI, vLLM, llama-server: y = yes, p = partly or deprecated, i = ignored, n = no. Empty in
      * the tables of forms. */
     char peers[4];
-    /* JSON types with a blank between, besides null; empty if `used` is 0, as `values`. */
+    /* The JSON types of the field other than null, separated by blanks; empty if `used` is 0. */
     const char *types;
-    const char *values; /* For docs/api.md and /openapi.json. */
+    const char *values; /* Text for docs/api.md and /openapi.json; empty if `used` is 0. */
 };
 
 /* The table, ordered by name (strcmp). */
 extern const struct api_known_field api_known_fields[];
 extern const size_t api_known_fields_count;
 
-/* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out is
- * 0 for the other kinds. */
+/* Returns the table of /v1/responses, /v1/messages or /v1/embeddings, ordered by name. *count_out
+ * is 0 for the other kinds. */
 const struct api_known_field *api_form_fields(enum api_kind kind, size_t *count_out);
-/* Returns the field of that table; NULL = it means the same as in a chat. */
+/* Returns the field of that table; NULL = the field means the same as in a chat. */
 const struct api_known_field *api_form_field_find(enum api_kind kind, const char *name);
-/* Returns the field that a body of this kind has under the name; NULL = it is not known. *used_out:
- * cleave uses it. */
+/* Returns the field with this name in bodies of this kind; NULL = the field is not known.
+ * *used_out: cleave uses the field. */
 const struct api_known_field *api_known_field_find(enum api_kind kind, const char *name,
                                                    bool *used_out);
 
-/* The neutral values for people: "false", "\"none\" or \"auto\"". */
+/* Returns the neutral values as a text for people: "false", "\"none\" or \"auto\"". */
 const char *api_neutral_text(enum api_neutral neutral);
 
-/* Checks every field of a body: one that cleave does not use in requests of this kind must have a
- * neutral value. Otherwise returns false with a 400 "unsupported_parameter" that names the first
- * such field. Stores in *unknown how many fields are not in the table; those are accepted. */
+/* Checks that every field of a body that cleave does not use in requests of this kind has a neutral
+ * value. Otherwise returns false, with a 400 "unsupported_parameter" that names the first such
+ * field. Fields that are not in the table are accepted; *unknown receives their number. */
 bool api_known_fields_check(json_t *body, enum api_kind kind, uint32_t *unknown,
                             struct api_error *error);
 

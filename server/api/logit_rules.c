@@ -36,7 +36,7 @@ static bool id_read(const char *name, uint32_t *out)
 
 static bool parse_biases(json_t *root, struct api_logit_rules *out, struct api_error *error)
 {
-    json_t *given = api_field(root, "logit_bias"), *value;
+    json_t *given = api_field_get(root, "logit_bias"), *value;
     const char *name;
     if (given == NULL)
         return true;
@@ -69,7 +69,7 @@ static bool parse_biases(json_t *root, struct api_logit_rules *out, struct api_e
 
 static bool parse_allowed(json_t *root, struct api_logit_rules *out, struct api_error *error)
 {
-    json_t *given = api_field(root, "allowed_token_ids");
+    json_t *given = api_field_get(root, "allowed_token_ids");
     if (given == NULL)
         return true;
     if (!json_is_array(given))
@@ -81,7 +81,7 @@ static bool parse_allowed(json_t *root, struct api_logit_rules *out, struct api_
 
 static bool parse_bad_words(json_t *root, struct api_logit_rules *out, struct api_error *error)
 {
-    json_t *given = api_field(root, "bad_words");
+    json_t *given = api_field_get(root, "bad_words");
     if (given == NULL)
         return true;
     if (!json_is_array(given))

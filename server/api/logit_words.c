@@ -26,9 +26,9 @@ struct sequences {
     uint32_t count;
 };
 
-/* Adds the tokens of `text`, unless a word with a space in front is tokenised as an unlikely
- * sequence: that vLLM forbids only if it is as long as the one without, at `plain`, and begins with
- * another token. *at_out = where the sequence is; UINT32_MAX = not added. */
+/* Adds the tokens of `text`. As in vLLM, the tokens of a word with a space in front are added only
+ * if they are as many as those of the word without the space (at `plain`) and begin with another
+ * token. *at_out = where the sequence is; UINT32_MAX = not added. */
 static bool sequence_add(struct sequences *to, const struct tokenizer *tokenizer, const char *text,
                          uint32_t plain, uint32_t *at_out, struct api_error *error)
 {

@@ -1,6 +1,7 @@
-/* api_openapi: the description of the API at /openapi.json, in the form of OpenAPI 3.1. The fields of
- * requests come from the table of known fields (known_fields.h); the endpoints come from the caller,
- * server/http/routes.c. It describes no answers. No state: any thread may call it. */
+/* api_openapi: writes the description of the API at /openapi.json, in the form of OpenAPI 3.1. The
+ * fields of requests come from the tables of known_fields.h; the endpoints come from the caller,
+ * server/http/routes.c, which runs on the gateway's event loop thread. Any thread; no state. It
+ * describes no answers. */
 #ifndef SERVER_API_OPENAPI_H
 #define SERVER_API_OPENAPI_H
 
@@ -9,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* One endpoint. */
 struct api_path {
     const char *path;
     bool post; /* The method is POST, else GET. */

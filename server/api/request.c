@@ -21,8 +21,8 @@ struct api_text {
     char data[];
 };
 
-/* Adds a copy of text[0..bytes), with a NUL, to the first block of the list. Returns NULL without
- * memory. */
+/* Adds a copy of text[0..bytes), with a NUL, to the first block of the list. Returns NULL if memory
+ * runs out. */
 static char *text_copy(struct api_text **list, const char *text, size_t bytes)
 {
     if (*list == NULL || (*list)->capacity - (*list)->used <= bytes) {
@@ -187,7 +187,7 @@ static bool add_prompt(json_t *value, const char *place, struct api_request *out
 static bool parse_prompts(json_t *root, struct api_request *out, struct api_error *error)
 {
     const char *field = out->kind == API_EMBEDDINGS ? "input" : "prompt";
-    json_t *prompt = api_field(root, field);
+    json_t *prompt = api_field_get(root, field);
     if (prompt == NULL)
         return api_error_set(error, 400, field, "%s is missing", field);
     if (!json_is_array(prompt) || json_is_integer(json_array_get(prompt, 0)))
@@ -223,7 +223,7 @@ static uint32_t defaults_of(json_t *root)
                                         "repetition_penalty"};
     uint32_t bits = 0;
     for (uint32_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        bits |= api_field(root, names[i]) == NULL ? 1u << i : 0;
+        bits |= api_field_get(root, names[i]) == NULL ? 1u << i : 0;
     return bits;
 }
 
@@ -231,7 +231,7 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
 {
     int64_t top_k = 0, min_tokens = 0, n = 1, best_of = 0, seed = 0, priority = 0;
     const char *limit =
-        api_field(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
+        api_field_get(root, "max_completion_tokens") ? "max_completion_tokens" : "max_tokens";
     out->max_tokens = -1;
     if (!api_field_integer(root, limit, 0, LIMIT_CONTEXT_TOKENS, &out->max_tokens, error) ||
         !api_field_number(root, "temperature", 0, 2, false, &out->sampling.temperature, error) ||
@@ -252,7 +252,7 @@ static bool parse_sampling(json_t *root, struct api_request *out, struct api_err
     out->n = (uint32_t)n;
     out->best_of = best_of > n ? (uint32_t)best_of : out->n;
     out->defaults = defaults_of(root);
-    out->has_seed = api_field(root, "seed") != NULL;
+    out->has_seed = api_field_get(root, "seed") != NULL;
     out->sampling.seed = (uint64_t)seed;
     if (out->max_tokens >= 0 && min_tokens > out->max_tokens)
         return api_error_set(error, 400, "min_tokens",
@@ -267,7 +267,7 @@ static bool parse_prompt_logprobs(json_t *root, struct api_request *out, struct 
     if (!api_field_integer(root, "prompt_logprobs", 0, LIMIT_LOGPROBS, &count, error))
         return false;
     out->prompt_logprobs = (int32_t)count;
-    json_t *stream = api_field(root, "stream");
+    json_t *stream = api_field_get(root, "stream");
     if (count < 0 || !json_is_true(stream))
         return true;
     return api_error_set(error, 400, "prompt_logprobs",
@@ -314,8 +314,8 @@ static bool add_stop(json_t *stop, const char *place, struct api_request *out,
 
 static bool parse_stops(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *stop = api_field(root, "stop");
-    json_t *ids = api_field(root, "stop_token_ids");
+    json_t *stop = api_field_get(root, "stop");
+    json_t *ids = api_field_get(root, "stop_token_ids");
     if (stop != NULL && !json_is_array(stop) && !add_stop(stop, "stop", out, error))
         return false;
     if (json_array_size(stop) > LIMIT_STOP_STRINGS)
@@ -345,7 +345,7 @@ static bool parse_stops(json_t *root, struct api_request *out, struct api_error 
 
 static bool parse_output(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *options = api_field(root, "stream_options");
+    json_t *options = api_field_get(root, "stream_options");
     if (!api_field_bool(root, "stream", &out->stream, error) ||
         !api_field_bool(root, "add_special_tokens", &out->add_special_tokens, error) ||
         !api_field_bool(root, "include_stop_str_in_output", &out->include_stop, error) ||
@@ -369,8 +369,8 @@ static bool parse_output(json_t *root, struct api_request *out, struct api_error
 static bool parse_extension(json_t *root, struct api_request *out, struct api_error *error)
 {
     static const char *const names[] = {"auto", "layerwise", "one-piece"};
-    json_t *extension = api_field(root, "cleave");
-    json_t *transfer = extension != NULL ? api_field(extension, "transfer") : NULL;
+    json_t *extension = api_field_get(root, "cleave");
+    json_t *transfer = extension != NULL ? api_field_get(extension, "transfer") : NULL;
     if (extension != NULL && !api_field_bool(extension, "events", &out->life_events, error))
         return false;
     if (out->life_events && !out->stream)
@@ -399,7 +399,7 @@ static bool parse_model(json_t *root, struct api_request *out, struct api_error 
 
 static bool parse_cache_salt(json_t *root, struct api_request *out, struct api_error *error)
 {
-    json_t *salt = api_field(root, "cache_salt");
+    json_t *salt = api_field_get(root, "cache_salt");
     size_t bytes = json_string_length(salt);
     if (salt == NULL)
         return true;
@@ -459,7 +459,7 @@ static bool parse_embeddings(json_t *root, struct api_request *out, struct api_e
     out->prompt_logprobs = -1;
     if (out->base64 || strcmp(format, "float") == 0)
         return true;
-    return api_field_wrong(error, "encoding_format", api_field(root, "encoding_format"),
+    return api_field_wrong(error, "encoding_format", api_field_get(root, "encoding_format"),
                            "float or base64");
 }
 
@@ -467,7 +467,7 @@ static bool parse_embeddings(json_t *root, struct api_request *out, struct api_e
 static bool convert_form(json_t **root, struct api_request *out, struct api_error *error)
 {
     json_t *chat;
-    if (out->kind == API_MESSAGES && api_field(*root, "max_tokens") == NULL)
+    if (out->kind == API_MESSAGES && api_field_get(*root, "max_tokens") == NULL)
         return api_error_set(error, 400, "max_tokens", "max_tokens is missing");
     if (!api_form_convert(out->kind, *root, &chat, &out->repeated, error))
         return false;

@@ -1,9 +1,12 @@
-/* api_request: parses the body of a request for text (kind.h) into a checked struct. JSON text in, a struct or one clear error out; it neither tokenises nor submits anything.
- * server/http/completion.c calls api_request_parse on a text thread, and owns the result. No state:
- * any thread may call it. A fuzz test covers it. Null and unknown fields are accepted; fields that
- * cleave knows but does not implement are refused (server/api/known_fields.h). The struct has
- * copies of all that is needed, and the values of chats until api_request_input_free: the rest of
- * the JSON tree, which can take 70 times the memory of the body, is freed at the end of the call. */
+/* api_request: parses the body of a request (JSON text) of any kind (kind.h) into a checked struct,
+ * or returns one clear error. server/http/completion_input.c calls api_request_parse on a text
+ * thread, and owns the result. Any thread; no state. A fuzz test covers it. Null and unknown fields
+ * are accepted; fields that cleave knows but does not implement are refused
+ * (server/api/known_fields.h). It neither tokenises nor submits anything.
+ *
+ * The struct has copies of all values, except the conversation of a chat, which it refers to until
+ * api_request_input_free. The rest of the JSON tree, which can take 70 times the memory of the
+ * body, is freed at the end of the call. */
 #ifndef SERVER_API_REQUEST_H
 #define SERVER_API_REQUEST_H
 
@@ -34,7 +37,7 @@ struct api_prompt {
 
 enum api_transfer { API_TRANSFER_AUTO, API_TRANSFER_LAYERWISE, API_TRANSFER_ONE_PIECE };
 
-/* Fields of which a model may have its own default (model/file/sampling_defaults.h). */
+/* Fields for which a model may have its own default (model/file/sampling_defaults.h). */
 enum api_default {
     API_DEFAULT_TEMPERATURE = 1,
     API_DEFAULT_TOP_P = 2,
@@ -43,7 +46,8 @@ enum api_default {
     API_DEFAULT_REPETITION_PENALTY = 16,
 };
 
-/* Most fields have the value of the body's field of that name, or its default (docs/api.md). */
+/* A parsed body. A field without a comment has the value of the body's field with this name, or its
+ * default (docs/api.md). */
 struct api_request {
     enum api_kind kind;
     const char *model; /* NULL = not given. */
@@ -55,13 +59,13 @@ struct api_request {
     struct api_tools tools; /* Which tools of `chat` the answer may call. */
 
     int64_t max_tokens; /* -1 = not given. */
-    /* Without output_tokens_max. `ends` has the ids of stop_token_ids only. */
+    /* output_tokens_max is not set, and `ends` has only the ids of stop_token_ids. */
     struct sampling sampling;
     bool ignore_eos;   /* The model's end tokens do not end the answer; stop_token_ids still do. */
     uint32_t defaults; /* Bits of enum api_default: fields that the body does not have. */
     struct api_logit_rules logit_rules;
     bool has_seed;
-    struct api_constraint constraint; /* What the answer must be. */
+    struct api_constraint constraint; /* The constraint of the answer. */
     uint32_t n;
     uint32_t best_of;        /* At least n: the number of answers that are generated per prompt. */
     int32_t prompt_logprobs; /* Alternatives for each token of the prompt; -1 = not wanted. */
@@ -77,32 +81,32 @@ struct api_request {
     struct stop_strings stops;
     int32_t priority; /* As in vLLM: lower is more urgent; 0 if not given. */
     enum api_transfer transfer;
-    uint32_t dimensions; /* Of API_EMBEDDINGS; 0 = all. */
-    bool base64;         /* Of API_EMBEDDINGS: encoding_format. */
-    bool life_events;    /* cleave.events: the stream also has what happens to the request. */
+    uint32_t dimensions; /* API_EMBEDDINGS: elements of the vector; 0 = all. */
+    bool base64;         /* API_EMBEDDINGS: encoding_format is "base64". */
+    bool life_events;    /* cleave.events: the stream also has the events of the request. */
     bool has_cache_salt; /* As in vLLM: only requests with the same salt share cached prefixes. */
     uint8_t cache_salt_hash[SECRET_HASH_BYTES];
-    char *repeated;          /* Of API_RESPONSES: members that the answer repeats (forms.h). */
+    char *repeated;          /* API_RESPONSES: members that the answer repeats (forms.h). */
     uint32_t unknown_fields; /* Number of fields that neither cleave nor its peers know. */
 
     struct api_text *texts;      /* Copies of the model's name and prompts. */
     struct api_text *stop_texts; /* Copies of the stop strings. */
 };
 
-/* Parses body[0..bytes). Returns false with a 400 in *error (503 without memory); *out then owns
- * nothing. The caller frees *out with api_request_done. */
+/* Parses body[0..bytes). The caller frees *out with api_request_done. On failure returns false,
+ * with a 400 in *error (503 if there is no memory), and *out owns nothing. */
 bool api_request_parse(enum api_kind kind, const char *body, size_t bytes, struct api_request *out,
                        struct api_error *error);
 void api_request_done(struct api_request *request);
 /* Frees the model's name, the prompts, the messages and the logit rules, which are not needed after
- * they have been tokenised. */
+ * tokenising. */
 void api_request_input_free(struct api_request *request);
 
 /* Checks that ignore_eos and min_tokens do not contradict the constraint. */
 bool api_request_constraint_check(const struct api_request *request, struct api_error *error);
 
-/* Reads a JSON object of at most LIMIT_JSON_VALUES values; also used by the tokenise endpoints.
- * Returns NULL with *error filled. */
+/* Reads a JSON object of at most LIMIT_JSON_VALUES values. tokenize.c calls it too. Returns NULL,
+ * with *error filled, on failure. */
 json_t *api_body_parse(const char *body, size_t bytes, struct api_error *error);
 /* Checks the conversation of a chat or /tokenize body (`messages`, the tools and the fields of the
  * chat template), and stores references to its values in *out. The caller frees out and

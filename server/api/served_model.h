@@ -1,8 +1,9 @@
-/* served_model: the tokenizer and chat template of one model, and its name for clients.
- * Reference-counted: the server holds a reference to the model of new requests, and each completion
- * one to the model that it began with; the last release frees it. The references are not atomic:
- * server/serve_model.c, server/http/ and tests make every call on the gateway's loop thread. It has
- * no weights. */
+/* served_model: the text side of one model: tokenizer, chat template, format of answers, defaults
+ * from its files, and its name for clients. Models are reference-counted: the server holds a
+ * reference to the model of new requests, each completion and each text job holds a reference to
+ * the model that it began with, and the last release frees the model. The counts are not atomic:
+ * server/serve_model.c and server/http/ make every call on the gateway's event loop thread. The
+ * text threads read the model while a reference is held. It has no weights. */
 #ifndef SERVER_API_SERVED_MODEL_H
 #define SERVER_API_SERVED_MODEL_H
 
@@ -27,22 +28,21 @@ struct served_model {
     char adapters[LIMIT_ADAPTERS][ADAPTER_NAME_BYTES]; /* Names of the low-rank adapters. */
     struct tokenizer *tokenizer;
     struct chat_template *chat;
-    struct answer_format format;               /* Of the answers of chats. */
-    struct sampling_defaults defaults;         /* Of the model's files. */
-    uint8_t pooling;                           /* enum pooling: of the model's files. */
+    struct answer_format format;               /* How the model writes the answers of chats. */
+    struct sampling_defaults defaults;         /* Defaults from the model's files. */
+    uint8_t pooling;                           /* enum pooling, from the model's files. */
     void (*close)(struct served_model *model); /* Called after the last release. */
 };
 
 struct served_model_options {
     uint32_t version;
     const char *name;
-    const char *template_path; /* A file with a chat template; empty = the model's own. */
-    /* Values of the config's keys of these names. */
-    const char *tool_parser;
-    const char *reasoning_parser;
+    const char *template_path;    /* A file with a chat template; empty = the model's own. */
+    const char *tool_parser;      /* Value of the config's key tool_parser. */
+    const char *reasoning_parser; /* Value of the config's key reasoning_parser. */
 };
 
-/* Opens a model with one reference. Keeps nothing of `file` and of the options. */
+/* Opens a model with one reference. `file` and the options are used only during the call. */
 enum status served_model_open(struct model_file *file, const struct served_model_options *options,
                               struct served_model **out, struct error *error);
 

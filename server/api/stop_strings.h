@@ -1,8 +1,9 @@
 /* stop_strings: finds the first of a request's stop strings in a text that arrives in pieces, and
  * holds back only the bytes that could begin a stop string. server/http/completion.c has one
- * stop_matcher for each choice. No other state: any thread. It does not end requests: its caller
- * does. Input pieces are whole UTF-8 characters, and so is the output (a stop string is valid
- * UTF-8, so a held-back tail begins at a character). */
+ * stop_matcher for each choice, on the gateway's event loop thread. There is no other state. It
+ * does not end requests (its caller does). Input pieces are whole UTF-8 characters, and so is the
+ * output, because a stop string is valid UTF-8, so the bytes that are held back begin at a
+ * character. */
 #ifndef SERVER_API_STOP_STRINGS_H
 #define SERVER_API_STOP_STRINGS_H
 
@@ -13,24 +14,25 @@
 
 struct stop_strings {
     size_t count;
-    const char *strings[LIMIT_STOP_STRINGS]; /* 1 … LIMIT_STOP_BYTES bytes each; not owned. */
-    size_t lengths[LIMIT_STOP_STRINGS];
+    const char *strings[LIMIT_STOP_STRINGS]; /* 1 to LIMIT_STOP_BYTES bytes each; not owned. */
+    size_t lengths[LIMIT_STOP_STRINGS];      /* Bytes of each string. */
 };
 
+/* The state of one text. All zeros = the text begins. */
 struct stop_matcher {
-    char held[LIMIT_STOP_BYTES]; /* The tail that may begin a stop string. */
+    char held[LIMIT_STOP_BYTES]; /* The end of the text, which may begin a stop string. */
     size_t held_bytes;
-    size_t found; /* Set when a stop string is complete: its number. */
+    size_t found; /* Index of the stop string that is complete, when there is one. */
 };
 
-/* Feeds piece[0..bytes). `out` receives the text that may be shown (capacity ≥ held_bytes + bytes).
- * Returns true when a stop string is complete: *out_bytes then ends before it, it follows in `out`,
- * and the rest is dropped.
- * The stop string that is completed first wins; at the same end, the one that begins first. */
+/* Adds piece[0..bytes). `out`, which has room for held_bytes + bytes bytes, receives the text that
+ * may be shown. Returns true when a stop string is complete: `out` then has *out_bytes bytes of
+ * text before the stop string, followed by the stop string; the rest of the piece is dropped. The
+ * stop string that is completed first wins; of several with the same end, the longest. */
 bool stop_matcher_feed(struct stop_matcher *m, const struct stop_strings *stops, const char *piece,
                        size_t bytes, char *out, size_t *out_bytes);
 
-/* Ends the text: `out` receives the held-back bytes. Returns their number. */
+/* Ends the text: `out` receives the bytes that were held back. Returns their number. */
 size_t stop_matcher_finish(struct stop_matcher *m, char out[LIMIT_STOP_BYTES]);
 
 #endif

@@ -52,8 +52,8 @@ bool api_tokenize(const struct api_tokenize *with, const char *body, size_t byte
     uint32_t *ids = NULL;
     size_t count = 0;
     bool special = true, strings = false;
-    json_t *prompt = api_field(root, "prompt");
-    json_t *messages = api_field(root, "messages");
+    json_t *prompt = api_field_get(root, "prompt");
+    json_t *messages = api_field_get(root, "messages");
     /* Fields that would change the prompt are refused as for completions, not ignored. */
     uint32_t unknown;
     bool good = api_known_fields_check(root, messages != NULL ? API_CHAT : API_COMPLETION, &unknown,
@@ -103,7 +103,7 @@ bool api_detokenize(const struct api_tokenize *with, const char *body, size_t by
         return false;
     uint32_t *ids = NULL;
     uint32_t count = 0;
-    json_t *tokens = api_field(root, "tokens");
+    json_t *tokens = api_field_get(root, "tokens");
     bool good = json_is_array(tokens)
                     ? api_ids_parse(tokens, "tokens", &ids, &count, error)
                     : api_error_set(error, 400, "tokens", "tokens must be a list of token ids");

@@ -36,7 +36,7 @@ static bool check_name(const json_t *name, const char *place, struct api_error *
 static bool fill_parameters(json_t *function, const char *tool, struct api_error *error)
 {
     char place[PLACE_BYTES];
-    json_t *parameters = api_field(function, "parameters");
+    json_t *parameters = api_field_get(function, "parameters");
     snprintf(place, sizeof(place), "%s.function.parameters", tool);
     if (parameters != NULL && !json_is_object(parameters))
         return api_field_wrong(error, place, parameters, "a JSON schema of an object");
@@ -44,7 +44,7 @@ static bool fill_parameters(json_t *function, const char *tool, struct api_error
         return json_object_set_new(function, "parameters",
                                    json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0 ||
                api_error_set(error, 503, NULL, "out of memory");
-    json_t *type = api_field(parameters, "type");
+    json_t *type = api_field_get(parameters, "type");
     if (type == NULL)
         return json_object_set_new(parameters, "type", json_string("object")) == 0 ||
                api_error_set(error, 503, NULL, "out of memory");
@@ -60,8 +60,8 @@ static bool check_tool(json_t *tool, uint32_t index, bool *strict, struct api_er
     snprintf(at, sizeof(at), "tools[%u]", index);
     if (!json_is_object(tool))
         return api_field_wrong(error, at, tool, "an object");
-    json_t *type = api_field(tool, "type");
-    json_t *function = api_field(tool, "function");
+    json_t *type = api_field_get(tool, "type");
+    json_t *function = api_field_get(tool, "function");
     snprintf(place, sizeof(place), "%s.type", at);
     if (type != NULL && (!json_is_string(type) || strcmp(json_string_value(type), "function") != 0))
         return api_field_wrong(error, place, type, "\"function\"");
@@ -71,9 +71,10 @@ static bool check_tool(json_t *tool, uint32_t index, bool *strict, struct api_er
     if (!json_is_object(function))
         return api_field_wrong(error, place, function, "an object");
     snprintf(place, sizeof(place), "%s.function.name", at);
-    if (!check_name(api_field(function, "name"), place, error))
+    if (!check_name(api_field_get(function, "name"), place, error))
         return false;
-    json_t *words = api_field(function, "description"), *is_strict = api_field(function, "strict");
+    json_t *words = api_field_get(function, "description"),
+           *is_strict = api_field_get(function, "strict");
     snprintf(place, sizeof(place), "%s.function.description", at);
     if (words != NULL && !json_is_string(words))
         return api_field_wrong(error, place, words, "a string");
@@ -188,9 +189,9 @@ bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error)
 {
     struct api_tools parsed = {.parallel = true};
-    json_t *tools = api_field(root, "tools");
+    json_t *tools = api_field_get(root, "tools");
     if ((tools != NULL && !check_tools(tools, &parsed.strict, error)) ||
-        !parse_choice(api_field(root, "tool_choice"), tools, &parsed, error) ||
+        !parse_choice(api_field_get(root, "tool_choice"), tools, &parsed, error) ||
         !api_field_bool(root, "parallel_tool_calls", &parsed.parallel, error))
         return false;
     if (parsed.choice != API_TOOLS_NONE && !names_join(tools, &parsed, error))

@@ -1,6 +1,7 @@
-/* api_tools: the fields of a chat that let the answer call tools: `tools`, `tool_choice`,
- * `parallel_tool_calls`, and calls in the messages. chat.c of this folder calls the parsers for
- * every chat. No state: any thread. It runs no tools; model/answer finds calls in answers. */
+/* api_tools: parses the fields of a chat about tools: `tools`, `tool_choice`,
+ * `parallel_tool_calls`, and calls in the messages. server/api/chat.c calls the parsers for every
+ * chat, on the text threads. Any thread; no state. It runs no tools, and does not find calls in
+ * answers (model/answer/ does). */
 #ifndef SERVER_API_TOOLS_H
 #define SERVER_API_TOOLS_H
 
@@ -11,23 +12,23 @@
 #include <stdint.h>
 
 enum api_tool_choice {
-    API_TOOLS_NONE,     /* The answer is not searched for calls. */
-    API_TOOLS_AUTO,     /* The model decides. */
+    API_TOOLS_NONE,     /* The answer has no calls: text that looks like a call is content. */
+    API_TOOLS_AUTO,     /* The model decides whether the answer has calls. */
     API_TOOLS_REQUIRED, /* The answer is one call or more. */
-    API_TOOLS_NAMED,    /* The answer is one call of tool number `named`. */
+    API_TOOLS_NAMED,    /* The answer is calls of tool number `named`. */
 };
 
 struct api_tools {
     enum api_tool_choice choice;
-    uint32_t named;
-    bool parallel; /* An answer may have several calls. */
-    bool strict;   /* A tool is strict: its arguments always follow its schema. */
-    char *names;   /* malloc'ed: all names, as answer_parser.h takes them. NULL = no tools. */
+    uint32_t named; /* API_TOOLS_NAMED: index of the tool. */
+    bool parallel;  /* An answer may have several calls. */
+    bool strict;    /* At least one tool is strict: its arguments always follow its schema. */
+    char *names;    /* malloc'ed: answer_options.names (answer_parser.h). NULL = no tools. */
 };
 
 /* Checks `tools`, `tool_choice` and `parallel_tool_calls`. *tools_out is a new reference to the
  * list that the chat template gets; NULL = none, also for the choice "none". Returns false with a
- * 400 that names the field (503 without memory); nothing is then stored. The caller frees
+ * 400 that names the field (503 if memory runs out); nothing is then stored. The caller frees
  * out->names. */
 bool api_tools_parse(json_t *root, struct api_tools *out, json_t **tools_out,
                      struct api_error *error);

@@ -1,8 +1,8 @@
 /* fleet: the table of all machines of the cluster, one record per machine. A machine keeps its
- * index until it is removed, and all parts know the machine by that index: the schedulers, the
- * metrics and the event log. The table only stores and finds records. The gateway connects to the
- * machines, the launcher runs the processes of the local ones, and serve_machines.c adds and
- * removes machines. The gateway's loop thread makes every call. */
+ * index until it is removed. The schedulers, the metrics and the event log identify a machine by
+ * this index. The table only stores and finds records. server/gateway/ connects to the machines,
+ * launcher.c runs the processes of local machines, and server/serve_machines.c adds and removes
+ * machines. The gateway's event loop thread makes every call. */
 #ifndef SERVER_FLEET_FLEET_H
 #define SERVER_FLEET_FLEET_H
 
@@ -45,11 +45,11 @@ enum fleet_member {
 };
 
 enum process_state {
-    PROCESS_NONE,     /* None runs, and none is wanted. */
-    PROCESS_DUE,      /* None runs; one starts at restart_us. */
-    PROCESS_RUNNING,  /* It starts or runs. */
-    PROCESS_ENDING,   /* It was asked to end, and is killed at kill_us. */
-    PROCESS_GIVEN_UP, /* It ended before it was ever ready, and is not started again. */
+    PROCESS_NONE,     /* No process runs, and no process is wanted. */
+    PROCESS_DUE,      /* No process runs; a process is started at restart_us. */
+    PROCESS_RUNNING,  /* The process starts or runs. */
+    PROCESS_ENDING,   /* The process was asked to end, and is killed at kill_us. */
+    PROCESS_GIVEN_UP, /* The process ended before it was ever ready, and is not started again. */
 };
 
 /* The process of a local machine; launcher.c writes it. */
@@ -71,8 +71,8 @@ struct fleet_process {
 
 enum connection_state {
     CONNECTION_NONE,    /* There is no address. */
-    CONNECTION_WAITING, /* The next try is at retry_us. */
-    CONNECTION_TRYING,
+    CONNECTION_WAITING, /* The next attempt is at retry_us. */
+    CONNECTION_TRYING,  /* transport_connect was called. */
     CONNECTION_UP,
 };
 
@@ -83,15 +83,16 @@ struct fleet_connection {
     bool broken;
     char address[LIMIT_ADDRESS_BYTES]; /* Empty = none. */
     struct transport_peer *peer;       /* Set while TRYING or UP. */
-    int64_t retry_us;                  /* CONNECTION_WAITING: time of the next try. */
-    int64_t backoff_us;                /* Pause after the next loss or failed try. */
+    int64_t retry_us;                  /* CONNECTION_WAITING: time of the next attempt. */
+    int64_t backoff_us;                /* Pause after the next loss or failed attempt. */
     char why[256];                     /* Why the machine is not up. */
-    /* The `why` that was logged, so that a machine that stays away is logged once. */
+    /* The text `why` that was logged last, so that the same reason is logged only once. */
     char logged_why[256];
 };
 
+/* The record of one machine. */
 struct fleet_machine {
-    uint32_t index;
+    uint32_t index;               /* Index in fleet.machines. */
     struct config_machine config; /* The name is empty in a free record. */
     enum fleet_phase phase;       /* fleet_phase_set changes it. */
     enum fleet_member member;     /* fleet_member_set changes it. */
@@ -118,14 +119,14 @@ struct fleet_machine {
 };
 
 struct fleet {
-    uint32_t count; /* Records in use, and free ones between them. */
+    uint32_t count; /* Number of records up to the last one in use. */
     uint32_t phase_counts[FLEET_PHASE_COUNT];
     uint32_t expired_count; /* Machines in FLEET_MEMBER_EXPIRED. */
     struct fleet_machine machines[LIMIT_MACHINES];
 };
 
 /* Opens a fleet with the config's machines, in their order. The fleet replaces the config's list:
- * config->machine_count becomes 0. ST_NO_MEMORY. */
+ * config->machine_count becomes 0. Returns ST_NO_MEMORY on failure. */
 enum status fleet_open(struct config *config, struct fleet **out);
 void fleet_close(struct fleet *f); /* NULL is fine. */
 
@@ -135,20 +136,21 @@ struct fleet_machine *fleet_next(const struct fleet *f, const struct fleet_machi
 /* Returns the machine with this name; NULL = none. */
 struct fleet_machine *fleet_find(const struct fleet *f, const char *name);
 
-/* Adds a machine that serves, in the first free record. Requires a new name. Returns NULL if
- * LIMIT_MACHINES are there, including those that are leaving. */
+/* Adds a machine in the phase FLEET_SERVING, in the first free record. Requires a new name. Returns
+ * NULL if there are LIMIT_MACHINES machines, including machines that are leaving. */
 struct fleet_machine *fleet_add(struct fleet *f, const struct config_machine *config);
 /* Clears the record. Requires that the machine has no process and no connection. */
 void fleet_remove(struct fleet *f, struct fleet_machine *machine);
 
-/* Changes the phase of a machine. Requires a change that is in the drawing above, or none. */
+/* Changes the phase of a machine. Requires a change that the drawing above has, or the present
+ * phase. */
 void fleet_phase_set(struct fleet *f, struct fleet_machine *machine, enum fleet_phase phase);
 void fleet_member_set(struct fleet *f, struct fleet_machine *machine, enum fleet_member member);
 
 /* Writes the machines into a config, each at its index; free records become empty entries. */
 void fleet_config_write(const struct fleet *f, struct config *out);
 
-/* Returns "?" for an index without a machine. */
+/* Returns the name of the machine; "?" for an index above all machines. */
 static inline const char *fleet_name(const struct fleet *f, uint32_t index)
 {
     return index < f->count ? f->machines[index].config.name : "?";
@@ -159,7 +161,7 @@ static inline bool fleet_machine_present(const struct fleet_machine *machine)
     return machine->phase != FLEET_FREE;
 }
 
-/* True if the machine gets no new requests. */
+/* Returns true if the machine gets no new requests. */
 static inline bool fleet_machine_draining(const struct fleet_machine *machine)
 {
     return machine->phase >= FLEET_DRAINING;
@@ -184,7 +186,7 @@ static inline uint32_t fleet_present_count(const struct fleet *f)
     return count;
 }
 
-/* True if the machine will be removed. */
+/* Returns true if the machine will be removed. */
 static inline bool fleet_machine_leaving(const struct fleet_machine *machine)
 {
     return machine->phase >= FLEET_LEAVING;

@@ -18,8 +18,8 @@
 
 #define RESTART_FIRST_US 200000
 #define RESTART_MAX_US   5000000
-#define STOP_US          5000000 /* a process that was asked to end is killed after this */
-/* a process that lived this long is restarted without longer back-off */
+#define STOP_US          5000000 /* A process that was asked to end is killed after this time. */
+/* A process that ran for this time is restarted after the shortest pause. */
 #define LIVED_LONG_US 10000000
 
 struct launcher {
@@ -357,7 +357,7 @@ void launcher_kill(struct launcher *l)
     signal_all(l, SIGKILL);
 }
 
-uint32_t launcher_running(const struct launcher *l)
+uint32_t launcher_running_count(const struct launcher *l)
 {
     return l->running;
 }

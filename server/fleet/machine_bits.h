@@ -1,5 +1,5 @@
-/* machine_bits: a set of the machines of one cluster, by index. The gateway's files use it, on
- * their loop thread. It holds no machines and checks no index. */
+/* machine_bits: a set of machines of the fleet, by index. The files of server/gateway/ use it, on
+ * the gateway's event loop thread. It holds no machines and checks no index. */
 #ifndef SERVER_FLEET_MACHINE_BITS_H
 #define SERVER_FLEET_MACHINE_BITS_H
 
@@ -17,7 +17,7 @@ static inline bool machine_bits_has(const struct machine_bits *bits, uint32_t ma
     return (bits->words[machine / 64] >> (machine % 64) & 1) != 0;
 }
 
-static inline void machine_bits_put(struct machine_bits *bits, uint32_t machine, bool in)
+static inline void machine_bits_set(struct machine_bits *bits, uint32_t machine, bool in)
 {
     uint64_t bit = 1ull << (machine % 64);
     uint64_t *word = &bits->words[machine / 64];

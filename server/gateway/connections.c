@@ -1,5 +1,5 @@
-/* gateway_connections: see the header. Nothing here recurses: a connection that breaks inside a call is
- * only marked (`broken`), and connections_turn drops it. */
+/* gateway_connections: see the header. Nothing here recurses: a connection that breaks inside a
+ * call is only marked (`broken`), and connections_turn drops it. */
 #include "server/gateway/connections.h"
 
 #include "common/limits.h"
@@ -166,7 +166,7 @@ void connections_close(struct connections *c)
 
 void connections_model_expect(struct connections *c, uint64_t metadata_hash)
 {
-    transport_expect(c->transport, metadata_hash);
+    transport_metadata_hash_set(c->transport, metadata_hash);
 }
 
 enum status connections_keys_set(struct connections *c, const struct secret_keys *keys,

@@ -1,6 +1,6 @@
-/* gateway: opening, and the iteration (gateway_turn): receive what the machines sent; drop and start
- * connections; schedule arrived requests; call `ended` for finished ones. gateway_submit only puts a
- * request on the arriving list, so a client's callback never runs inside its own call. */
+/* gateway: opening, and the iteration (gateway_turn): receive what the machines sent; drop and
+ * start connections; schedule arrived requests; call `ended` for finished ones. gateway_submit only
+ * puts a request on the arriving list, so a client's callback never runs inside its own call. */
 #include "server/gateway/internal.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* gateway: the cluster side of every open request. It drives the cluster scheduler with real
- * events, keeps the connections to the machines, sends RESERVE, PREFILL and CANCEL, and passes
- * tokens on, in order, each once. server/http/ submits requests; server/serve*.c adds and removes
- * machines and runs the loop. One loop thread makes every call: the main thread of `cleave serve`,
- * which also runs HTTP.
+/* gateway: the cluster side of every open request. It gives events to the cluster scheduler, keeps
+ * the connections to the machines, sends RESERVE, PREFILL and CANCEL, and delivers each token once,
+ * in order. server/http/ submits requests; server/serve*.c adds and removes machines and runs the
+ * event loop. One event loop thread makes every call: the main thread of `cleave serve`, which also
+ * runs HTTP.
  *
- * It knows token ids only: text is the work of server/api/ and server/http/. It does not choose
- * machines itself (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h). */
+ * It knows token ids only: server/api/ and server/http/ handle text. It does not choose machines
+ * itself (scheduler/cluster/ does), and starts no processes (server/fleet/launcher.h does). */
 #ifndef SERVER_GATEWAY_GATEWAY_H
 #define SERVER_GATEWAY_GATEWAY_H
 
@@ -28,11 +28,12 @@ struct metrics;         /* See server/metrics/metrics.h. */
 struct transport_ops;   /* See transport/transport.h. */
 
 struct gateway_options {
-    const struct config *config; /* Not owned; must outlive the gateway. Its machines are unused. */
-    struct fleet *fleet;         /* Not owned; must outlive the gateway. */
+    /* Not owned; must outlive the gateway. Its machines are not used. */
+    const struct config *config;
+    struct fleet *fleet; /* Not owned; must outlive the gateway. */
     const struct clock *clock;
     const struct transport_ops *transport; /* transport_ucx; tests use transport_loopback. */
-    /* model_file_metadata_hash of the model, which is served as version 1. Its machines must have
+    /* model_file_metadata_hash of the model, which is served as version 1. The machines must have
      * the same hash. */
     uint64_t metadata_hash;
     uint32_t context_tokens; /* Context of the model. */
@@ -41,6 +42,8 @@ struct gateway_options {
     const struct secret_keys *cluster_keys; /* Copied; NULL = none. */
 };
 
+/* Opens a gateway without requests; the machines of the fleet have no addresses yet. An error says
+ * what failed. */
 enum status gateway_open(const struct gateway_options *options, struct gateway **out,
                          struct error *error);
 /* Ends open requests with GATEWAY_FAILED first. NULL is fine. */
@@ -54,21 +57,20 @@ enum status gateway_cluster_keys_set(struct gateway *g, const struct secret_keys
  * machine; 0 = the model that the machine reports decides. */
 void gateway_machine_add(struct gateway *g, struct fleet_machine *machine, uint32_t version);
 
-/* Sets a machine's address, when a local machine is ready or a remote one was named. The gateway
- * connects, and connects again with back-off whenever the connection is lost. "" = no address (the
- * machine's process died): the connection is dropped, and no further attempt is made until the next
- * call. */
+/* Sets a machine's address, when a local machine is ready or a remote machine was added. The
+ * gateway connects, and connects again after a pause whenever the connection is lost. "" = no
+ * address (the machine's process died): the connection is dropped, and no further attempt is made
+ * until the next call. */
 void gateway_machine_address_set(struct gateway *g, struct fleet_machine *machine,
                                  const char *address);
 
-/* The process of a local machine has crashed while it computed these requests (ids; none is fine).
- * how: the text for the log, such as "signal 11, Segmentation fault". Each request is a suspect
- * (blame.h) or fails. */
+/* Handles a crash of a local machine's process while it computed the requests `ids`; count 0 = it
+ * computed none. how: text for the log, such as "signal 11, Segmentation fault". Each request
+ * becomes a suspect (blame.h), or fails. */
 void gateway_machine_crashed(struct gateway *g, struct fleet_machine *machine, const char *how,
                              const uint64_t *ids, uint32_t count);
 
-/* Asks a machine to stop in an orderly way (for machines that this gateway started, when it stops).
- */
+/* Sends SHUTDOWN to a machine. Used when `cleave serve` stops, for the machines that it started. */
 void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
 
 /* --- Changes by an operator while serving. --- */
@@ -77,22 +79,22 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *machine);
  * drain. */
 void gateway_machine_phase_set(struct gateway *g, struct fleet_machine *machine,
                                enum fleet_phase phase);
-/* True when no request has work on the machine. */
+/* Returns true if no request has work on the machine. */
 bool gateway_machine_idle(const struct gateway *g, const struct fleet_machine *machine);
 /* Moves the machine to another home pool. */
 void gateway_machine_home_set(struct gateway *g, struct fleet_machine *machine, enum pool home);
 /* Removes the machine from the fleet: its connection ends, and the other machines forget it.
  * Requires that its process has ended, if this gateway started the process. */
 void gateway_machine_remove(struct gateway *g, struct fleet_machine *machine);
-/* Takes over the scheduler's limits and the KV settings from the config. Call after the config has
+/* Gives the schedulers the limits and KV settings of the config. Call it when the config has
  * changed. */
 void gateway_configure(struct gateway *g);
 
-/* --- Versions: a second model beside the one that is served. A request keeps the version that it
- * began with, and so does a machine while it is connected. A version's requests go to its own
- * machines only, and the state of the other version's machines does not affect them
- * (versions.c). --- */
+/* --- Versions (versions.c): during a model update, a second model is served beside the first one.
+ * A request keeps the version that it began with. A machine keeps its version while it is
+ * connected. The requests of a version use only machines of this version. --- */
 
+/* The model of a version. */
 struct gateway_model {
     uint64_t metadata_hash;
     uint32_t context_tokens; /* The model's context, or the config's limit if that is less. */
@@ -100,37 +102,38 @@ struct gateway_model {
     struct config_kv kv; /* KV settings of its machines. */
 };
 
-/* Accepts machines of this model beside the others; `version` is a new number. ST_NO_RESOURCE:
- * GATEWAY_VERSIONS are open already. */
+/* Opens a version, whose machines are accepted after this call; `version` is a new number. Returns
+ * ST_NO_RESOURCE if GATEWAY_VERSIONS are open already, ST_NO_MEMORY. */
 enum status gateway_version_open(struct gateway *g, uint32_t version,
                                  const struct gateway_model *model, struct error *error);
-/* True if the version has machines for both phases that could serve a request together. */
+/* Returns true if the version has machines for both phases that can serve a request together. */
 bool gateway_version_paired(const struct gateway *g, uint32_t version);
 /* Gives this version to new requests. */
 void gateway_version_use(struct gateway *g, uint32_t version);
-/* Open requests of the version; and the number of all requests that it ever had. */
+/* Return the number of open requests of the version, and of all requests that it ever had. */
 uint32_t gateway_version_requests(const struct gateway *g, uint32_t version);
 uint64_t gateway_version_requests_total(const struct gateway *g, uint32_t version);
-/* Ends its open requests with GATEWAY_FAILED and this text (in the next gateway_turn). */
+/* Ends the version's open requests with GATEWAY_FAILED and this text, in the next gateway_turn. */
 void gateway_version_stop(struct gateway *g, uint32_t version, const char *text);
-/* Closes a version. Requires that no request has it and that it is not the current one. Its
- * machines that are still connected are dropped; they are accepted again when they have another
- * model. */
+/* Closes a version. Requires that no request has the version and that it is not the current one.
+ * Drops the connections of its machines, which are accepted again when they have the model of
+ * another version. */
 void gateway_version_close(struct gateway *g, uint32_t version);
 /* Writes the text of gateway_health_text for one version, without the notes. */
 void gateway_version_health_text(const struct gateway *g, uint32_t version, char *out,
                                  size_t capacity);
 
-/* All gateways that use the same machines divide the limits of the API keys. This is the share of
- * one gateway. */
+/* The share of one gateway in the limits of the API keys. All gateways that use the same machines
+ * divide these limits. */
 struct gateway_share {
     uint32_t gateways; /* Number of gateways that divide the limits, ≥ 1. */
     uint32_t rank;     /* The number of gateways with a lower name; less than `gateways`. */
 };
 
-/* Returns this gateway's share, from what the machines report. It is smaller at once when another
- * gateway connects, and larger only GATEWAY_SHARE_HOLD_US after one has gone, because a gateway
- * that has lost its connections may still have requests, and may return. */
+/* Returns this gateway's share, computed from the OTHERS messages of the machines. The share
+ * becomes smaller at once when another gateway connects. It becomes larger only
+ * GATEWAY_SHARE_HOLD_US after a gateway has gone, because a gateway that has lost its connections
+ * may still have requests, and may return. */
 #define GATEWAY_SHARE_HOLD_US 5000000
 struct gateway_share gateway_share(struct gateway *g);
 
@@ -141,39 +144,41 @@ void gateway_events_set(struct gateway *g, struct event_log *log, bool from_star
  * links, requests. */
 void gateway_state_write(const struct gateway *g, struct text *out);
 
-/* Put the descriptor into the event loop (level-triggered). Call gateway_turn when it is readable,
- * once per loop iteration after calls of submit and release (which only queue messages), and at
- * least every N ms, where N is what gateway_turn returned (-1 = only when readable). */
+/* Returns a descriptor for the event loop (level-triggered). Call gateway_turn when it is readable;
+ * in each iteration in which gateway_submit or gateway_release, which only queue messages, were
+ * called; and after the number of milliseconds that gateway_turn returned (-1 = only when
+ * readable). */
 int gateway_fd(struct gateway *g);
 int gateway_turn(struct gateway *g);
-/* True when work waits for the next gateway_turn: do not sleep before it. */
+/* Returns true if work waits for the next gateway_turn: the caller must not sleep before it. */
 bool gateway_pending(const struct gateway *g);
 
-/* Ends all requests, also those that arrive later, with GATEWAY_FAILED (in the next gateway_turn).
- */
+/* Ends all requests, including requests that arrive later, with GATEWAY_FAILED, in the next
+ * gateway_turn. */
 void gateway_stop(struct gateway *g);
 
-bool gateway_ready(const struct gateway *g); /* True when both phases can be served now. */
+bool gateway_ready(const struct gateway *g); /* Returns true if both phases can be served now. */
 /* Adds a note to the text of gateway_health_text; "" = none. */
 void gateway_note_set(struct gateway *g, const char *text);
 /* Adds a note about a model update to that text; "" = none. */
 void gateway_update_note_set(struct gateway *g, const char *text);
-/* One line for /health: which machine is missing, and why. */
+/* Writes one line for administrators: which machines are missing, and why. */
 void gateway_health_text(const struct gateway *g, char *out, size_t capacity);
-/* Writes how many machines serve, without names, addresses and reasons: for every client. */
+/* Writes the numbers of machines that serve, without names, addresses and reasons, for every
+ * client. */
 void gateway_health_summary(const struct gateway *g, char *out, size_t capacity);
-/* The context that a request may fill: the least of the model's, the config's and that of the token
- * machine with the most KV memory. */
+/* Returns the most tokens that prompt and answer of a request may have: the least of the model's
+ * context, the config's limit, and the KV memory of the largest token machine. */
 uint32_t gateway_context_tokens(const struct gateway *g, uint32_t version);
 
-/* True if equal prompts, submitted one after the other, are computed once: there is a prefix cache,
- * and the second prompt gets to the machine that has the first one. False with the policy deadline,
- * which counts the time between them. */
+/* Returns true if a prompt that is submitted after an equal prompt is found in a prefix cache:
+ * there is a prefix cache, and the second prompt is routed to the machine that computed the first.
+ * Always false with the policy "deadline". */
 bool gateway_prompts_shared(const struct gateway *g, uint32_t version);
 
-/* Submits a request. *out is valid until `ended` or gateway_release. ST_NO_RESOURCE:
- * LIMIT_CLUSTER_REQUESTS are open. ST_TOO_LARGE: prompt and answer are longer than
- * LIMIT_CONTEXT_TOKENS. ST_NO_MEMORY. */
+/* Submits a request. *out is valid until `ended` or gateway_release. Returns ST_NO_RESOURCE if
+ * LIMIT_CLUSTER_REQUESTS requests are open, ST_TOO_LARGE if prompt and answer are longer than
+ * LIMIT_CONTEXT_TOKENS, ST_NO_MEMORY. */
 enum status gateway_submit(struct gateway *g, const struct gateway_submit *submit,
                            struct gateway_request **out);
 

@@ -1,11 +1,11 @@
-/* gateway_internal: private to the files of the router, the upper part of the gateway. The parts of
- * the gateway, each of which calls only those below it and reports upwards through calls given at
- * open:
+/* gateway_internal: the structs and functions that the files of the router share. The gateway has
+ * three parts. Each part calls only the parts to its right, and reports to the left through
+ * functions given at open:
  *
  *   router (struct gateway) ─► requests (requests.h) ─► connections (connections.h)
  *
- * The router asks the schedulers and carries out their actions. Its files, each of which calls only
- * those in the rows below it:
+ * The router gives events to the schedulers and carries out their actions. Its files; each file
+ * calls only files in the rows below it:
  *
  *   gateway.c (opening, iteration), state.c (the state as JSON)
  *   operate.c (changes by an operator)
@@ -15,7 +15,8 @@
  *   health.c (what can be served)
  *   peers.c (the machines' pools and links), events.c (the event log)
  *
- * Only these files and a test include it. Everything runs on the gateway's loop thread. */
+ * Only these files and tests include it. Everything runs on the gateway's event loop thread. It
+ * chooses no machines (the schedulers do). */
 #ifndef SERVER_GATEWAY_INTERNAL_H
 #define SERVER_GATEWAY_INTERNAL_H
 
@@ -33,7 +34,7 @@ struct gateway_version {
     uint32_t number; /* From 1; 0 = this entry is free. */
     struct sched_cluster *scheduler;
     uint64_t metadata_hash;
-    struct digest model_hash; /* As its machines report; none = none has connected yet. */
+    struct digest model_hash; /* From the machines; all zeros = no machine has connected yet. */
     uint32_t context_tokens;  /* The model's context, or the config's limit if that is less. */
     struct layer_groups groups;
     struct config_kv kv; /* KV settings of its machines. */
@@ -47,16 +48,17 @@ struct gateway {
     struct gateway_version versions[GATEWAY_VERSIONS];
     struct gateway_version *current; /* Version of new requests. */
     struct event_log *events;        /* NULL = none. */
-    struct text event_line;
-    bool events_warned;
-    char note[256];              /* Set by gateway_note_set. */
-    char update_note[400];       /* Set by gateway_update_note_set. */
-    char name[LIMIT_NAME_BYTES]; /* Unique among gateways. */
-    uint32_t led_elsewhere;      /* Machines on which another gateway leads. */
-    struct gateway_share share;  /* See gateway_share. */
-    int64_t fewer_us;            /* Since when there are fewer gateways than in `share`; -1 = no. */
-    uint64_t prompts_waiting;    /* On machines, by their latest STATS. */
-    int64_t handover_at_us;      /* Earliest time of the next hand-over check. */
+    struct text event_line;          /* The line of the event log that is being written. */
+    bool events_warned;              /* The log was warned about lost lines. */
+    char note[256];                  /* Set by gateway_note_set. */
+    char update_note[400];           /* Set by gateway_update_note_set. */
+    char name[LIMIT_NAME_BYTES];     /* Unique among gateways. */
+    uint32_t led_elsewhere;          /* Machines on which another gateway leads. */
+    struct gateway_share share;      /* See gateway_share. */
+    /* When the machines first reported fewer gateways than `share` has; -1 = they do not. */
+    int64_t fewer_us;
+    uint64_t prompts_waiting; /* Prompts that wait on machines, by their latest STATS. */
+    int64_t handover_at_us;   /* Earliest time of the next hand-over check. */
     /* Requests that the scheduler reports as lost now were lost because the process of this machine
      * has ended; NULL = for another reason. */
     const struct fleet_machine *dying;
@@ -74,8 +76,7 @@ static inline const struct gateway_version *gateway_request_version(const struct
     return &g->versions[r->version_index];
 }
 
-/* Returns the version with that number (GATEWAY_CURRENT = the current one). Requires that it is
- * open. */
+/* Returns the version with this number (GATEWAY_CURRENT = the current one), which must be open. */
 static inline struct gateway_version *gateway_version_at(const struct gateway *g, uint32_t number)
 {
     if (number == GATEWAY_CURRENT)
@@ -87,7 +88,8 @@ static inline struct gateway_version *gateway_version_at(const struct gateway *g
     return NULL;
 }
 
-/* True unless another gateway is known to lead, that is, to change home pools for the demand. */
+/* Returns true unless a machine has reported that another gateway leads. The gateway that leads
+ * changes home pools when the demand changes. */
 static inline bool gateway_leads(const struct gateway *g)
 {
     return g->led_elsewhere == 0;
@@ -98,8 +100,8 @@ static inline bool gateway_leads(const struct gateway *g)
 /* Opens the first version; closes all versions. */
 enum status gateway_versions_open(struct gateway *g, struct error *error);
 void gateway_versions_close(struct gateway *g);
-/* Returns the version of a machine that has just connected; NULL = no version matches, and m->why
- * says why. */
+/* Returns the version of a machine that has just connected; NULL = no version matches, and
+ * m->connection.why says why. */
 struct gateway_version *gateway_version_of(struct gateway *g, struct fleet_machine *m,
                                            const struct transport_identity *identity);
 /* Changes the machine's version. Requires that it is not up. */
@@ -111,14 +113,14 @@ void gateway_machine_version_change(struct gateway *g, struct fleet_machine *m,
 /* Returns the scheduler's options (scheduler/options.h) for a version's machines. */
 struct sched_cluster_options gateway_sched_options(const struct gateway *g,
                                                    const struct gateway_version *version);
-/* Gives the event to the version's scheduler and carries out the actions. */
+/* Gives the event to the version's scheduler and carries out the actions that it returns. */
 void gateway_schedule(struct gateway *g, const struct gateway_version *version,
                       const struct sched_event *event);
 extern const struct requests_events gateway_requests_events;
-/* Schedules the arrived requests. Returns when the scheduler needs SCHED_TICK; INT64_MAX = never.
- */
+/* Gives the arrived requests to the schedulers. Returns the time at which a scheduler needs
+ * SCHED_TICK; INT64_MAX = never. */
 int64_t gateway_schedule_turn(struct gateway *g, int64_t now_us);
-/* Updates the machine's rates. `stats` are the statistics that follow m->stats. */
+/* Updates the machine's rates from the difference between m->stats and `stats`, which follow. */
 void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
                            const struct message_stats *stats);
 
@@ -126,21 +128,23 @@ void gateway_machine_rates(struct gateway *g, struct fleet_machine *m,
 void gateway_machine_prefixes(struct gateway *g, const struct fleet_machine *m,
                               const struct message_prefixes *prefixes);
 
-/* Requests in the queues of the schedulers. */
+/* Returns the number of requests in the queues of the schedulers. */
 uint32_t gateway_unrouted(const struct gateway *g);
-/* Gives the schedulers the options that follow from the config and from which gateway leads. */
+/* Gives the schedulers the options that follow from the config and from gateway_leads. */
 void gateway_scheduler_configure(struct gateway *g);
 
 /* ---- others.c ---- */
 
+/* Handles OTHERS: the load of other gateways on the machine. */
 void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
                             const struct message_others *others);
-/* Forgets the other gateways on a machine whose connection is gone. */
+/* Forgets the load of other gateways on a machine whose connection has ended. */
 void gateway_machine_others_gone(struct gateway *g, struct fleet_machine *m);
 
 /* ---- handover.c ---- */
 
-/* Hands over answers of draining machines. Returns the time of the next check; INT64_MAX = none. */
+/* Hands over answers of draining machines, if a check is due. Returns the time of the next check;
+ * INT64_MAX = none. */
 int64_t gateway_handover_turn(struct gateway *g, int64_t now_us);
 
 /* ---- machines.c ---- */
@@ -149,20 +153,20 @@ extern const struct connections_events gateway_connections_events;
 
 /* ---- peers.c ---- */
 
-/* True if the machine may get work of the token phase. */
+/* Returns true if the machine may get work of the token phase. */
 bool gateway_machine_generates(const struct gateway *g, const struct fleet_machine *m);
 /* Sends the machine its current and home pool. */
 void gateway_machine_role_send(struct gateway *g, struct fleet_machine *m);
-/* Sends PEER messages to the machine and to others: which machines should be able to write KV to
- * which. */
+/* Sends PEER messages to the machine and to others, so that prompt machines connect to the token
+ * machines that they may have to write KV to. */
 void gateway_machine_peers_send(struct gateway *g, struct fleet_machine *m);
-/* Tells the other machines to drop their links to this machine. */
+/* Sends PEER without address to the other machines, which then drop their links to this machine. */
 void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine *m);
 
 /* ---- events.c ---- */
 
-/* These functions do nothing without an event log. `event` NULL = more actions of the previous
- * event. */
+/* These functions add lines to the event log (events/event_text.h); without an event log they do
+ * nothing. event NULL = more actions of the previous event. */
 void gateway_event(struct gateway *g, const struct gateway_version *version, int64_t now_us,
                    const struct sched_event *event, const struct sched_actions *actions);
 void gateway_event_configure(struct gateway *g, const struct gateway_version *version,
@@ -176,7 +180,7 @@ void gateway_event_version_gone(struct gateway *g, const struct gateway_version 
 void gateway_event_machine(struct gateway *g, const struct fleet_machine *m);
 void gateway_event_request(struct gateway *g, const struct gateway_version *version,
                            const struct gateway_request *r);
-/* Updates the counters for /metrics, and warns once when lines are lost. */
+/* Updates the counters of /metrics, and logs one warning when lines of the event log are lost. */
 void gateway_events_turn(struct gateway *g);
 
 #endif

@@ -1,5 +1,5 @@
-/* gateway_machines: what the router does when a machine comes up or goes down, and about its messages
- * that do not concern a single request. */
+/* gateway_machines: what the router does when a machine comes up or goes down, and about its
+ * messages that do not concern a single request. */
 #include "server/gateway/internal.h"
 
 #include "common/cores.h"
@@ -52,7 +52,8 @@ static bool uses_cores(const struct config_machine *machine)
 }
 
 /* Returns 1 if the machine shares this host's cores with other machines, which together have more
- * threads than there are cores and take turns; 0 = it has cores of its own, or they are not known. */
+ * threads than there are cores and take turns; 0 = it has cores of its own, or they are not
+ * known. */
 static uint32_t cores_shared(const struct gateway *g, const struct fleet_machine *m)
 {
     uint32_t cores = cores_usable(), threads = 0;
@@ -163,7 +164,7 @@ static void on_link(struct gateway *g, struct fleet_machine *m, const struct mes
         link_failure_log(m, to, link->text);
     if (was_up == link->up)
         return;
-    machine_bits_put(&m->links, to->index, link->up);
+    machine_bits_set(&m->links, to->index, link->up);
     if (link->up)
         log_info("link %s to %s is up: %s", m->config.name, link->name, link->text);
     else

@@ -26,8 +26,8 @@ void gateway_machine_shutdown(struct gateway *g, struct fleet_machine *m)
     connections_send(g->connections, m, &(struct message){.kind = MESSAGE_SHUTDOWN});
 }
 
-/* Tells the machine's scheduler whether the machine drains, and the machine which others it may write
- * KV to: a draining machine pushes the KV of its answers. */
+/* Tells the machine's scheduler whether the machine drains, and the machine which others it may
+ * write KV to: a draining machine pushes the KV of its answers. */
 static void drain_report(struct gateway *g, struct fleet_machine *m, bool drains)
 {
     struct sched_event event = {.kind = drains ? SCHED_MACHINE_DRAIN : SCHED_MACHINE_UNDRAIN,

@@ -82,8 +82,8 @@ void gateway_machine_others(struct gateway *g, struct fleet_machine *m,
     home_adopt(g, m, others);
 }
 
-/* Returns the share as the machines say now: that of the machine with the most gateways; without
- * machines, the latest one. */
+/* Returns the share that the machine with the most gateways reports; without machines, the latest
+ * share. */
 static struct gateway_share share_reported(const struct gateway *g)
 {
     struct gateway_share share = {0, 0};

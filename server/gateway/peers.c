@@ -1,4 +1,5 @@
-/* gateway_peers: tells the machines their pools, and which machines should be able to write KV to which.
+/* gateway_peers: tells the machines their pools, and which machines should be able to write KV to
+ * which.
  *
  * A machine that computes prompts learns of every machine that generates tokens by a PEER message
  * as soon as both are connected here, and reports by LINK when it can write there. The latest
@@ -61,6 +62,6 @@ void gateway_machine_links_forget(struct gateway *g, const struct fleet_machine 
             continue;
         if (other->version == m->version)
             connections_send(g->connections, other, &message);
-        machine_bits_put(&other->links, m->index, false);
+        machine_bits_set(&other->links, m->index, false);
     }
 }

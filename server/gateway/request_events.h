@@ -1,13 +1,13 @@
-/* gateway_request_events: tells the client of a request what happens to it, if the client wants that
- * (struct gateway_event). The functions of requests.c and schedule.c that change the request call
- * it, on the gateway's loop thread. It keeps nothing: the client decides how much it stores. */
+/* gateway_request_events: reports the events of a request (struct gateway_event) to its client, if
+ * the client wants them. requests.c and schedule.c call it when they change a request, on the
+ * gateway's event loop thread. No state. It stores no events (the client may). */
 #ifndef SERVER_GATEWAY_REQUEST_EVENTS_H
 #define SERVER_GATEWAY_REQUEST_EVENTS_H
 
 #include "server/gateway/table.h"
 
-/* Calls the client's `event` with a copy of *event, whose fields that every kind has (after_us to
- * token_machine) are filled here. */
+/* Calls the client's `event` with a copy of *event. Sets the fields after_us to token_machine of
+ * the copy, which every kind of event has. */
 void request_event_report(const struct gateway_request *r, int64_t now_us,
                           const struct gateway_event *event);
 

@@ -323,7 +323,7 @@ static void prefilled_take(struct requests *q, const struct fleet_machine *machi
                            const struct message_prefilled *m)
 {
     struct gateway_request *r = request_named(q, machine, m->request.id, m->request.generation);
-    /* a short answer may have ended already: its transfer counts all the same */
+    /* A short answer may have ended already; its transfer is counted nevertheless. */
     if (m->bytes > 0) {
         metrics_time_add(q->options.metrics, METRICS_EXPOSED, m->exposed_us);
         metrics_time_add(q->options.metrics, METRICS_TRANSFER, m->transfer_us);

@@ -1,11 +1,11 @@
 /* gateway_requests: the open requests and their life cycle: arrival, RESERVE and PREFILL on the
- * machines that the router names, tokens to the client in order and each once, resumption after a
- * loss, and the end. The router takes the arrived requests and gives them to the scheduler; it is
- * informed of their progress by the calls given at open (requests_events). This part calls no
- * scheduler, chooses no machines and opens no connections. The router makes every call, on the
- * gateway's loop thread.
+ * machines that the router names, tokens to the client (each once, in order), resumption after a
+ * loss, and the end. The router (internal.h) takes the arrived requests and gives them to the
+ * scheduler. This part reports the progress of requests to the router through the functions given
+ * at open (requests_events). It calls no scheduler, chooses no machines and opens no connections.
+ * The router makes every call, on the gateway's event loop thread.
  *
- * A client's `ended` is never called from inside these functions except requests_endings_report. */
+ * Only requests_endings_report calls the function `ended` of clients. */
 #ifndef SERVER_GATEWAY_REQUESTS_H
 #define SERVER_GATEWAY_REQUESTS_H
 
@@ -15,57 +15,65 @@
 
 struct requests;
 
-struct requests_events { /* All concern a request that the scheduler knows. */
-    /* Its prompt is computed; some of its KV may not have moved yet. */
+/* Functions of the router. Each is called for a request that the scheduler knows. */
+struct requests_events {
+    /* The prompt is computed; some of its KV may not have been transferred yet. */
     void (*computed)(void *self, const struct gateway_request *r);
-    /* Its prompt machine has finished with the request. */
+    /* The prompt machine has finished with the request. */
     void (*prefilled)(void *self, const struct gateway_request *r);
-    /* It no longer needs its machines. */
+    /* The request no longer needs its machines. */
     void (*left)(void *self, const struct gateway_request *r);
 };
 
+/* All pointers are not owned and must outlive the requests. */
 struct requests_options {
-    const struct clock *clock; /* Not owned; also metrics and connections. */
+    const struct clock *clock;
     struct metrics *metrics;
     struct connections *connections;
-    uint32_t id_tag; /* Upper 32 bits of all ids; no other gateway has the same. */
+    uint32_t id_tag; /* Upper 32 bits of all ids; different for each gateway. */
     struct requests_events events;
-    void *self;
+    void *self; /* First argument of the events. */
 };
 
+/* Opens an empty set of requests. Returns ST_NO_MEMORY on failure. */
 enum status requests_open(const struct requests_options *options, struct requests **out);
-void requests_close(struct requests *q); /* NULL is fine. Frees open requests without a call. */
+/* Frees open requests without calling `ended`. NULL is fine. */
+void requests_close(struct requests *q);
 
 /* ---- calls for clients ---- */
 
-/* See gateway_submit (gateway.h). The router knows the version by this index. */
+/* Submits a request; see gateway_submit (gateway.h). version_index: index of its version in
+ * gateway.versions. */
 enum status requests_submit(struct requests *q, const struct gateway_submit *submit,
                             uint32_t version_index, struct gateway_request **out);
+/* Releases a request; see gateway_release (gateway.h). */
 void requests_release(struct requests *q, struct gateway_request *r, enum gateway_release why);
-/* Calls `ended` of the requests that have ended. */
+/* Calls `ended` for the requests that have ended, and frees them. */
 void requests_endings_report(struct requests *q);
-/* True when arrived or ended requests wait for the iteration. */
+/* Returns true if arrived or ended requests wait for the next iteration. */
 bool requests_pending(const struct requests *q);
 
 /* ---- calls by the router ---- */
 
-/* Takes the request that arrived first, new or resumed; NULL = none. The scheduler then knows it.
- */
+/* Returns the request that arrived first, new or resumed; NULL = none. The caller must give the
+ * request to the scheduler. */
 struct gateway_request *requests_arrived_take(struct requests *q);
-/* Sends RESERVE, or PREFILL if no token machine is needed (NULL). prefix: RESERVE carries the
- * prompt, of which the token machine may have a prefix. */
+/* Sends RESERVE to the token machine; or PREFILL to the prompt machine if token_machine is NULL (no
+ * token machine is needed). prefix: RESERVE contains the prompt, because the token machine may have
+ * a prefix of it. */
 void requests_route(struct requests *q, struct gateway_request *r,
                     struct fleet_machine *prompt_machine, struct fleet_machine *token_machine,
                     bool prefix);
-/* The scheduler has refused the request, or could not route it in time. The request ends. */
+/* End a request that the scheduler has refused, or could not route in time (scheduler/wait_ms). */
 void requests_refuse(struct requests *q, struct gateway_request *r, uint32_t retry_after_s,
                      const char *text);
 void requests_expire(struct requests *q, struct gateway_request *r, const char *text);
-/* The scheduler has lost the request's machines; it resumes, or ends after too many losses. dead: the
- * machine whose process has ended; NULL = a link broke, or a machine fell silent. */
+/* Handles the loss of a request's machines (SCHED_LOST): the request is resumed, or ended after too
+ * many losses. dead: the machine whose process has ended; NULL = a link broke, or a machine fell
+ * silent. */
 void requests_lose(struct requests *q, struct gateway_request *r, const struct fleet_machine *dead);
-/* A machine crashed (blame.h) while it computed these requests. Ids that belong to no open request
- * are ignored. `how`: text for the log and the clients. crashes_max: see blame_crashed. */
+/* Handles a crash (blame.h) of a machine that computed these requests. Ids that belong to no open
+ * request are ignored. how: text for the log and the clients. crashes_max: see blame_crashed. */
 void requests_crashed(struct requests *q, const uint64_t *ids, uint32_t count, uint32_t crashes_max,
                       const char *how);
 /* Moves the request to another token machine; its present token machine computes the rest of the

@@ -1,7 +1,8 @@
-/* gateway_submit: what a client of the gateway submits, and how its request ends. A client is a
- * part of this process, not an HTTP client: server/http/completion.c fills the struct for each
- * choice that an HTTP client wants. Types only; the calls are in gateway.h. The callbacks of struct
- * gateway_client run on the gateway's loop thread. */
+/* gateway_submit: a request as a client submits it to the gateway, and the functions through which
+ * the gateway reports tokens, events and the end of the request. A client is a part of this
+ * process, not an HTTP client: server/http/completion.c fills the struct for each choice that an
+ * HTTP client wants. Types only; the functions are in gateway.h. The functions of struct
+ * gateway_client run on the gateway's event loop thread. */
 #ifndef SERVER_GATEWAY_SUBMIT_H
 #define SERVER_GATEWAY_SUBMIT_H
 
@@ -30,25 +31,25 @@ enum gateway_end {
     GATEWAY_REFUSED,
 };
 
-/* What happens to a request before and beside its tokens. */
+/* Events of a request other than its tokens. */
 enum gateway_event_kind {
-    GATEWAY_EVENT_QUEUED,      /* No machines were free when it arrived: it waits. */
-    GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen its machines. */
-    GATEWAY_EVENT_PREFILLING,  /* The token machine has room; the prompt was sent. */
+    GATEWAY_EVENT_QUEUED,      /* No machines were free when the request arrived: it waits. */
+    GATEWAY_EVENT_ROUTED,      /* The scheduler has chosen the request's machines. */
+    GATEWAY_EVENT_PREFILLING,  /* The token machine has reserved blocks; the prompt was sent. */
     GATEWAY_EVENT_FIRST_TOKEN, /* The first token of this generation has arrived. */
     GATEWAY_EVENT_TRANSFERRED, /* The prompt's KV is on the token machine. */
-    GATEWAY_EVENT_RESUMING,    /* Its machines have lost it: it is scheduled again. */
+    GATEWAY_EVENT_RESUMING,    /* The request lost its machines or memory; it is scheduled again. */
     GATEWAY_EVENT_KINDS
 };
 
 /* Why a request is scheduled again. */
 enum gateway_resume { GATEWAY_RESUME_LOST, GATEWAY_RESUME_PREEMPTED, GATEWAY_RESUME_HANDED_OVER };
 
-/* Valid during the call. */
+/* One event, valid during the call. Comments in capitals name the only kind that uses a field. */
 struct gateway_event {
     enum gateway_event_kind kind;
-    uint32_t after_us;                        /* Time since the client's bytes had arrived. */
-    uint32_t generation;                      /* How often it was scheduled again. */
+    uint32_t after_us;                        /* Time since the client's request had arrived. */
+    uint32_t generation;                      /* Number of times that it was scheduled again. */
     uint32_t delivered;                       /* Tokens of the answer that the client has. */
     const char *prompt_machine;               /* NULL = none yet. */
     const char *token_machine;                /* NULL = none yet, or none is needed. */
@@ -57,6 +58,7 @@ struct gateway_event {
     const struct message_prefilled *transfer; /* TRANSFERRED */
 };
 
+/* Functions of the client. */
 struct gateway_client {
     /* Receives the next token of the answer (index 0, 1, …), or the score of a prompt position
      * (token->scored). */
@@ -64,14 +66,15 @@ struct gateway_client {
     /* Receives the embedding: the sum of the vectors, as numbers of common/pooling.h. NULL if none
      * is wanted. */
     void (*embedding)(void *self, const int64_t *values, uint32_t count);
-    /* Receives the request's events; NULL = they are not wanted. Never called from inside
-     * gateway_submit, but also from inside gateway_release of another request, whose machines are
-     * then free. It must not release a request. A FIRST_TOKEN event arrives before its token. */
+    /* Receives the request's events; NULL = events are not wanted. Never called during
+     * gateway_submit of the request. It may be called during gateway_release of another request,
+     * because the machines of that request are then free. It must not release a request. The event
+     * FIRST_TOKEN precedes its token. */
     void (*event)(void *self, const struct gateway_event *event);
-    /* Last call for this request, whose handle becomes invalid. Never called from inside
-     * gateway_submit, nor after gateway_release. */
+    /* The last call for this request, whose handle becomes invalid. Never called during
+     * gateway_submit or after gateway_release. */
     void (*ended)(void *self, enum gateway_end end, const char *text, uint32_t retry_after_s);
-    void *self;
+    void *self; /* First argument of the functions. */
 };
 
 struct gateway_submit {
@@ -80,29 +83,30 @@ struct gateway_submit {
     const char *name;       /* The client's id of the request, for logs; copied. NULL = none. */
     const uint32_t *prompt; /* Copied. */
     uint32_t prompt_count;  /* ≥ 1 */
-    /* output_tokens_max 0 = only score the prompt, or make its embedding. */
+    /* output_tokens_max 0 = no answer: the prompt is only scored or embedded. */
     struct sampling sampling;
     const uint32_t *rules; /* Words of common/token_rules.h; copied. */
     uint32_t rule_count;
-    /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check it.
-     * Not copied: valid until `ended` or gateway_release. NULL = none. */
+    /* The answer's constraint (model/grammar/grammar.h), which the gateway has compiled to check
+     * it. Not copied: valid until `ended` or gateway_release. NULL = none. */
     const char *constraint;
     uint32_t constraint_bytes;
-    bool score_prompt;
-    uint8_t pooling;   /* enum pooling: not POOLING_NONE = the embedding is wanted. */
-    uint8_t kv_path;   /* enum message_kv_path */
-    uint32_t key;      /* API key index: requests of one key share its weight. */
+    bool score_prompt; /* The scores of the prompt's tokens are wanted. */
+    uint8_t pooling;   /* enum pooling; POOLING_NONE = no embedding is wanted. */
+    uint8_t kv_path;   /* enum message_kv_path: transfer mode of the prompt's KV. */
+    uint32_t key;      /* Index of the API key: requests of one key share its weight. */
     uint64_t key_hash; /* Hash of the key's name, the same at every gateway; 0 = no key. */
     /* Requests with different salts share nothing in prefix caches; 0 = no salt. */
     uint64_t prefix_salt;
     uint32_t weight;    /* Weight against other keys; 0 counts as 1. */
     int32_t priority;   /* Lower is more urgent. */
-    int64_t arrived_us; /* When the client's bytes had arrived (TTFT counts from here); 0 = now. */
+    int64_t arrived_us; /* When the client's request had arrived: the start of TTFT; 0 = now. */
     struct gateway_client client;
 };
 
+/* Why a client releases a request. */
 enum gateway_release {
-    GATEWAY_STOPPED /* a stop string was found: the request is done */,
+    GATEWAY_STOPPED, /* A stop string was found: the request is done. */
     GATEWAY_CLIENT_GONE
 };
 

@@ -1,6 +1,7 @@
 /* gateway_table: the gateway's table of open requests: slots, ids, the states of the requests, and
- * for each state the list of its requests. It sends no messages and makes no decisions: requests.c
- * decides when a state changes, and makes every call, on the gateway's loop thread. */
+ * for each state the list of its requests. requests.c owns the table and decides when a state
+ * changes; other files of server/gateway/ only call request_slot. All calls are made on the
+ * gateway's event loop thread. The table sends no messages. */
 #ifndef SERVER_GATEWAY_TABLE_H
 #define SERVER_GATEWAY_TABLE_H
 
@@ -10,8 +11,9 @@
 #include "server/gateway/blame.h"
 #include "server/gateway/submit.h"
 
-/* States of a request: which part of the gateway, or which machine, has it. (`life` has what an
- * operator sees, and the times.) The legal transitions, which only request_table_state_set makes:
+/* States of a request: which part of the gateway, or which machine, has the request. The state that
+ * operators see is in gateway_request.life. The legal transitions, which only
+ * request_table_state_set makes:
  *
  *   FREE -> ARRIVING -> SCHEDULED -> RESERVING -> PREFILLING -> PREFILLED
  *             |   ^         |                         ^
@@ -22,13 +24,13 @@
  * generation begins; from each state to ENDING; and from each state to FREE. */
 enum gateway_request_state {
     GATEWAY_REQUEST_FREE,       /* No request uses the slot. */
-    GATEWAY_REQUEST_ARRIVING,   /* Waits for the iteration, which gives it to the scheduler. */
+    GATEWAY_REQUEST_ARRIVING,   /* Will be given to the scheduler in the next iteration. */
     GATEWAY_REQUEST_SUSPECTED,  /* Waits until no other suspect is on machines (blame.h). */
     GATEWAY_REQUEST_SCHEDULED,  /* The scheduler knows the request and has not routed it. */
     GATEWAY_REQUEST_RESERVING,  /* RESERVE was sent to the token machine. */
     GATEWAY_REQUEST_PREFILLING, /* PREFILL was sent to the prompt machine. */
     GATEWAY_REQUEST_PREFILLED,  /* The prompt machine has finished with the request. */
-    GATEWAY_REQUEST_ENDING,     /* Has ended. Waits for the iteration, which calls `ended`. */
+    GATEWAY_REQUEST_ENDING,     /* Has ended. `ended` will be called in the next iteration. */
     GATEWAY_REQUEST_STATE_COUNT
 };
 
@@ -36,10 +38,10 @@ struct gateway_request {
     uint64_t id;                   /* 0 = the slot is free. table.c describes its parts. */
     char name[GATEWAY_NAME_BYTES]; /* The client's id, for logs; "-" = none. */
     enum gateway_request_state state;
-    uint32_t version_index; /* Version, in the router. */
-    uint32_t generation;
-    struct request_life life;     /* What an operator sees, and the times. */
-    struct gateway_client client; /* Calls for its tokens and its end. */
+    uint32_t version_index;       /* Index of the request's version in gateway.versions. */
+    uint32_t generation;          /* Number of times that the request was resumed. */
+    struct request_life life;     /* The state that operators see, with the time of each state. */
+    struct gateway_client client; /* Functions for its tokens, events and end. */
     /* The fields down to `priority` come from struct gateway_submit. */
     struct sampling sampling;
     uint32_t *rules; /* NULL = none. */
@@ -50,7 +52,7 @@ struct gateway_request {
     bool score_prompt;
     uint8_t pooling;
     uint8_t kv_path;
-    uint32_t key; /* key, key_hash, weight and priority are for the schedulers. */
+    uint32_t key; /* The schedulers read key, key_hash, weight and priority. */
     uint64_t key_hash;
     uint64_t prefix_salt;
     uint32_t weight;
@@ -59,12 +61,12 @@ struct gateway_request {
     /* The prompt, then the delivered tokens: together the prompt of a resumed generation. */
     uint32_t *tokens;
     uint32_t prompt_count;
-    uint32_t delivered;         /* Tokens of the answer that the client got. */
-    uint32_t base;              /* `delivered` when this generation began: its index 0. */
+    uint32_t delivered;         /* Tokens of the answer that the client has received. */
+    uint32_t base;              /* Value of `delivered` when this generation began. */
     uint32_t scored_next;       /* Next prompt position whose score is wanted. */
-    struct request_blame blame; /* Whether it may have killed machines. */
-    uint32_t preemptions;       /* How often a machine preempted it. */
-    /* Machine that had its KV before this generation; NULL = none. */
+    struct request_blame blame; /* Counts of lost and crashed machines that computed the request. */
+    uint32_t preemptions;       /* Number of times that a machine preempted the request. */
+    /* Machine that had the request's KV before this generation; NULL = none. */
     struct fleet_machine *held_machine;
     /* Tokens whose KV that machine keeps in its prefix cache, if it does not drain. */
     uint32_t held_tokens;
@@ -95,21 +97,21 @@ struct request_table {
     uint64_t id_counter; /* Requests ever taken. */
     uint32_t open_count;
     uint32_t free_slots[LIMIT_CLUSTER_REQUESTS];
-    struct request_list { /* In the order in which the requests came into the state. */
+    struct request_list { /* In the order in which the requests entered the state. */
         struct gateway_request *first;
         struct gateway_request *last;
         uint32_t count;
-    } lists[GATEWAY_REQUEST_STATE_COUNT]; /* None for GATEWAY_REQUEST_FREE. */
+    } lists[GATEWAY_REQUEST_STATE_COUNT]; /* By state; the list of GATEWAY_REQUEST_FREE is empty. */
     struct gateway_request slots[LIMIT_CLUSTER_REQUESTS];
 };
 
 void request_table_init(struct request_table *table, uint32_t id_tag);
-/* Takes a free slot. Only the id is set, and all other fields are 0; the caller sets the state.
- * Returns NULL if no slot is free. */
+/* Takes a free slot and sets the request's id; all other fields are 0, and the caller sets the
+ * state. Returns NULL if no slot is free. */
 struct gateway_request *request_table_take(struct request_table *table);
 /* Frees the slot, with the request's tokens. */
 void request_table_free(struct request_table *table, struct gateway_request *r);
-/* Returns the open request with that id; NULL = none. */
+/* Returns the open request with this id; NULL = none. */
 struct gateway_request *request_table_find(struct request_table *table, uint64_t id);
 /* Returns the open request after `r` in the order of slots, and the first one after NULL; NULL = no
  * further request. `r` may have been freed. */
@@ -122,7 +124,7 @@ struct gateway_request *request_table_next(struct request_table *table,
 void request_table_state_set(struct request_table *table, struct gateway_request *r,
                              enum gateway_request_state to);
 
-/* A request's slot is its number in the schedulers. */
+/* Returns the request's slot, which is its number in the schedulers. */
 static inline uint32_t request_slot(const struct gateway_request *r)
 {
     return (uint32_t)(r->id % LIMIT_CLUSTER_REQUESTS);

@@ -158,7 +158,7 @@ static const struct fleet_machine *machine_up(const struct gateway *g,
     return m;
 }
 
-/* True if a machine with other weights may define the version's weights anew: none are known yet,
+/* True if a machine with other weights may define the version's weights again: none are known yet,
  * or the version is the only one and has no machine and no request. */
 static bool weights_free(const struct gateway *g, const struct gateway_version *version)
 {

@@ -47,7 +47,7 @@ static bool host_is_loopback(struct exchange *x)
     return config_address_is_loopback(address);
 }
 
-/* Without keys, a browser on this host could be made to use the API by any web page that it shows.
+/* Without keys, any web page that a browser on this host shows could make the browser use the API.
  * A browser names the page's site in Origin: it must be this server. On loopback, its name must be
  * one that only this host has, because a hostile site's name may lead to 127.0.0.1 as well. */
 static bool page_check(struct exchange *x, struct api_error *error)
@@ -123,7 +123,7 @@ static bool is_administrator(struct exchange *x)
     uint32_t key;
     if (x->from_socket)
         return true;
-    if (keys == NULL || !api_keys_wanted(keys))
+    if (keys == NULL || !api_keys_configured(keys))
         return admin_without_keys(x, &ignored);
     return api_keys_find(keys, header(x, "Authorization"), header(x, "x-api-key"), &key) &&
            api_keys_rules(keys, key)->admin;
@@ -171,7 +171,7 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         return socket_check(x, error);
     if (access == HTTP_OPEN)
         return true;
-    if (keys == NULL || !api_keys_wanted(keys)) {
+    if (keys == NULL || !api_keys_configured(keys)) {
         if (access != HTTP_ADMIN)
             return page_check(x, error);
         x->is_administrator = admin_without_keys(x, error);
@@ -186,7 +186,7 @@ bool http_access_check(struct exchange *x, struct api_error *error)
         error->code = "invalid_api_key";
         return false;
     }
-    api_keys_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
+    api_keys_index_hold(x->http->options.keys, x->key); /* http_on_completed releases it */
     if (x->client != NULL)
         http_client_key_shown(x->client);
     return rights_check(x, access, error);

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define PIECE_BYTES 16384
-/* A stream is dropped when this many bytes of it are unread. What was written in one iteration of
- * the loop, such as the scores of a long prompt, does not count, because no client could have read
- * it. */
+/* A stream is dropped when this many bytes of it are unread. Output that was written in one
+ * iteration of the loop, such as the scores of a long prompt, does not count, because no client
+ * could have read it. */
 #define BACKLOG_BYTES_MAX (1u << 20)
 #define BURST_BYTES_MIN   65536
 
@@ -79,7 +79,7 @@ void http_unread_drop(struct exchange *x)
 static void piece_taken(struct exchange *x, size_t next_bytes)
 {
     if (x->client != NULL)
-        http_client_moved(x->client, x->piece_bytes, clock_now_us(x->http->options.clock));
+        http_client_bytes_add(x->client, x->piece_bytes, clock_now_us(x->http->options.clock));
     x->piece_bytes = next_bytes;
 }
 
@@ -196,7 +196,7 @@ static ssize_t stream_read(void *self, uint64_t position, char *buffer, size_t c
     if (bytes > 0) {
         bytes = bytes < capacity ? bytes : capacity;
         memcpy(buffer, data, bytes);
-        completion_taken(x->completion, bytes);
+        completion_output_remove(x->completion, bytes);
         http_unread_count(x);
         piece_taken(x, bytes);
         return (ssize_t)bytes;
@@ -241,7 +241,7 @@ void http_answer_backlog_check(struct exchange *x)
 {
     size_t unread = 0;
     completion_output(x->completion, &unread);
-    uint64_t written = completion_written(x->completion);
+    uint64_t written = completion_output_bytes(x->completion);
     if (written - x->checked_bytes > BURST_BYTES_MIN)
         x->excused_bytes = written;
     x->checked_bytes = written;

@@ -74,7 +74,7 @@ static void actor_from_network(const struct exchange *x, struct audit_actor *out
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     if (rules != NULL)
         snprintf(out->who, sizeof(out->who), "key %s", rules->name);
-    else if (keys != NULL && api_keys_wanted(keys))
+    else if (keys != NULL && api_keys_configured(keys))
         snprintf(out->who, sizeof(out->who), "no valid key");
     else
         snprintf(out->who, sizeof(out->who), "%s client",

@@ -14,8 +14,8 @@
 /* How often clients with a minimum rate are checked. */
 #define RATE_CHECK_US 1000000
 
-/* An address with its clients that are not known. An IPv6 address stands for its network of 64
- * bits, which one host usually has for itself. */
+/* An address, with the number of its clients that have shown no API key. An IPv6 address stands for
+ * its network of 64 bits, which one host usually has for itself. */
 struct address {
     struct address *next;
     uint64_t network;
@@ -39,8 +39,8 @@ struct http_client {
     void *request;
     int fd;
     int64_t since_us; /* When it entered its state. */
-    uint64_t bytes;   /* Moved since then. */
-    int64_t moved_us; /* When the last of them moved, or since_us. */
+    uint64_t bytes;   /* Bytes received, or read by the client, since then. */
+    int64_t moved_us; /* When `bytes` grew last, or since_us. */
 };
 
 struct http_clients {
@@ -115,7 +115,7 @@ static struct address **address_find(struct http_clients *all, const struct addr
     return at;
 }
 
-/* Without memory the client has no limit for its address. */
+/* If memory runs out, the client has no limit for its address. */
 static struct address *address_ref(struct http_clients *all, const struct sockaddr *from)
 {
     struct address wanted;
@@ -276,7 +276,7 @@ void *http_client_request(const struct http_client *c)
 
 /* --- states --- */
 
-void http_client_enter(struct http_client *c, enum http_client_state state, int64_t now_us)
+void http_client_state_set(struct http_client *c, enum http_client_state state, int64_t now_us)
 {
     assert(state != HTTP_CLIENT_ARRIVING && state != HTTP_CLIENT_CLOSING);
     if (c->state == HTTP_CLIENT_CLOSING)
@@ -296,7 +296,7 @@ enum http_client_state http_client_state(const struct http_client *c)
     return c->state;
 }
 
-void http_client_moved(struct http_client *c, uint64_t bytes, int64_t now_us)
+void http_client_bytes_add(struct http_client *c, uint64_t bytes, int64_t now_us)
 {
     c->bytes += bytes;
     if (bytes > 0)
@@ -309,7 +309,7 @@ void http_client_key_shown(struct http_client *c)
     c->address = NULL;
 }
 
-bool http_client_work(struct http_client *c)
+bool http_client_work_begin(struct http_client *c)
 {
     const struct http_clients_options *options = &c->all->options;
     if (c->works || c->state == HTTP_CLIENT_CLOSING)

@@ -77,12 +77,12 @@ static void complete(struct completion *c)
     c->begun = true;
 }
 
-/* Takes the choice out of its key's answers in flight. */
+/* Ends the choice's place among its key's answers in flight. */
 static void choice_settle(struct choice *choice)
 {
     struct completion *c = choice->completion;
     if (choice->counted)
-        api_keys_end(c->server->keys, c->key);
+        api_keys_answer_end(c->server->keys, c->key);
     choice->counted = false;
 }
 
@@ -90,7 +90,7 @@ static void choice_settle(struct choice *choice)
 static void choice_refund(struct choice *choice)
 {
     struct completion *c = choice->completion;
-    api_keys_give_back(c->server->keys, c->key, choice->charged);
+    api_keys_tokens_return(c->server->keys, c->key, choice->charged);
     choice->charged = 0;
 }
 
@@ -207,7 +207,7 @@ static void on_token(void *self, const struct message_token *token)
     }
     if (choice->tokens++ == 0)
         choice->cached_tokens = token->cached_tokens;
-    api_keys_generated(c->server->keys, c->key, 1);
+    api_keys_tokens_charge(c->server->keys, c->key, 1);
     text_addf(&choice->ids, choice->ids.bytes > 0 ? ",%u" : "%u", token->id);
     if (c->request.sampling.logprobs >= 0)
         choice_add_logprob(choice, token->id, token);
@@ -413,7 +413,7 @@ static void unchanged(void *self)
     (void)self;
 }
 
-/* HMAC-SHA-256 of the counter, of which nothing can be learned without the secret. */
+/* HMAC-SHA-256 of the counter: without the secret, it tells nothing about the counter. */
 static void draw(const uint8_t secret[SECRET_HASH_BYTES], uint64_t counter,
                  uint8_t out[SECRET_HASH_BYTES])
 {
@@ -437,8 +437,8 @@ void completion_id_draw(struct completion_server *server, uint64_t out[2])
     memcpy(out, hash, 2 * sizeof(out[0]));
 }
 
-/* True if the choice should wait until its prompt is computed for the first choice: it then finds the
- * prompt in a prefix cache. Prompts of the same batch share nothing. */
+/* True if the choice should wait until its prompt is computed for the first choice: it then finds
+ * the prompt in a prefix cache. Prompts of the same batch share nothing. */
 static bool shares_prompt(const struct completion *c, const struct choice *choice)
 {
     return choice->prompt->count >= 2 * c->server->config->kv.block_tokens &&
@@ -478,8 +478,8 @@ static bool submit_choices(struct completion *c, struct api_error *error)
         else
             choice->deferred = shares_prompt(c, choice);
     }
-    if (!api_keys_begin(c->server->keys, c->key, c->choice_count, prompt_tokens, c->arrived_us,
-                        error))
+    if (!api_keys_answers_begin(c->server->keys, c->key, c->choice_count, prompt_tokens,
+                                c->arrived_us, error))
         return false;
     for (uint32_t i = 0; i < c->choice_count; i++) {
         c->choices[i].counted = true;
@@ -638,7 +638,7 @@ void completion_close(struct completion *c)
     free(c);
 }
 
-void completion_ping(struct completion *c)
+void completion_ping_write(struct completion *c)
 {
     if (c->finished)
         return;
@@ -652,7 +652,7 @@ bool completion_is_stream(const struct completion *c)
     return c->request.stream;
 }
 
-bool completion_begun(const struct completion *c)
+bool completion_status_known(const struct completion *c)
 {
     return c->request.stream ? c->begun : c->finished;
 }
@@ -674,7 +674,7 @@ const char *completion_output(const struct completion *c, size_t *bytes_out)
     return c->out.data != NULL ? c->out.data + c->handed_bytes : NULL;
 }
 
-void completion_taken(struct completion *c, size_t bytes)
+void completion_output_remove(struct completion *c, size_t bytes)
 {
     c->handed_bytes += bytes;
     assert(c->handed_bytes <= c->out.bytes);
@@ -686,7 +686,7 @@ void completion_taken(struct completion *c, size_t bytes)
     }
 }
 
-uint64_t completion_written(const struct completion *c)
+uint64_t completion_output_bytes(const struct completion *c)
 {
     return c->removed_bytes + c->out.bytes;
 }

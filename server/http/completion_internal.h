@@ -1,8 +1,9 @@
-/* completion_internal: the structs and functions that completion.c (tokens and ends),
- * completion_events.c (what happens to the request), completion_parts.c, completion_write.c (JSON
- * text) and form*.c (answers of other APIs) share. No other file includes it; callers use
- * completion.h.
- * Everything runs on the gateway's loop thread, except completion_input_read. */
+/* completion_internal: the structs and functions that the files of a completion share: completion.c
+ * (tokens and ends), completion_input.c (bodies to tokens), completion_events.c (events of the
+ * request), completion_parts.c (reasoning, content and calls), completion_embeddings.c,
+ * completion_write.c (JSON text) and form*.c (answers of other APIs). Only these files include it;
+ * callers use completion.h. Everything runs on the gateway's event loop thread, except
+ * completion_input.c, which runs on the text threads. They send nothing. */
 #ifndef SERVER_HTTP_COMPLETION_INTERNAL_H
 #define SERVER_HTTP_COMPLETION_INTERNAL_H
 
@@ -20,7 +21,7 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
-    /* Of chats: how the answer is written, and where in its reasoning it begins. */
+    /* For chats: how the answer is written, and the result of answer_begin_of. */
     struct answer_format format;
     enum answer_begin begin;
 };
@@ -31,9 +32,10 @@ enum choice_finish { CHOICE_RUNNING, CHOICE_STOP, CHOICE_LENGTH };
 struct choice_call {
     char id[40];
     char name[ANSWER_NAME_BYTES];
-    /* JSON text. With streaming: what arrived since the last event; else all. */
+    /* JSON text. With streaming: the text that arrived since the last event; else the whole
+     * text. */
     struct text arguments;
-    bool shown; /* An event has had the id and the name. */
+    bool shown; /* An event with the id and the name was written. */
 };
 
 /* One answer of a completion: one request at the gateway. */
@@ -50,9 +52,9 @@ struct choice {
     bool release;       /* A stop string or an error ended it: completion_turn releases it. */
     bool opened;        /* Its first event was written. */
     bool left_out;      /* best_of: the body does not have it. */
-    double logprob_sum; /* best_of: of all tokens. */
-    /* What ended the answer: a stop string's number, or an id of stop_token_ids; STOP_NONE = neither.
-     */
+    double logprob_sum; /* best_of: sum of the log-probabilities of all tokens. */
+    /* The number of the stop string, or the id of stop_token_ids, that ended the answer; STOP_NONE
+     * = none. */
     uint32_t stop_string;
     uint32_t stop_token;
     uint32_t tokens;        /* Tokens generated, including the end token. */
@@ -60,9 +62,10 @@ struct choice {
     uint32_t characters;    /* Characters of all token texts so far, for text_offset. */
     struct detokenizer detokenizer;
     struct stop_matcher stops;
-    /* Content of the next event; without streaming, of the body. */
+    /* Content that has not been written: for the next event or, without streaming, for the body. */
     struct text text;
-    /* Chats whose answers are split into parts: see answer_parser.h. NULL = all is `text`. */
+    /* Splits a chat's answer into parts (model/answer/answer_parser.h). NULL = the whole answer is
+     * content. */
     struct answer_parser *parser;
     struct text reasoning;
     struct choice_call *calls; /* All calls of the answer. */
@@ -82,12 +85,12 @@ struct choice {
 
 #define STOP_NONE UINT32_MAX
 
-struct life;            /* What completion_events.c keeps of a completion. */
+struct life;            /* State of completion_events.c. */
 struct completion_form; /* See form.h. */
 
 struct completion {
     struct completion_server *server;
-    struct served_model *model; /* The model that it began with. */
+    struct served_model *model; /* The model with which the completion began. */
     struct api_request request;
     uint32_t key; /* API key index, or API_KEY_NONE. */
     void (*changed)(void *self);
@@ -100,14 +103,14 @@ struct completion {
     struct choice *choices;
     struct token_prompt *prompts;
     uint32_t prompt_count;
-    struct token_rules_words rules; /* Of logit_bias, allowed_token_ids and bad_words. */
-    uint8_t pooling;                /* enum pooling; of embeddings. */
+    struct token_rules_words rules; /* From logit_bias, allowed_token_ids and bad_words. */
+    uint8_t pooling;                /* enum pooling, for embeddings. */
     struct life *life;              /* NULL = cleave.events is not set. */
-    struct completion_form *form;   /* Of /v1/responses and /v1/messages; else NULL. */
-    struct answer_format format;    /* Of the answers of a chat. */
+    struct completion_form *form;   /* For /v1/responses and /v1/messages; else NULL. */
+    struct answer_format format;    /* For chats: how the answer is written. */
     enum answer_begin begin;
     uint32_t open_choices;
-    uint64_t seed; /* Of the first choice; each further one has the next number. */
+    uint64_t seed; /* Seed of the first choice; each further choice has the next number. */
     bool begun;
     bool finished;
     struct api_error error; /* status 0 = none. */
@@ -119,7 +122,8 @@ struct completion {
 
 /* --- completion_embeddings.c: POST /v1/embeddings --- */
 
-/* Checks that the model's vectors can be pooled; sets *out (enum pooling). */
+/* Stores how the vectors are pooled (enum pooling). Returns false, with *error, if the model has no
+ * embeddings. */
 bool completion_pooling(const struct completion *c, uint8_t *out, struct api_error *error);
 /* The callback of struct gateway_client. self: the choice. */
 void completion_on_embedding(void *self, const int64_t *values, uint32_t count);
@@ -127,7 +131,8 @@ void completion_write_embeddings(struct completion *c);
 
 /* --- completion_events.c --- */
 
-/* Begins to write the events of a completion that wants them. Returns false without memory. */
+/* Begins to write the events of a completion that wants them. Returns false if there is no
+ * memory. */
 bool completion_events_begin(struct completion *c);
 void completion_events_end(struct completion *c); /* Later events are not written. */
 /* The callback of struct gateway_client: writes an SSE event. self: the choice. */
@@ -142,10 +147,10 @@ enum status choice_parts_open(struct choice *choice);
 void choice_parts_done(struct choice *choice);
 /* Adds text of the answer. */
 void choice_show(struct choice *choice, const char *text, size_t bytes);
-/* True if a token's text must be shown to the parser although it is a control token. */
+/* Returns true if the text of a control token must be given to the parser. */
 bool choice_needs_token(const struct choice *choice, uint32_t id);
-/* Writes the fields of `delta` (for an event, which then has had them) or `message` behind the
- * role. */
+/* Writes the fields of `delta` (event = true) or of `message` that follow the role. After an event
+ * the text that was written is removed. */
 void choice_write_parts(struct text *out, struct choice *choice, bool event);
 
 /* Makes the id of a call of a tool. */
@@ -153,18 +158,19 @@ void choice_call_id(struct completion *c, char *out, size_t bytes);
 
 /* --- form.c: the answers of /v1/responses and /v1/messages --- */
 
-/* Opens c->form if the request has such a form. Returns false without memory. */
+/* Opens c->form if the request is for one of these APIs. Returns false if there is no memory. */
 bool completion_form_open(struct completion *c);
-void completion_form_close(struct completion *c); /* Without a form: nothing. */
-/* The next five need c->form. Takes a part of the answer. */
+void completion_form_close(struct completion *c); /* No effect without a form. */
+/* The next five functions require c->form. completion_form_part adds a part of the answer. */
 void completion_form_part(struct completion *c, enum answer_part part, const char *text,
                           size_t bytes);
-/* Writes events with what was taken since the last call; at the answer's end it ends the last
- * item. */
+/* Writes events for the parts that were added since the last call. At the answer's end, ends the
+ * last item. */
 void completion_form_step(struct completion *c);
-void completion_form_end(struct completion *c);  /* As completion_write_stream_end. */
-void completion_form_body(struct completion *c); /* As completion_write_body. */
-/* Sets c->id, from the name that the client gave; NULL = it gave none. */
+/* Do what completion_write_stream_end and completion_write_body do. */
+void completion_form_end(struct completion *c);
+void completion_form_body(struct completion *c);
+/* Sets c->id, from the id that the client gave; NULL = it gave none. */
 void completion_form_id(struct completion *c, const char *name);
 
 /* --- completion_write.c --- */
@@ -179,12 +185,12 @@ struct completion_usage completion_usage(const struct completion *c);
 /* Adds a token's log-probability entry to the choice. entry NULL = the first prompt token, which
  * has none. */
 void choice_add_logprob(struct choice *choice, uint32_t id, const struct message_token *entry);
-/* As choice_add_logprob, for the field prompt_logprobs. */
+/* Adds an entry of the field prompt_logprobs. */
 void choice_add_prompt_logprob(struct choice *choice, uint32_t id,
                                const struct message_token *entry);
-/* Writes an SSE event with what the choice has gathered since the last one. */
+/* Writes an SSE event with the content that the choice has collected since the last event. */
 void completion_write_event(struct completion *c, struct choice *choice);
-/* Writes the end of a stream: after an error its event, else the usage if it was asked for; then
+/* Writes the end of a stream: the event of the error, or the usage if the request wants it; then
  * [DONE]. */
 void completion_write_stream_end(struct completion *c);
 /* best_of: leaves out all but the n most likely choices of each prompt. The others get new indices,

@@ -29,7 +29,7 @@ void choice_call_id(struct completion *c, char *out, size_t bytes)
     out[9] = 0;
 }
 
-/* Returns NULL without memory. */
+/* Returns NULL if memory runs out. */
 static struct choice_call *call_add(struct choice *choice)
 {
     if (choice->call_count == choice->call_capacity) {

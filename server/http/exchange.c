@@ -44,7 +44,7 @@ void http_exchange_unwatch(struct exchange *x)
 void http_exchange_enter(struct exchange *x, enum http_client_state state)
 {
     if (x->client != NULL)
-        http_client_enter(x->client, state, clock_now_us(x->http->options.clock));
+        http_client_state_set(x->client, state, clock_now_us(x->http->options.clock));
 }
 
 void http_exchange_suspend(struct exchange *x)
@@ -84,7 +84,7 @@ static void exchange_forget_changed(struct exchange *x)
     x->is_changed = false;
 }
 
-/* Cancels the completion, if there is one, and frees what was not read of it. */
+/* Cancels the completion, if there is one, and frees its output that was not read. */
 static void drop_completion(struct exchange *x)
 {
     http_text_drop(x);
@@ -143,7 +143,7 @@ enum MHD_Result http_completion_begin(struct exchange *x, struct served_model *m
         return http_answer_error(x, &error);
     if (completion_is_stream(x->completion))
         http_stream_begin(x);
-    if (completion_begun(x->completion))
+    if (completion_status_known(x->completion))
         return http_answer_begun(x);
     http_exchange_watch(x);
     http_exchange_suspend(x);
@@ -169,8 +169,8 @@ static void request_id_set(struct exchange *x)
     snprintf(x->request_id, sizeof(x->request_id), "req-%016llx", (unsigned long long)id[0]);
 }
 
-/* Refuses a request whose body is still arriving: what is there is freed, and the rest is dropped.
- */
+/* Refuses a request whose body is still arriving: what is there is freed, and the rest is
+ * dropped. */
 static void refuse_rest(struct exchange *x, const struct api_error *error)
 {
     body_free(x);
@@ -228,7 +228,7 @@ static void body_add(struct exchange *x, const char *data, size_t bytes)
     struct http *h = x->http;
     struct api_error error = {0};
     if (x->client != NULL)
-        http_client_moved(x->client, bytes, clock_now_us(h->options.clock));
+        http_client_bytes_add(x->client, bytes, clock_now_us(h->options.clock));
     if (x->refusal != NULL || x->gone)
         return;
     if (bytes > x->body_bytes_max - x->body.bytes)
@@ -301,7 +301,7 @@ void http_on_completed(void *self, struct MHD_Connection *connection, void **sta
     body_free(x);
     free(x->refusal);
     if (x->key != API_KEY_NONE)
-        api_keys_release(h->options.keys, x->key);
+        api_keys_index_release(h->options.keys, x->key);
     if (x->answers)
         h->open_answers--;
     free(x);

@@ -122,7 +122,7 @@ void completion_form_step(struct completion *c)
         item_end(c, choice->finish == CHOICE_LENGTH);
 }
 
-/* A text without memory has lost something: the answer must not look complete. */
+/* If memory ran out, text is missing, so the answer must not look complete. */
 static void check_memory(struct completion *c)
 {
     const struct completion_form *f = c->form;

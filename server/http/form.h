@@ -1,8 +1,9 @@
 /* form: the answers of /v1/responses and /v1/messages. Both are lists of items: reasoning, text and
  * calls of tools, in the order in which the model wrote them. form.c finds where items begin and
- * end; form_responses.c and form_messages.c write the JSON and the events of one API each.
- * completion.c, completion_parts.c and completion_write.c call it, on the gateway's loop thread.
- * Such a completion has one choice. */
+ * end; form_responses.c and form_messages.c write the JSON and the events of one API each. Only
+ * these files include it; completion.c, completion_parts.c and completion_write.c call form.c
+ * through completion_internal.h, on the gateway's event loop thread. A completion of these APIs has
+ * one choice. The part converts no bodies of requests (server/api/forms.h does). */
 #ifndef SERVER_HTTP_FORM_H
 #define SERVER_HTTP_FORM_H
 
@@ -17,31 +18,32 @@ struct completion_form {
     bool begun;                   /* The first events of the stream were written. */
     uint64_t sequence;            /* Number of the next event (responses). */
     enum form_item item;          /* The open item; FORM_NONE = none. */
-    uint32_t items;               /* Items so far, with the open one. */
-    char item_id[40];             /* Of the open item (responses). */
-    char call_id[40];             /* Of the open call. */
-    char name[ANSWER_NAME_BYTES]; /* Of the open call. */
+    uint32_t items;               /* Items so far, including the open item. */
+    char item_id[40];             /* Id of the open item (responses). */
+    char call_id[40];             /* Id of the open call. */
+    char name[ANSWER_NAME_BYTES]; /* Name of the tool that the open call calls. */
     struct text whole;            /* The open item's text so far. */
-    size_t shown;                 /* Bytes of `whole` that events have had. */
+    size_t shown;                 /* Bytes of `whole` that events contain. */
     struct text logprobs;         /* Entries of the open item's tokens, with commas. */
     struct text closed;           /* JSON of the items before the open one, with commas. */
     uint32_t calls;               /* Number of items that are calls. */
 };
 
-/* How one API writes. `end` and `body` write the end of a stream, or a whole answer; the others write
- * events to c->out. item_begin and item_end are called without streaming too, and then write none. */
+/* The functions that write the answers of one API, to c->out. */
 struct form_writer {
-    const char *id_prefix; /* Of the answer's id. */
-    /* Writes the events before the first item; only with streaming. */
+    const char *id_prefix; /* Beginning of the answer's id. */
+    /* Writes the events before the first item. Called only with streaming. */
     void (*begin)(struct completion *c);
+    /* Begins an item. Writes its events, if the answer is streamed. */
     void (*item_begin)(struct completion *c);
     /* Writes an event with whole[shown..), and with the entries of log-probabilities since the last
-     * call; only with streaming. */
+     * call. Called only with streaming. */
     void (*item_more)(struct completion *c, const struct text *logprobs);
-    /* Appends the item's JSON to `closed`. cut: the answer ended before the item's end. */
+    /* Ends an item: appends its JSON to `closed`, and writes its events if the answer is streamed.
+     * cut: the answer ended before the item's end. */
     void (*item_end)(struct completion *c, bool cut);
-    void (*end)(struct completion *c); /* The events at the end of the stream, or of an error. */
-    void (*body)(struct completion *c);
+    void (*end)(struct completion *c);  /* Writes the events at the end of a stream. */
+    void (*body)(struct completion *c); /* Writes a whole answer that is not streamed. */
 };
 
 extern const struct form_writer form_responses_writer, form_messages_writer;

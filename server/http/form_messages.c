@@ -7,8 +7,8 @@
 
 /* ---- blocks ---- */
 
-/* Writes the arguments of a call as an object. What is no JSON object, because the answer was cut or
- * the model wrote so, becomes an empty one. */
+/* Writes the arguments of a call as an object. Text that is not a JSON object, because the answer
+ * was cut or the model made a mistake, becomes an empty object. */
 static void write_input(struct text *out, const struct completion_form *f)
 {
     json_t *input = json_loadb(f->whole.data != NULL ? f->whole.data : "", f->whole.bytes,

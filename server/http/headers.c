@@ -136,7 +136,7 @@ static bool size_check(struct exchange *x, struct api_error *error)
 /* A request that may take long needs a place that is not kept for others. */
 static bool place_check(struct exchange *x, struct api_error *error)
 {
-    if (x->client == NULL || x->route->access != HTTP_KEY || http_client_work(x->client))
+    if (x->client == NULL || x->route->access != HTTP_KEY || http_client_work_begin(x->client))
         return true;
     x->closes = true;
     api_error_set(error, 503, NULL, "all connections are in use (http/connections_max): try again");

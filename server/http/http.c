@@ -275,7 +275,7 @@ void http_keys_changed(struct http *h)
     }
 }
 
-void http_quiesce(struct http *h)
+void http_accept_stop(struct http *h)
 {
     struct MHD_Daemon *daemons[] = {h->daemon, h->admin_daemon};
     for (int i = 0; i < 2 && daemons[i] != NULL; i++) {
@@ -285,7 +285,7 @@ void http_quiesce(struct http *h)
     }
 }
 
-void http_drain(struct http *h)
+void http_drain_begin(struct http *h)
 {
     h->draining = true;
 }
@@ -313,7 +313,7 @@ static void take_changed(struct http *h)
         http_stream_wrote(x);
         if (completion_is_stream(x->completion))
             http_answer_backlog_check(x);
-        if (x->completion != NULL && completion_begun(x->completion))
+        if (x->completion != NULL && completion_status_known(x->completion))
             http_exchange_resume(x);
     }
 }

@@ -1,7 +1,7 @@
 /* http: the HTTP side of the gateway: libmicrohttpd with an external epoll, the routes, and each
  * request from its first byte until the client has the whole response or has gone. The files
- * server/serve*.c make every call, on the gateway's loop thread. It knows neither machines
- * (gateway.h) nor the text of answers (completion.h, server/api/).
+ * server/serve*.c make every call, on the gateway's event loop thread. It does not know machines
+ * (server/gateway/gateway.h does) or the text of answers (completion.h and server/api/ do).
  *
  * Why an external epoll and one thread: libmicrohttpd 0.9.75's own epoll thread stalls when the
  * number of ready events is a multiple of 128, and a resume from another thread loses wake-ups.
@@ -27,17 +27,20 @@ enum http_admin_verb { HTTP_ADMIN_DRAIN, HTTP_ADMIN_UNDRAIN, HTTP_ADMIN_ADD, HTT
 /* The actions of the endpoints under /admin. Each fills *answer (a JSON object) and returns true,
  * or fills *error and returns false; `state` always succeeds. Called from http_turn. */
 struct http_admin {
+    /* GET /admin/state */
     void (*state)(void *self, struct text *answer);
+    /* POST /admin/reload */
     bool (*reload)(void *self, const struct audit_actor *actor, struct text *answer,
                    struct api_error *error);
-    /* ADD uses the body; the others use the machine's name. */
+    /* Drains, undrains, adds or removes a machine. ADD uses the body; the others use the name. */
     bool (*machine)(void *self, enum http_admin_verb verb, const char *name, const char *body,
                     size_t bytes, struct text *answer, struct api_error *error);
-    void *self;
+    void *self; /* First argument of the functions. */
 };
 
+/* All pointers are not owned and must outlive http. */
 struct http_options {
-    const struct config *config; /* Not owned, as everything below; must outlive http. */
+    const struct config *config;
     struct gateway *gateway;
     struct served_model *model; /* Model of new requests; changed by http_model_use. */
     struct metrics *metrics;
@@ -45,16 +48,17 @@ struct http_options {
     const struct clock *clock;
     struct http_admin admin;
     bool tls;      /* Serve over TLS with the certificate of http_tls_use. */
-    int listen_fd; /* From address_listen; http_close closes it. */
+    int listen_fd; /* A socket of address_listen; http_close closes it. */
     /* A listening Unix socket, whose clients are administrators; http_close closes it. 0 = none. */
     int admin_fd;
 };
 
+/* Begins to accept connections. An error says what failed. */
 enum status http_open(const struct http_options *options, struct http **out, struct error *error);
 /* Cancels the requests in flight and closes their connections. NULL is fine. */
 void http_close(struct http *h);
 
-/* Sets the model of new requests, and takes a reference of its own. */
+/* Sets the model of new requests, and adds a reference to it. */
 void http_model_use(struct http *h, struct served_model *model);
 
 /* Ends the requests of keys that api_keys_apply has just revoked: a stream gets an error event, any
@@ -63,15 +67,15 @@ void http_keys_changed(struct http *h);
 
 /* Starts to refuse completions with 503 and Retry-After; /health reports the drain. Open requests
  * continue. */
-void http_drain(struct http *h);
-/* Completions whose clients have not yet got everything. */
+void http_drain_begin(struct http *h);
+/* Returns the number of completions whose clients do not have the whole answer yet. */
 uint32_t http_open_answers(const struct http *h);
 
 /* Accepts no more connections; open ones continue. */
-void http_quiesce(struct http *h);
+void http_accept_stop(struct http *h);
 
-/* Put the descriptor into the event loop (level-triggered). Call http_turn when it is readable,
- * after every gateway_turn, and after the time that http_turn returned (milliseconds; -1 = only
+/* Returns a descriptor for the event loop (level-triggered). Call http_turn when it is readable,
+ * after every gateway_turn, and after the number of milliseconds that http_turn returned (-1 = only
  * when readable). */
 int http_fd(struct http *h);
 int http_turn(struct http *h);

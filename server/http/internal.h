@@ -1,9 +1,10 @@
-/* http_internal: private to http.c (the daemon and its loop), exchange.c (one request), headers.c
- * (checks before a body is read), answer.c (responses), access.c (access checks), audit.c
- * (audit lines), text_work.c (work for the text threads), web.c (pages of other sites), pings.c (comments in streams), routes.c
- * (endpoints), page.c (GET /) and admin.c (endpoints under /admin). No other file of the product includes it; tests
- * read the counters of struct http. Everything runs on the gateway's loop thread, except the
- * functions that text_work.c gives to text_jobs.h. */
+/* http_internal: the structs and functions that these files share: http.c (the daemon and its
+ * loop), exchange.c (one request), headers.c (checks before a body is read), answer.c (responses),
+ * access.c (access checks), audit.c (audit lines), text_work.c (work for the text threads), web.c
+ * (pages of other sites), pings.c (comments in streams), routes.c (endpoints), page.c (GET /) and
+ * admin.c (endpoints under /admin). Only these files include it, and tests that read the counters
+ * of struct http. Everything runs on the gateway's event loop thread, except the functions that
+ * text_work.c gives to text_jobs.h. It does not know machines. */
 #ifndef SERVER_HTTP_INTERNAL_H
 #define SERVER_HTTP_INTERNAL_H
 
@@ -16,7 +17,7 @@
 
 #include <microhttpd.h>
 
-/* A body of more bytes is large: it can take a text thread for long (8 MiB take seconds). */
+/* A body of more bytes is large: it can keep a text thread busy for long (8 MiB take seconds). */
 #define HTTP_LARGE_BYTES 65536
 
 struct exchange; /* An HTTP request and its response. */
@@ -27,11 +28,12 @@ struct http {
     struct MHD_Daemon *daemon;
     struct MHD_Daemon *admin_daemon; /* Serves http/admin_socket; NULL = none. */
     int epoll; /* Holds the daemon's own epoll descriptor and the sockets of waiting requests. */
-    struct completion_server completions; /* Its model is the one that clients are told about. */
-    struct exchange *exchanges;           /* All of them, linked by next. */
-    struct exchange *changed; /* Exchanges whose completions have news, linked by next_changed. */
-    uint32_t open_answers;    /* Completions whose clients have not yet got everything. */
-    /* All streams, linked by newer and older: the one that was written to longest ago is first. */
+    struct completion_server completions; /* Its model is the one that /v1/models lists. */
+    struct exchange *exchanges;           /* All exchanges, linked by next. */
+    /* Exchanges whose completions have called `changed`, linked by next_changed. */
+    struct exchange *changed;
+    uint32_t open_answers; /* Completions whose clients do not have the whole answer yet. */
+    /* All streams, linked by newer and older. The first stream was written to longest ago. */
     struct exchange *quietest, *loudest;
     struct http_clients *clients;
     struct text_jobs *text_jobs;
@@ -43,57 +45,63 @@ struct http {
 
 struct route;
 
+/* One HTTP request with its response. */
 struct exchange {
     struct http *http;
     struct exchange *next, *previous; /* In the list http->exchanges. */
     struct MHD_Connection *connection;
     struct http_client *client; /* NULL = there was no memory to count this connection. */
-    bool from_socket;           /* It came through http/admin_socket. */
-    bool is_http_1_0;           /* As nginx speaks to servers behind it. */
-    int fd;
+    bool from_socket;           /* The request arrived over http/admin_socket. */
+    /* The client speaks HTTP/1.0, as nginx does to servers behind it. */
+    bool is_http_1_0;
+    int fd;                    /* The connection's socket. */
     const struct route *route; /* NULL = no such path. */
     uint32_t key;              /* API key index, or API_KEY_NONE. */
     bool key_revoked;          /* The key was removed from the key file, or got another secret. */
-    bool is_administrator;     /* It may use /admin. */
+    bool is_administrator;     /* The client may use /admin. */
     bool is_question;          /* A browser's OPTIONS request (web.c). */
     struct http_audit *audit;  /* The audit line to be written; NULL = none, or written. */
-    struct text body;          /* Counted in http->bodies_bytes. */
+    struct text body;          /* The body so far; its bytes count in http->bodies_bytes. */
     uint64_t body_bytes_max;   /* http/body_bytes_max when the headers arrived. */
     uint64_t body_expected;    /* Content-Length; UINT64_MAX = chunked. */
-    /* The error that answers this request after the rest of its body, which is not kept; NULL =
-     * none. */
+    /* The error that answers this request when the rest of its body has been received and dropped;
+     * NULL = none. */
     struct api_error *refusal;
-    bool closes;                 /* The connection closes after the answer. */
-    int64_t arrived_us;          /* When its last byte had arrived. */
-    struct http_text_work *work; /* Its body is with the text threads, or has been; NULL = none. */
-    struct completion *completion;
-    struct text answer;     /* A whole answer that the client reads in pieces. */
-    uint64_t unread_bytes;  /* Of the answer or the stream; counted in http->unread_bytes. */
+    bool closes;                   /* The connection closes after the answer. */
+    int64_t arrived_us;            /* When the last byte of the request had arrived. */
+    struct http_text_work *work;   /* The text threads' work on the body; NULL = none. */
+    struct completion *completion; /* NULL = none. */
+    struct text answer;            /* A whole answer that the client reads in pieces. */
+    uint64_t unread_bytes;  /* Unread bytes of answer or stream; counted in http->unread_bytes. */
     size_t piece_bytes;     /* Bytes that libmicrohttpd took last. */
-    uint64_t checked_bytes; /* Of the stream: written when it was checked last. */
-    uint64_t excused_bytes; /* Up to this byte, the stream was written at once. */
-    bool answers;           /* Counted in http->open_answers. */
-    bool watched;           /* Its socket is in http->epoll. */
-    bool suspended;
+    uint64_t checked_bytes; /* Bytes of the stream at the latest http_answer_backlog_check. */
+    /* Bytes of the stream up to the end of the latest large burst, for which the client may take
+     * more time. */
+    uint64_t excused_bytes;
+    bool answers;    /* The exchange counts in http->open_answers. */
+    bool watched;    /* Its socket is in http->epoll. */
+    bool suspended;  /* libmicrohttpd has suspended the connection. */
     bool gone;       /* The client has gone, or is too slow. */
-    bool is_changed; /* In the list http->changed. */
+    bool is_changed; /* The exchange is in the list http->changed. */
     struct exchange *next_changed;
-    bool streams; /* In the list of streams of struct http. */
+    bool streams; /* The exchange is in the list of streams of struct http. */
     struct exchange *older, *newer;
     int64_t wrote_us;            /* When the last event of the stream was written. */
     char tail[LIMIT_NAME_BYTES]; /* The rest of the URL after a route that ends with a slash. */
-    unsigned code;
+    unsigned code;               /* HTTP status of the response; 0 = none yet. */
     char request_id[GATEWAY_NAME_BYTES];
     bool request_id_given; /* The client chose request_id. */
 };
 
+/* Which clients may use a route. */
 enum http_access {
-    HTTP_OPEN,    /* for every client: is the server alive */
-    HTTP_KEY,     /* for every API key */
-    HTTP_METRICS, /* for keys that may see the load of all users */
-    HTTP_ADMIN,   /* for keys that may change the cluster */
+    HTTP_OPEN,    /* Every client. */
+    HTTP_KEY,     /* Clients with any API key. */
+    HTTP_METRICS, /* Clients whose key may see the load of all users. */
+    HTTP_ADMIN,   /* Clients whose key may change the cluster. */
 };
 
+/* One endpoint. */
 struct route {
     const char *path;
     enum http_access access;
@@ -102,8 +110,8 @@ struct route {
 };
 
 /* Returns the route of a path; NULL = none. A trailing slash is ignored. /v1/models/NAME matches
- * the served name only. A route whose path ends with a slash takes one more part, which is copied
- * to `tail`. "/" exists if the config allows the page (page.c). */
+ * only the name of the served model. If a route's path ends with a slash, one more part follows it
+ * in the URL, which is copied to `tail`. "/" exists if the config allows the page (page.c). */
 const struct route *http_route_find(const struct http *h, const char *url,
                                     char tail[LIMIT_NAME_BYTES]);
 bool http_route_allows(const struct route *route, const char *method);
@@ -111,7 +119,7 @@ bool http_route_allows(const struct route *route, const char *method);
 /* Queues a whole response; the body is copied. */
 enum MHD_Result http_answer(struct exchange *exchange, unsigned code, const char *content_type,
                             const char *body, size_t bytes);
-/* Adds the headers that all responses have, queues the response, and releases it. */
+/* Adds the headers that all responses have, queues the response, and releases the response. */
 enum MHD_Result http_answer_response(struct exchange *exchange, unsigned code,
                                      struct MHD_Response *response);
 /* Queues a whole JSON response from a text, which is emptied. */
@@ -128,16 +136,18 @@ enum MHD_Result http_text_begin(struct exchange *exchange, const struct http_tex
 void http_text_collect(struct http *h); /* Resumes the exchanges whose work is done. */
 /* Answers, or begins the completion. Requires that the connection was resumed. */
 enum MHD_Result http_text_answer(struct exchange *exchange);
-void http_text_drop(struct exchange *exchange); /* The client has gone. Without work: nothing. */
-/* Submits a completion, whose input it takes over. */
+/* Call it when the client has gone: drops the exchange's work, if there is any. */
+void http_text_drop(struct exchange *exchange);
+/* Opens a completion, and takes over its input. */
 enum MHD_Result http_completion_begin(struct exchange *exchange, struct served_model *model,
                                       struct completion_input *input);
-/* Watch for the end of a suspended connection. */
+/* Begin, and end, to watch whether the client of a suspended connection goes away. */
 void http_exchange_watch(struct exchange *exchange);
 void http_exchange_unwatch(struct exchange *exchange);
 /* Begins the response of a completion, whose status is known. */
 enum MHD_Result http_answer_begun(struct exchange *exchange);
-/* Keep the order of streams: the stream begins, has an event, ends (also if it has not begun). */
+/* Maintain the list of streams. Call them when the stream begins, when an event was written, and
+ * when the stream ends, also if it has not begun. */
 void http_stream_begin(struct exchange *exchange);
 void http_stream_wrote(struct exchange *exchange);
 void http_stream_end(struct exchange *exchange);
@@ -146,9 +156,9 @@ void http_stream_end(struct exchange *exchange);
 int http_pings_write(struct http *h);
 /* Counts the unread bytes of an exchange again. */
 void http_unread_count(struct exchange *exchange);
-/* Frees what is unread. The exchange's completion is closed. */
+/* Frees the unread part of the answer. Call it when the completion was closed. */
 void http_unread_drop(struct exchange *exchange);
-/* Closes the connection of a stream whose client does not keep up. */
+/* Closes the connection of a stream whose client reads too slowly. */
 void http_answer_backlog_check(struct exchange *exchange);
 /* Closes connections while all unread answers together are larger than http/answers_bytes_max. */
 void http_answers_check(struct http *h);
@@ -168,41 +178,43 @@ enum MHD_Result http_answer_machine_remove(struct exchange *exchange);
 
 /* --- page.c --- */
 
-/* True if the config (http/page) allows GET /. */
+/* Returns true if the config (http/page) allows GET /. */
 bool http_page_served(const struct http *h);
 enum MHD_Result http_page_answer(struct exchange *exchange);
 
 /* --- audit.c --- */
 
-/* Prepares the audit line of a request to a path under /admin; does nothing for other paths. Call
- * it when exchange->route is known. Returns false without memory. */
+/* Prepares the audit line of a request to a path under /admin; no effect for other paths. Call it
+ * when exchange->route is known. Returns false if there is no memory. */
 bool http_audit_open(struct exchange *exchange, const char *url, const char *method);
-/* Sets what the request is about, if its URL does not say so. */
+/* Sets the target of the audit line, such as a machine's name, if the URL does not contain it. */
 void http_audit_target_set(struct exchange *exchange, const char *target);
-/* Finds out which party has sent the request. */
+/* Stores the party that has sent the request. */
 void http_audit_actor(const struct exchange *exchange, struct audit_actor *out);
-/* Writes the line, once. status: 0 = the client has left before it had an answer. */
+/* Writes the line, if it was not written yet. status 0 = the client has left before it had an
+ * answer. */
 void http_audit_write(struct exchange *exchange, unsigned status);
 
 /* --- headers.c --- */
 
-/* Checks everything that the headers of a request show: its framing, access, route, method, type
- * and size. Sets exchange->key and exchange->body_expected. On false, *error is the answer. */
+/* Checks the headers of a request: framing, access, route, method, type and size. Sets
+ * exchange->key and exchange->body_expected. If it returns false, *error is the answer. */
 bool http_headers_check(struct exchange *exchange, const char *url, const char *method,
                         struct api_error *error);
-/* Fills *error and returns false: the body is too large. */
+/* Fills *error with the answer to a body that is too large. Returns false. */
 bool http_body_too_large(struct exchange *exchange, struct api_error *error);
-/* True if this many more bytes of a body, which then has body_bytes bytes, may be kept:
- * http/bodies_bytes_max bytes in all, but always enough for one body. Bodies that are not large may
- * use a sixteenth more, so that large ones do not keep them out. */
+/* Returns true if `bytes` more bytes of a body, which then has body_bytes bytes, may be stored: at
+ * most http/bodies_bytes_max bytes for all bodies, but always enough for one body. Bodies that are
+ * not large may use a sixteenth more, so that large bodies do not prevent small ones. */
 bool http_bodies_fit(const struct http *h, uint64_t body_bytes, uint64_t bytes,
                      struct api_error *error);
 
 /* --- web.c --- */
 
-/* True if http/web_origins names the site; "*" does not count. */
+/* Returns true if http/web_origins names the site; "*" does not count. */
 bool http_web_origin_named(const struct exchange *exchange, const char *origin);
-/* True if a browser asks whether a page may send a request, and the page may. */
+/* Returns true if the request is a browser's question whether a page of another site may send a
+ * request, and the page may. */
 bool http_web_is_question(const struct exchange *exchange, const char *method);
 /* Adds the headers that let the page read a response. */
 void http_web_headers_add(const struct exchange *exchange, struct MHD_Response *response);
@@ -211,31 +223,34 @@ void http_web_answer_add(const struct exchange *exchange, struct MHD_Response *r
 
 /* --- access.c --- */
 
-/* True if this client may use exchange->route. With API keys it sets exchange->key, except for
- * routes that are open to all. On false, *error is a 401 or 403. */
+/* Returns true if this client may use exchange->route. With API keys it sets exchange->key, except
+ * for routes that are open to all. If it returns false, *error is a 401 or 403. */
 bool http_access_check(struct exchange *exchange, struct api_error *error);
-/* Checks again when the body has arrived: true if the exchange's key was not revoked and still has
- * the right. On false, *error is a 401 or 403. */
+/* Checks again when the body has arrived: returns true if the exchange's key was not revoked and
+ * still has the right. If it returns false, *error is a 401 or 403. */
 bool http_access_check_again(struct exchange *exchange, struct api_error *error);
 bool http_peer_is_loopback(const struct exchange *exchange);
 
-/* Writes what is missing. Only administrators get names and addresses of machines. */
+/* Writes the text of /health: which machines are missing. Only administrators get names and
+ * addresses of machines. */
 void http_health_text(struct exchange *exchange, char *out, size_t capacity);
 
 /* --- exchange.c --- */
 
+/* Callbacks of libmicrohttpd: for the headers, the body and the end of a request, and when the
+ * response is done. */
 enum MHD_Result http_on_request(void *self, struct MHD_Connection *connection, const char *url,
                                 const char *method, const char *version, const char *upload,
                                 size_t *upload_bytes, void **state);
 void http_on_completed(void *self, struct MHD_Connection *connection, void **state,
                        enum MHD_RequestTerminationCode why);
 void http_exchange_suspend(struct exchange *exchange);
-/* The client of this request enters a state. */
+/* Calls http_client_state_set for the exchange's client. */
 void http_exchange_enter(struct exchange *exchange, enum http_client_state state);
 /* Resumes a suspended connection. */
 void http_exchange_resume(struct exchange *exchange);
-/* Handles a client that has gone: cancels its completion, which frees its KV blocks on the machines
- * now; the connection closes in this iteration. */
+/* Handles a client that has gone: closes its completion, so that the machines free its KV blocks at
+ * once. The connection is closed in this iteration. */
 void http_exchange_gone(struct exchange *exchange);
 
 #endif

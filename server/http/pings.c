@@ -49,7 +49,7 @@ int http_pings_write(struct http *h)
         return -1;
     for (; h->quietest != NULL && h->quietest->wrote_us + ping_us <= now_us;) {
         struct exchange *x = h->quietest;
-        completion_ping(x->completion);
+        completion_ping_write(x->completion);
         http_stream_wrote(x);
     }
     if (h->quietest == NULL)

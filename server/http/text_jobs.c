@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Added to the nice value of threads that take large jobs, where another thread takes none: the
- * event loop, machines on this host and small jobs go first. */
+/* Added to the nice value of threads that take large jobs, if another thread takes only small ones:
+ * the event loop, machines on this host and small jobs go first. */
 #define LARGE_NICE 5
 
 #define TENANTS 512 /* Tenants whose numbers are equal modulo this share a place. */

@@ -1,10 +1,12 @@
-/* text_jobs: threads for work on the texts of requests (JSON, chat templates, tokens), so that a
- * large body does not hold up the event loop. The loop thread makes every call; the threads run the
- * jobs. It does not know what a job does: text_work.c does. Of the queued jobs, the first one of the
- * tenant that was served longest ago begins, so that one tenant's jobs delay another's only by the
- * jobs that run. With two threads or more, one of them takes no large jobs, and the others have a
- * higher nice value, so that large jobs do not hold up small ones. The caller owns the memory of
- * jobs, of which at most TEXT_JOBS_QUEUED_MAX are queued. */
+/* text_jobs: the text threads, which work on the texts of requests (JSON, chat templates, tokens),
+ * so that a large body does not delay the event loop. http.c opens and closes the threads, and
+ * text_work.c makes the other calls, all on the gateway's event loop thread; the text threads run
+ * the jobs. The part does not know what a job does.
+ *
+ * The next job is always the first queued job of the tenant that was served longest ago. So the
+ * jobs of one tenant delay those of another tenant only by the jobs that run. With two threads or
+ * more, one thread takes no large jobs, and the others have a higher nice value, so that large jobs
+ * do not delay small jobs. The caller owns the memory of jobs. */
 #ifndef SERVER_HTTP_TEXT_JOBS_H
 #define SERVER_HTTP_TEXT_JOBS_H
 
@@ -13,18 +15,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TEXT_JOBS_QUEUED_MAX 4096
+#define TEXT_JOBS_QUEUED_MAX 4096 /* Most queued jobs. */
 
 struct text_job {
-    void (*run)(struct text_job *job); /* Called on one of the threads. */
-    uint32_t tenant;                   /* Jobs of one number belong to one tenant. */
-    bool large;                        /* It may take long. */
-    struct text_job *next;             /* Private. */
+    void (*run)(struct text_job *job); /* Does the job; called on one of the threads. */
+    uint32_t tenant;                   /* Number of the tenant that the job belongs to. */
+    bool large;                        /* The job may take long. */
+    struct text_job *next;             /* Used by text_jobs.c only. */
 };
 
 struct text_jobs;
 
-/* threads: 1 or more. */
+/* Starts `threads` threads, at least 1. An error says what failed. */
 enum status text_jobs_open(uint32_t threads, struct text_jobs **out, struct error *error);
 /* Waits until the jobs that run have ended, and ends the threads. Queued jobs are not run. The
  * caller then collects all jobs with text_jobs_done, and calls text_jobs_close. */
@@ -33,10 +35,11 @@ void text_jobs_close(struct text_jobs *jobs); /* Requires text_jobs_stop. NULL i
 
 /* Returns a descriptor that is readable while text_jobs_done may return a job. */
 int text_jobs_fd(const struct text_jobs *jobs);
-/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX are queued. The caller keeps the memory, which must stay
- * until text_jobs_done has returned the job, or text_jobs_cancel true. */
+/* Queues a job. Returns false if TEXT_JOBS_QUEUED_MAX jobs are queued. The job's memory must stay
+ * valid until text_jobs_done has returned the job or text_jobs_cancel has returned true. */
 bool text_jobs_add(struct text_jobs *jobs, struct text_job *job);
-/* Takes a job out of the queue. Returns false if it runs or has run: text_jobs_done returns it. */
+/* Removes a job from the queue. Returns false if the job runs or has run: text_jobs_done will
+ * return it. */
 bool text_jobs_cancel(struct text_jobs *jobs, struct text_job *job);
 /* Returns a job that has run, or that was queued when text_jobs_stop was called; NULL = none. */
 struct text_job *text_jobs_done(struct text_jobs *jobs);

@@ -1,7 +1,7 @@
 /* http_text_work: what the text threads do for an exchange: they parse the body of a completion and
- * make tokens of its prompts, or answer /tokenize and its like. Meanwhile the connection is
- * suspended. The loop thread begins the work, resumes the connection when the work is done, and then
- * answers. */
+ * make tokens of its prompts, or answer /tokenize and /detokenize. Meanwhile the connection is
+ * suspended. The loop thread begins the work, resumes the connection when the work is done, and
+ * then answers. */
 #include "server/http/internal.h"
 
 #include <assert.h>
@@ -55,7 +55,7 @@ static void body_free(struct http *h, struct http_text_work *w)
     text_done(&w->body);
 }
 
-/* Takes the text out of those of its key. */
+/* Ends the text's place among its key's texts. */
 static void key_settle(struct http *h, struct http_text_work *w)
 {
     api_keys_text_end(h->options.keys, w->key);

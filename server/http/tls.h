@@ -1,7 +1,8 @@
-/* http_tls: the certificate for HTTP over TLS, which can be replaced while serving. One per
- * process, because libmicrohttpd's callback has no context argument. server/serve*.c read and
- * replace the certificate; libmicrohttpd calls http_tls_pick for each new connection. All calls are
- * on the gateway's loop thread. It checks no client certificates. */
+/* http_tls: the certificate for HTTP over TLS, which can be replaced while the gateway serves.
+ * There is one certificate in use per process, because libmicrohttpd's callback has no context
+ * argument. server/serve*.c read and replace the certificate; libmicrohttpd calls http_tls_pick for
+ * each new connection. All calls are made on the gateway's event loop thread. It checks no client
+ * certificates. */
 #ifndef SERVER_HTTP_TLS_H
 #define SERVER_HTTP_TLS_H
 
@@ -19,19 +20,21 @@
 
 struct http_certificate; /* A certificate chain and its private key. */
 
-/* Reads two PEM files. The key file must be as secret as common/secret.h demands. ST_INVALID also
- * when the key does not belong to the certificate. Errors name the file. */
+/* Reads two PEM files; errors name the file. The key file is read with secret_file_read
+ * (common/secret.h), whose errors are returned. Returns ST_INVALID if a file is not PEM of this
+ * kind or the key does not belong to the certificate, ST_NO_MEMORY, or an error of reading. */
 enum status http_certificate_read(const char *chain_path, const char *key_path,
                                   struct http_certificate **out, struct error *error);
 void http_certificate_free(struct http_certificate *certificate); /* NULL is fine */
-/* When the certificate expires, in seconds since 1970. */
+/* Returns the time at which the certificate expires, in seconds since 1970. */
 int64_t http_certificate_expires(const struct http_certificate *certificate);
 
-/* Uses this certificate for new connections; takes ownership. The previous certificate is kept
- * until no handshake can be using it. NULL frees all: call it after the daemon has stopped. */
+/* Uses this certificate for new connections, and takes it over. The previous certificate is kept
+ * until no TLS hand-shake can be using it. certificate NULL = frees all certificates; requires that
+ * the daemon has stopped. */
 void http_tls_use(struct http_certificate *certificate, int64_t now_us);
 
-/* For MHD_OPTION_HTTPS_CERT_CALLBACK. */
+/* The callback for MHD_OPTION_HTTPS_CERT_CALLBACK: returns the certificate in use. */
 int http_tls_pick(gnutls_session_t session, const gnutls_datum_t *authorities, int authority_count,
                   const gnutls_pk_algorithm_t *algorithms, int algorithm_count,
                   gnutls_pcert_st **chain_out, unsigned *chain_count_out,

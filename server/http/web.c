@@ -36,7 +36,7 @@ static const char *page_origin(const struct exchange *x)
     bool api = x->route != NULL &&
                (x->route->access == HTTP_OPEN || x->route->access == HTTP_KEY) && !x->from_socket;
     bool all = strcmp(x->http->options.config->http.web_origins, "*") == 0 &&
-               x->http->options.keys != NULL && api_keys_wanted(x->http->options.keys);
+               x->http->options.keys != NULL && api_keys_configured(x->http->options.keys);
     return origin != NULL && api && (all || http_web_origin_named(x, origin)) ? origin : NULL;
 }
 

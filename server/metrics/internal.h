@@ -1,6 +1,6 @@
 /* metrics_internal: the structs and functions that metrics.c (input), render.c (the page), and
- * versions.c, stages.c and others.c (parts of the page) share. No other file includes it; callers
- * use metrics.h. Everything runs on the gateway's loop thread. */
+ * versions.c, stages.c and others.c (parts of the page) share. Only these files include it; callers
+ * use metrics.h. Everything runs on the gateway's event loop thread. They measure nothing. */
 #ifndef SERVER_METRICS_INTERNAL_H
 #define SERVER_METRICS_INTERNAL_H
 
@@ -10,6 +10,7 @@
 
 #define METRICS_HTTP_CODES 600
 
+/* The figures of one machine. */
 struct metrics_machine {
     bool up;                      /* The machine is connected. */
     bool pool_known;              /* `pool` was set. */
@@ -18,9 +19,9 @@ struct metrics_machine {
     bool gauges_known;            /* `last` belongs to the process that is connected now. */
     bool counters_known;          /* A STATS has arrived. */
     struct message_stats last;    /* The latest STATS. */
-    struct message_stats carried; /* Counters of its earlier processes. */
-    uint32_t load_count;          /* 0 = no stages. */
-    struct message_load *loads;
+    struct message_stats carried; /* Sums of the counters of the machine's earlier processes. */
+    uint32_t load_count;          /* Number of `loads`; 0 = no stages. */
+    struct message_load *loads;   /* The latest loads of the stage processes. */
 };
 
 /* The transport of a link is one of a few texts, so a link is stored as a byte: there are
@@ -45,13 +46,13 @@ struct metrics {
     uint64_t http_codes[METRICS_HTTP_CODES]; /* [0] counts codes out of range. */
     uint64_t ended[METRICS_REASON_COUNT];
     struct metrics_machine machines[LIMIT_MACHINES];
-    struct message_stats forgotten; /* Counters of removed machines, which sums keep. */
+    struct message_stats forgotten; /* Counters of removed machines, for sums over all machines. */
     uint32_t path_count;
     char paths[METRICS_PATHS][64];
     uint8_t links[LIMIT_MACHINES][LIMIT_MACHINES];
 };
 
-/* A machine's counters summed over all its processes; its gauges are the latest. */
+/* Returns a machine's counters, summed over all its processes, and its latest gauges. */
 struct message_stats metrics_counters(const struct metrics *m, uint32_t machine);
 
 /* The groups of families that common/counters.h names. The groups of a machine follow each other on
@@ -71,9 +72,9 @@ enum metrics_group {
 
 /* A family whose values are a field of a struct. */
 struct metrics_row {
-    uint32_t bits; /* 32 or 64. */
-    size_t offset;
-    double factor;
+    uint32_t bits; /* Width of the field: 32 or 64. */
+    size_t offset; /* Offset of the field. */
+    double factor; /* Converts the field's unit to the family's. */
     enum metrics_group group;
     const char *type;
     const char *family;
@@ -83,15 +84,23 @@ struct metrics_row {
 #define METRICS_ROW(bits, offset, kind, group, factor, family, help)                               \
     {bits, offset, factor, METRICS_GROUP_##group, COUNTER_TYPE_##kind, family, help},
 
-/* render.c */
+/* ---- render.c ---- */
+
+/* Returns the row's value in the struct `values`, in the family's unit. */
 double metrics_row_value(const struct metrics_row *row, const void *values);
+/* Appends the lines HELP and TYPE of a family. */
 void metrics_family(struct text *out, const char *name, const char *type, const char *help);
+/* Appends `before`, then NAME="VALUE" with escapes. */
 void metrics_label_add(struct text *out, const char *before, const char *name, const char *value);
-/* machine="…",pool="…" */
+/* Appends machine="…",pool="…". */
 void metrics_machine_labels(struct text *out, const struct metrics *m, uint32_t machine);
-void metrics_value_add(struct text *out, double value); /* " VALUE\n" */
+/* Appends " VALUE\n". */
+void metrics_value_add(struct text *out, double value);
+/* Appends a whole line of a family, with the labels of a machine. */
 void metrics_machine_sample(struct text *out, const struct metrics *m, const char *name,
                             uint32_t machine, double value);
+
+/* Each render function appends its part of the page. */
 
 /* versions.c */
 void metrics_versions_render(struct text *out, const struct metrics *m);

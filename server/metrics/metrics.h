@@ -1,11 +1,12 @@
-/* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It holds
- * numbers only: the gateway and the HTTP side report events as they happen; figures of machines are
- * those of the latest STATS. It measures nothing and keeps no history. The gateway, the HTTP side
- * and server/serve*.c make every call, all on the gateway's loop thread, so there are no locks.
+/* metrics: all figures of /metrics, and their text in Prometheus' exposition format 0.0.4. It only
+ * holds numbers: server/gateway/ and server/http/ report events when they happen; the figures of
+ * machines are those of their latest STATS. It measures nothing and keeps no history.
+ * server/gateway/, server/http/ and server/serve*.c make every call, all on the gateway's event
+ * loop thread, so there are no locks.
  *
- * All times of a request come from the gateway (struct request_life, and what machines measure
- * themselves); HTTP reports response codes only. A request here is one answer: a completion with
- * n = 3 counts as three. */
+ * All times of a request come from the gateway: from struct request_life, and from times that
+ * machines measure and report. server/http/ reports only status codes. A request here is one
+ * answer: a completion with n = 3 counts as three requests. */
 #ifndef SERVER_METRICS_METRICS_H
 #define SERVER_METRICS_METRICS_H
 
@@ -21,8 +22,9 @@
 struct api_keys; /* See server/api/keys.h. */
 struct metrics;
 
-/* The fleet supplies the names of machines and pools (not owned); model_name is a label (copied);
- * keys: whose counters are shown as well (not owned; NULL = none). */
+/* Opens metrics with all figures 0. fleet: names of machines and pools (not owned). model_name: a
+ * label (copied). keys: API keys whose counters are on the page too (not owned; NULL = none).
+ * Returns ST_NO_MEMORY on failure. */
 enum status metrics_open(const struct fleet *fleet, const char *model_name,
                          const struct api_keys *keys, struct metrics **out);
 void metrics_close(struct metrics *m); /* NULL is fine */
@@ -31,18 +33,18 @@ void metrics_close(struct metrics *m); /* NULL is fine */
 
 #define METRICS_CONTENT_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
-/* Counts a response with this status code, when its exchange has ended; it may be incomplete if the
- * client left. */
+/* Counts a response with this status code. Call it when the exchange has ended, also if the client
+ * left before it had the whole response. */
 void metrics_http_done(struct metrics *m, unsigned code);
 
-/* Returns the whole page, NUL-terminated, which the caller frees; NULL = out of memory. */
+/* Returns the whole page, NUL-terminated; the caller frees it. NULL = no memory. */
 char *metrics_render(const struct metrics *m, size_t *bytes_out);
 
 /* ---- called by the gateway and server/serve*.c ---- */
 
-/* QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE of a request do not overlap: TTFT = queue +
- * reserve + prompt + network time between them; EXPOSED and FIRST_DECODE lie between the first and
- * the second token. The others overlap with these. */
+/* The intervals of a request. QUEUE, RESERVE, PROMPT, EXPOSED and FIRST_DECODE do not overlap: TTFT
+ * = QUEUE + RESERVE + PROMPT + the network time between them; EXPOSED and FIRST_DECODE are between
+ * the first and the second token. The other intervals overlap with these. */
 enum metrics_time {
     METRICS_QUEUE,    /* arrival → prompt batch began, less METRICS_RESERVE */
     METRICS_RESERVE,  /* RESERVE sent → the token machine had KV memory for it */
@@ -60,8 +62,10 @@ enum metrics_time {
     METRICS_TIME_COUNT
 };
 
+/* Counts one interval of `us` microseconds. */
 void metrics_time_add(struct metrics *m, enum metrics_time which, int64_t us);
 
+/* How a request ended. */
 enum metrics_reason {
     METRICS_STOP,
     METRICS_LENGTH,
@@ -81,16 +85,16 @@ void metrics_counter_add(struct metrics *m, enum metrics_value counter, uint64_t
 /* CERTIFICATE_EXPIRES is in seconds since 1970; 0 = no certificate. */
 void metrics_value_set(struct metrics *m, enum metrics_value value, uint64_t to);
 
-/* Lines of the event log, if there is one. */
+/* Sets the numbers of lines of the event log. has_log = false: there is no event log. */
 void metrics_events_set(struct metrics *m, bool has_log, uint64_t written, uint64_t dropped);
 /* A served model; there are at most METRICS_VERSIONS at a time. */
 #define METRICS_VERSIONS 2
 struct metrics_version {
-    uint32_t number; /* 0 = none. */
-    char name[64];
-    const char *state; /* Not owned. */
+    uint32_t number;   /* 0 = none. */
+    char name[64];     /* The model's name. */
+    const char *state; /* Such as "serving"; not owned. */
     uint32_t open;     /* Open requests. */
-    uint64_t total;
+    uint64_t total;    /* All requests that the version ever had. */
 };
 void metrics_versions_set(struct metrics *m,
                           const struct metrics_version versions[METRICS_VERSIONS]);
@@ -101,8 +105,9 @@ void metrics_request_sizes(struct metrics *m, uint32_t prompt_tokens, uint32_t g
 void metrics_machine_up_set(struct metrics *m, uint32_t machine, bool up);
 /* Forgets a machine that was removed: it is no longer shown, and its index is free. */
 void metrics_machine_forget(struct metrics *m, uint32_t machine);
-/* The machine's current pool: 0 = prompt, 1 = token, 2 = mixed. A change counts as a move. */
+/* Sets the machine's current pool (enum pool). A change counts as a move. */
 void metrics_machine_pool_set(struct metrics *m, uint32_t machine, uint32_t pool);
+/* Sets the link over which `prompt` writes KV to `token`. path: how KV travels, if `up`. */
 void metrics_link_set(struct metrics *m, uint32_t prompt, uint32_t token, bool up,
                       const char *path);
 void metrics_gateway_name_set(struct metrics *m, const char *name);

@@ -150,10 +150,10 @@ static json_t *entry_json(const char *text, size_t bytes, int revision)
     int length =
         snprintf(key, sizeof(key), "/c/machines/%.*s", (int)(name < 400 ? name : 400), text);
     snprintf(number, sizeof(number), "%d", revision);
-    json_t *entry =
-        json_pack("{s:o, s:s}", "key", etcd_bytes(key, (size_t)length), "mod_revision", number);
+    json_t *entry = json_pack("{s:o, s:s}", "key", etcd_text_encode(key, (size_t)length),
+                              "mod_revision", number);
     if (equal != NULL && bytes - name > 1)
-        json_object_set_new(entry, "value", etcd_bytes(equal + 1, bytes - name - 1));
+        json_object_set_new(entry, "value", etcd_text_encode(equal + 1, bytes - name - 1));
     return entry;
 }
 
@@ -228,7 +228,7 @@ static void take_line(struct sides *sides, const char *line, size_t bytes)
         answer(sides->watch_etcd, rest > 0, NULL, "refused");
         break;
     case 'a':
-        watch_again(sides->watch);
+        watch_report_again(sides->watch);
         break;
     case 'r':
         answer(sides->registration_etcd, false, json_loadb(text, rest, 0, &error), NULL);
@@ -238,7 +238,7 @@ static void take_line(struct sides *sides, const char *line, size_t bytes)
                json_pack("{s:[o]}", "kvs", entry_json(text, rest, 7)), NULL);
         break;
     case 'q':
-        registration_leave(sides->registration);
+        registration_remove(sides->registration);
         break;
     default:
         now_us += 100000 * (int64_t)(unsigned char)line[0];

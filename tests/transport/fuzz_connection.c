@@ -139,7 +139,7 @@ static void take_over(struct connection *c, int fd, bool accepting)
     memset(c, 0, sizeof(*c));
     stream_init(&c->stream, fd);
     if (side == &sides[1])
-        CHECK(stream_secure(&c->stream, tls_keys, accepting) == ST_OK);
+        CHECK(stream_tls_begin(&c->stream, tls_keys, accepting) == ST_OK);
 }
 
 static void hang_up(struct connection *c)
@@ -165,7 +165,7 @@ static void read_all(struct connection *c)
     if (c->stream.fd < 0)
         return;
     while (stream_receive(&c->stream, 1 << 20, &error) == ST_OK)
-        while (stream_next(&c->stream, &frame, &payload)) {
+        while (stream_frame_next(&c->stream, &frame, &payload)) {
             uint8_t *copy = fuzz_copy(payload, frame.bytes);
             if (frame.kind == FRAME_HELLO &&
                 handshake_decode(copy, frame.bytes, &hello, &error) == ST_OK)
@@ -197,7 +197,8 @@ static void prove(struct connection *c, uint8_t steps)
     frame_send(c, FRAME_AUTH, frame, auth_encode(&c->auth.connecting, frame));
     progress();
     if (stream_receive(&c->stream, 4096, &error) != ST_OK ||
-        !stream_next(&c->stream, &head, &payload) || head.kind != FRAME_AUTH_REPLY || steps == 1)
+        !stream_frame_next(&c->stream, &head, &payload) || head.kind != FRAME_AUTH_REPLY ||
+        steps == 1)
         return;
     CHECK(auth_reply_decode(payload, head.bytes, &c->auth.accepting, proof, &error) == ST_OK);
     auth_proof(&keys.keys[0], &c->auth, AUTH_BY_CONNECTING, proof);

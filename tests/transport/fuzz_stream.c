@@ -56,7 +56,7 @@ static enum status receive_all(struct stream *stream, struct plain *plain)
     const uint8_t *payload;
     enum status status;
     while ((status = stream_receive(stream, plain->payload_max, &error)) == ST_OK)
-        while (stream_next(stream, &frame, &payload))
+        while (stream_frame_next(stream, &frame, &payload))
             compare(plain, &frame, payload);
     CHECK(status == ST_IN_PROGRESS || error.text[0] != 0);
     return status;

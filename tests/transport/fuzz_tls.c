@@ -32,7 +32,7 @@ static void end_open(struct end *end, bool accepting)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     stream_init(&end->stream, fds[0]);
     end->relay = fds[1];
-    CHECK(stream_secure(&end->stream, keys, accepting) == ST_OK);
+    CHECK(stream_tls_begin(&end->stream, keys, accepting) == ST_OK);
 }
 
 /* Takes everything that has arrived. */
@@ -50,7 +50,7 @@ static void end_turn(struct end *end, const struct end *other)
     if (!end->ready || end->over)
         return;
     while ((status = stream_receive(&end->stream, PAYLOAD_MAX, &error)) == ST_OK)
-        while (stream_next(&end->stream, &frame, &payload)) {
+        while (stream_frame_next(&end->stream, &frame, &payload)) {
             CHECK(end->taken < other->sent);
             CHECK(frame.kind == end->taken && frame.bytes == end->taken % PAYLOAD_MAX);
             for (uint32_t i = 0; i < frame.bytes; i++)

@@ -130,7 +130,7 @@ static enum status raw_open(struct net_side *side, const struct secret_keys *key
     CHECK(tls_keys_open(key, &raw_keys, &error) == ST_OK);
     stream_init(&raw, dial());
     CHECK(fcntl(raw.fd, F_SETFL, O_NONBLOCK) == 0);
-    CHECK(stream_secure(&raw, raw_keys, false) == ST_OK);
+    CHECK(stream_tls_begin(&raw, raw_keys, false) == ST_OK);
     for (;;) {
         CHECK(net_now_ms() < end_ms);
         enum status status = stream_handshake(&raw, &error);
@@ -153,7 +153,7 @@ static uint32_t get_frame(struct net_side *side, uint8_t *data, size_t capacity)
     struct error error;
     const uint8_t *payload;
     int64_t end_ms = net_now_ms() + NET_LONG_MS;
-    while (!stream_next(&raw, &frame, &payload)) {
+    while (!stream_frame_next(&raw, &frame, &payload)) {
         CHECK(net_now_ms() < end_ms);
         net_turn(side, 1, 5);
         enum status status = stream_receive(&raw, 8192, &error);

@@ -61,7 +61,7 @@ static void run(const char *tls, bool put)
     }
     CHECK(put ? most == 0 : most > 0 && link->under_way_bytes > 0);
     if (marked)
-        CHECK(fabric_inbox_mark(inbox, mark, &error) == ST_OK);
+        CHECK(fabric_inbox_epoch_mark(inbox, mark, &error) == ST_OK);
     while (!fabric_link_flushed(link, false, &cookie)) {
         for (int i = 0; i < 2; i++)
             (void)fabric_progress(fabrics[i]);

@@ -36,7 +36,7 @@ struct doctor_host {
 };
 
 struct doctor_gpu {
-    char device[16]; /* E.g. "cuda:0". */
+    char device[16]; /* Name as in a config, such as "cuda:0". */
     char text[160];  /* The backend's description. */
     uint64_t free_bytes;
     uint64_t total_bytes;
@@ -54,10 +54,10 @@ struct doctor_gpus {
 /* A measured write from the first GPU to the memory of another process, on the first GPU or on
  * another GPU. The reader compares the bytes. */
 struct doctor_copy {
-    char from[16], to[16]; /* E.g. "cuda:0". */
+    char from[16], to[16]; /* Devices, such as "cuda:0". */
     char path[64];         /* E.g. "cuda ipc". */
-    /* Why the write does not go directly from device to device; "" = it does, or the write failed.
-     */
+    /* Why the write does not go directly from device to device; "" = it does, or the write
+     * failed. */
     char note[160];
     double bandwidth_bytes_per_s;
     /* Time of a layer's KV of 2048 tokens (layer_bytes), written as scattered blocks. */
@@ -91,8 +91,7 @@ struct doctor_report {
     struct ucx_probe ucx; /* What UCX offers (transport/ucx_probe.h). */
     char ucx_why[512];    /* Why UCX does not start; "" = it starts. */
     struct doctor_paths paths;
-    /* Why no write could be measured; "" = writes were measured, or ucx_why has the reason. */
-    char paths_why[512];
+    char paths_why[512]; /* Why a write could not be measured; "" = all were measured. */
     /* Why KV is sent by message over TCP, from regions in private memory; "" = it is not. */
     char region_why[256];
     bool can_serve;
@@ -102,11 +101,12 @@ struct doctor_report {
 
 /* Fills *out from the kernel's files and the CPU backend, in this process. */
 void doctor_host_check(struct doctor_host *out);
-/* Fill report->gpus, ->copies, and ->ucx and ->paths. Each check runs in a process of its own for
- * at most timeout_ms (probe.h); a check that fails leaves its reason in the report. */
+/* Fills report->gpus. As in the two functions below, each check runs in a process of its own for at
+ * most timeout_ms (probe.h), and a check that fails leaves its reason in the report. */
 void doctor_gpus_check(struct doctor_report *report, int timeout_ms);
-/* Requires that doctor_gpus_check was called. */
+/* Fills report->copies. Requires that doctor_gpus_check was called. */
 void doctor_copies_check(struct doctor_report *report, int timeout_ms);
+/* Fills report->ucx and report->paths. */
 void doctor_paths_check(struct doctor_report *report, int timeout_ms);
 
 /* Write the report as text for a person, or as JSON. doctor_json_write returns false if the JSON

@@ -42,8 +42,8 @@ enum status partition_cluster_parse(const char *text, size_t bytes, const char *
                                     struct error *error);
 
 /* Reads a hardware file (tools/simulate/hardware.h) as a cluster of one host with the name `name`:
- * its keys "devices" and "links"/"inside". Other keys are ignored. Errors as for
- * partition_cluster_load. */
+ * its keys "devices" and "links"/"inside". Other keys are ignored. Errors are those of
+ * partition_cluster_load, but ST_INVALID if the file cannot be read. */
 enum status partition_cluster_of_machine(const char *path, const char *name,
                                          const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
@@ -54,7 +54,8 @@ enum status partition_cluster_of_machine(const char *path, const char *name,
 enum status partition_cluster_of_profile(const struct profile *profile,
                                          struct partition_cluster *out, struct error *error);
 
-/* Parses a number of bytes: "1000", or with a unit KiB to TiB, e.g. "8GiB". False: wrong text. */
+/* Parses a number of bytes: "1000", or with a unit KiB to TiB, e.g. "8GiB". Returns false if the
+ * text is something else. */
 bool partition_size_parse(const char *text, uint64_t *out);
 
 #endif

@@ -21,7 +21,7 @@ struct partition_work {
     uint64_t blocks;          /* KV blocks of the machine, of PARTITION_BLOCK_TOKENS tokens each. */
     uint64_t workspace_bytes; /* Memory of each device besides weights and KV. */
     uint32_t stages;          /* Number of stages; 0 = the best number. */
-    bool replicas;            /* True: a stage may have several replicas. */
+    bool replicas;            /* A stage may have several replicas. */
     double limit_ms;          /* Limit of TTFT (prompt phase) or TBT (token phase); 0 = none. */
 };
 

@@ -18,11 +18,11 @@ static enum status pictures_write(const struct plan_search *search, FILE *out, s
     enum status status = ST_OK;
     for (; of.first < search->cell_count && status == ST_OK; of.first = plan_picture_end(&of)) {
         const struct gnuplot_picture picture = plan_picture_make(&of);
-        html_heading(search->cells[of.first].budget, out);
+        html_heading_write(search->cells[of.first].budget, out);
         if (plan_picture_is_empty(&of))
             fputs("<p>No plan meets the SLO.</p>\n", out);
         else
-            status = html_picture(&picture, "cleave plan: --html", out, error);
+            status = html_picture_write(&picture, "cleave plan: --html", out, error);
     }
     return status;
 }
@@ -39,12 +39,12 @@ static enum status usage_write(const struct plan_search *search, FILE *out, stru
         return error_set(error, ST_NO_MEMORY, "out of memory");
     snprintf(text, sizeof(text), "%s at %g requests/s: how its machines are used over time",
              best->name, best->best_rate_per_s);
-    html_heading(text, out);
+    html_heading_write(text, out);
     enum status status =
         plan_try_usage(search->inputs, &best->best, best->best_rate_per_s, &usage, error);
     if (status == ST_OK) {
         const struct gnuplot_picture picture = sim_usage_picture(&usage);
-        status = html_picture(&picture, "cleave plan: --html", out, error);
+        status = html_picture_write(&picture, "cleave plan: --html", out, error);
     }
     sim_usage_close(&usage);
     return status;
@@ -57,7 +57,7 @@ static enum status data_write(const struct plan_search *search, FILE *out, struc
     json_decref(json);
     if (text == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
-    html_data(text, out);
+    html_data_write(text, out);
     free(text);
     return ST_OK;
 }
@@ -69,8 +69,8 @@ enum status plan_html_write(const struct plan_search *search, int argc, char **a
     enum status status = html_open(path, &out, error);
     if (status != ST_OK)
         return status;
-    html_begin("cleave plan", argc, argv, out);
-    status = html_printed(table_print, search, out, error);
+    html_head_write("cleave plan", argc, argv, out);
+    status = html_output_write(table_print, search, out, error);
     if (status == ST_OK)
         status = pictures_write(search, out, error);
     if (status == ST_OK)

@@ -36,7 +36,7 @@ static enum status plot_write(const struct plan_search *search, const char *path
     const struct gnuplot_picture picture = plan_picture_make(&of);
     enum status status = plan_picture_is_empty(&of)
                              ? error_set(error, ST_NOT_FOUND, "no plan meets the SLO")
-                             : gnuplot_file(&picture, path, error);
+                             : gnuplot_file_draw(&picture, path, error);
     if (status != ST_OK)
         error_prefix(error, "--plot %s", path);
     return status;

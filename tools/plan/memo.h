@@ -24,18 +24,19 @@ struct plan_memo {
     uint64_t count;    /* Entries in use. */
     uint64_t read;     /* Entries that came from the journal. */
     FILE *journal;     /* NULL = none. */
-    bool write_failed; /* True: a result could not be appended; plan_memo_close reports it. */
+    bool write_failed; /* A result could not be appended; plan_memo_close reports it. */
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:
- * hash of all inputs that influence a result. ST_MISMATCH: the journal belongs to other inputs.
- * Errors name file and line. A last line without its end is removed. */
+ * hash of all inputs that influence a result. A last line without its end is removed. ST_MISMATCH:
+ * the journal belongs to other inputs. ST_INVALID: the file is no journal. ST_IO, ST_NO_MEMORY.
+ * Errors name file and line. */
 enum status plan_memo_open(struct plan_memo *memo, const char *path, uint64_t inputs_hash,
                            struct error *error);
 /* Closes the memo. path: the journal's name in errors. ST_IO: the journal could not be written. */
 enum status plan_memo_close(struct plan_memo *memo, const char *path, struct error *error);
 
-/* Finds the result of a mix at a rate. False: not known. */
+/* Finds the result of a mix at a rate. Returns false if it is not known. */
 bool plan_memo_find(struct plan_memo *memo, const struct plan_mix *mix, double rate_per_s,
                     bool *met_out);
 /* Adds a result. An existing entry stays as it is. Returns ST_OK or ST_NO_MEMORY. */

@@ -1,7 +1,7 @@
 /* plan_options: the command line of `cleave plan`, as values; options.c has each option's help
  * text. main.c reads the options once on the main thread (common/options.h); setup.c turns them
- * into the inputs of the search. Texts point into the caller's arguments. This part opens no files.
- */
+ * into the inputs of the search. Texts point into the caller's arguments. This part opens no
+ * files. */
 #ifndef TOOLS_PLAN_OPTIONS_H
 #define TOOLS_PLAN_OPTIONS_H
 
@@ -13,7 +13,7 @@ struct plan_options {
     /* A trace or a synthetic workload. Exactly one of `trace` and `lengths` is set. */
     const char *trace;
     const char *lengths; /* A trace from whose rows lengths are drawn; arrivals are random. */
-    bool pairs;          /* True: both lengths of a request are drawn from one row. */
+    bool pairs;          /* Both lengths of a request are drawn from one row. */
     /* A file with the paper's times. Exactly one of `table` and `profile` is set. */
     const char *table;
     const char *profile;
@@ -30,7 +30,7 @@ struct plan_options {
     double duration;              /* Seconds of arrivals. */
     uint64_t seed;
     uint64_t workers;  /* Threads of the search; 0 = one per core. */
-    bool full;         /* True: find the boundary of every split (search.h). */
+    bool full;         /* Find the boundary of every split (search.h). */
     const char *state; /* The journal (memo.h); NULL = none. */
     bool json;
     const char *write_config; /* File for a config of the best plan; NULL = none. */

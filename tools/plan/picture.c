@@ -73,7 +73,7 @@ static void splits_write(const struct figure *f, uint32_t c)
         if (point->state != PLAN_SOLVED || (point->value == 0 && cell->fixed == PLAN_RATE))
             continue;
         if (point->value > 0)
-            plan_point_try(f->search, cell, point, point->value, &mix, &rate_per_s);
+            plan_point_mix_at(f->search, cell, point, point->value, &mix, &rate_per_s);
         fprintf(f->plot, "%u %g\n", mix.prompts,
                 cell->fixed == PLAN_RATE ? mix.tokens : rate_per_s);
     }
@@ -106,7 +106,7 @@ static void lines_write(const struct figure *f, const char *data, const char *co
             continue;
         fprintf(f->plot, "$%s%u using %s with %s lw 2 lc %u title ", data, c, columns, style,
                 c - f->first + 1);
-        gnuplot_quoted(f->search->cells[c].name, f->plot);
+        gnuplot_quoted_write(f->search->cells[c].name, f->plot);
         fprintf(f->plot, " noenhanced, ");
     }
     fprintf(f->plot, "%s\n", last);
@@ -138,7 +138,7 @@ static void plots_write(const struct figure *f)
     fprintf(f->plot, "unset multiplot\n");
 }
 
-/* ---- all of it ---- */
+/* ---- the parts together ---- */
 
 static enum status draw(const void *self, FILE *script, struct error *error)
 {

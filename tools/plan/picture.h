@@ -16,7 +16,7 @@ struct plan_picture { /* The cells from `first` on that have the same budget. */
 
 /* Returns the index of the first cell after this picture's cells. */
 uint32_t plan_picture_end(const struct plan_picture *picture);
-/* True if no cell has a plan, so there is nothing to draw. */
+/* Returns true if no cell has a plan, so there is nothing to draw. */
 bool plan_picture_is_empty(const struct plan_picture *picture);
 /* Returns the picture for gnuplot.h. Requires that the picture is not empty, and that *picture is
  * not moved until the picture is drawn. */

@@ -46,9 +46,9 @@ static uint32_t needed(const struct plan_point *point, uint32_t value)
     return point->most + 1 - value;
 }
 
-void plan_point_try(const struct plan_search *search, const struct plan_cell *cell,
-                    const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
-                    double *rate_out)
+void plan_point_mix_at(const struct plan_search *search, const struct plan_cell *cell,
+                       const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
+                       double *rate_out)
 {
     *mix_out = (struct plan_mix){.prompt_kind = cell->prompt_kind,
                                  .token_kind = cell->token_kind,

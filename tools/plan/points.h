@@ -2,7 +2,7 @@
  * fixed, `value` is the number of steps of the rate, and the token machines are what the rest of
  * the budget buys. With the rate fixed, a split has most + 1 − value token machines (a baseline:
  * machines), so that a larger value is better in both cases. search.c, print.c and picture.c call
- * it; the worker threads of a search call plan_point_try and plan_point_solved, each for its own
+ * it; the worker threads of a search call plan_point_mix_at and plan_point_solved, each for its own
  * split. It does not simulate and does not choose which value to try. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
@@ -16,20 +16,20 @@ enum status plan_points_make(const struct plan_search *search, struct plan_cell 
                              struct error *error);
 
 /* Returns the mix and the rate that a value from 1 to point->most stands for. */
-void plan_point_try(const struct plan_search *search, const struct plan_cell *cell,
-                    const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
-                    double *rate_out);
+void plan_point_mix_at(const struct plan_search *search, const struct plan_cell *cell,
+                       const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
+                       double *rate_out);
 /* Stores a split's boundary: the largest value that meets the SLO; 0 = none does. */
 void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, uint32_t value);
 
 /* Returns the best solved split; NULL = none meets the SLO. */
 const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
                                         const struct plan_cell *cell);
-/* True if the split meets the SLO and is as good as `best`, a split of the same cell. */
+/* Returns true if the split meets the SLO and is as good as `best`, a split of the same cell. */
 bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
                        const struct plan_point *point, const struct plan_point *best);
-/* Returns the smallest value at which the split is as good as `best`; > point->most = it never is.
- */
+/* Returns the smallest value at which the split is as good as `best`; > point->most = it never
+ * is. */
 uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
                                  const struct plan_point *point, const struct plan_point *best);
 

@@ -168,7 +168,7 @@ static json_t *points_json(const struct plan_search *search, const struct plan_c
                                                   (json_int_t)point->tokens, 0.0));
             continue;
         }
-        plan_point_try(search, cell, point, point->value, &mix, &rate_per_s);
+        plan_point_mix_at(search, cell, point, point->value, &mix, &rate_per_s);
         json_array_append_new(list, json_pack("[I, I, f]", (json_int_t)mix.prompts,
                                               (json_int_t)mix.tokens, rate_per_s));
     }
@@ -193,7 +193,7 @@ static json_t *cell_json(const struct plan_search *search, const struct plan_cel
     json_object_set_new(plan, "rate_per_s", json_real(cell->best_rate_per_s));
     json_object_set_new(plan, "requests", json_integer((json_int_t)cell->outcome.totals.requests));
     json_object_set_new(plan, "ms", nine_json(cell->outcome.ms));
-    json_object_set_new(plan, "slowdown", nine_json(cell->outcome.slo.slower));
+    json_object_set_new(plan, "slowdown", nine_json(cell->outcome.slo.slowdowns));
     json_object_set_new(plan, "worst_of_limit", json_real(cell->outcome.worst));
     json_object_set_new(json, "plan", plan);
     return json;

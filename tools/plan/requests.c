@@ -135,8 +135,8 @@ void plan_requests_done(struct plan_requests *requests)
 void plan_requests_at(const struct plan_requests *requests, double rate_per_s,
                       struct sim_trace *out)
 {
-    sim_trace_of(out, requests->name, requests->arrivals, requests->count, 1 / rate_per_s,
-                 requests->duration_s);
+    sim_trace_array_open(out, requests->name, requests->arrivals, requests->count, 1 / rate_per_s,
+                         requests->duration_s);
 }
 
 uint64_t plan_requests_count(const struct plan_requests *requests, double rate_per_s)

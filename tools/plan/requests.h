@@ -20,7 +20,8 @@ struct plan_requests {
 };
 
 /* Reads the requests of a trace (a file or a synthetic workload) and scales them to one per second.
- * ST_INVALID: a wrong row, or all requests arrive at the same time. */
+ * ST_INVALID: a wrong row, or all requests arrive at the same time. ST_NO_MEMORY. Further errors
+ * are those of trace_open. */
 enum status plan_requests_read(struct plan_requests *requests, const char *name, uint64_t seed,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
@@ -30,6 +31,7 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_most,
                                struct error *error);
+/* Frees the requests. */
 void plan_requests_done(struct plan_requests *requests);
 
 /* Sets *out to the requests at a rate. *out points to them, so the requests must outlive it. */

@@ -94,7 +94,7 @@ static bool meets(struct crew *crew, const struct task *task, uint32_t value, bo
     struct plan_search *search = crew->search;
     struct plan_mix mix;
     double rate_per_s;
-    plan_point_try(search, task->cell, task->point, value, &mix, &rate_per_s);
+    plan_point_mix_at(search, task->cell, task->point, value, &mix, &rate_per_s);
     if (plan_memo_find(search->memo, &mix, rate_per_s, met_out))
         return true;
     enum status status = plan_try_meets(search->inputs, &mix, rate_per_s, met_out, error);
@@ -142,7 +142,7 @@ static void point_finish(struct crew *crew, struct task *task, struct error *err
     struct plan_mix mix;
     double rate_per_s;
     struct plan_outcome outcome;
-    plan_point_try(crew->search, task->cell, task->point, task->point->value, &mix, &rate_per_s);
+    plan_point_mix_at(crew->search, task->cell, task->point, task->point->value, &mix, &rate_per_s);
     enum status status = plan_try(crew->search->inputs, &mix, rate_per_s, &outcome, error);
     atomic_fetch_add(&crew->runs, 1);
     if (status != ST_OK)
@@ -225,8 +225,8 @@ static enum status bests_take(struct plan_search *search, const struct task *tas
         if (!first)
             continue;
         cell->found = true;
-        plan_point_try(search, cell, best->point, best->point->value, &cell->best,
-                       &cell->best_rate_per_s);
+        plan_point_mix_at(search, cell, best->point, best->point->value, &cell->best,
+                          &cell->best_rate_per_s);
         status =
             plan_try(search->inputs, &cell->best, cell->best_rate_per_s, &cell->outcome, error);
         atomic_fetch_add(&crew->runs, 1);

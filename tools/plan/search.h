@@ -47,9 +47,11 @@ struct plan_point {
 struct plan_cell {
     const char *name;     /* The kinds of machines, as the command line has them. */
     const char *budget;   /* The fixed amount as the command line has it, such as "cost=100". */
-    uint32_t prompt_kind; /* Index in inputs->kinds; also for token_kind. */
-    uint32_t token_kind;
-    bool split; /* False: the baseline, where all machines are of prompt_kind and do both phases. */
+    uint32_t prompt_kind; /* Kind of the prompt machines: index in inputs->kinds. */
+    uint32_t token_kind;  /* Kind of the token machines: index in inputs->kinds. */
+    /* There are prompt and token machines. False: the baseline, where all machines are of
+     * prompt_kind and do both phases. */
+    bool split;
     bool as_prompts;         /* Baseline only: use the layer split of prompt machines (plan_mix). */
     enum plan_measure fixed; /* What is fixed. */
     double amount;           /* The fixed amount of that measure. */
@@ -57,9 +59,9 @@ struct plan_cell {
 
     struct plan_point *points; /* [point_count], ordered by the number of prompt machines. */
     uint32_t point_count;
-    /* True: the budget would buy more than machines_most machines; those mixes are not tried. */
+    /* The budget would buy more than machines_most machines; those mixes are not tried. */
     bool cut;
-    bool found; /* True: a mix meets the SLO; the fields below are set. */
+    bool found; /* A mix meets the SLO; the fields below are set. */
     struct plan_mix best;
     double best_rate_per_s;      /* Highest rate of the best mix, or the fixed rate. */
     struct plan_outcome outcome; /* Outcome of the best mix at its rate. */
@@ -71,7 +73,7 @@ struct plan_search {
     double step_per_s;      /* Rates are multiples of this step. */
     double rate_most;       /* Highest rate to try, in requests per second. */
     uint32_t machines_most; /* Most machines of a mix. */
-    bool full; /* True: find the boundary of every split, not only of those that can be the best. */
+    bool full; /* Find the boundary of every split, not only of those that can be the best. */
     uint32_t worker_count; /* Threads, including the caller's. */
     uint32_t cell_count;
     /* [cell_count]: belongs to the caller. The search allocates the cells' points, and

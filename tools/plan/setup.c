@@ -292,7 +292,7 @@ static enum status cells_read(const struct plan_options *options, struct plan_se
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the parts together ---- */
 
 static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
 {

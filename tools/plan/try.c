@@ -1,6 +1,7 @@
 /* plan_try: see the header. A run ends early when the number of requests above a limit (by more
- * than one bucket of the quantiles) is so large that the quantile must exceed the limit whatever
- * the other requests do. So the early verdict is always that of the whole run. */
+ * than one bucket of the quantiles) is so large that the quantile must exceed the limit,
+ * independent of the other requests. So the early result is always equal to the result of the whole
+ * run. */
 #include "tools/plan/try.h"
 
 #include "tools/plan/profile.h"
@@ -44,8 +45,8 @@ static void count_late(struct attempt *a, const struct splitwise_result *result)
 static void request_done(void *self, const struct splitwise_result *result)
 {
     struct attempt *a = self;
-    slo_add(&a->slo, result->arrival->prompt_tokens, result->arrival->output_tokens, result->ttft_s,
-            result->tbt_s, result->e2e_s);
+    slo_request_add(&a->slo, result->arrival->prompt_tokens, result->arrival->output_tokens,
+                    result->ttft_s, result->tbt_s, result->e2e_s);
     if (a->brief) {
         count_late(a, result);
         return;
@@ -55,8 +56,8 @@ static void request_done(void *self, const struct splitwise_result *result)
     quantiles_add(&a->seconds[SLO_E2E], result->e2e_s);
 }
 
-/* Fills in the machines in the reference's order: token machines first if they are of another kind.
- */
+/* Fills in the machines in the reference's order: token machines first if they are of another
+ * kind. */
 static void hosts_fill(const struct plan_inputs *inputs, const struct plan_mix *mix,
                        struct splitwise_host *hosts, struct sim_usage *usage)
 {
@@ -129,7 +130,7 @@ static bool verdict(const struct attempt *a, const struct splitwise_totals *tota
     bool met = !a->stop && totals->unended == 0 && totals->requests > 0;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++)
-            met &= out->slower[measure][i] < a->inputs->limits[measure][i];
+            met &= out->slowdowns[measure][i] < a->inputs->limits[measure][i];
     return met;
 }
 
@@ -161,7 +162,7 @@ enum status plan_try_times(const struct plan_inputs *inputs, const struct plan_m
     out->slo.met = out->met;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++) {
-            double share = out->slo.slower[measure][i] / inputs->limits[measure][i];
+            double share = out->slo.slowdowns[measure][i] / inputs->limits[measure][i];
             out->worst = share > out->worst ? share : out->worst;
             out->ms[measure][i] = 1e3 * quantiles_at(&a->seconds[measure], quantiles[i]);
         }

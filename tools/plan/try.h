@@ -1,9 +1,10 @@
 /* plan_try: simulates one mix of machines at one rate, and says whether the SLO is met and what the
  * latencies are. With times from a table it simulates like the Splitwise paper's simulator
  * (splitwise.h), with times from a profile like a gateway and its machines (profile.h). search.c
- * calls it on the worker threads of a search, picture.c and html.c on the main thread. The inputs
- * are constant and every call has its own memory, so any number of threads may call at the same
- * time. It does not choose what to try and remembers no result (memo.h does). */
+ * calls it on the worker threads of a search, and picture.c, html.c, print.c and config.c on the
+ * main thread. The inputs are constant and every call has its own memory, so any number of threads
+ * may call at the same time. It does not choose what to try and remembers no result (memo.h
+ * does). */
 #ifndef TOOLS_PLAN_TRY_H
 #define TOOLS_PLAN_TRY_H
 
@@ -44,9 +45,9 @@ struct plan_inputs {
 
 /* A number of machines of each kind. */
 struct plan_mix {
-    uint32_t prompt_kind; /* Index in kinds. */
-    uint32_t token_kind;
-    uint32_t prompts; /* Machines for prompts; baseline: all machines. */
+    uint32_t prompt_kind; /* Kind of the prompt machines: index in plan_inputs.kinds. */
+    uint32_t token_kind;  /* Kind of the token machines: index in plan_inputs.kinds. */
+    uint32_t prompts;     /* Machines for prompts; baseline: all machines. */
     uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
     /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
     uint32_t as_prompts;
@@ -64,7 +65,7 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
 
 /* What a simulation of a mix found. */
 struct plan_outcome {
-    bool met; /* True: the SLO is met. */
+    bool met; /* The SLO is met. */
     struct slo_result slo;
     double worst; /* The largest of the nine ratios slowdown / limit; < 1 = met. */
     double ms[SLO_MEASURES][SLO_QUANTILES]; /* P50, P90 and P99 of TTFT, TBT and E2E. */
@@ -72,7 +73,8 @@ struct plan_outcome {
 };
 
 /* Stores whether the mix meets the SLO. With times from a table, the simulation stops as soon as
- * the SLO is certainly missed; with a profile, it runs the whole trace. */
+ * the SLO is certainly missed; with a profile, it runs the whole trace. Errors of this and of the
+ * three functions below are those of the simulation. */
 enum status plan_try_meets(const struct plan_inputs *inputs, const struct plan_mix *mix,
                            double rate_per_s, bool *met_out, struct error *error);
 /* Simulates the whole trace. out->met equals the result of plan_try_meets. */

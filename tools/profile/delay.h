@@ -1,8 +1,8 @@
 /* profile_delay: how long this process's threads were ready to run but did not, because other
- * processes had the cores. By these times points.c recognises disturbed samples, and drops them.
- * step.c opens the struct and reads it on its one thread; the engine's threads call
- * profile_delay_us at a stamp (stamps.c). Linux counts the times (schedstat); this part only reads
- * them, and drops no sample. */
+ * processes had the cores. By these times points.c counts disturbed samples, and uses the samples
+ * with the least idle time. step.c opens the struct and reads it on its one thread; the engine's
+ * threads call profile_delay_us at a stamp (stamps.c). Linux counts the times (schedstat); this
+ * part only reads them, and drops no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
@@ -28,9 +28,10 @@ void profile_delay_close(struct profile_delay *d);
  * ends. */
 double profile_delay_us(const struct profile_delay *d);
 
-/* profile_delay_begin starts a measurement. profile_delay_idle_us returns how long the threads did
- * not run, for any reason, in a measurement of `us` microseconds: the sum over the threads. */
+/* Starts a measurement of profile_delay_idle_us. */
 void profile_delay_begin(struct profile_delay *d);
+/* Returns how long the threads did not run, for any reason, since profile_delay_begin: the sum over
+ * the threads. us: microseconds since then. */
 double profile_delay_idle_us(const struct profile_delay *d, double us);
 
 #endif

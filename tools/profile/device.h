@@ -22,7 +22,7 @@ struct profile_device_options {
      * measurement. */
     uint32_t beside;
     double seconds; /* Time to use, unless the smallest number of rounds takes longer. */
-    bool quick;     /* True: few points, measured once, for tests. */
+    bool quick;     /* Few points, measured once, for tests. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
 };

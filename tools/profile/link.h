@@ -16,7 +16,7 @@ struct profile_link_options {
     const struct secret_keys *keys; /* With a common key at both ends; NULL = none. */
     /* GPU from whose memory and into whose memory KV is written; NULL = the host's memory. */
     const char *device;
-    bool quick;     /* True: a smaller region and fewer samples. */
+    bool quick;     /* A smaller region and fewer samples. */
     double seconds; /* Time that one call uses for its measurements. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */

@@ -26,9 +26,9 @@ struct profile_options {
     const char *key_file;      /* Key for links to other hosts; NULL = none. */
     const char *ucx_tls;       /* UCX_TLS for links to other hosts; NULL = UCX chooses. */
     double seconds;            /* Time of all measurements together. */
-    bool quick;                /* True: few points, measured once. */
-    bool no_links;             /* True: do not measure the links inside this host. */
-    bool no_devices;           /* True: measure links only. */
+    bool quick;                /* Few points, measured once. */
+    bool no_links;             /* Do not measure the links inside this host. */
+    bool no_devices;           /* Measure links only. */
 };
 
 extern const struct option_table profile_options_table;

@@ -15,14 +15,14 @@ struct profile_point {
     bool prompt;      /* True: a prompt. False: a decode step. */
     bool checks;      /* Compare a whole step at this point with the sum of its parts. */
     uint32_t rows;    /* Tokens of the prompt, or sequences of the decode step. */
-    uint32_t context; /* Cached tokens before it, of each sequence. */
+    uint32_t context; /* Cached tokens of each sequence before the batch. */
     uint32_t sample_count;
     struct profile_step_times samples[PROFILE_SAMPLES_MAX];
 };
 
 /* The points that are measured, and the axes of the grids they fill: tokens × prompt_contexts for
- * prompts, batches × token_contexts for decode steps. Large batches with long contexts are not
- * measured, because they do not fit into memory. */
+ * prompts, batches × token_contexts for decode steps. Long prompts after a long context, and decode
+ * steps that do not fit into memory, are not measured but extrapolated. */
 struct profile_plan {
     uint32_t token_count, prompt_context_count, batch_count, token_context_count;
     uint32_t tokens[PROFILE_ROWS_MAX], prompt_contexts[PROFILE_CONTEXTS_MAX];
@@ -42,9 +42,9 @@ void profile_plan_done(struct profile_plan *plan);
 /* Returns roughly how long a point takes, in the same unit for all points. */
 double profile_point_weight(const struct profile_point *point);
 
-/* Computes the device's layers, curves, batch_us and checks from the samples that were not
- * disturbed. Requires that d->layer_count (1 = all layers are alike) and d->layers are set.
- * ST_NO_MEMORY. */
+/* Computes the device's layers, curves, batch_us and checks from the samples with the least idle
+ * time, and the share of disturbed samples. Requires that d->layer_count (1 = all layers are alike)
+ * and d->layers are set. ST_NO_MEMORY. */
 enum status profile_points_conclude(const struct profile_plan *plan, const struct profile *p,
                                     struct profile_device *d);
 

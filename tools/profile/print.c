@@ -12,13 +12,13 @@ static void grid_print(const struct profile_grid *g, const char *title, const ch
                        FILE *file)
 {
     table_init(&table, g->context_count + 1);
-    table_cell(&table, "%s", title);
+    table_cell_add(&table, "%s", title);
     for (uint32_t c = 0; c < g->context_count; c++)
-        table_cell(&table, "after %.0f", g->contexts[c]);
+        table_cell_add(&table, "after %.0f", g->contexts[c]);
     for (uint32_t i = 0; i < g->row_count; i++) {
-        table_cell(&table, "%.0f %s", g->rows[i], unit);
+        table_cell_add(&table, "%.0f %s", g->rows[i], unit);
         for (uint32_t c = 0; c < g->context_count; c++)
-            table_cell(&table, "%.1f", g->us[i][c]);
+            table_cell_add(&table, "%.1f", g->us[i][c]);
     }
     table_print(&table, file);
     fprintf(file, "\n(spread of whole steps: %.1f %%)\n\n", 100 * g->spread);
@@ -27,28 +27,28 @@ static void grid_print(const struct profile_grid *g, const char *title, const ch
 static void curve_row(const struct profile_curve *c, const char *title)
 {
     char text[TABLE_CELL_BYTES];
-    table_cell(&table, "%s", title);
+    table_cell_add(&table, "%s", title);
     for (uint32_t i = 0; i < 4; i++) {
         static const double rows[] = {1, 16, 128, 1024};
         snprintf(text, sizeof(text), "%.1f", profile_curve_us(c, rows[i]));
-        table_cell(&table, "%s", rows[i] <= c->rows[c->row_count - 1] ? text : "-");
+        table_cell_add(&table, "%s", rows[i] <= c->rows[c->row_count - 1] ? text : "-");
     }
 }
 
 static void checks_print(const struct profile_device *d, FILE *file)
 {
     table_init(&table, 4);
-    table_cell(&table, "whole step");
-    table_cell(&table, "measured, us");
-    table_cell(&table, "sum of parts, us");
-    table_cell(&table, "sum / measured");
+    table_cell_add(&table, "whole step");
+    table_cell_add(&table, "measured, us");
+    table_cell_add(&table, "sum of parts, us");
+    table_cell_add(&table, "sum / measured");
     for (uint32_t i = 0; i < d->check_count; i++) {
         const struct profile_check *c = &d->checks[i];
-        table_cell(&table, "%s of %.0f after %.0f", c->prompt ? "prompt" : "step", c->rows,
-                   c->context);
-        table_cell(&table, "%.0f", c->measured_us);
-        table_cell(&table, "%.0f", c->sum_us);
-        table_cell(&table, "%.3f", c->measured_us > 0 ? c->sum_us / c->measured_us : 0);
+        table_cell_add(&table, "%s of %.0f after %.0f", c->prompt ? "prompt" : "step", c->rows,
+                       c->context);
+        table_cell_add(&table, "%.0f", c->measured_us);
+        table_cell_add(&table, "%.0f", c->sum_us);
+        table_cell_add(&table, "%.3f", c->measured_us > 0 ? c->sum_us / c->measured_us : 0);
     }
     table_print(&table, file);
 }
@@ -80,11 +80,11 @@ static void device_print(const struct profile *p, const struct profile_device *d
     snprintf(title, sizeof(title), "us of %s, step", which);
     grid_print(&layer->token, title, "sequences", file);
     table_init(&table, 5);
-    table_cell(&table, "us, by rows");
-    table_cell(&table, "1");
-    table_cell(&table, "16");
-    table_cell(&table, "128");
-    table_cell(&table, "1024");
+    table_cell_add(&table, "us, by rows");
+    table_cell_add(&table, "1");
+    table_cell_add(&table, "16");
+    table_cell_add(&table, "128");
+    table_cell_add(&table, "1024");
     curve_row(&d->first, "embedding");
     curve_row(&d->last, "vocabulary, sampling");
     table_print(&table, file);

@@ -13,7 +13,7 @@
  * failure; 2 = wrong options. With --serve-link it serves until the process is killed. */
 int profile_main(int argc, char **argv);
 
-/* Prints a profile as tables. */
+/* Prints a profile as tables; profile.c calls it after measuring. */
 void profile_print(const struct profile *p, FILE *file);
 
 #endif

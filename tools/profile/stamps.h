@@ -48,18 +48,19 @@ struct profile_timed {
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
     atomic_uint stamp_count;                    /* Number of stamps so far in this batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
-    bool waits; /* True: the backend that only waits (compute_wait). */
-    /* True: the device has its own memory; stamps inside a batch are marks that it reports. */
+    bool waits;                                 /* The backend that only waits (compute_wait). */
+    /* The device has its own memory; stamps inside a batch are marks that it reports. */
     bool device;
-    /* True: set no stamps inside a batch, so that a GPU may record the step. */
+    /* Set no stamps inside a batch: while the device is prepared, and so that a GPU may record the
+     * step. */
     bool unwatched;
     uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
 };
 
 extern struct profile_timed profile_timed;
 
-/* Fills profile_timed.ops from .base; `c` is a device of .base. Requires that the other fields are
- * 0. */
+/* Makes profile_timed.ops and .steps from .base, and sets .waits, .device and .unwatched. `c` is a
+ * device of .base. Requires that the other fields are 0. */
 void profile_stamps_set(struct compute *c);
 void profile_stamp_add(void); /* Adds a stamp with the current time. */
 

@@ -18,31 +18,31 @@
 struct profile_step_options {
     const struct model_file *file; /* Used only while the device is opened. */
     const char *device;            /* Device as in a config. */
-    uint32_t threads;
-    uint32_t rows_max;          /* Most tokens of one batch. */
-    uint32_t sequences_max;     /* Most sequences of one decode step. */
-    uint32_t prompt_tokens_max; /* Longest prompt with its cached context. */
+    uint32_t threads;              /* Threads of the device. */
+    uint32_t rows_max;             /* Most tokens of one batch. */
+    uint32_t sequences_max;        /* Most sequences of one decode step. */
+    uint32_t prompt_tokens_max;    /* Longest prompt with its cached context. */
     /* Most tokens of all sequences of a decode step, with the new ones. */
     uint32_t decode_tokens_max;
     /* Reports the number of loaded layers while the device is opened; NULL = none. */
     void (*progress)(void *self, uint32_t done, uint32_t of);
-    void *self;
+    void *self; /* First argument of `progress`. */
 };
 
 /* Sizes of the model's parts in the device's memory. */
 struct profile_step_weights {
-    uint64_t layer_bytes[LIMIT_LAYERS];
+    uint64_t layer_bytes[LIMIT_LAYERS]; /* Weights of each layer. */
     uint64_t layer_kinds[LIMIT_LAYERS]; /* Equal numbers mean equal types and shapes. */
     uint64_t embedding_bytes;
     uint64_t vocabulary_bytes;
-    bool tied; /* True: the embedding is also the vocabulary. */
+    bool tied; /* The embedding is also the vocabulary. */
 };
 
-/* Time of a part of a batch. With one thread, `us` excludes the time that it waited for a core. */
+/* Time of a part of a batch. All fields are in microseconds. */
 struct profile_time {
-    double us;
+    double us;     /* Time of the part; with one computing thread, without `waited`. */
     double waited; /* Time that threads were ready but waited for a core. */
-    /* Time that threads did not run, for any reason; the larger, the less the sample is worth. */
+    /* Time that threads did not run, for any reason. A sample with more idle time is worse. */
     double idle;
 };
 
@@ -54,7 +54,7 @@ struct profile_step_times {
     /* Vocabulary and sampling, until the caller has the result. The final norm is in the last
      * layer. */
     struct profile_time last;
-    struct profile_time whole; /* Sum of all parts. */
+    struct profile_time whole; /* Sum of all parts above. */
 };
 
 struct profile_step;
@@ -66,7 +66,7 @@ enum status profile_step_open(const struct profile_step_options *options, struct
 void profile_step_close(struct profile_step *s); /* NULL is fine */
 
 /* Return the model's shape, the sizes of its parts, and the backend's description of the device.
- * The pointers are valid until the step is closed. */
+ * The pointers are valid until profile_step_close. */
 const struct model_hyper *profile_step_hyper(const struct profile_step *s);
 const struct profile_step_weights *profile_step_weights(const struct profile_step *s);
 const char *profile_step_describe(const struct profile_step *s);

@@ -1,11 +1,12 @@
 /* replay_client: sends completion requests over HTTP/1.1 with libcurl, reads the event streams, and
- * records times. `cleave replay` (replay.c) and bench-streams call it, on one thread, with hundreds
- * of streams at a time. The caller decides when to send. Each request ends in exactly one call of
- * on_result, unless the client is closed before. It does not retry and computes no statistics.
+ * records times. `cleave replay` (replay.c, server.c) and bench-streams call it, on one thread,
+ * with hundreds of streams at a time. The caller decides when to send. Each request ends in exactly
+ * one call of on_result, unless the client is closed before. It does not retry and computes no
+ * statistics.
  *
- * A request fails if there is no connection, a status other than HTTP 200, an event that is not
- * JSON or contains an error, no token, or a stream that ends without `data: [DONE]`; or if it takes
- * longer than timeout_s. */
+ * A request fails if there is no connection, a status other than HTTP 200, an event that is not a
+ * JSON object or contains an error, no token, or a stream that ends without `data: [DONE]`; or if
+ * it takes longer than timeout_s. */
 #ifndef TOOLS_REPLAY_CLIENT_H
 #define TOOLS_REPLAY_CLIENT_H
 
@@ -21,12 +22,12 @@
 enum replay_failure {
     REPLAY_DONE,
     REPLAY_NO_CONNECTION,
-    REPLAY_HTTP_STATUS, /* See http_status. */
+    REPLAY_HTTP_STATUS, /* A status other than 200 (http_status). */
     REPLAY_ERROR_EVENT, /* The server sent an error event in the stream. */
-    REPLAY_BAD_EVENT,   /* Not JSON, or not of the API's form. */
+    REPLAY_BAD_EVENT,   /* An event that is not a JSON object, or is longer than 1 MiB. */
     REPLAY_CUT,         /* The connection ended before [DONE]. */
     REPLAY_NO_TOKENS,   /* [DONE] without a token. */
-    REPLAY_TIMED_OUT,
+    REPLAY_TIMED_OUT,   /* The stream did not end within timeout_s. */
     REPLAY_INTERRUPTED, /* The user stopped the replay (replay_client_interrupt). */
     REPLAY_FAILURE_COUNT,
 };
@@ -36,21 +37,21 @@ const char *replay_failure_name(enum replay_failure failure);
 
 /* What one request did. */
 struct replay_result {
-    uint64_t id;      /* Id of the trace's row. */
-    uint64_t line;    /* Line of the trace's row. */
-    int64_t after_us; /* Due time, from the beginning of the replay. */
-    int64_t due_us;   /* All times are those of clock_system. */
-    int64_t sent_us;
+    uint64_t id;            /* Id of the trace's row. */
+    uint64_t line;          /* Line of the trace's row. */
+    int64_t after_us;       /* Due time, from the beginning of the replay. */
+    int64_t due_us;         /* Due time; this and the times below are those of clock_system. */
+    int64_t sent_us;        /* When the request was sent. */
     int64_t first_token_us; /* Arrival of the first event with a token; 0 = no token. */
-    int64_t last_token_us;  /* Arrival of the last event with a token. */
-    int64_t end_us;
-    uint32_t wanted_prompt_tokens;
-    uint32_t wanted_completion_tokens;
-    uint32_t prompt_tokens; /* From the server's usage. */
-    uint32_t completion_tokens;
-    uint32_t token_events; /* Events with tokens; one event can have several tokens. */
-    int64_t gap_us_max;    /* Longest gap between two token events. */
-    bool has_usage;
+    int64_t last_token_us;  /* Arrival of the last event with a token; 0 = no token. */
+    int64_t end_us;         /* When the answer had ended, or the request had failed. */
+    uint32_t wanted_prompt_tokens;     /* Length of the prompt that was sent. */
+    uint32_t wanted_completion_tokens; /* Length of the answer that was asked for. */
+    uint32_t prompt_tokens;            /* Length of the prompt, from the server's usage. */
+    uint32_t completion_tokens;        /* Length of the answer, from the server's usage. */
+    uint32_t token_events;             /* Events with tokens; one event can have several tokens. */
+    int64_t gap_us_max;                /* Longest gap between two token events. */
+    bool has_usage;                    /* The server sent a usage. */
     enum replay_failure failure;
     int http_status;                    /* Status of the answer; 0 = none. */
     char message[REPLAY_MESSAGE_BYTES]; /* Why the request failed; "" = it did not. */
@@ -59,16 +60,18 @@ struct replay_result {
 struct replay_client_options {
     const char *url;     /* Base URL, such as http://127.0.0.1:8080. */
     const char *api_key; /* NULL = none. */
-    bool chat;           /* True: POST to /v1/chat/completions. False: to /v1/completions. */
+    bool chat;           /* POST to /v1/chat/completions instead of /v1/completions. */
     double timeout_s;    /* Most seconds of a request, from sending to its end. */
+    /* Called when a request has ended or failed. */
     void (*on_result)(void *self, const struct replay_result *result);
     void (*on_gap)(void *self, int64_t gap_us); /* Gap between two token events of one stream. */
-    void *self;
+    void *self;                                 /* First argument of both. */
 };
 
 struct replay_client;
 
-/* Requires that curl_global_init was called. */
+/* Opens a client; replay_client_close frees it. Requires that curl_global_init was called.
+ * ST_NO_MEMORY, ST_IO. */
 enum status replay_client_open(const struct replay_client_options *options,
                                struct replay_client **client_out, struct error *error);
 
@@ -76,17 +79,20 @@ enum status replay_client_open(const struct replay_client_options *options,
 void replay_client_close(struct replay_client *client);
 
 /* Sends a GET (body NULL) or a POST of JSON and blocks until the answer is there, up to ten
- * seconds. The caller frees the answer. Errors name the URL. ST_NOT_FOUND: HTTP 404 or 405. ST_IO:
- * any other HTTP error. */
+ * seconds. The caller frees the answer. Errors name the URL. ST_UNREACHABLE: no connection, or no
+ * whole answer in time. ST_NOT_FOUND: HTTP 404 or 405. ST_IO: another status than 200, or an empty
+ * answer. ST_NO_MEMORY. */
 enum status replay_client_ask(struct replay_client *client, const char *path, const char *body,
                               char **answer_out, struct error *error);
 
-/* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors. */
+/* Sends a request now. Takes ownership of the body (allocated with malloc), also on errors.
+ * ST_NO_MEMORY. */
 enum status replay_client_send(struct replay_client *client, const struct replay_ask *ask,
                                int64_t due_us, char *body, size_t body_size);
 
-/* Handles the bytes that have arrived. Returns at `until_us` at the latest; it may return earlier,
- * for example when a request has ended or after a signal. */
+/* Handles the bytes that have arrived, and waits for more. Returns at until_us at the latest; it
+ * may return earlier, for example when a request has ended or after a signal. ST_IO: libcurl or the
+ * timer failed. */
 enum status replay_client_turn(struct replay_client *client, int64_t until_us);
 
 /* Ends every open request as REPLAY_INTERRUPTED, each with a call of on_result. */

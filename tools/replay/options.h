@@ -27,14 +27,14 @@ struct replay_options {
     double rate_scale;         /* 2 = twice as fast as the trace. */
     double length_scale;       /* Factor on the lengths of prompts and answers. */
     double timeout_s;          /* Most seconds of a request. */
-    double slo_ttft_ms;        /* Limits for goodput, of TTFT, TBT and E2E; 0 = none. */
-    double slo_tbt_ms;
-    double slo_e2e_ms;
-    uint64_t requests;    /* Most requests; 0 = all. */
-    uint64_t max_context; /* Most tokens of prompt and answer; 0 = what the server reports. */
-    uint64_t id_low;      /* Smallest token id of a prompt; id_high is the largest. */
-    uint64_t id_high;
-    uint64_t seed;
+    double slo_ttft_ms;        /* Limit of TTFT for goodput; 0 = none. */
+    double slo_tbt_ms;         /* Limit of a request's mean TBT for goodput; 0 = none. */
+    double slo_e2e_ms;         /* Limit of E2E for goodput; 0 = none. */
+    uint64_t requests;         /* Most requests; 0 = all. */
+    uint64_t max_context;      /* Most tokens of prompt and answer; 0 = what the server reports. */
+    uint64_t id_low;           /* Smallest token id of a prompt. */
+    uint64_t id_high;          /* Largest token id of a prompt. */
+    uint64_t seed;             /* Seed of prompts and of a synthetic workload. */
     enum trace_format format;
     enum { REPLAY_BAD_ROW_REFUSE, REPLAY_BAD_ROW_SKIP } on_bad_row;
     enum { REPLAY_API_COMPLETIONS, REPLAY_API_CHAT } api;

@@ -1,5 +1,5 @@
 /* replay_prompt: makes the JSON body of a completion or chat request whose prompt has an exact
- * number of tokens. The same seed and line give the same bytes, independent of earlier calls.
+ * number of tokens. The same options and request give the same bytes, independent of earlier calls.
  * `cleave replay` (replay.c, server.c) and bench-streams call it, on one thread. It sends nothing
  * and has no tokenizer: server.c finds out how many tokens a word is for the server. */
 #ifndef TOOLS_REPLAY_PROMPT_H
@@ -12,17 +12,17 @@
 #include <stdint.h>
 
 enum replay_prompt_kind {
-    REPLAY_PROMPT_AUTO, /* Ids if the server accepts them; replay_server finds out. */
+    REPLAY_PROMPT_AUTO, /* Ids if the server accepts them (replay_server_ask), otherwise text. */
     REPLAY_PROMPT_IDS,  /* An array of token ids, drawn from [id_low, id_high]. */
     REPLAY_PROMPT_TEXT, /* Words that are one token each in the usual vocabularies. */
 };
 
 struct replay_prompt_options {
-    const char *model;
-    enum replay_prompt_kind kind; /* REPLAY_PROMPT_AUTO is treated as IDS. */
-    bool chat;                    /* True: the text is the user's message. */
-    uint32_t id_low;
-    uint32_t id_high;
+    const char *model;            /* Model name in the request; must outlive the opening only. */
+    enum replay_prompt_kind kind; /* REPLAY_PROMPT_AUTO is treated as REPLAY_PROMPT_IDS. */
+    bool chat;                    /* The text is the user's message of a chat request. */
+    uint32_t id_low;              /* Smallest token id that is drawn. */
+    uint32_t id_high;             /* Largest token id that is drawn. */
     /* Tokens that the server adds to a text (BOS, template). The text has this many words fewer. */
     uint32_t extra_tokens;
     uint64_t seed;
@@ -44,13 +44,15 @@ struct replay_ask {
 
 struct replay_prompt;
 
+/* Opens a maker of prompts; replay_prompt_close frees it. ST_INVALID: id_low > id_high, or the
+ * model's name is not UTF-8. ST_NO_MEMORY. */
 enum status replay_prompt_open(const struct replay_prompt_options *options,
                                struct replay_prompt **prompt_out);
 void replay_prompt_close(struct replay_prompt *prompt); /* NULL is fine. */
 
 /* Makes the body; the caller frees it. Requests are greedy and streamed, with usage and with
  * ignore_eos, so that answers have the trace's lengths. ST_INVALID: a text prompt would have no
- * word after subtracting extra_tokens. */
+ * word after subtracting extra_tokens. ST_NO_MEMORY. */
 enum status replay_prompt_body(const struct replay_prompt *prompt, const struct replay_ask *ask,
                                char **body_out, size_t *size_out);
 

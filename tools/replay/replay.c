@@ -66,13 +66,13 @@ static void on_result(void *self, const struct replay_result *result)
     struct replay *replay = self;
     if (result->end_us > replay->last_end_us)
         replay->last_end_us = result->end_us;
-    replay_report_result(replay->report, result);
+    replay_report_result_add(replay->report, result);
 }
 
 static void on_gap(void *self, int64_t gap_us)
 {
     struct replay *replay = self;
-    replay_report_gap(replay->report, gap_us);
+    replay_report_gap_add(replay->report, gap_us);
 }
 
 /* Requires that the server's context is known. */

@@ -155,7 +155,7 @@ static void count_failed(struct replay_report *report, const struct replay_resul
         totals->failed++;
 }
 
-void replay_report_result(struct replay_report *report, const struct replay_result *result)
+void replay_report_result_add(struct replay_report *report, const struct replay_result *result)
 {
     report->totals.sent++;
     sample_add(report, REPLAY_LATE, result->sent_us - result->due_us);
@@ -169,7 +169,7 @@ void replay_report_result(struct replay_report *report, const struct replay_resu
         csv_row_write(report, result);
 }
 
-void replay_report_gap(struct replay_report *report, int64_t gap_us)
+void replay_report_gap_add(struct replay_report *report, int64_t gap_us)
 {
     sample_add(report, REPLAY_TBT, gap_us);
 }

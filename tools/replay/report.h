@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The options are repeated in the JSON. Texts must outlive the report. */
+/* Most options are only repeated in the JSON. Texts must outlive the report. */
 struct replay_report_options {
     const char *trace;
     const char *url;
@@ -30,11 +30,12 @@ struct replay_report_options {
     double length_scale;
     uint32_t max_context; /* 0 = no limit. */
     uint64_t seed;
-    double slo_ttft_ms; /* 0 = none. */
-    double slo_tbt_ms;  /* Limit of a request's mean TBT; 0 = none. */
-    double slo_e2e_ms;  /* 0 = none. */
-    FILE *json;         /* NULL = none. The files and times stay the caller's. */
-    /* CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`; NULL = none. */
+    double slo_ttft_ms; /* Limit of TTFT for goodput; 0 = none. */
+    double slo_tbt_ms;  /* Limit of a request's mean TBT for goodput; 0 = none. */
+    double slo_e2e_ms;  /* Limit of E2E for goodput; 0 = none. */
+    FILE *json;         /* File for the JSON, which the caller closes; NULL = none. */
+    /* File for a CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`, which
+     * the caller closes; NULL = none. */
     FILE *rows;
     struct replay_times *compare; /* A prediction; NULL = none. */
     struct replay_times *alone;   /* Times without contention, for slowdowns; NULL = none. */
@@ -49,9 +50,9 @@ struct replay_totals {
     uint64_t interrupted;
     uint64_t wrong_counts;  /* Requests that are done but have other token counts than wanted. */
     uint64_t without_usage; /* Requests that are done but whose server reported no token counts. */
-    uint64_t in_slo;        /* Requests that are done and within all three limits. */
-    uint64_t prompt_tokens; /* Sums over the requests that are done. */
-    uint64_t completion_tokens;
+    uint64_t in_slo;        /* Requests that are done and within all limits that are given. */
+    uint64_t prompt_tokens; /* Sum over the requests that are done. */
+    uint64_t completion_tokens;                /* Sum over the requests that are done. */
     uint64_t by_failure[REPLAY_FAILURE_COUNT]; /* Number of requests per enum replay_failure. */
 };
 
@@ -63,8 +64,8 @@ enum status replay_report_open(const struct replay_report_options *options,
 void replay_report_close(struct replay_report *report); /* NULL is fine. */
 
 /* Add the result of a request that has ended, and one gap between two token events. */
-void replay_report_result(struct replay_report *report, const struct replay_result *result);
-void replay_report_gap(struct replay_report *report, int64_t gap_us);
+void replay_report_result_add(struct replay_report *report, const struct replay_result *result);
+void replay_report_gap_add(struct replay_report *report, int64_t gap_us);
 
 const struct replay_totals *replay_report_totals(const struct replay_report *report);
 
@@ -72,7 +73,7 @@ const struct replay_totals *replay_report_totals(const struct replay_report *rep
 struct replay_end {
     int64_t wall_us; /* From the first due time to the last end. */
     uint64_t skipped_rows;
-    const char *first_skipped; /* Why the first row was skipped. */
+    const char *first_skipped; /* Why the first of the skipped rows was wrong. */
 };
 
 /* Writes the text to `out` and ends the JSON. Call it once. ST_IO: JSON or CSV could not be

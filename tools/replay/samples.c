@@ -11,7 +11,7 @@
 
 void replay_samples_done(struct replay_samples *samples)
 {
-    free(samples->ms);
+    free(samples->values);
     free(samples->quantiles);
     *samples = (struct replay_samples){0};
 }
@@ -22,9 +22,9 @@ static bool quantiles_begin(struct replay_samples *samples)
     if (samples->quantiles == NULL)
         return false;
     for (uint64_t i = 0; i < samples->count; i++)
-        quantiles_add(samples->quantiles, samples->ms[i]);
-    free(samples->ms);
-    samples->ms = NULL;
+        quantiles_add(samples->quantiles, samples->values[i]);
+    free(samples->values);
+    samples->values = NULL;
     return true;
 }
 
@@ -33,29 +33,29 @@ static bool room_make(struct replay_samples *samples)
     if (samples->capacity == REPLAY_SAMPLES_KEPT)
         return quantiles_begin(samples);
     uint64_t wanted = samples->capacity == 0 ? FIRST_KEPT : samples->capacity * 2;
-    double *grown = realloc(samples->ms, wanted * sizeof(*grown));
+    double *grown = realloc(samples->values, wanted * sizeof(*grown));
     if (grown == NULL)
         return false;
-    samples->ms = grown;
+    samples->values = grown;
     samples->capacity = wanted;
     return true;
 }
 
-enum status replay_samples_add(struct replay_samples *samples, double ms)
+enum status replay_samples_add(struct replay_samples *samples, double value)
 {
     if (samples->quantiles == NULL && samples->count == samples->capacity && !room_make(samples))
         return ST_NO_MEMORY;
     if (samples->quantiles != NULL)
-        quantiles_add(samples->quantiles, ms);
+        quantiles_add(samples->quantiles, value);
     else
-        samples->ms[samples->count] = ms;
-    if (samples->count++ == 0 || ms > samples->max)
-        samples->max = ms;
-    samples->sum += ms;
+        samples->values[samples->count] = value;
+    if (samples->count++ == 0 || value > samples->max)
+        samples->max = value;
+    samples->sum += value;
     return ST_OK;
 }
 
-static int compare_ms(const void *left, const void *right)
+static int compare_values(const void *left, const void *right)
 {
     double a = *(const double *)left, b = *(const double *)right;
     return (a > b) - (a < b);
@@ -64,7 +64,7 @@ static int compare_ms(const void *left, const void *right)
 static double quantile(const struct replay_samples *samples, double q)
 {
     return samples->quantiles != NULL ? quantiles_at(samples->quantiles, q)
-                                      : quantile_of_sorted(samples->ms, samples->count, q);
+                                      : quantile_of_sorted(samples->values, samples->count, q);
 }
 
 struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples)
@@ -72,7 +72,7 @@ struct replay_percentiles replay_samples_percentiles(struct replay_samples *samp
     if (samples->count == 0)
         return (struct replay_percentiles){0};
     if (samples->quantiles == NULL)
-        qsort(samples->ms, samples->count, sizeof(*samples->ms), compare_ms);
+        qsort(samples->values, samples->count, sizeof(*samples->values), compare_values);
     return (struct replay_percentiles){.count = samples->count,
                                        .mean = samples->sum / (double)samples->count,
                                        .p50 = quantile(samples, 0.50),

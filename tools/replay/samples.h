@@ -15,11 +15,11 @@
 struct replay_samples {
     /* [count]: the values, in milliseconds or as slowdowns. NULL before the first value, and when
      * `quantiles` is used. */
-    double *ms;
+    double *values;
     /* Buckets with all values, used after the first million values; NULL before that. */
     struct quantiles *quantiles;
-    uint64_t capacity;
-    uint64_t count;
+    uint64_t capacity; /* Values for which `values` has room. */
+    uint64_t count;    /* Values that were added. */
     double sum;
     double max;
 };
@@ -34,7 +34,7 @@ struct replay_percentiles {
 void replay_samples_done(struct replay_samples *samples);
 
 /* Adds a value. ST_NO_MEMORY: the value is lost. */
-enum status replay_samples_add(struct replay_samples *samples, double ms);
+enum status replay_samples_add(struct replay_samples *samples, double value);
 
 /* Returns the percentiles so far; sorts the values. */
 struct replay_percentiles replay_samples_percentiles(struct replay_samples *samples);

@@ -1,8 +1,8 @@
 /* replay_server: finds out what a replay must know about a server: the model's name, the longest
  * context, whether it accepts token ids, and how many tokens words become. replay.c calls it once
  * on the main thread, before the replay; it sends a few requests and waits for their answers. It
- * keeps only the results, measures no times, and warns on standard error if prompts must be text.
- */
+ * keeps only the results, measures no times, and warns on standard error if prompts must be
+ * text. */
 #ifndef TOOLS_REPLAY_SERVER_H
 #define TOOLS_REPLAY_SERVER_H
 
@@ -18,23 +18,25 @@ enum replay_exactness {
 
 struct replay_server {
     char *model; /* Model name in requests; allocated. */
-    /* Most tokens of prompt and answer: --max-context, or what the server reports; 0 = not known.
-     */
+    /* Most tokens of prompt and answer: --max-context, or what the server reports; 0 = not
+     * known. */
     uint32_t max_context;
     enum replay_prompt_kind prompt; /* IDS or TEXT. */
     uint32_t extra_tokens;          /* Tokens that the server adds to a text. */
     enum replay_exactness exactness;
 };
 
-/* Asks the server through the client; blocks up to ten seconds per question. ST_UNREACHABLE: no
- * server. ST_INVALID: it lists no model. ST_UNSUPPORTED: a word is several tokens. With --prompt
- * ids it does not check whether the server accepts ids. */
+/* Asks the server through the client; blocks up to ten seconds per question. With --prompt ids it
+ * does not check whether the server accepts ids. The caller frees *server_out with
+ * replay_server_done. ST_INVALID: the server lists no model, or --model is not UTF-8.
+ * ST_UNSUPPORTED: a word is several tokens. Further errors are those of replay_client_ask. */
 enum status replay_server_ask(struct replay_client *client, const struct replay_options *options,
                               struct replay_server *server_out, struct error *error);
 /* Frees the model's name. */
 void replay_server_done(struct replay_server *server);
 
-/* Writes the kind of prompts for the report, such as "token ids". */
+/* Writes the kind of prompts for the report, such as "token ids". chat: texts are called
+ * messages. */
 void replay_server_describe(const struct replay_server *server, bool chat, char *out, size_t room);
 
 #endif

@@ -28,21 +28,25 @@ struct replay_sse {
     char *line; /* The current line. */
     size_t line_size;
     size_t line_capacity;
-    bool has_data;
-    bool last_was_cr;
+    bool has_data;    /* The current event has at least one data line. */
+    bool last_was_cr; /* The last byte was CR; a LF that follows belongs to it. */
 };
 
+/* Makes the struct ready for a stream. self: first argument of on_event. */
 void replay_sse_init(struct replay_sse *sse, replay_sse_event_fn on_event, void *self);
+/* Frees the buffers. */
 void replay_sse_done(struct replay_sse *sse);
 
 /* Drops the current event and keeps the memory for the next stream. */
 void replay_sse_reset(struct replay_sse *sse);
 
-/* ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event exceeds the limit. ST_NO_MEMORY. */
+/* Reads the next bytes of the stream, and calls on_event for each event that they complete.
+ * ST_CANCELLED: on_event returned false. ST_TOO_LARGE: an event or a line has more than
+ * REPLAY_SSE_EVENT_BYTES bytes. ST_NO_MEMORY. */
 enum status replay_sse_feed(struct replay_sse *sse, const char *bytes, size_t size);
 
-/* Call at the end of the stream. Passes on a last event without its empty line, as lenient clients
- * do. */
+/* Must be called at the end of the stream. Passes on a last event without its empty line, as
+ * lenient clients do. Errors are those of replay_sse_feed. */
 enum status replay_sse_finish(struct replay_sse *sse);
 
 #endif

@@ -57,22 +57,22 @@ static enum status row_read(struct replay_times *times, const struct csv *csv,
                             const uint32_t *columns, struct error *error)
 {
     double id, s;
-    enum status status = csv_number(csv, columns[REPLAY_TIME_COUNT], &id, error);
+    enum status status = csv_number_read(csv, columns[REPLAY_TIME_COUNT], &id, error);
     if (status != ST_OK)
         return status;
     if (!(id >= 0 && id <= ID_MAX && id == floor(id)))
         return error_set(error, ST_INVALID, "%s:%llu: request_id = \"%.40s\": want a whole number",
                          times->path, (unsigned long long)csv->line,
-                         csv_text(csv, columns[REPLAY_TIME_COUNT]));
+                         csv_text_at(csv, columns[REPLAY_TIME_COUNT]));
     struct row row = {.id = (uint64_t)id};
     for (int t = 0; t < REPLAY_TIME_COUNT; t++) {
-        status = csv_number(csv, columns[t], &s, error);
+        status = csv_number_read(csv, columns[t], &s, error);
         if (status != ST_OK)
             return status;
         if (!(s >= 0 && s <= SECONDS_MAX))
             return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want seconds, 0 or more",
                              times->path, (unsigned long long)csv->line, csv->names[columns[t]],
-                             csv_text(csv, columns[t]));
+                             csv_text_at(csv, columns[t]));
         row.ms[t] = (float)(s * 1000);
     }
     if (times->row_count == times->row_room) {
@@ -93,12 +93,12 @@ static enum status rows_read(struct replay_times *times, struct csv *csv, struct
     uint32_t columns[REPLAY_TIME_COUNT + 1], outcome;
     enum status status = ST_OK;
     for (int c = 0; c <= REPLAY_TIME_COUNT && status == ST_OK; c++)
-        status = csv_column(csv, columns_wanted[c], &columns[c], error);
+        status = csv_column_find(csv, columns_wanted[c], &columns[c], error);
     if (status != ST_OK)
         return status;
-    bool has_outcome = csv_column(csv, "outcome", &outcome, NULL) == ST_OK;
+    bool has_outcome = csv_column_find(csv, "outcome", &outcome, NULL) == ST_OK;
     while (csv_next(csv, &status, error)) {
-        if (has_outcome && strcmp(csv_text(csv, outcome), "done") != 0)
+        if (has_outcome && strcmp(csv_text_at(csv, outcome), "done") != 0)
             continue;
         status = row_read(times, csv, columns, error);
         if (status != ST_OK)

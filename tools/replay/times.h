@@ -20,14 +20,15 @@ struct replay_times;
 
 /* Reads the file. A CSV needs the columns request_id, ttft_s, tbt_s and e2e_s; with a column
  * outcome, rows that are not "done" are skipped. A file that begins with "{" is a summary with
- * percentiles only, without requests to join. whole: true refuses a summary. The error names file,
- * line and column. */
+ * percentiles only, without requests to join. whole: refuse a summary. ST_IO, ST_INVALID,
+ * ST_NOT_FOUND (a column is missing), ST_NO_MEMORY. The error names file, line and column. */
 enum status replay_times_open(const char *path, bool whole, struct replay_times **times_out,
                               struct error *error);
 void replay_times_close(struct replay_times *times); /* NULL is fine. */
 
-/* Adds the measured times of a request that is done, in ms, indexed by enum replay_time. The mean
- * TBT counts only if `has_tbt` (more than one token). */
+/* Adds the measured times of a request that is done, in milliseconds, indexed by enum replay_time.
+ * The mean TBT counts only if has_tbt is true (more than one token). ST_NO_MEMORY: the times are
+ * lost. */
 enum status replay_times_add(struct replay_times *times, uint64_t id, const double *ms,
                              bool has_tbt);
 
@@ -41,7 +42,7 @@ json_t *replay_times_json_errors(struct replay_times *times);
 void replay_times_print_slowdowns(struct replay_times *times, FILE *out);
 json_t *replay_times_json_slowdowns(struct replay_times *times);
 
-/* Returns the number of joined requests whose three slowdowns are below the P99 limits. */
+/* Returns the number of joined requests whose slowdowns are all below the P99 limits. */
 uint64_t replay_times_within(const struct replay_times *times);
 
 #endif

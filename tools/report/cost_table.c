@@ -42,7 +42,7 @@ static enum status columns_find(const struct csv *csv, struct columns *out, stru
     };
     enum status status = ST_OK;
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && status == ST_OK; i++)
-        status = csv_column(csv, wanted[i].name, wanted[i].column, error);
+        status = csv_column_find(csv, wanted[i].name, wanted[i].column, error);
     return status;
 }
 
@@ -50,13 +50,13 @@ static enum status time_read(const struct csv *csv, uint32_t column, double *out
                              struct error *error)
 {
     double ms;
-    enum status status = csv_number(csv, column, &ms, error);
+    enum status status = csv_number_read(csv, column, &ms, error);
     if (status != ST_OK)
         return status;
     if (!(ms > 0))
         return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want milliseconds, above 0",
                          csv->path, (unsigned long long)csv->line, csv->names[column],
-                         csv_text(csv, column));
+                         csv_text_at(csv, column));
     *out = ms / 1000;
     return ST_OK;
 }
@@ -66,9 +66,9 @@ static enum status row_read(const struct csv *csv, const struct columns *columns
 {
     uint32_t prompt_size;
     uint32_t batch_size;
-    enum status status = csv_count(csv, columns->prompt_size, &prompt_size, error);
+    enum status status = csv_whole_read(csv, columns->prompt_size, &prompt_size, error);
     if (status == ST_OK)
-        status = csv_count(csv, columns->batch_size, &batch_size, error);
+        status = csv_whole_read(csv, columns->batch_size, &batch_size, error);
     if (status == ST_OK)
         status = time_read(csv, columns->prompt_time, &out->prompt_s, error);
     if (status == ST_OK)
@@ -149,10 +149,10 @@ enum status cost_table_read(const char *path, const char *model, const char *har
     status = columns_find(&csv, &columns, error);
     while (status == ST_OK && csv_next(&csv, &status, error)) {
         uint32_t parallel;
-        status = csv_count(&csv, columns.tensor_parallel, &parallel, error);
+        status = csv_whole_read(&csv, columns.tensor_parallel, &parallel, error);
         if (status != ST_OK || parallel != tensor_parallel ||
-            strcmp(csv_text(&csv, columns.model), model) != 0 ||
-            strcmp(csv_text(&csv, columns.hardware), hardware) != 0)
+            strcmp(csv_text_at(&csv, columns.model), model) != 0 ||
+            strcmp(csv_text_at(&csv, columns.hardware), hardware) != 0)
             continue;
         if (count == ROWS_MAX)
             status = error_set(error, ST_TOO_LARGE, "%s:%llu: more than %d rows of %s on %s", path,

@@ -72,8 +72,8 @@ void csv_close(struct csv *csv)
     csv->text = csv->header = NULL;
 }
 
-enum status csv_column(const struct csv *csv, const char *name, uint32_t *column_out,
-                       struct error *error)
+enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *column_out,
+                            struct error *error)
 {
     for (uint32_t i = 0; i < csv->column_count; i++)
         if (strcmp(csv->names[i], name) == 0) {
@@ -95,7 +95,7 @@ bool csv_next(struct csv *csv, enum status *status_out, struct error *error)
     return false;
 }
 
-const char *csv_text(const struct csv *csv, uint32_t column)
+const char *csv_text_at(const struct csv *csv, uint32_t column)
 {
     return column < csv->field_count ? csv->fields[column] : "";
 }
@@ -104,13 +104,14 @@ static enum status field_wrong(const struct csv *csv, uint32_t column, const cha
                                struct error *error)
 {
     return error_set(error, ST_INVALID, "%s:%llu: %s = \"%.40s\": want %s", csv->path,
-                     (unsigned long long)csv->line, csv->names[column], csv_text(csv, column),
+                     (unsigned long long)csv->line, csv->names[column], csv_text_at(csv, column),
                      wanted);
 }
 
-enum status csv_number(const struct csv *csv, uint32_t column, double *out, struct error *error)
+enum status csv_number_read(const struct csv *csv, uint32_t column, double *out,
+                            struct error *error)
 {
-    const char *text = csv_text(csv, column);
+    const char *text = csv_text_at(csv, column);
     char *end;
     double value = strtod(text, &end);
     if (end == text || *end != 0 || !isfinite(value))
@@ -119,9 +120,10 @@ enum status csv_number(const struct csv *csv, uint32_t column, double *out, stru
     return ST_OK;
 }
 
-enum status csv_count(const struct csv *csv, uint32_t column, uint32_t *out, struct error *error)
+enum status csv_whole_read(const struct csv *csv, uint32_t column, uint32_t *out,
+                           struct error *error)
 {
-    const char *text = csv_text(csv, column);
+    const char *text = csv_text_at(csv, column);
     uint64_t value = 0;
     uint32_t digits = 0;
     for (; text[digits] >= '0' && text[digits] <= '9' && digits < 10; digits++)

@@ -1,6 +1,7 @@
 /* csv: reads a CSV file row by row, so a file may be larger than memory. Columns are found by their
- * names in the first line. Quoting is not supported: a field ends at a comma. cost_table.c, the
- * reference results and `cleave replay` (times.c) call it, on one thread. It does not read traces:
+ * names in the first line. Quoting is not supported: a field ends at a comma. Columns after the
+ * first CSV_COLUMNS_MAX are ignored. cost_table.c, the reference results (reference_expected.c) and
+ * `cleave replay` (times.c) call it; one thread at a time uses a struct. It does not read traces:
  * tools/trace/ has its own reader. */
 #ifndef TOOLS_REPORT_CSV_H
 #define TOOLS_REPORT_CSV_H
@@ -27,13 +28,14 @@ struct csv {
     char *fields[CSV_COLUMNS_MAX];
 };
 
-/* Opens the file and reads its header. "-" is standard input. ST_IO, ST_INVALID (empty file). */
+/* Opens the file and reads its header. "-" is standard input. ST_IO: the file cannot be read.
+ * ST_INVALID: it is empty. ST_NO_MEMORY. */
 enum status csv_open(struct csv *csv, const char *path, struct error *error);
 void csv_close(struct csv *csv);
 
 /* Finds the column with this name. ST_NOT_FOUND: no such column; `error` may be NULL. */
-enum status csv_column(const struct csv *csv, const char *name, uint32_t *column_out,
-                       struct error *error);
+enum status csv_column_find(const struct csv *csv, const char *name, uint32_t *column_out,
+                            struct error *error);
 
 /* Reads the next row; empty lines are skipped. Returns false at the end of the file, and on an
  * error, which is then in *status_out (ST_OK = end of the file). */
@@ -41,9 +43,11 @@ bool csv_next(struct csv *csv, enum status *status_out, struct error *error);
 
 /* Read a field of the current row as a number, or as a whole number up to UINT32_MAX. ST_INVALID:
  * the field is something else; the error names file, line and column. */
-enum status csv_number(const struct csv *csv, uint32_t column, double *out, struct error *error);
-enum status csv_count(const struct csv *csv, uint32_t column, uint32_t *out, struct error *error);
+enum status csv_number_read(const struct csv *csv, uint32_t column, double *out,
+                            struct error *error);
+enum status csv_whole_read(const struct csv *csv, uint32_t column, uint32_t *out,
+                           struct error *error);
 /* Returns the field's text; "" if the row is too short. */
-const char *csv_text(const struct csv *csv, uint32_t column);
+const char *csv_text_at(const struct csv *csv, uint32_t column);
 
 #endif

@@ -12,7 +12,7 @@
 #define NOT_FOUND 127
 #define SVG_MOST  (64u << 20)
 
-void gnuplot_quoted(const char *text, FILE *script)
+void gnuplot_quoted_write(const char *text, FILE *script)
 {
     fputc('\'', script);
     for (; *text != 0; text++)
@@ -61,7 +61,7 @@ static enum status run(const struct gnuplot_picture *picture, const char *termin
     sigaction(SIGPIPE, &ignore, &before);
     fprintf(script, "set terminal %s size %u,%u\nset output ", terminal, picture->width,
             picture->height);
-    gnuplot_quoted(path, script);
+    gnuplot_quoted_write(path, script);
     fputc('\n', script);
     enum status status = picture->draw(picture->self, script, error);
     int exit_status = pclose(script);
@@ -73,8 +73,8 @@ static enum status run(const struct gnuplot_picture *picture, const char *termin
     return exit_status == 0 ? ST_OK : error_set(error, ST_IO, "gnuplot failed");
 }
 
-enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
-                         struct error *error)
+enum status gnuplot_file_draw(const struct gnuplot_picture *picture, const char *path,
+                              struct error *error)
 {
     enum status status = path_check(path, error);
     if (status != ST_OK)
@@ -118,7 +118,8 @@ static enum status svg_read(const char *path, char **svg_out, struct error *erro
     return status;
 }
 
-enum status gnuplot_svg(const struct gnuplot_picture *picture, char **svg_out, struct error *error)
+enum status gnuplot_svg_draw(const struct gnuplot_picture *picture, char **svg_out,
+                             struct error *error)
 {
     char path[] = "/tmp/cleave-picture.XXXXXX";
     int fd = mkstemp(path);

@@ -20,17 +20,20 @@ struct gnuplot_picture {
     const void *self; /* First argument of `draw`. */
 };
 
-/* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name has another
- * ending. */
+/* Checks the value of the option --plot; path NULL = not given. ST_USAGE: the name does not end in
+ * .svg or .png. */
 enum status gnuplot_option_check(const char *path, struct error *error);
 /* Draws the picture into a file, which is removed on failure. ST_UNSUPPORTED: gnuplot is not
- * installed, or the name has another ending. ST_IO: every other error. */
-enum status gnuplot_file(const struct gnuplot_picture *picture, const char *path,
-                         struct error *error);
-/* Draws the picture as text from "<svg" on. The caller frees *svg_out. */
-enum status gnuplot_svg(const struct gnuplot_picture *picture, char **svg_out, struct error *error);
+ * installed, or the name does not end in .svg or .png. ST_IO: the file cannot be written, or
+ * gnuplot failed. Errors of `draw` are returned as they are. */
+enum status gnuplot_file_draw(const struct gnuplot_picture *picture, const char *path,
+                              struct error *error);
+/* Draws the picture as text from "<svg" on. The caller frees *svg_out. Errors are those of
+ * gnuplot_file_draw. */
+enum status gnuplot_svg_draw(const struct gnuplot_picture *picture, char **svg_out,
+                             struct error *error);
 
 /* Writes `text` in single quotes. Quotes are doubled, control characters become "?". */
-void gnuplot_quoted(const char *text, FILE *script);
+void gnuplot_quoted_write(const char *text, FILE *script);
 
 #endif

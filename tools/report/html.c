@@ -34,7 +34,7 @@ static void escaped_write(const char *text, FILE *out)
             fputc(*text, out);
 }
 
-void html_begin(const char *title, int argc, char *const *argv, FILE *out)
+void html_head_write(const char *title, int argc, char *const *argv, FILE *out)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>", out);
     escaped_write(title, out);
@@ -51,15 +51,15 @@ void html_begin(const char *title, int argc, char *const *argv, FILE *out)
     fputs("</pre>\n", out);
 }
 
-void html_heading(const char *text, FILE *out)
+void html_heading_write(const char *text, FILE *out)
 {
     fputs("<h2>", out);
     escaped_write(text, out);
     fputs("</h2>\n", out);
 }
 
-enum status html_printed(void (*print)(const void *self, FILE *out), const void *self, FILE *out,
-                         struct error *error)
+enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
+                              FILE *out, struct error *error)
 {
     char *text = NULL;
     size_t bytes;
@@ -78,11 +78,11 @@ enum status html_printed(void (*print)(const void *self, FILE *out), const void 
     return ST_OK;
 }
 
-enum status html_picture(const struct gnuplot_picture *picture, const char *who, FILE *out,
-                         struct error *error)
+enum status html_picture_write(const struct gnuplot_picture *picture, const char *who, FILE *out,
+                               struct error *error)
 {
     char *svg = NULL;
-    enum status status = gnuplot_svg(picture, &svg, error);
+    enum status status = gnuplot_svg_draw(picture, &svg, error);
     if (status == ST_UNSUPPORTED) {
         fprintf(out, "<p>No pictures: %s.</p>\n", error->text);
         fprintf(stderr, "%s: no pictures: %s\n", who, error->text);
@@ -94,7 +94,7 @@ enum status html_picture(const struct gnuplot_picture *picture, const char *who,
     return status;
 }
 
-void html_data(const char *text, FILE *out)
+void html_data_write(const char *text, FILE *out)
 {
     fputs("<details><summary>Data</summary><pre>", out);
     escaped_write(text, out);

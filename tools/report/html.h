@@ -1,7 +1,7 @@
 /* html: the parts of a report that is one HTML file without references to other files. The caller
- * writes them in order: html_open, html_begin, headings with text and pictures, html_data,
- * html_close. `cleave simulate` (simulate_html.c) and `cleave plan` (html.c) call it on the main
- * thread. The functions have no state. They do not know what a report is about. */
+ * writes them in order: html_open, html_head_write, headings with text and pictures,
+ * html_data_write, html_close. `cleave simulate` (simulate_html.c) and `cleave plan` (html.c) call
+ * it on the main thread. The functions have no state. They do not know what a report is about. */
 #ifndef TOOLS_REPORT_HTML_H
 #define TOOLS_REPORT_HTML_H
 
@@ -15,16 +15,16 @@ enum status html_close(FILE *out, const char *path, enum status status, struct e
 
 /* Writes the head of the file, a heading and the command line, which is "cleave" and the arguments;
  * argv[0] is the subcommand. */
-void html_begin(const char *title, int argc, char *const *argv, FILE *out);
-void html_heading(const char *text, FILE *out);
+void html_head_write(const char *title, int argc, char *const *argv, FILE *out);
+void html_heading_write(const char *text, FILE *out);
 /* Writes the output of `print` as preformatted text. ST_NO_MEMORY. */
-enum status html_printed(void (*print)(const void *self, FILE *out), const void *self, FILE *out,
-                         struct error *error);
+enum status html_output_write(void (*print)(const void *self, FILE *out), const void *self,
+                              FILE *out, struct error *error);
 /* Writes a picture. If gnuplot is not installed, writes a sentence instead, prints a warning to
  * standard error that begins with `who`, and returns ST_OK. */
-enum status html_picture(const struct gnuplot_picture *picture, const char *who, FILE *out,
-                         struct error *error);
+enum status html_picture_write(const struct gnuplot_picture *picture, const char *who, FILE *out,
+                               struct error *error);
 /* Writes the data in a section that the reader can unfold, and the end of the file. */
-void html_data(const char *text, FILE *out);
+void html_data_write(const char *text, FILE *out);
 
 #endif

@@ -16,7 +16,7 @@ struct quantiles { /* All 0 = no values. */
     uint64_t buckets[QUANTILES_BUCKETS];
 };
 
-/* Requires value ≥ 0. Values below 1e-6 and NaN count as 0. */
+/* Adds a value ≥ 0. For quantiles_at, values below 1e-6 count as 0. */
 void quantiles_add(struct quantiles *values, double value);
 /* Returns the value below which a share q (0 to 1) of all values lies, exact to 0.2 %; 0 = no
  * values. */

@@ -9,16 +9,16 @@ const double slo_limits[SLO_MEASURES][SLO_QUANTILES] = {
     [SLO_E2E] = {1.25, 1.5, 5},
 };
 
-void slo_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
-             double tbt_s, double e2e_s)
+void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
+                     double tbt_s, double e2e_s)
 {
     if (slo->reference == NULL)
         return;
     double prompt_s = cost_curve_prompts_s(slo->reference, prompt_tokens);
     double token_s = cost_curve_decodes_s(slo->reference, prompt_tokens);
-    quantiles_add(&slo->slower[SLO_TTFT], ttft_s / prompt_s);
-    quantiles_add(&slo->slower[SLO_TBT], tbt_s / token_s);
-    quantiles_add(&slo->slower[SLO_E2E], e2e_s / (prompt_s + token_s * (output_tokens - 1)));
+    quantiles_add(&slo->slowdowns[SLO_TTFT], ttft_s / prompt_s);
+    quantiles_add(&slo->slowdowns[SLO_TBT], tbt_s / token_s);
+    quantiles_add(&slo->slowdowns[SLO_E2E], e2e_s / (prompt_s + token_s * (output_tokens - 1)));
 }
 
 void slo_result(const struct slo *slo, struct slo_result *out)
@@ -27,8 +27,8 @@ void slo_result(const struct slo *slo, struct slo_result *out)
     out->met = true;
     for (int measure = 0; measure < SLO_MEASURES; measure++)
         for (int i = 0; i < SLO_QUANTILES; i++) {
-            double slower = quantiles_at(&slo->slower[measure], quantiles[i]);
-            out->slower[measure][i] = slower;
-            out->met &= slower < slo_limits[measure][i];
+            double slowdown = quantiles_at(&slo->slowdowns[measure], quantiles[i]);
+            out->slowdowns[measure][i] = slowdown;
+            out->met &= slowdown < slo_limits[measure][i];
         }
 }

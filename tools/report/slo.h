@@ -20,20 +20,20 @@ enum slo_measure { SLO_TTFT, SLO_TBT, SLO_E2E, SLO_MEASURES };
 struct slo {
     /* Curve of the idle machine; belongs to the caller. NULL = nothing is counted. */
     const struct cost_curve *reference;
-    struct quantiles slower[SLO_MEASURES]; /* Slowdowns. */
+    struct quantiles slowdowns[SLO_MEASURES]; /* Slowdowns of the requests that were added. */
 };
 
 struct slo_result {
-    double slower[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
-    bool met; /* True: all nine slowdowns are below the limits of the paper. */
+    double slowdowns[SLO_MEASURES][SLO_QUANTILES]; /* Slowdowns at the three quantiles. */
+    bool met; /* All nine slowdowns are below the limits of the paper. */
 };
 
-/* The limits of the paper. */
+/* The limits of the paper, as factors, at P50, P90 and P99. */
 extern const double slo_limits[SLO_MEASURES][SLO_QUANTILES];
 
 /* Adds a request that is done. tbt_s: mean time between its tokens. */
-void slo_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
-             double tbt_s, double e2e_s);
+void slo_request_add(struct slo *slo, uint32_t prompt_tokens, uint32_t output_tokens, double ttft_s,
+                     double tbt_s, double e2e_s);
 /* Computes the slowdowns so far and compares them with slo_limits. */
 void slo_result(const struct slo *slo, struct slo_result *out);
 

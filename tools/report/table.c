@@ -12,7 +12,7 @@ void table_init(struct table *table, uint32_t columns)
     table->cells = 0;
 }
 
-void table_cell(struct table *table, const char *format, ...)
+void table_cell_add(struct table *table, const char *format, ...)
 {
     va_list arguments;
     if (table->cells == table->columns * TABLE_ROWS_MAX)

@@ -22,7 +22,8 @@ struct table {
 void table_init(struct table *table, uint32_t columns);
 
 /* Fills the next cell, with at most TABLE_CELL_BYTES - 1 bytes of the text. */
-void table_cell(struct table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void table_cell_add(struct table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Prints the table; the first column is left-aligned, the others right-aligned. */
 void table_print(const struct table *table, FILE *file);

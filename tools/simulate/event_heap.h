@@ -1,9 +1,8 @@
 /* event_heap: the events that are due in virtual time, as a binary heap. An event is a small number
- * (id) and is due at one time at most: to move an event (e.g. when a run of iterations is cut
- * short), put it again; no stale entry stays in the heap. Events with equal times are returned in
- * the order in which they were put. Memory grows with event_heap_reserve only. Each simulation
- * (sim_run.c, splitwise.c) owns a heap and calls it on its one thread. The heap does not know what
- * an event does. */
+ * (id) and is due at one time at most: putting it again moves it to the new time, e.g. when a run
+ * of iterations is cut short. Events with equal times are returned in the order in which they were
+ * put. Memory grows with event_heap_reserve only. Each simulation (sim_run*.c, splitwise.c) owns a
+ * heap and calls it on its one thread. The heap does not know what an event does. */
 #ifndef TOOLS_SIMULATE_EVENT_HEAP_H
 #define TOOLS_SIMULATE_EVENT_HEAP_H
 
@@ -28,7 +27,9 @@ struct event_heap {
 
 #define EVENT_HEAP_NONE UINT32_MAX
 
+/* Makes an empty heap that allows no ids. */
 void event_heap_init(struct event_heap *heap);
+/* Frees the memory; the heap is empty again. */
 void event_heap_done(struct event_heap *heap);
 
 /* Allows ids below `room`. ST_NO_MEMORY: the heap is unchanged. */
@@ -38,7 +39,7 @@ enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s);
 /* Cancels event `id`. Does nothing if the event is not due. */
 void event_heap_remove(struct event_heap *heap, uint32_t id);
-/* Returns the first event and leaves it in the heap. False: the heap is empty. */
+/* Stores the first event and leaves it in the heap. Returns false if the heap is empty. */
 bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *at_s_out);
 /* Removes the first event. Requires that the heap is not empty. */
 void event_heap_pop(struct event_heap *heap);

@@ -24,9 +24,9 @@ struct hardware {
     uint32_t tensor_parallel; /* Tensor parallelism, for times from a table. */
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device. */
-    /* True: the machine has several devices; partition_cluster_of_machine reads them. */
+    /* The machine has several devices; partition_cluster_of_machine reads them. */
     bool has_devices;
-    bool has_links; /* True: the file has the links between its devices. */
+    bool has_links; /* The file has the links between its devices. */
     /* Memory that each of several devices needs besides weights and KV; 0 = the default. */
     uint64_t workspace_bytes;
 };

@@ -45,10 +45,10 @@ enum status machine_split_find(const struct hardware *hardware,
                                struct machine_split **out, struct error *error);
 void machine_split_close(struct machine_split *split); /* NULL is fine */
 
-/* True if the same layers run on the same devices. */
+/* Returns true if the same layers run on the same devices. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
-/* Sets the stages, their devices and the link between them in *out; leaves its other fields alone.
- */
+/* Sets the stages, their devices and the link between them in *out; leaves its other fields
+ * alone. */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
 /* Returns the sum of the threads of all devices that have stages. */
 uint32_t machine_split_threads(const struct machine_split *split);

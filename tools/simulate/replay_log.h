@@ -1,8 +1,7 @@
 /* replay_log: reads a gateway's event log (events/event_text.h), gives the same events to the same
- * scheduler again, and checks whether it takes the same decisions. This serves to study past
- * decisions and to test a changed scheduler with a real log. `cleave simulate` (simulate_main.c)
- * calls it on the main thread. It shares only the text format with the gateway, simulates no
- * machine and prints nothing. */
+ * scheduler again, and checks whether it takes the same decisions. So past decisions can be
+ * studied, and a changed scheduler can be tested with a real log. `cleave simulate`
+ * (simulate_main.c) calls it on the main thread. It simulates no machine and prints nothing. */
 #ifndef TOOLS_SIMULATE_REPLAY_LOG_H
 #define TOOLS_SIMULATE_REPLAY_LOG_H
 
@@ -14,14 +13,14 @@
 #include <stdio.h>
 
 struct replay_log_totals {
-    uint64_t lines;
-    uint64_t starts;  /* Starts of gateways; each begins with new schedulers. */
-    uint64_t events;  /* Events that were given to a scheduler. */
-    uint64_t actions; /* Actions that the log records for these events. */
-    uint64_t routes;  /* Actions of this kind; also for the three fields below. */
-    uint64_t refusals;
-    uint64_t moves;
-    uint64_t lost;
+    uint64_t lines;     /* Lines of the log. */
+    uint64_t starts;    /* Starts of gateways; each begins with new schedulers. */
+    uint64_t events;    /* Events that were given to a scheduler. */
+    uint64_t actions;   /* Actions that the log records for these events. */
+    uint64_t routes;    /* Actions that route a request. */
+    uint64_t refusals;  /* Actions that refuse a request. */
+    uint64_t moves;     /* Actions that move a machine to another pool. */
+    uint64_t lost;      /* Actions that report a request as lost. */
     uint64_t differing; /* Lines for which the scheduler decided something else. */
     uint64_t left_out;  /* Events that were skipped because earlier lines are missing in the log. */
     int64_t first_us;   /* Time of the first event; equal to last_us if there are no events. */
@@ -36,8 +35,8 @@ struct replay_log_calls { /* What replay_log reports while it reads. */
 };
 
 /* Reads `file` to its end. ST_INVALID: a line is not of an event log, or names an impossible
- * machine or request; the error names the line and what is wrong. `name` stands for the file in
- * errors. */
+ * machine or request; the error names the line and what is wrong. ST_IO: the file cannot be read.
+ * ST_NO_MEMORY. `name` is the file's name in errors. */
 enum status replay_log(FILE *file, const char *name, const struct replay_log_calls *calls,
                        struct replay_log_totals *out, struct error *error);
 

@@ -118,8 +118,8 @@ static void share_anew(struct sim_cores *c, double now_s)
     speeds_set(c, now_s);
 }
 
-void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
-                     const struct sim_cores_work *work)
+void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
+                           const struct sim_cores_work *work)
 {
     struct sim_cores_machine *m = &c->machines[machine];
     assert(m->state == SIM_CORES_AWAY && work->layers >= 1);
@@ -143,7 +143,7 @@ double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now
     return sum_s;
 }
 
-void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s)
+void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s)
 {
     c->machines[machine].state = SIM_CORES_AWAY;
     share_anew(c, now_s);
@@ -160,7 +160,7 @@ bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s)
     return true;
 }
 
-bool sim_cores_step(struct sim_cores *c, uint32_t machine, double now_s)
+bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s)
 {
     struct sim_cores_machine *m = &c->machines[machine];
     assert(m->state == SIM_CORES_COMPUTES);

@@ -1,11 +1,11 @@
 /* sim_cores: the cores of one host that all simulated machines share. As on a real host
- * (host/turns.h), machines whose threads exceed the cores take turns: the machine that has waited
- * longest is next. If a machine is waiting, a turn ends at the end of the layer during which the
- * time slice ends. Without turns (scheduler/turn_ms 0) all machines compute at once, each more
- * slowly. Machines that compute at the same time slow each other down, because they share memory
- * and caches. A machine computes one batch at a time. The event loop of a simulation (sim_run.c)
- * calls it, on one thread. Pure: virtual time in seconds, no clock. It does not know how long a
- * batch takes; the caller says so. */
+ * (host/turns.h), machines take turns if they have more threads together than there are cores: the
+ * machine that has waited longest is next. If a machine is waiting, a turn ends at the end of the
+ * layer during which the time slice ends. Without turns (scheduler/turn_ms 0) all machines compute
+ * at once, each more slowly. Machines that compute at the same time slow each other down, because
+ * they share memory and caches. A machine computes one batch at a time. The event loop of a
+ * simulation (sim_run.c) calls it, on one thread. Pure: virtual time in seconds, no clock. It does
+ * not know how long a batch takes; the caller says so. */
 #ifndef TOOLS_SIMULATE_SIM_CORES_H
 #define TOOLS_SIMULATE_SIM_CORES_H
 
@@ -36,8 +36,8 @@ struct sim_cores_machine {
     double since_s; /* Waiting: when the wait began. Computing: the time that left_s refers to. */
     double turn_began_s; /* Begin of the machine's turn. */
     double speed;        /* 1 = full speed. */
-    double step_s;       /* Work of its latest batch without prompts, which began at step_at_s. */
-    double step_at_s;
+    double step_s;       /* Work of its latest batch without prompts. */
+    double step_at_s;    /* Begin of that batch. */
 };
 
 struct sim_cores {
@@ -47,24 +47,27 @@ struct sim_cores {
     struct sim_cores_machine machines[SCHED_MACHINES_MAX];
 };
 
-/* turn_ms: value of the config; with CONFIG_AUTO each batch says how long its turns are. threads[machine_count]: threads of each machine; 0 counts as 1. */
+/* Makes idle machines. turn_ms: value of the config; with CONFIG_AUTO each batch says how long its
+ * turns are. threads[machine_count]: threads of each machine; 0 counts as 1. */
 void sim_cores_init(struct sim_cores *c, uint32_t cores, uint32_t turn_ms, const uint32_t *threads,
                     uint32_t machine_count);
 
 /* Begins a batch. Requires that the machine has none. */
-void sim_cores_begin(struct sim_cores *c, uint32_t machine, double now_s,
-                     const struct sim_cores_work *work);
-/* Returns the sum of the steps of the other machines that have decoded lately (turns_steps_us). */
+void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
+                           const struct sim_cores_work *work);
+/* Returns the sum of the decode steps of the other machines that began one in the last second
+ * (turns_steps_us of host/turns.h). */
 double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now_s);
 /* Ends the machine's batch, because it is computed or the machine is gone. Does nothing if the
  * machine has no batch. */
-void sim_cores_leave(struct sim_cores *c, uint32_t machine, double now_s);
-/* Stores the time when the machine's batch or its turn ends if nothing else happens before. False:
- * the machine waits or has no batch. Every call of begin, leave and step can change this time for
- * all machines. */
+void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s);
+/* Stores the time when the machine's batch or its turn ends if nothing else happens before. Returns
+ * false if the machine waits or has no batch. sim_cores_batch_begin, sim_cores_batch_end and
+ * sim_cores_turn_end can change this time for all machines. */
 bool sim_cores_due(const struct sim_cores *c, uint32_t machine, double *at_s);
-/* Call at the time that sim_cores_due returned. True: the batch is computed; call sim_cores_leave.
- * False: the turn is over, and the machine waits for its next one. */
-bool sim_cores_step(struct sim_cores *c, uint32_t machine, double now_s);
+/* Must be called at the time that sim_cores_due stored. Returns true if the batch is computed; then
+ * sim_cores_batch_end must be called. Returns false if the turn is over and the machine waits for
+ * its next one. */
+bool sim_cores_turn_end(struct sim_cores *c, uint32_t machine, double now_s);
 
 #endif

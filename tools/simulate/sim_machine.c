@@ -99,7 +99,7 @@ uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m)
     return sched_memory_tokens_most(memory, sched_memory_prompt_share(memory));
 }
 
-void sim_machine_pushed(struct sim_machine *m, uint64_t tokens, double exposed_s)
+void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s)
 {
     sched_rates_pushes(&m->rates, tokens, (uint64_t)(exposed_s * 1e6));
 }

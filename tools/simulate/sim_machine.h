@@ -19,7 +19,7 @@ struct sim_machine;
 struct sim_chunk {
     uint32_t request;
     uint32_t tokens;
-    bool ends; /* True: the prompt's last chunk. */
+    bool ends; /* The prompt's last chunk. */
     double begin_s;
     double end_s;
 };
@@ -47,7 +47,7 @@ struct sim_machine_options {
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
     void *self;   /* First argument of the calls. */
-    bool watched; /* True: sim_machine_use will be called. */
+    bool watched; /* Record what sim_machine_use needs. */
 };
 
 /* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID, ST_TOO_LARGE: its stages make no
@@ -58,10 +58,11 @@ void sim_machine_close(struct sim_machine *m); /* NULL is fine */
 /* Sets whether the machine is in the mixed pool, where it keeps blocks for prompts. */
 void sim_machine_mixed_set(struct sim_machine *m, bool mixed);
 
+/* A reservation of blocks on the machine on which a request decodes. */
 struct sim_reserve {
     uint32_t request;
-    uint32_t prompt_tokens;
-    uint32_t output_tokens;
+    uint32_t prompt_tokens; /* Prompt, with the answer's tokens of earlier attempts. */
+    uint32_t output_tokens; /* Tokens that are left to generate. */
     struct sched_rank rank;
     bool local;           /* The request's prompt runs here too. */
     uint32_t preemptions; /* Number of times that the request was preempted while it decoded. */
@@ -81,14 +82,13 @@ void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_
  * again. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
-/* What the machine does after an event, in this order: sim_machine_grant, sim_machine_start until
- * it returns false, sim_machine_deadlock_break. */
+/* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
+ * then sim_machine_deadlock_break. */
 
 /* Gives blocks to answers that grow, then to the reservations that are next. */
 void sim_machine_grant(struct sim_machine *m, double now_s);
-/* Begins the next batch. False: there is no batch to begin. steps_s: sim_cores_steps_s of the
- * machine; 0 if it shares no cores. *work_out: the work for the machine's
- * cores. */
+/* Begins the next batch. Returns false if there is no batch to begin. steps_s: sim_cores_steps_s of
+ * the machine; 0 if it shares no cores. *work_out: the work for the machine's cores. */
 bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
                        struct sim_cores_work *work_out);
 /* Gives up one reservation whose KV is awaited, if machines could wait for each other in a circle
@@ -102,22 +102,23 @@ void sim_machine_batch_end(struct sim_machine *m, double now_s);
 /* Returns the number of batches in flight. */
 uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
-/* Current use: the shares of the machine's devices that compute prompts and decodes (if it does not
- * wait for cores), the share of the KV memory that is held, and the requests in its batches. */
+/* The current use of a machine. */
 struct sim_machine_use {
-    double prompt;
-    double decode;
-    double kv;
-    uint32_t batch;
+    double prompt;  /* Share of the devices that computes prompts; waits for cores do not count. */
+    double decode;  /* Share of the devices that computes decodes. */
+    double kv;      /* Share of the KV memory that is held. */
+    uint32_t batch; /* Requests in the batches in flight. */
 };
+/* Stores the current use. Requires that the machine is watched. */
 void sim_machine_use(const struct sim_machine *m, struct sim_machine_use *out);
 
 /* Return the tokens that the machine's KV memory holds, and the part that a mixed machine keeps for
  * prompts. */
 uint64_t sim_machine_kv_tokens(const struct sim_machine *m);
 uint64_t sim_machine_mixed_kv_tokens(const struct sim_machine *m);
-/* Records that KV of `tokens` tokens arrived at its token machine exposed_s after it was computed. */
-void sim_machine_pushed(struct sim_machine *m, uint64_t tokens, double exposed_s);
+/* Records that KV of `tokens` tokens arrived at its token machine exposed_s seconds after it was
+ * computed. */
+void sim_machine_push_record(struct sim_machine *m, uint64_t tokens, double exposed_s);
 /* Returns the machine's measured rates, which it reports to the scheduler. */
 const struct sched_rates *sim_machine_rates(const struct sim_machine *m);
 

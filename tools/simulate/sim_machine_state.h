@@ -32,9 +32,9 @@ enum sim_task_state {
 
 /* A task: a request's prompt, or its reservation with its decode. */
 struct sim_task {
-    uint8_t kind;  /* enum sim_task_kind. */
-    uint8_t state; /* enum sim_task_state. */
-    uint32_t request;
+    uint8_t kind;       /* enum sim_task_kind. */
+    uint8_t state;      /* enum sim_task_state. */
+    uint32_t request;   /* What the caller passed. */
     uint32_t in_flight; /* Batches in flight that contain the task. */
     /* Prompts: blocks that the prompt takes when it begins; 0 = reserved already. */
     uint32_t blocks;
@@ -53,7 +53,8 @@ struct sim_flight {
     /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
      * machine is watched. */
     double prompt_use;
-    double decode_use; /* Share of the devices that the batch's decodes keep busy. */
+    /* Share of the devices that the batch's decodes keep busy. Set only if it is watched. */
+    double decode_use;
     struct sched_batch batch;
 };
 
@@ -69,12 +70,11 @@ struct sim_machine {
     double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
     struct sched_pace pace;
-    uint32_t flight_count;      /* Batches in flight. */
-    uint32_t flights_of_path;   /* Most batches in flight of each path. */
-    struct sim_flight *flights; /* Indexed by the batch's index, over all paths. */
-    /* Unused slots of the lower and of the upper half, and their numbers. */
-    uint32_t free_slots[2][HALF];
-    uint32_t free_counts[2];
+    uint32_t flight_count;        /* Batches in flight. */
+    uint32_t flights_of_path;     /* Most batches in flight of each path. */
+    struct sim_flight *flights;   /* Indexed by the batch's index, over all paths. */
+    uint32_t free_slots[2][HALF]; /* Unused slots of the lower and of the upper half. */
+    uint32_t free_counts[2];      /* Entries of free_slots in use, for each half. */
     struct sim_task tasks[SLOTS];
 };
 

@@ -129,8 +129,8 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     quantiles_add(&report->ttft, r->ttft_s);
     if (r->arrival->output_tokens > 1)
         quantiles_add(&report->tbt, r->tbt_s);
-    slo_add(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens, r->ttft_s, r->tbt_s,
-            r->e2e_s);
+    slo_request_add(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens, r->ttft_s,
+                    r->tbt_s, r->e2e_s);
     quantiles_add(&report->e2e, r->e2e_s);
     if (report->brief)
         return;
@@ -168,8 +168,8 @@ static void slo_print(const struct slo *slo, FILE *out)
     fprintf(out, "SLO of the paper %s: at P50/P90/P99", result.met ? "met" : "missed");
     for (int i = 0; i < SLO_MEASURES; i++)
         fprintf(out, "%s %s %.2f/%.2f/%.2f (below %g/%g/%g)", i > 0 ? "," : "", names[i],
-                result.slower[i][0], result.slower[i][1], result.slower[i][2], slo_limits[i][0],
-                slo_limits[i][1], slo_limits[i][2]);
+                result.slowdowns[i][0], result.slowdowns[i][1], result.slowdowns[i][2],
+                slo_limits[i][0], slo_limits[i][1], slo_limits[i][2]);
     fputs(" times an idle DGX-A100's\n", out);
 }
 
@@ -182,8 +182,8 @@ static void slo_json(const struct slo *slo, FILE *out)
     fprintf(out, ",\"slo\":{\"met\":%s", result.met ? "true" : "false");
     static const char *const names[SLO_MEASURES] = {"ttft", "tbt", "e2e"};
     for (int i = 0; i < SLO_MEASURES; i++)
-        fprintf(out, ",\"%s\":[%.9g,%.9g,%.9g]", names[i], result.slower[i][0], result.slower[i][1],
-                result.slower[i][2]);
+        fprintf(out, ",\"%s\":[%.9g,%.9g,%.9g]", names[i], result.slowdowns[i][0],
+                result.slowdowns[i][1], result.slowdowns[i][2]);
     fputc('}', out);
 }
 

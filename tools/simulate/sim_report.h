@@ -19,28 +19,28 @@ enum sim_outcome { SIM_DONE, SIM_REFUSED, SIM_FAILED, SIM_OUTCOMES };
 struct sim_result {
     const struct sim_arrival *arrival;
     enum sim_outcome outcome;
-    double ttft_s; /* The five times are set only if the request is done. */
-    double tbt_s;
-    double e2e_s;
-    double queue_s;          /* Time until its prompt began. */
-    double transfer_s;       /* Time from the first token until the KV was on the token machine. */
-    uint32_t prompt_machine; /* Machines of the last attempt; UINT32_MAX = none. */
-    uint32_t token_machine;
-    uint32_t preempted; /* Number of preemptions of the request. */
-    uint32_t restarted; /* Number of restarts after a machine failed. */
+    double ttft_s;     /* This and the four times below are set only if the request is done. */
+    double tbt_s;      /* Mean time between its tokens; 0 = it has one token. */
+    double e2e_s;      /* Time from its arrival to its end. */
+    double queue_s;    /* Time until its prompt began. */
+    double transfer_s; /* Time from the first token until the KV was on the token machine. */
+    uint32_t prompt_machine; /* Machine of the prompt in the last attempt; UINT32_MAX = none. */
+    uint32_t token_machine;  /* Machine that decoded in the last attempt; UINT32_MAX = none. */
+    uint32_t preempted;      /* Number of preemptions of the request. */
+    uint32_t restarted;      /* Number of restarts after a machine failed. */
 };
 
 struct sim_report {
     FILE *rows; /* NULL = no file. */
-    /* True: rows have only the four columns that the Splitwise simulator writes, and queue and
-     * transfer are not counted. */
+    /* Rows have only the four columns that the Splitwise simulator writes, and queue and transfer
+     * are not counted. */
     bool brief;
     uint64_t outcomes[SIM_OUTCOMES];
-    uint64_t prompt_tokens; /* Sums over the requests that are done; also for output_tokens. */
-    uint64_t output_tokens;
-    uint64_t preempted;
-    uint64_t restarted;
-    double last_s; /* End of the last request that is done. */
+    uint64_t prompt_tokens; /* Sum over the requests that are done. */
+    uint64_t output_tokens; /* Sum over the requests that are done. */
+    uint64_t preempted;     /* Preemptions of all requests. */
+    uint64_t restarted;     /* Restarts of all requests. */
+    double last_s;          /* End of the last request that is done. */
     struct quantiles ttft;
     struct quantiles tbt;
     struct quantiles e2e;
@@ -60,8 +60,8 @@ void sim_report_add(struct sim_report *report, const struct sim_result *result);
 
 /* Prints the sums as a table. Rates are per second from time 0 to last_s. */
 void sim_report_print(const struct sim_report *report, FILE *out);
-/* Prints the sums as a JSON object without its closing brace, so that the caller can add members.
- */
+/* Prints the sums as a JSON object without its closing brace, so that the caller can add
+ * members. */
 void sim_report_json(const struct sim_report *report, FILE *out);
 
 #endif

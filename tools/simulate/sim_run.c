@@ -58,7 +58,7 @@ void run_flights_forget(struct run *r, uint32_t i)
     event_heap_remove(&r->events, i);
     if (!is_shared(r))
         return;
-    sim_cores_leave(&r->cores, i, r->now_s);
+    sim_cores_batch_end(&r->cores, i, r->now_s);
     cores_changed(r);
 }
 
@@ -74,7 +74,7 @@ static void batches_begin(struct run *r, uint32_t i)
         if (sim_machine_in_flight(host->machine) == 1)
             host->busy_since_s = r->now_s;
         if (is_shared(r)) {
-            sim_cores_begin(&r->cores, i, r->now_s, &work);
+            sim_cores_batch_begin(&r->cores, i, r->now_s, &work);
             cores_changed(r);
         } else {
             event_heap_put(&r->events, i, sim_machine_due_s(host->machine));
@@ -89,9 +89,9 @@ static void batch_ends(struct run *r, uint32_t i)
 {
     struct run_host *host = &r->hosts[i];
     if (is_shared(r)) {
-        bool over = sim_cores_step(&r->cores, i, r->now_s);
+        bool over = sim_cores_turn_end(&r->cores, i, r->now_s);
         if (over)
-            sim_cores_leave(&r->cores, i, r->now_s);
+            sim_cores_batch_end(&r->cores, i, r->now_s);
         cores_changed(r);
         if (!over)
             return;
@@ -125,7 +125,7 @@ static void event_happens(struct run *r, uint32_t id)
     else if (id == event_tick(r))
         run_tick(r);
     else if (id == event_rates(r))
-        run_rates(r);
+        run_rates_report(r);
     else
         run_request_step_end(r, id - event_of_slot(r, 0));
 }
@@ -149,12 +149,12 @@ static enum status run_all(struct run *r)
         double at_s;
         bool due = event_heap_first(&r->events, &id, &at_s);
         if (end && (!due || r->quiet_events > QUIET_EVENTS_MAX)) {
-            run_abandon(r);
+            run_requests_abandon(r);
             break;
         }
         if (!end && (!due || next.at_s <= at_s)) {
             r->now_s = next.at_s;
-            run_arrive(r, &next);
+            run_request_arrive(r, &next);
             status = sim_trace_next(r->trace, &next, &end, r->error);
         } else {
             r->now_s = at_s;

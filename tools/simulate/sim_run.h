@@ -28,15 +28,15 @@ struct sim_run_options {
 };
 
 struct sim_host_totals {
-    double busy_s; /* Time with a batch in flight. */
-    uint64_t prompt_tokens;
-    uint64_t output_tokens;
+    double busy_s;          /* Time with a batch in flight. */
+    uint64_t prompt_tokens; /* Prompt tokens that the machine computed. */
+    uint64_t output_tokens; /* Tokens that the machine generated. */
     uint32_t failures;
     enum pool home; /* Home pool at the end. */
 };
 
 struct sim_run_totals {
-    uint64_t events;
+    uint64_t events;    /* Events of the simulation. */
     uint64_t moves;     /* Moves of machines to another pool. */
     uint32_t open_most; /* Most requests that were open at the same time. */
     double last_s;      /* Virtual time of the end. */

@@ -67,11 +67,11 @@ static void actions_do(struct run *r, struct sched_actions *actions)
             const struct sched_action *action = &actions->items[i];
             switch (action->kind) {
             case SCHED_ROUTE:
-                run_routed(r, action);
+                run_request_route(r, action);
                 break;
             case SCHED_REFUSE:
             case SCHED_EXPIRED:
-                run_not_served(r, action);
+                run_request_not_served(r, action);
                 break;
             case SCHED_LOST:
                 r->lost[r->lost_count++] = action->request;
@@ -88,7 +88,7 @@ static void actions_do(struct run *r, struct sched_actions *actions)
     }
     uint32_t last_lost = r->lost_count;
     for (uint32_t i = first_lost; i < last_lost; i++)
-        run_lost(r, r->lost[i]);
+        run_request_lost(r, r->lost[i]);
     r->lost_count = first_lost;
 }
 
@@ -111,7 +111,7 @@ void run_tick(struct run *r)
     run_event_apply(r, &(struct sched_event){.kind = SCHED_TICK});
 }
 
-void run_rates(struct run *r)
+void run_rates_report(struct run *r)
 {
     for (uint32_t i = 0; i < r->options.hosts->count; i++) {
         const struct sim_machine *machine = r->hosts[i].machine;

@@ -124,7 +124,7 @@ static void arrive(struct run *r, uint32_t slot)
                                              .weight = 1});
 }
 
-void run_arrive(struct run *r, const struct sim_arrival *arrival)
+void run_request_arrive(struct run *r, const struct sim_arrival *arrival)
 {
     if (r->free_count == 0) { /* A gateway has no free slot either. */
         sim_report_add(r->report, &(struct sim_result){.arrival = arrival,
@@ -141,7 +141,7 @@ void run_arrive(struct run *r, const struct sim_arrival *arrival)
     arrive(r, slot);
 }
 
-void run_not_served(struct run *r, const struct sched_action *action)
+void run_request_not_served(struct run *r, const struct sched_action *action)
 {
     struct run_request *q = &r->requests[action->request];
     bool failed = was_resumed(q) || action->kind == SCHED_EXPIRED;
@@ -155,14 +155,14 @@ void run_not_served(struct run *r, const struct sched_action *action)
     slot_give(r, action->request);
 }
 
-void run_abandon(struct run *r)
+void run_requests_abandon(struct run *r)
 {
     for (uint32_t slot = 0; slot < LIMIT_CLUSTER_REQUESTS; slot++)
         if (r->requests[slot].state != RUN_FREE)
             request_close(r, slot, SIM_FAILED);
 }
 
-void run_lost(struct run *r, uint32_t slot)
+void run_request_lost(struct run *r, uint32_t slot)
 {
     struct run_request *q = &r->requests[slot];
     task_drop(r, q->prompt_machine, &q->prompt_slot);
@@ -175,7 +175,7 @@ void run_lost(struct run *r, uint32_t slot)
 
 /* ---- steps of a request ---- */
 
-void run_routed(struct run *r, const struct sched_action *action)
+void run_request_route(struct run *r, const struct sched_action *action)
 {
     uint32_t slot = action->request;
     struct run_request *q = &r->requests[slot];
@@ -227,7 +227,7 @@ static void kv_reaches(struct run *r, uint32_t slot)
     state_set(q, RUN_DECODING);
     q->transfer_s = r->now_s - q->prompt_end_s;
     if (q->prompt_machine != q->token_machine)
-        sim_machine_pushed(r->hosts[q->prompt_machine].machine, q->prompt, q->transfer_s);
+        sim_machine_push_record(r->hosts[q->prompt_machine].machine, q->prompt, q->transfer_s);
     sim_machine_decode(r->hosts[q->token_machine].machine, q->token_slot, left_of(q));
     run_begin_later(r, q->token_machine);
     task_drop(r, q->prompt_machine, &q->prompt_slot);

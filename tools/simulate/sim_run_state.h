@@ -35,7 +35,7 @@ enum run_request_state {
 struct run_request {
     struct sim_arrival arrival;
     enum run_request_state state;
-    /* True: a batch has contained its prompt, in this attempt or an earlier one. */
+    /* A batch has contained its prompt, in this attempt or an earlier one. */
     bool prompt_began;
     /* Tokens to compute: the prompt and the answer's tokens of earlier attempts. */
     uint32_t prompt;
@@ -61,7 +61,7 @@ struct run_host {
     struct sim_machine *machine; /* NULL = the machine is down. */
     enum pool pool;              /* Current pool. */
     enum pool home;              /* Home pool. */
-    bool begin_pending;          /* True: the machine is in `pending`. */
+    bool begin_pending;          /* The machine is in `pending`. */
     /* While a batch is in flight: begin of the time that is not yet in busy_s. */
     double busy_since_s;
     /* Times when the machine's link has sent, and received, everything so far. */
@@ -82,7 +82,7 @@ struct run {
     struct text text;         /* A line of the event log. */
     struct event_heap events;
     struct sim_cores cores;
-    bool cores_shared; /* The machines have more threads together than there are cores. */
+    bool cores_shared;    /* The machines have more threads together than there are cores. */
     uint64_t number_next; /* Number of the next request. */
     /* Number of events in a row that were not work (no batch, no step of a request). */
     uint32_t quiet_events;
@@ -145,11 +145,12 @@ void run_event_apply(struct run *r, struct sched_event *event);
 /* Handles the scheduler's timer. */
 void run_tick(struct run *r);
 /* Reports the rates of all machines that are up. */
-void run_rates(struct run *r);
+void run_rates_report(struct run *r);
 /* Lets the machine fail, or brings it back. */
 void run_failure(struct run *r, uint32_t host);
 
-/* Record the current use of a machine, or the number of requests, if use is recorded. */
+/* Record the current use of a machine, or the number of requests. Do nothing if options.usage is
+ * NULL. */
 void run_usage_machine(struct run *r, uint32_t host);
 void run_usage_requests(struct run *r);
 
@@ -157,16 +158,18 @@ void run_usage_requests(struct run *r);
 
 extern const struct sim_machine_calls run_machine_calls;
 
-/* Begin a request; do the step of a request whose event is due; do the scheduler's actions for a
- * request that was routed, or that cannot be served. */
-void run_arrive(struct run *r, const struct sim_arrival *arrival);
+/* Begins a request. */
+void run_request_arrive(struct run *r, const struct sim_arrival *arrival);
+/* Does the next step of a request whose event is due. */
 void run_request_step_end(struct run *r, uint32_t slot);
-void run_routed(struct run *r, const struct sched_action *action);
-void run_not_served(struct run *r, const struct sched_action *action);
+/* Sends a request to the machines to which the scheduler has routed it. */
+void run_request_route(struct run *r, const struct sched_action *action);
+/* Ends a request that the scheduler has refused or that has expired. */
+void run_request_not_served(struct run *r, const struct sched_action *action);
 /* Ends all open requests as failed. */
-void run_abandon(struct run *r);
+void run_requests_abandon(struct run *r);
 /* Handles the loss of one of the request's machines: removes its tasks on other machines, and lets
  * the request arrive again. */
-void run_lost(struct run *r, uint32_t slot);
+void run_request_lost(struct run *r, uint32_t slot);
 
 #endif

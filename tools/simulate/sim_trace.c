@@ -8,8 +8,9 @@ enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip,
     return trace_open(&options, &trace->trace, error);
 }
 
-void sim_trace_of(struct sim_trace *trace, const char *name, const struct sim_arrival *arrivals,
-                  uint64_t count, double time_scale, double end_s)
+void sim_trace_array_open(struct sim_trace *trace, const char *name,
+                          const struct sim_arrival *arrivals, uint64_t count, double time_scale,
+                          double end_s)
 {
     *trace = (struct sim_trace){.name = name,
                                 .arrivals = arrivals,

@@ -9,11 +9,11 @@
 #include "tools/trace/trace.h"
 
 struct sim_arrival {
-    double at_s; /* ≥ 0, not before the previous arrival. */
-    uint64_t id;
-    uint64_t line; /* Line of the file. */
-    uint32_t prompt_tokens;
-    uint32_t output_tokens; /* Both lengths are ≥ 1. */
+    double at_s;            /* Seconds, ≥ 0, not before the previous arrival. */
+    uint64_t id;            /* Id of the trace's row. */
+    uint64_t line;          /* Line of the file. */
+    uint32_t prompt_tokens; /* ≥ 1. */
+    uint32_t output_tokens; /* ≥ 1. */
 };
 
 struct sim_trace {
@@ -29,17 +29,20 @@ struct sim_trace {
     struct error first_rejected; /* Why the first request was rejected. */
 };
 
-/* name: a file or a synthetic workload, as in trace_open. seed: for a synthetic workload. */
+/* Opens a trace. name: a file or a synthetic workload, as in trace_open; it must outlive the trace.
+ * skip: skip wrong rows. seed: for a synthetic workload. Errors are those of trace_open. */
 enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip, uint64_t seed,
                            struct error *error);
 /* Uses the requests of an array, which must outlive the trace: those whose time, multiplied with
  * time_scale, is below end_s. */
-void sim_trace_of(struct sim_trace *trace, const char *name, const struct sim_arrival *arrivals,
-                  uint64_t count, double time_scale, double end_s);
+void sim_trace_array_open(struct sim_trace *trace, const char *name,
+                          const struct sim_arrival *arrivals, uint64_t count, double time_scale,
+                          double end_s);
+/* Closes the file; the caller's array is not freed. */
 void sim_trace_close(struct sim_trace *trace);
 
-/* Stores the next request. *end_out: true = there are no more requests, and *out is not set.
- * ST_INVALID: a wrong row; the error names file, line and column. */
+/* Stores the next request. *end_out: true = there are no more requests. Errors are those of
+ * trace_next. */
 enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, bool *end_out,
                            struct error *error);
 
@@ -48,9 +51,10 @@ enum status sim_trace_next(struct sim_trace *trace, struct sim_arrival *out, boo
 enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *arrival,
                              const char *why, struct error *error);
 
-/* Return the number of rows that were skipped or rejected, and the reason of the first one; "" =
- * none. */
+/* Returns the number of rows that were skipped or rejected. */
 uint64_t sim_trace_skipped(const struct sim_trace *trace);
+/* Returns why the first wrong row was skipped or, if no row was wrong, why the first request was
+ * rejected; "" = neither. */
 const char *sim_trace_first_skipped(const struct sim_trace *trace);
 
 #endif

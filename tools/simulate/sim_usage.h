@@ -57,9 +57,10 @@ void sim_usage_set_cluster(struct sim_usage *usage, enum sim_usage_cluster_level
 /* Ends the recording at now_s. */
 void sim_usage_end(struct sim_usage *usage, double now_s);
 
-/* After the end: the number of intervals, and the mean in one of them. The last interval ends at
- * the end of the recording. */
+/* Returns the number of intervals up to the end of the recording. Requires that the recording has
+ * ended, as do the two functions below. */
 uint32_t sim_usage_count(const struct sim_usage *usage);
+/* Return the mean of a level in interval `interval`; the last interval ends with the recording. */
 double sim_usage_mean(const struct sim_usage *usage, uint32_t machine, enum sim_usage_level level,
                       uint32_t interval);
 double sim_usage_cluster_mean(const struct sim_usage *usage, enum sim_usage_cluster_level level,

@@ -119,7 +119,7 @@ static double open_most(const struct sim_usage *usage)
 static void machine_plot(const char *name, const char *title, bool key, FILE *script)
 {
     fputs("set title ", script);
-    gnuplot_quoted(title, script);
+    gnuplot_quoted_write(title, script);
     fprintf(script,
             " noenhanced\n%s"
             "plot $%s using 1:3 with filledcurves y1=0 lc rgb '#f0b27a' title 'decodes', "

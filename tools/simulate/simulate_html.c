@@ -60,7 +60,7 @@ static enum status data_write(const struct simulate_html *html, FILE *out, struc
     fputs("}\n", memory);
     bool whole = fclose(memory) == 0;
     if (whole)
-        html_data(text, out);
+        html_data_write(text, out);
     free(text);
     return whole ? ST_OK : error_set(error, ST_NO_MEMORY, "out of memory");
 }
@@ -70,14 +70,14 @@ static enum status parts_write(const struct simulate_html *html, FILE *out, stru
     const struct gnuplot_picture usage = sim_usage_picture(html->usage);
     const struct gnuplot_picture cdfs = {
         .width = 1260, .height = 380, .draw = cdfs_draw, .self = html->report};
-    html_begin("cleave simulate", html->options->argc, html->options->argv, out);
-    enum status status = html_printed(html->text, html->self, out, error);
-    html_heading("How the machines are used over time", out);
+    html_head_write("cleave simulate", html->options->argc, html->options->argv, out);
+    enum status status = html_output_write(html->text, html->self, out, error);
+    html_heading_write("How the machines are used over time", out);
     if (status == ST_OK)
-        status = html_picture(&usage, "cleave simulate: --html", out, error);
-    html_heading("How long requests take", out);
+        status = html_picture_write(&usage, "cleave simulate: --html", out, error);
+    html_heading_write("How long requests take", out);
     if (status == ST_OK)
-        status = html_picture(&cdfs, "cleave simulate: --html", out, error);
+        status = html_picture_write(&cdfs, "cleave simulate: --html", out, error);
     return status == ST_OK ? data_write(html, out, error) : status;
 }
 

@@ -277,13 +277,13 @@ static enum status pictures_write(struct simulation *s)
         options->html != NULL ? simulate_html_write(&html, options->html, &s->error) : ST_OK;
     if (status != ST_OK || options->plot == NULL)
         return status;
-    status = gnuplot_file(&usage, options->plot, &s->error);
+    status = gnuplot_file_draw(&usage, options->plot, &s->error);
     if (status != ST_OK)
         error_prefix(&s->error, "--plot %s", options->plot);
     return status;
 }
 
-/* ---- all of it ---- */
+/* ---- the parts together ---- */
 
 static enum status trace_run(struct simulation *s)
 {

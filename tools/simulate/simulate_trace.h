@@ -7,8 +7,8 @@
 
 #include "tools/simulate/simulate_options.h"
 
-/* Does all of that, and prints errors to standard error. Returns the exit status: 0 = done; 1 = an
- * input is wrong or a result could not be written; 2 = wrong options. */
+/* Reads, simulates and prints, with errors to standard error. Returns the exit status: 0 = done; 1
+ * = an input is wrong or a result could not be written; 2 = wrong options. */
 int simulate_trace(const struct simulate_options *options);
 
 #endif

@@ -27,12 +27,11 @@ struct trace_line {
     uint64_t number; /* Line of the file, from 1. */
 
     uint32_t header_columns; /* Columns of a CSV's header; every row must have this number. */
-    /* Index of each column in the file, and its name there. */
-    uint32_t columns[TRACE_COLUMN_COUNT];
-    const char *names[TRACE_COLUMN_COUNT]; /* Literals. */
-    bool has_id;                           /* True: the file has a column with ids. */
-    char day[12]; /* The date that was read last; day_number: its days since 1970. */
-    int64_t day_number;
+    uint32_t columns[TRACE_COLUMN_COUNT];  /* Position of each column in a row, from 0. */
+    const char *names[TRACE_COLUMN_COUNT]; /* Name of each column in the header; constants. */
+    bool has_id;                           /* The file has a column with ids. */
+    char day[12];                          /* The date that was read last; "" = none. */
+    int64_t day_number;                    /* Days from 1970-01-01 to `day`. */
 
     int64_t *blocks; /* [block_room]: hash ids of the row that was read last. */
     uint32_t block_room;
@@ -40,9 +39,9 @@ struct trace_line {
 
 /* The contents of a line, before it is compared with other rows. */
 struct trace_raw {
-    int64_t ticks; /* Time from any origin that the file has. */
-    double at_s;   /* The time in seconds; exact if the file has seconds. */
-    uint64_t id;
+    int64_t ticks; /* The file's time, in units of 1 / TRACE_TICKS_PER_S seconds. */
+    double at_s;   /* The file's time in seconds; exact if the file has seconds. */
+    uint64_t id;   /* Not changed if the file has no column with ids. */
     uint32_t prompt_tokens;
     uint32_t output_tokens;
     uint32_t block_count; /* Hash ids in line->blocks. */
@@ -55,6 +54,8 @@ enum status trace_line_wrong(const struct trace_line *line, const char *name, co
 /* Finds the format (if it is TRACE_AUTO) and the columns. Cuts the line's text into pieces. */
 enum status trace_csv_header(struct trace_line *line, enum trace_format *format,
                              struct error *error);
+/* Read the line as a row of a CSV or as a JSON object of Mooncake. ST_INVALID: a field is missing
+ * or wrong. ST_NO_MEMORY. */
 enum status trace_csv_row(struct trace_line *line, enum trace_format format, struct trace_raw *out,
                           struct error *error);
 enum status trace_mooncake_row(struct trace_line *line, struct trace_raw *out, struct error *error);

@@ -153,7 +153,7 @@ static enum status draw(const void *self, FILE *script, struct error *error)
 {
     const struct figure *figure = self;
     fputs("the_title = ", script);
-    gnuplot_quoted(figure->title, script);
+    gnuplot_quoted_write(figure->title, script);
     fputc('\n', script);
     if (!data_write(figure->stats, script))
         return error_set(error, ST_NO_MEMORY, "out of memory");
@@ -167,7 +167,7 @@ enum status trace_show_picture(const struct trace_stats *stats, const char *titl
     const struct figure figure = {stats, title};
     const struct gnuplot_picture picture = {
         .width = 1200, .height = 800, .draw = draw, .self = &figure};
-    enum status status = gnuplot_file(&picture, path, error);
+    enum status status = gnuplot_file_draw(&picture, path, error);
     if (status != ST_OK)
         error_prefix(error, "--plot %s", path);
     return status;

@@ -239,7 +239,7 @@ static enum status blocks_add(struct trace_stats *stats, const struct trace_row 
     return ST_OK;
 }
 
-/* ---- all of it ---- */
+/* ---- the parts together ---- */
 
 enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *row)
 {

@@ -1,9 +1,8 @@
 /* trace_stats: the statistics of a trace: number of requests, arrivals, lengths, and, with
  * computing times that the caller gives, how many tokens a KV cache would hold at each time.
  * Lengths are exact. Rows are added one by one and not kept; memory is limited by the longest
- * length and a million intervals. `cleave trace` (main.c, show.c) calls it; one thread at a time
- * may use a struct. It reads no file and simulates no machine: every prompt is computed without
- * waiting. */
+ * length and a million intervals. `cleave trace` (main.c, show.c) calls it on the main thread. It
+ * reads no file and simulates no machine: it assumes that no request waits. */
 #ifndef TOOLS_TRACE_STATS_H
 #define TOOLS_TRACE_STATS_H
 
@@ -30,6 +29,7 @@ struct trace_interval {
 
 struct trace_stats;
 
+/* Opens empty statistics; trace_stats_close frees them. ST_NO_MEMORY. */
 enum status trace_stats_open(const struct trace_stats_options *options,
                              struct trace_stats **stats_out);
 void trace_stats_close(struct trace_stats *stats); /* NULL is fine. */
@@ -41,10 +41,11 @@ enum status trace_stats_add(struct trace_stats *stats, const struct trace_row *r
 uint64_t trace_stats_count(const struct trace_stats *stats);
 double trace_stats_first_s(const struct trace_stats *stats);
 double trace_stats_last_s(const struct trace_stats *stats);
-/* Returns the coefficient of variation of the gaps between requests: 1 for a Poisson process. */
+/* Returns the coefficient of variation of the gaps between requests (1 for a Poisson process); 0 =
+ * fewer than two requests, or all at the same time. */
 double trace_stats_gap_cv(const struct trace_stats *stats);
 
-/* Returns the mean length in tokens. */
+/* Returns the mean length in tokens; 0 = no rows. */
 double trace_stats_mean(const struct trace_stats *stats, enum trace_length length);
 /* Returns the smallest length that a share q of the requests does not exceed. q = 0: the smallest
  * length; q = 1: the greatest. */
@@ -58,10 +59,10 @@ uint64_t trace_stats_up_to(const struct trace_stats *stats, enum trace_length le
 uint64_t trace_stats_blocks(const struct trace_stats *stats);
 uint64_t trace_stats_blocks_again(const struct trace_stats *stats);
 
-/* Returns the table over time, from time 0 to the last request. *width_s_out: seconds of an
- * interval. At most `most` intervals, unless an interval was given. The last one ends with the last
- * request: it is shorter, or up to half an interval longer. The caller frees the table; NULL = out
- * of memory. */
+/* Returns the table over time, from time 0 to the last request: at most `most` intervals, unless
+ * options.interval_s was given. *width_s_out: seconds of every interval except the last, which ends
+ * with the last request and is shorter, or longer by up to half of this. The caller frees the
+ * table; NULL = out of memory. */
 struct trace_interval *trace_stats_intervals(const struct trace_stats *stats, uint32_t most,
                                              uint32_t *count_out, double *width_s_out);
 

@@ -281,7 +281,7 @@ static enum status rows_read(struct trace_synthetic *s, struct error *error)
 {
     struct trace *trace;
     struct trace_row row;
-    if (trace_synthetic_is(s->rows_path))
+    if (trace_is_synthetic(s->rows_path))
         return error_set(error, ST_INVALID, "lengths=%.60s: want a file", s->rows_path);
     s->rows = malloc(ROWS_KEPT_MAX * sizeof(s->rows[0]));
     if (s->rows == NULL)
@@ -300,7 +300,7 @@ static enum status rows_read(struct trace_synthetic *s, struct error *error)
     return s->row_count > 0 ? ST_OK : error_set(error, ST_INVALID, "%s: no rows", s->rows_path);
 }
 
-bool trace_synthetic_is(const char *text)
+bool trace_is_synthetic(const char *text)
 {
     for (int i = 0; i < ARRIVALS_COUNT; i++) {
         size_t size = strlen(arrival_names[i]);

@@ -9,9 +9,9 @@
  * Further keys: seconds=N, requests=N or both (the first one that is reached ends the workload);
  * prompt=LENGTHS and output=LENGTHS, or lengths=FILE; seed=N. LENGTHS is fixed:N,
  * uniform:LEAST:MOST or lognormal:MEDIAN:SIGMA. With lengths=FILE each request gets both lengths of
- * a random row of the file; of a longer file a million rows are kept, each with the same
- * probability. Wrong rows of the file end the reading or are skipped, as in every trace. The same
- * text and seed give the same requests.
+ * a random row of the file; of a file with more than a million rows, a million are drawn at random
+ * and used. Wrong rows of the file end the reading or are skipped, as in every trace. The same text
+ * and seed give the same requests.
  *
  * trace.c calls it, on the thread that reads the trace; other parts use trace.h, which takes such a
  * text in place of a file. It does not wait: the times are only numbers. */
@@ -22,8 +22,8 @@
 
 struct trace_synthetic;
 
-/* True if the text describes a workload, false if it is the name of a file. */
-bool trace_synthetic_is(const char *text);
+/* Returns true if the text describes a workload, and false if it is the name of a file. */
+bool trace_is_synthetic(const char *text);
 
 /* Parses the text, and reads the file of lengths=FILE. seed: used if the text names none. skip:
  * true = wrong rows of the file are skipped. The error names the key and what was wanted. */

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A prompt of TRACE_TOKENS_MAX has 19,532 hash ids. Pages that no line reaches are never touched.
- */
+/* A prompt of TRACE_TOKENS_MAX has 19,532 hash ids. Pages that no line reaches are never
+ * touched. */
 #define LINE_BYTES (1u << 20)
 
 struct trace {
@@ -222,7 +222,7 @@ static enum status synthetic_open(const struct trace_options *options, struct tr
 enum status trace_open(const struct trace_options *options, struct trace **trace_out,
                        struct error *error)
 {
-    if (trace_synthetic_is(options->name))
+    if (trace_is_synthetic(options->name))
         return synthetic_open(options, trace_out, error);
     bool input = strcmp(options->name, "-") == 0;
     FILE *file = input ? stdin : fopen(options->name, "re");

@@ -4,10 +4,10 @@
  * trace`, `replay`, `simulate` and `plan` call it, each on one thread. This part does not decide
  * which requests are sent or simulated (window.h does), and does not wait for their times.
  *
- * A row is wrong if a field is missing or not a number, if it is earlier than the row above, or if
- * a length is not from 1 to TRACE_TOKENS_MAX. As the caller chooses, a wrong row ends the reading
- * with an error, or is skipped and counted. In both cases the text names file, line, column and
- * value. */
+ * A row is wrong if a field is missing or has the wrong form, if the row is earlier than the row
+ * before it, if a length is not from 1 to TRACE_TOKENS_MAX, or if the line is longer than 1 MiB. As
+ * the caller chooses, a wrong row ends the reading with an error, or is skipped and counted. In
+ * both cases a text names the file, the line and the reason. */
 #ifndef TOOLS_TRACE_TRACE_H
 #define TOOLS_TRACE_TRACE_H
 
@@ -34,28 +34,31 @@ enum trace_format {
 const char *trace_format_name(enum trace_format format);
 
 struct trace_row {
-    /* ≥ 0, not before the row above. Relative to the first row, except for TRACE_SPLITWISE. */
+    /* Seconds from the first row, ≥ 0 and never less than in the row before. TRACE_SPLITWISE: the
+     * time that the file has. */
     double at_s;
-    uint64_t id; /* The column request_id; without it the number of rows above, with wrong ones. */
+    /* The column request_id; without this column, the number of rows before, right and wrong. */
+    uint64_t id;
     uint64_t line;          /* Line of the file, from 1. */
     uint32_t prompt_tokens; /* Both lengths are from 1 to TRACE_TOKENS_MAX. */
     uint32_t output_tokens;
     const int64_t *blocks; /* Hash ids of the prompt's blocks, valid until the next row is read. */
-    uint32_t block_count;  /* 0 = not known; at most the number of the prompt's blocks. */
+    /* Number of hash ids, at most one per block of the prompt; 0 = the trace has none. */
+    uint32_t block_count;
 };
 
 struct trace_options {
     /* A file, "-" for standard input, or a synthetic workload such as "poisson:rate=5,…". */
     const char *name;
     enum trace_format format; /* Format of a file. */
-    bool skip;     /* True: wrong rows are skipped. False: a wrong row ends the reading. */
-    uint64_t seed; /* For a synthetic workload that does not name its own seed. */
+    bool skip;                /* Skip wrong rows. Otherwise a wrong row ends the reading. */
+    uint64_t seed;            /* For a synthetic workload that does not name its own seed. */
 };
 
 struct trace;
 
-/* Opens the trace and reads its header or first line. The error names file, line and what was
- * wanted. */
+/* Opens the trace and reads its header or first line. ST_NOT_FOUND: no such file. ST_IO,
+ * ST_INVALID, ST_NO_MEMORY. The error names file, line and what was wanted. */
 enum status trace_open(const struct trace_options *options, struct trace **trace_out,
                        struct error *error);
 /* Reads from an open file. Takes ownership of `file`, also on errors. options->name is the file's
@@ -64,7 +67,8 @@ enum status trace_open_file(FILE *file, const struct trace_options *options,
                             struct trace **trace_out, struct error *error);
 void trace_close(struct trace *trace); /* NULL is fine. */
 
-/* Reads the next row. ST_NOT_FOUND: there are no more rows. ST_INVALID: a wrong row. */
+/* Reads the next row. ST_NOT_FOUND: there are no more rows. ST_INVALID: a wrong row (with
+ * options->skip it is skipped instead). ST_IO: the file cannot be read. ST_NO_MEMORY. */
 enum status trace_next(struct trace *trace, struct trace_row *row_out, struct error *error);
 
 /* Returns the format that was found. */

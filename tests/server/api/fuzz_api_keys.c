@@ -34,12 +34,12 @@ static void use_keys(struct api_keys *keys, int64_t now_us)
         const struct api_key_rules *rules = api_keys_rules(keys, key);
         CHECK(rules != NULL && rules->name[0] != 0 && rules->weight >= 1);
         uint64_t before = api_keys_counts(keys, key)->in_flight;
-        if (api_keys_begin(keys, key, 2, 10, now_us, &error)) {
+        if (api_keys_answers_begin(keys, key, 2, 10, now_us, &error)) {
             CHECK(api_keys_counts(keys, key)->in_flight == before + 2);
-            api_keys_generated(keys, key, 5);
-            api_keys_end(keys, key);
+            api_keys_tokens_charge(keys, key, 5);
+            api_keys_answer_end(keys, key);
             if (now_us % 2 == 0) /* Else it is in flight when the next file is applied. */
-                api_keys_end(keys, key);
+                api_keys_answer_end(keys, key);
         } else {
             CHECK(error.message[0] != 0);
         }
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         at = stop != NULL ? stop + 4 : end;
     }
     api_keys_apply(keys, NULL);
-    CHECK(!api_keys_wanted(keys));
+    CHECK(!api_keys_configured(keys));
     api_keys_close(keys);
     return 0;
 }

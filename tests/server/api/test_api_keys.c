@@ -94,7 +94,7 @@ static void check_finding(struct api_keys *keys)
     secret_hash(SECRET_B, strlen(SECRET_B), hash);
     for (size_t i = 0; i < sizeof(hash); i++)
         snprintf(hex + 2 * i, 3, i % 2 ? "%02x" : "%02X", hash[i]);
-    CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
+    CHECK(!api_keys_configured(keys) && find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
     snprintf(text, sizeof(text),
              "{\"keys\": [{\"name\": \"a\", \"key\": \"" SECRET_A "\", \"weight\": 4},"
              "{\"name\": \"b\", \"sha256\": \"%s\", \"admin\": true, \"priority_best\": -5}]}",
@@ -102,7 +102,7 @@ static void check_finding(struct api_keys *keys)
     apply(keys, text);
     uint32_t a = find(keys, "Bearer " SECRET_A);
     uint32_t b = find(keys, "bearer  " SECRET_B);
-    CHECK(api_keys_wanted(keys) && a != b && a < API_KEY_PLACES && b < API_KEY_PLACES);
+    CHECK(api_keys_configured(keys) && a != b && a < API_KEY_PLACES && b < API_KEY_PLACES);
     CHECK(find_plain(keys, NULL, SECRET_A) == a && find_plain(keys, NULL, " " SECRET_B) == b);
     CHECK(find_plain(keys, NULL, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find_plain(keys, "Bearer " SECRET_B, SECRET_A) == b); /* Authorization decides. */
@@ -123,7 +123,7 @@ static bool begin(struct api_keys *keys, uint32_t key, uint32_t answers, uint64_
                   int64_t now_us, uint32_t retry_s)
 {
     struct api_error error = {0};
-    bool good = api_keys_begin(keys, key, answers, tokens, now_us, &error);
+    bool good = api_keys_answers_begin(keys, key, answers, tokens, now_us, &error);
     if (!good)
         CHECKF(error.status == 429 && error.retry_after_s == retry_s, "%u: %s", error.retry_after_s,
                error.message);
@@ -140,21 +140,21 @@ static void check_limits(struct api_keys *keys)
     CHECK(!begin(keys, c, 2, 10, now, 1)); /* 4 of 3 */
     CHECK(begin(keys, c, 1, 100, now, 0) && api_keys_counts(keys, c)->in_flight == 3);
     for (int i = 0; i < 3; i++)
-        api_keys_end(keys, c);
+        api_keys_answer_end(keys, c);
     /* 400 are left; an answer overdraws by 200, which 20 seconds at 10 a second make up for. */
     CHECK(begin(keys, c, 1, 100, now, 0));
-    api_keys_generated(keys, c, 500);
+    api_keys_tokens_charge(keys, c, 500);
     CHECK(!begin(keys, c, 1, 1, now, 21) && !begin(keys, c, 1, 1, now + 19 * SECOND_US, 2));
     CHECK(begin(keys, c, 1, 60, now + 21 * SECOND_US, 0));
-    api_keys_give_back(keys, c, 60); /* the cluster refused it */
+    api_keys_tokens_return(keys, c, 60); /* the cluster refused it */
     CHECK(begin(keys, c, 1, 5, now + 21 * SECOND_US, 0));
     const struct api_key_counts *counts = api_keys_counts(keys, c);
     CHECK(counts->requests == 6 && counts->refused == 3 && counts->in_flight == 3);
     CHECK(counts->prompt_tokens == 305 && counts->generated_tokens == 500);
     /* Long after, there is one minute's worth, not more; a prompt larger than that still runs. */
-    api_keys_end(keys, c);
+    api_keys_answer_end(keys, c);
     CHECK(begin(keys, c, 1, 6000, now + 9000 * SECOND_US, 0));
-    api_keys_end(keys, c);
+    api_keys_answer_end(keys, c);
     CHECK(!begin(keys, c, 1, 1, now + 9000 * SECOND_US, 541));
     /* A request whose body took long to read arrived earlier: the budget is not filled twice. */
     CHECK(!begin(keys, c, 1, 1, now, 541));
@@ -180,7 +180,7 @@ static void check_texts(void)
     CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.status == 429);
     api_keys_text_end(keys, t);
     CHECK(api_keys_text_begin(keys, t, SECOND_US, &error)); /* 1 token is left */
-    api_keys_generated(keys, t, 1);
+    api_keys_tokens_charge(keys, t, 1);
     api_keys_text_end(keys, t);
     CHECK(!api_keys_text_begin(keys, t, SECOND_US, &error) && error.retry_after_s == 2);
     CHECK(counts->requests == requests + 1 && counts->in_flight == 1);
@@ -196,7 +196,7 @@ static void check_texts(void)
     CHECK(left.answers_max == 2 && left.answers_left == 0 && left.tokens_max == 30);
     api_keys_share_set(keys, 1, 0);
     /* The key keeps its place while a text is read. */
-    api_keys_end(keys, t);
+    api_keys_answer_end(keys, t);
     apply(keys, "{\"keys\": [{\"name\": \"u\", \"key\": \"" SECRET_B "\"}]}");
     CHECK(find(keys, "Bearer " SECRET_B) != t);
     api_keys_text_end(keys, t);
@@ -229,7 +229,7 @@ static void check_shares(void)
     api_keys_share_set(gateways[1], 2, 0);
     CHECK(begin(gateways[1], key, 1, 0, now, 0) && !begin(gateways[1], key, 1, 0, now, 1));
     struct api_error error;
-    CHECK(!api_keys_begin(gateways[1], key, 1, 0, now, &error));
+    CHECK(!api_keys_answers_begin(gateways[1], key, 1, 0, now, &error));
     CHECKF(strcmp(error.message, "key s is at its limit of 8 answers in flight (of which 4 at this "
                                  "one of 2 gateways)") == 0,
            "%s", error.message);
@@ -237,14 +237,14 @@ static void check_shares(void)
     /* Tokens: each begins with one, gains a third of the rate, and holds a third of a minute's. */
     for (uint32_t i = 0; i < 3; i++) {
         for (uint64_t k = api_keys_counts(gateways[i], key)->in_flight; k > 0; k--)
-            api_keys_end(gateways[i], key);
-        api_keys_generated(gateways[i], key, 1);
+            api_keys_answer_end(gateways[i], key);
+        api_keys_tokens_charge(gateways[i], key, 1);
         CHECK(!begin(gateways[i], key, 1, 1, now, 1)); /* 1 of 3.3 a second, in 0.3 s */
         CHECK(begin(gateways[i], key, 1, 20, now + 10 * SECOND_US, 0));
-        api_keys_generated(gateways[i], key, 14); /* 33 were there */
+        api_keys_tokens_charge(gateways[i], key, 14); /* 33 were there */
         CHECK(!begin(gateways[i], key, 1, 1, now + 10 * SECOND_US, 1));
         CHECK(begin(gateways[i], key, 1, 200, now + 9000 * SECOND_US, 0));
-        api_keys_generated(gateways[i], key, 1);
+        api_keys_tokens_charge(gateways[i], key, 1);
         CHECK(!begin(gateways[i], key, 1, 1, now + 9000 * SECOND_US, 1));
         api_keys_close(gateways[i]);
     }
@@ -272,17 +272,17 @@ static void check_again(struct api_keys *keys)
     CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
     uint32_t d = find(keys, "Bearer " SECRET_B);
     CHECK(d != c && d < API_KEY_PLACES);
-    api_keys_generated(keys, c, 7);
-    api_keys_end(keys, c);
+    api_keys_tokens_charge(keys, c, 7);
+    api_keys_answer_end(keys, c);
     apply(keys, "{\"keys\": [{\"name\": \"d\", \"key\": \"" SECRET_B "\"},"
                 "{\"name\": \"c\", \"key\": \"sk-other-0123456789\"}]}");
     CHECK(find(keys, "Bearer " SECRET_A) == API_KEY_NONE);
     CHECK(find(keys, "Bearer sk-other-0123456789") == c && find(keys, "Bearer " SECRET_B) == d);
     CHECK(api_keys_counts(keys, c)->generated_tokens == 507);
     CHECK(api_keys_counts(keys, c)->in_flight == 1);
-    api_keys_end(keys, c);
+    api_keys_answer_end(keys, c);
     api_keys_apply(keys, NULL);
-    CHECK(!api_keys_wanted(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
+    CHECK(!api_keys_configured(keys) && find(keys, "Bearer " SECRET_B) == API_KEY_NONE);
 }
 
 static char changes[256];
@@ -324,14 +324,14 @@ static void check_revoked(struct api_keys *keys)
                "\", \"metrics\": true}]}",
                "b changed,");
     CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));
-    api_keys_hold(keys, a);
+    api_keys_index_hold(keys, a);
     apply_diff(keys, "{\"keys\": [{\"name\": \"b\", \"key\": \"sk-other-0123456789\"}]}",
                "b changed,a removed,");
     CHECK(api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
     /* It returns while an old request still holds its index: the new requests are not revoked. */
     apply_diff(keys, "{\"keys\": [" A ", " B "]}", "a added,b changed,");
     CHECK(!api_keys_revoked(keys, a) && api_keys_revoked(keys, b));
-    api_keys_release(keys, a);
+    api_keys_index_release(keys, a);
     /* Without keys every client may use the API. */
     api_keys_apply(keys, NULL);
     CHECK(!api_keys_revoked(keys, a) && !api_keys_revoked(keys, b));

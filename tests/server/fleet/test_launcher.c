@@ -182,19 +182,19 @@ static void turn_until(struct launcher *l, const uint32_t *counter, uint32_t wan
 static void stop_all(struct launcher *l, bool must_kill)
 {
     launcher_stop(l);
-    for (int i = 0; i < (must_kill ? 30 : 6000) && launcher_running(l) > 0; i++) {
+    for (int i = 0; i < (must_kill ? 30 : 6000) && launcher_running_count(l) > 0; i++) {
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         poll(&fd, 1, 10);
         launcher_turn(l);
     }
-    CHECK((launcher_running(l) > 0) == must_kill);
+    CHECK((launcher_running_count(l) > 0) == must_kill);
     launcher_kill(l);
-    for (int i = 0; i < 6000 && launcher_running(l) > 0; i++) {
+    for (int i = 0; i < 6000 && launcher_running_count(l) > 0; i++) {
         struct pollfd fd = {.fd = launcher_fd(l), .events = POLLIN};
         poll(&fd, 1, 10);
         launcher_turn(l);
     }
-    CHECK(launcher_running(l) == 0);
+    CHECK(launcher_running_count(l) == 0);
     launcher_close(l);
     fleet_close(fleet);
 }
@@ -213,16 +213,16 @@ static void test_changes(void)
     int64_t begun_us = shifted_now(NULL);
     turn_until(l, &seen[1].ended, 1);
     CHECK(shifted_now(NULL) - begun_us > 4000000); /* it had its time */
-    CHECK(deaf->process.state == PROCESS_NONE && launcher_running(l) == 1);
+    CHECK(deaf->process.state == PROCESS_NONE && launcher_running_count(l) == 1);
     for (int i = 0; i < 20; i++) { /* it is not started again */
         clock_shift_us += 1000000;
         launcher_turn(l);
     }
-    CHECK(launcher_running(l) == 1 && seen[1].ready == 1);
+    CHECK(launcher_running_count(l) == 1 && seen[1].ready == 1);
     snprintf(deaf->config.name, sizeof(deaf->config.name), "next");
     launcher_machine_start(l, deaf);
     turn_until(l, &seen[1].ready, 2);
-    CHECK(launcher_running(l) == 2 && seen[0].ended == 0);
+    CHECK(launcher_running_count(l) == 2 && seen[0].ended == 0);
     launcher_machine_stop(l, deaf);
     turn_until(l, &seen[1].ended, 2);
     stop_all(l, false);
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     turn_until(l, &seen[0].ready, 1);
     turn_until(l, &seen[1].ready, 1);
     CHECK(strncmp(seen[0].address, "127.0.0.1:", 10) == 0);
-    CHECK(launcher_running(l) == 2);
+    CHECK(launcher_running_count(l) == 2);
     pid_t pid = atoi(seen[0].address + 10);
     kill(pid, SIGKILL); /* once: it is started again, with another process */
     turn_until(l, &seen[0].ended, 1);

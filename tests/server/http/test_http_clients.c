@@ -69,9 +69,9 @@ static struct http_client *arrive(struct http_clients *all, const char *text, in
 
 static void work(struct http_client *client, int64_t now_us)
 {
-    http_client_enter(client, HTTP_CLIENT_RECEIVING, now_us);
-    CHECK(http_client_work(client));
-    http_client_enter(client, HTTP_CLIENT_WORKING, now_us);
+    http_client_state_set(client, HTTP_CLIENT_RECEIVING, now_us);
+    CHECK(http_client_work_begin(client));
+    http_client_state_set(client, HTTP_CLIENT_WORKING, now_us);
 }
 
 /* F-18 of the security review: connections without a request kept everybody else out. */
@@ -87,8 +87,8 @@ static void check_slow_connections_are_replaced(void)
     work(clients[1], 11); /* this one's headers came in time */
     struct http_client *another = arrive(all, "10.0.0.2", 101, 12);
     CHECK(another != NULL && closed_count == 2 && closed[1] == 2);
-    http_client_enter(clients[1], HTTP_CLIENT_ANSWERING, 13);
-    http_client_enter(clients[1], HTTP_CLIENT_IDLE, 14);
+    http_client_state_set(clients[1], HTTP_CLIENT_ANSWERING, 13);
+    http_client_state_set(clients[1], HTTP_CLIENT_IDLE, 14);
     CHECK(http_clients_count(all) == PLACES);
     for (int i = 0; i < PLACES; i++)
         http_client_remove(clients[i]);
@@ -105,15 +105,15 @@ static void check_places_are_kept(void)
     struct http_client *clients[PLACES];
     for (int i = 0; i < PLACES; i++) {
         clients[i] = arrive(all, "10.0.0.1", i, i);
-        http_client_enter(clients[i], HTTP_CLIENT_RECEIVING, i);
-        CHECK(http_client_work(clients[i]) == (i < PLACES - KEPT));
+        http_client_state_set(clients[i], HTTP_CLIENT_RECEIVING, i);
+        CHECK(http_client_work_begin(clients[i]) == (i < PLACES - KEPT));
     }
     CHECK(closed_count == 0);
-    http_client_enter(clients[6], HTTP_CLIENT_IDLE, 20); /* refused and answered */
+    http_client_state_set(clients[6], HTTP_CLIENT_IDLE, 20); /* refused and answered */
     struct http_client *health = arrive(all, "10.0.0.9", 100, 21);
     CHECK(health != NULL && closed_count == 1 && closed[0] == 6);
-    http_client_enter(clients[0], HTTP_CLIENT_IDLE, 22);
-    CHECK(http_client_work(clients[7])); /* the first one's work has ended */
+    http_client_state_set(clients[0], HTTP_CLIENT_IDLE, 22);
+    CHECK(http_client_work_begin(clients[7])); /* the first one's work has ended */
     for (int i = 0; i < PLACES; i++)
         http_client_remove(clients[i]);
     http_client_remove(health);
@@ -157,11 +157,11 @@ static void check_time_limits(void)
     for (int i = 0; i < 5; i++)
         c[i] = arrive(all, "10.0.0.1", i, 0);
     CHECK(http_clients_turn(all, 0) == 30 * SECOND_US);
-    http_client_enter(c[1], HTTP_CLIENT_RECEIVING, 10 * SECOND_US);
+    http_client_state_set(c[1], HTTP_CLIENT_RECEIVING, 10 * SECOND_US);
     work(c[2], 10 * SECOND_US);
-    http_client_enter(c[3], HTTP_CLIENT_ANSWERING, 10 * SECOND_US);
-    http_client_enter(c[4], HTTP_CLIENT_IDLE, 10 * SECOND_US);
-    http_client_moved(c[1], 5000, 11 * SECOND_US); /* 5 seconds at 1000 bytes a second */
+    http_client_state_set(c[3], HTTP_CLIENT_ANSWERING, 10 * SECOND_US);
+    http_client_state_set(c[4], HTTP_CLIENT_IDLE, 10 * SECOND_US);
+    http_client_bytes_add(c[1], 5000, 11 * SECOND_US); /* 5 seconds at 1000 bytes a second */
     CHECK(http_clients_turn(all, 29 * SECOND_US) > 0 && closed_count == 0);
     http_clients_turn(all, 30 * SECOND_US);
     CHECK(closed_count == 1 && closed[0] == 0); /* its headers */
@@ -187,12 +187,12 @@ static void check_stalled_reader(void)
     CHECK(http_clients_stalled(all) == NULL);
     for (int i = 0; i < 3; i++) {
         c[i] = arrive(all, "10.0.0.1", i, i);
-        http_client_enter(c[i], HTTP_CLIENT_ANSWERING, i);
+        http_client_state_set(c[i], HTTP_CLIENT_ANSWERING, i);
     }
     CHECK(http_clients_stalled(all) == c[0]);
-    http_client_moved(c[0], 1, 5);
-    http_client_moved(c[1], 1000000, 4);
-    http_client_moved(c[2], 0, 9); /* nothing */
+    http_client_bytes_add(c[0], 1, 5);
+    http_client_bytes_add(c[1], 1000000, 4);
+    http_client_bytes_add(c[2], 0, 9); /* nothing */
     CHECK(http_clients_stalled(all) == c[2]);
     http_client_close(c[2], "test");
     CHECK(http_clients_stalled(all) == c[1] && closed_count == 1);
@@ -223,12 +223,12 @@ static void check_random(void)
             works[i] = false;
         } else {
             int state = HTTP_CLIENT_RECEIVING + rand() % 4;
-            http_client_enter(clients[i], (enum http_client_state)state, now_us);
+            http_client_state_set(clients[i], (enum http_client_state)state, now_us);
             if (state == HTTP_CLIENT_IDLE)
                 works[i] = false;
-            else if (http_client_work(clients[i]))
+            else if (http_client_work_begin(clients[i]))
                 works[i] = true;
-            http_client_moved(clients[i], (uint64_t)(rand() % 100000), now_us);
+            http_client_bytes_add(clients[i], (uint64_t)(rand() % 100000), now_us);
         }
         if (rand() % 4 == 0)
             http_clients_turn(all, now_us);

@@ -382,7 +382,7 @@ static void profile(void)
     const struct plan_mix one = {.prompts = 1};
     struct plan_outcome slow;
     CHECK(plan_try(&p->setup.inputs, &one, 1, &slow, &error) == ST_OK);
-    CHECKF(slow.slo.slower[SLO_TTFT][0] >= 1, "%g", slow.slo.slower[SLO_TTFT][0]);
+    CHECKF(slow.slo.slowdowns[SLO_TTFT][0] >= 1, "%g", slow.slo.slowdowns[SLO_TTFT][0]);
     struct config *config = calloc(1, sizeof(*config));
     CHECK(config != NULL);
     CHECKF(plan_config_write(&p->search, &p->search.cells[1], scratch_path("c.json"), &error) ==

@@ -46,21 +46,21 @@ static void results_add(struct replay_report *report)
             result.completion_tokens = 1;
         if (i == 99)
             result.has_usage = false;
-        replay_report_gap(report, 10000);
-        replay_report_result(report, &result);
+        replay_report_gap_add(report, 10000);
+        replay_report_result_add(report, &result);
     }
     struct replay_result failed = result_of(200, 5000000, 2, 1);
     failed.failure = REPLAY_HTTP_STATUS;
     failed.http_status = 429;
     strcpy(failed.message, "queue \"full\"");
-    replay_report_result(report, &failed);
-    replay_report_result(report, &failed);
+    replay_report_result_add(report, &failed);
+    replay_report_result_add(report, &failed);
     failed.failure = REPLAY_CUT;
     failed.first_token_us = 0;
     strcpy(failed.message, "cut");
-    replay_report_result(report, &failed);
+    replay_report_result_add(report, &failed);
     failed.failure = REPLAY_INTERRUPTED;
-    replay_report_result(report, &failed);
+    replay_report_result_add(report, &failed);
 }
 
 static void percentiles_check(struct replay_report *report)

@@ -27,7 +27,7 @@ static void begin(uint32_t machine, double now_s, double work_s, uint32_t layers
 {
     const struct sim_cores_work work = {
         .work_s = work_s, .beside = 1, .layers = layers, .prompts = prompts};
-    sim_cores_begin(&cores, machine, now_s, &work);
+    sim_cores_batch_begin(&cores, machine, now_s, &work);
 }
 
 static bool is_next(uint32_t machine, double *at_s)
@@ -46,9 +46,9 @@ static void expect(uint32_t machine, double at_s, bool ends)
     double due_s = -1;
     CHECKF(is_next(machine, &due_s) && fabs(due_s - at_s) < SAME_S, "machine %u at %.6f, want %.6f",
            machine, due_s, at_s);
-    CHECKF(sim_cores_step(&cores, machine, due_s) == ends, "machine %u at %.6f", machine, at_s);
+    CHECKF(sim_cores_turn_end(&cores, machine, due_s) == ends, "machine %u at %.6f", machine, at_s);
     if (ends)
-        sim_cores_leave(&cores, machine, due_s);
+        sim_cores_batch_end(&cores, machine, due_s);
 }
 
 /* One core, layers of 1 ms, turns of 3 ms. */
@@ -122,7 +122,7 @@ static void those_beside_slow_down(void)
     init(4, 6, (uint32_t[]){1, 1, 1}, 3);
     begin(1, 0, 6 * MS, 1, true);
     begin(2, 0, 60 * MS, 1, true);
-    sim_cores_begin(
+    sim_cores_batch_begin(
         &cores, 0, 0,
         &(struct sim_cores_work){.work_s = 10 * MS, .beside = 1.3, .layers = 1, .prompts = true});
     expect(1, 6 * MS, true);
@@ -183,11 +183,11 @@ static void random_case(void)
             began_s[machine] = now_s;
             work_s[machine] = (draw(30) + 1) * MS * 0.7;
             begin(machine, now_s, work_s[machine], 1 + draw(12), draw(2) == 0);
-        } else if (sim_cores_step(&cores, machine, now_s)) {
+        } else if (sim_cores_turn_end(&cores, machine, now_s)) {
             CHECK(now_s - began_s[machine] >= work_s[machine] - SAME_S);
             done_s += work_s[machine] * cores.machines[machine].threads;
             next_s[machine] = now_s + draw(10) * MS;
-            sim_cores_leave(&cores, machine, now_s);
+            sim_cores_batch_end(&cores, machine, now_s);
         }
         check_threads();
     }

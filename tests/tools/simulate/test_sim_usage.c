@@ -175,7 +175,7 @@ static void pictures(void)
             sim_usage_end(&usage, busy * 100.0); /* The time may end without any event. */
             json_check(&usage);
             const struct gnuplot_picture picture = sim_usage_picture(&usage);
-            enum status status = gnuplot_svg(&picture, &svg, &error);
+            enum status status = gnuplot_svg_draw(&picture, &svg, &error);
             if (status == ST_UNSUPPORTED) {
                 printf("%s: no picture is drawn\n", error.text);
             } else {

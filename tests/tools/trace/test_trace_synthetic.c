@@ -191,7 +191,7 @@ static void test_refusals(void)
             "poisson: only gamma has cv, only onoff has on and off");
     refused("poisson:rate=1,seconds=1,lengths=/nonexistent",
             "poisson: /nonexistent: No such file or directory");
-    CHECK(!trace_synthetic_is("poisson.csv") && !trace_synthetic_is("poissonx:rate=1"));
+    CHECK(!trace_is_synthetic("poisson.csv") && !trace_is_synthetic("poissonx:rate=1"));
 }
 
 int main(void)

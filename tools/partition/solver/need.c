@@ -1,7 +1,8 @@
-/* partition_need: how many layers the first stages must have covered, given what they use, so that
- * the unused devices can run the rest. It is partition_reach from the other end: the earliest layer
- * at which an end of the pipeline can begin that uses no more than a state. What the first stages
- * leave unused is such a state as well: the other hosts, and the other devices of the open host. */
+/* partition_need_fill: how many layers the first stages must have covered, given what they use, so
+ * that the unused devices can run the rest. It is partition_reach from the other end: the earliest
+ * layer at which an end of the pipeline can begin that uses no more than a state. What the first
+ * stages leave unused is such a state as well: the other hosts, and the other devices of the open
+ * host. */
 #include "tools/partition/solver/state.h"
 
 #include <string.h>
@@ -36,7 +37,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
             if (first == before)
                 continue;
             before = first;
-            uint16_t *near = &p->near[partition_target(p, &moves[m], r)];
+            uint16_t *near = &p->near[partition_move_target(p, &moves[m], r)];
             *near = first < *near ? (uint16_t)first : *near;
         }
     }
@@ -50,7 +51,7 @@ static void fill_near(struct partition *p, const bool *fits)
     partition_place_first(p, &place);
     do {
         uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
-        uint32_t count = partition_below(p, &place, below);
+        uint32_t count = partition_states_below(p, &place, below);
         uint16_t *near = &p->near[place.state];
         for (uint32_t b = 0; b < count; b++)
             *near = p->near[below[b]] < *near ? p->near[below[b]] : *near;
@@ -61,7 +62,7 @@ static void fill_near(struct partition *p, const bool *fits)
     } while (partition_place_next(p, &place));
 }
 
-bool partition_need(struct partition *p, const struct partition_bound *bound)
+bool partition_need_fill(struct partition *p, const struct partition_bound *bound)
 {
     const bool fits[2] = {partition_link_fits(&p->between, bound),
                           partition_link_fits(&p->inside, bound)};

@@ -209,7 +209,7 @@ static enum status check_fit(struct partition *p, const struct partition_problem
     struct partition_plan plan;
     if (end < p->layers)
         return unfit(p, q, end, error);
-    if (p->stages > 0 && !partition_shortest(p, &any, UINT64_MAX, &plan))
+    if (p->stages > 0 && !partition_shortest_find(p, &any, UINT64_MAX, &plan))
         return error_set(error, ST_INVALID,
                          "%u layers do not fit into the devices' memory as %u stages", p->layers,
                          p->stages);

@@ -28,9 +28,10 @@
  * to the first stage: 0 with one stage, back_inside_ns if all stages are on one host, else
  * back_between_ns.
  *
- * Memory. Each device of a stage holds the weights and all KV blocks of the stage's layers (block
- * ids count for the whole machine, so replicas do not divide the blocks), workspace_bytes, and
- * first_bytes and last_bytes if it has the first or last layer (less shared_bytes if it has both).
+ * Memory. Each device of a stage holds workspace_bytes, and the weights and all KV blocks of the
+ * stage's layers: block ids count for the whole machine, so replicas do not divide the blocks. With
+ * the first layer it also holds first_bytes, with the last layer last_bytes, and with both layers
+ * their sum less shared_bytes.
  *
  * Hosts. The stages on one host are neighbours: the pipeline enters a host once and leaves it once,
  * so a host's link to other hosts carries one boundary in each direction. Stages on one host are
@@ -123,7 +124,7 @@ struct partition_stage {
     uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
     uint64_t time_ns;
     uint64_t bytes; /* Bytes on each of the stage's devices. */
-    bool between;   /* True: the link to the next stage is one between hosts. */
+    bool between;   /* The link to the next stage is one between hosts. */
 };
 
 struct partition_plan {
@@ -146,7 +147,8 @@ enum status partition_open(const struct partition_problem *problem, struct parti
 void partition_close(struct partition *partition); /* NULL is fine */
 
 /* Finds the best plan; can be called repeatedly. ST_NOT_FOUND: no plan keeps the limit; the error
- * text says which latency is possible. */
+ * text says which latency is possible. ST_INVALID: goal->micro_batches is 0. ST_TOO_LARGE: the
+ * pieces take so long that times could overflow. */
 enum status partition_solve(struct partition *partition, const struct partition_goal *goal,
                             struct partition_plan *plan_out, struct error *error);
 

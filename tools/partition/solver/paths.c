@@ -3,8 +3,8 @@
  * visited. A label is not followed if
  * - a state that uses less reaches the same layers as cheaply (rows are lowered by the rows below),
  * - the unused devices cannot run the rest, or
- * - the pipeline cannot end below the best known value, even with unlimited devices of every kind.
- */
+ * - the pipeline cannot end below the best known value, even with unlimited devices of every
+ *   kind. */
 #include "tools/partition/solver/state.h"
 
 #include <assert.h>
@@ -102,7 +102,7 @@ static void follow_move(struct paths *s, const struct partition_place *place,
         uint32_t far = reach[r] < end_max ? reach[r] : end_max;
         if (far == end)
             continue;
-        uint32_t target = partition_target(p, move, r);
+        uint32_t target = partition_move_target(p, move, r);
         label.replicas = (uint8_t)r;
         for (end = end + 1 > end_min ? end + 1 : end_min; end <= far; end++) {
             uint64_t ns = partition_run_ns(p, move->kind, at, end);
@@ -131,7 +131,7 @@ static void visit(struct paths *s, const struct partition_place *place)
     uint64_t *row = row_of(p, place->state);
     uint64_t floor[LIMIT_LAYERS + 1];
     uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
-    uint32_t below_count = partition_below(p, place, below);
+    uint32_t below_count = partition_states_below(p, place, below);
     uint32_t low = p->need[place->state];
     uint32_t high = p->far[place->state];
     for (uint32_t b = 0; b < below_count; b++)
@@ -222,11 +222,11 @@ static void trace(const struct paths *s, struct partition_plan *plan)
     measure(p, plan);
 }
 
-bool partition_shortest(struct partition *p, const struct partition_bound *bound, uint64_t cutoff,
-                        struct partition_plan *plan_out)
+bool partition_shortest_find(struct partition *p, const struct partition_bound *bound,
+                             uint64_t cutoff, struct partition_plan *plan_out)
 {
     struct paths s = {.p = p, .bound = bound, .best = cutoff};
-    if (!partition_need(p, bound))
+    if (!partition_need_fill(p, bound))
         return false;
     s.fits[0] = partition_link_fits(&p->between, bound);
     s.fits[1] = partition_link_fits(&p->inside, bound);

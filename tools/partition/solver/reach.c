@@ -1,7 +1,7 @@
 /* partition_reach: which bounds on stages can be kept at all. If devices can run layers from some
  * layer on, they can also run those from a later layer on. So of all pipelines that use the same
- * devices only the furthest one counts: one number per state, instead of layers within the state.
- */
+ * devices only the furthest one counts: one number per state, instead of layers within the
+ * state. */
 #include "tools/partition/solver/state.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
         const uint16_t *reach = partition_reach_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].room; r++) {
             uint32_t end = reach[r];
-            uint16_t *far = &p->far[partition_target(p, &moves[m], r)];
+            uint16_t *far = &p->far[partition_move_target(p, &moves[m], r)];
             if (end > at && end > *far)
                 *far = (uint16_t)end;
             if (end == p->layers)

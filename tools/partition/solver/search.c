@@ -28,8 +28,8 @@ static uint64_t score_of(const struct partition_plan *plan)
     return plan->latency_ns << 8 | plan->devices;
 }
 
-/* Lower bound of the score, given the latency of one piece and a pace, for any number of devices.
- */
+/* Lower bound of the score, given the latency of one piece and a pace, for any number of
+ * devices. */
 static uint64_t score_least(const struct search *s, uint64_t latency_ns, uint64_t pace_ns)
 {
     return (latency_ns + s->pieces * pace_ns) << 8 | 1;
@@ -96,7 +96,7 @@ static bool best_under(const struct search *s, struct partition_rate rate, bool 
         /* Limit for the first piece: what is left if the others follow at the smallest pace. */
         uint64_t rest = (s->pieces * (b.above_ns + 1)) << 8;
         struct partition_plan plan;
-        if (!partition_shortest(s->p, &bound, best - rest, &plan))
+        if (!partition_shortest_find(s->p, &bound, best - rest, &plan))
             continue;
         uint64_t latency_ns = plan.latency_ns;
         plan.latency_ns += s->pieces * plan.pace_ns;
@@ -141,7 +141,7 @@ static bool possible_at_hint(struct search *s, struct partition_rate *rate)
 {
     const struct partition_bound bound = {.rate = *rate, .pace_ns = pace_of(s)};
     struct partition_plan plan;
-    if (!partition_shortest(s->p, &bound, s->cutoff, &plan))
+    if (!partition_shortest_find(s->p, &bound, s->cutoff, &plan))
         return false;
     plan.latency_ns += s->pieces * plan.pace_ns;
     if (score_of(&plan) >= s->cutoff)
@@ -229,8 +229,8 @@ static bool solve_paths(struct search *s, const struct partition_plan *known,
             return best_under(&tie, known->bottleneck, false, known->pace_ns, out);
         }
     }
-    /* No rate below is possible. This one is, unless the limit or the number of stages prevents it.
-     */
+    /* No rate below is possible. This one is, unless the limit or the number of stages prevents
+     * it. */
     const struct partition_rate zero = {.ns = 0, .over = 1};
     struct partition_rate low = least_rate(s, possible_at_all, PARTITION_PACE_ANY, zero, high);
     if (best_under(s, low, false, s->hint_ns, out))

@@ -137,8 +137,8 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
                          struct partition_move *moves_out);
 
 /* Returns the state after the move with this number of replicas. */
-static inline uint32_t partition_target(const struct partition *p,
-                                        const struct partition_move *move, uint32_t replicas)
+static inline uint32_t partition_move_target(const struct partition *p,
+                                             const struct partition_move *move, uint32_t replicas)
 {
     uint32_t hosts = move->inside ? 0 : (replicas - 1) / move->per_host + 1;
     uint32_t base = move->base + hosts * p->host_stride[move->host_kind] * p->slots;
@@ -150,12 +150,12 @@ static inline uint32_t partition_target(const struct partition *p,
 
 /* Finds the states that use one host or one device less; at most one per kind of host and kind of
  * device. Returns their number. */
-uint32_t partition_below(const struct partition *p, const struct partition_place *place,
-                         uint32_t *states_out);
+uint32_t partition_states_below(const struct partition *p, const struct partition_place *place,
+                                uint32_t *states_out);
 
 /* --- reach.c --- */
 
-/* True if the current number of paths allows this number of replicas. */
+/* Returns true if the current number of paths allows this number of replicas. */
 static inline bool partition_replicas_fit(const struct partition *p, uint32_t replicas)
 {
     return p->paths == 0 || p->paths % replicas == 0;
@@ -186,7 +186,7 @@ static inline uint16_t *partition_back_of(const struct partition *p, uint32_t ki
     return p->back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
 }
 
-/* True if the link is within the bound. */
+/* Returns true if the link is within the bound. */
 bool partition_link_fits(const struct partition_link *link, const struct partition_bound *bound);
 
 /* Fills `reach` for the bound. */
@@ -200,7 +200,7 @@ uint32_t partition_reach(struct partition *p, const struct partition_bound *boun
 
 /* Fills `reach` and `need` for the bound. Returns false if no plan is within the bound. If the
  * number of stages is given, `need` is 0 everywhere. */
-bool partition_need(struct partition *p, const struct partition_bound *bound);
+bool partition_need_fill(struct partition *p, const struct partition_bound *bound);
 
 /* --- candidates.c --- */
 
@@ -215,7 +215,7 @@ uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns);
 /* Finds the plan with the smallest latency (with one micro-batch) within the bound, and of these
  * the one with the fewest devices, if its score (latency << 8 | devices) is below `cutoff`. The
  * plan has exactly p->stages stages if that is given. Returns false if there is no such plan. */
-bool partition_shortest(struct partition *p, const struct partition_bound *bound, uint64_t cutoff,
-                        struct partition_plan *plan_out);
+bool partition_shortest_find(struct partition *p, const struct partition_bound *bound,
+                             uint64_t cutoff, struct partition_plan *plan_out);
 
 #endif

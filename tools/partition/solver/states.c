@@ -1,5 +1,5 @@
-/* partition_states: numbers the states, walks over them, and lists the stages that may come next.
- */
+/* partition_states: numbers the states, walks over them, and lists the stages that may come
+ * next. */
 #include "tools/partition/solver/state.h"
 
 #include <assert.h>
@@ -142,8 +142,8 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
     return count;
 }
 
-uint32_t partition_below(const struct partition *p, const struct partition_place *place,
-                         uint32_t *states_out)
+uint32_t partition_states_below(const struct partition *p, const struct partition_place *place,
+                                uint32_t *states_out)
 {
     uint32_t count = 0;
     for (uint32_t t = 0; t < p->host_kinds; t++) {

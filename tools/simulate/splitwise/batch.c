@@ -3,7 +3,7 @@
  * `pending`: all tasks, with the decodes that wait for their own prompt, sorted by (number of
  * preemptions, arrival of the request). The number of preemptions grows while a task is in the
  * queue, so the queue is sorted only as far as the numbers grew equally. A new task's position is
- * found by bisection all the same, as in the reference; where the order is broken, the result
+ * nevertheless found by bisection, as in the reference; where the order is broken, the result
  * depends on which elements the bisection compares.
  *
  * `waiting`: one task of each request that is not in the batch, sorted by the request's arrival.

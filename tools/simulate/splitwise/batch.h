@@ -8,11 +8,11 @@
 
 /* State of a task. */
 enum splitwise_state {
-    SPLITWISE_UNKNOWN,
+    SPLITWISE_UNKNOWN, /* Has not arrived. */
     SPLITWISE_QUEUED,  /* Has never run, and holds no memory of its own. */
     SPLITWISE_RUNNING, /* In the batch. */
     SPLITWISE_BLOCKED, /* Displaced from a batch; keeps its memory. */
-    SPLITWISE_ENDED,
+    SPLITWISE_ENDED,   /* Computed; in no queue. */
 };
 
 static inline struct splitwise_request *splitwise_request_of(const struct splitwise_machine *m,
@@ -32,7 +32,8 @@ static inline bool splitwise_is_prompt(uint32_t task)
     return task % 2 == SPLITWISE_PROMPT;
 }
 
-/* Return the memory that the task takes when it first runs, and its tokens in each iteration. */
+/* Return the tokens of KV for which the task takes memory when it first runs, and the tokens that
+ * it computes in each iteration. */
 uint32_t splitwise_task_memory(const struct splitwise_machine *m, uint32_t task);
 uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task);
 

@@ -116,7 +116,7 @@ void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum s
         pause(m, now_s);
 }
 
-void splitwise_machine_sent(struct splitwise_machine *m, double now_s)
+void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s)
 {
     if (m->pending.count == 0)
         return;
@@ -142,7 +142,7 @@ static void task_end(struct splitwise_machine *m, uint32_t number)
         splitwise_waiting_add(m, splitwise_task_of(number / 2, SPLITWISE_DECODE));
 }
 
-uint32_t splitwise_machine_run_over(struct splitwise_machine *m, uint32_t *ended_out)
+uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_out)
 {
     uint32_t ended = 0;
     uint32_t kept = 0;

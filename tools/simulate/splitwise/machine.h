@@ -46,7 +46,7 @@ static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind
 /* A prompt or a decode, and its place in the queues of its machine. */
 struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
-    /* True: the task is in `waiting`, and every build since `since` adds a preemption. */
+    /* The task is in `waiting`, and every build since `since` adds a preemption. */
     bool counts;
     uint32_t preemptions; /* Preemptions before `since`. */
     uint32_t since;       /* Value of the machine's `builds`. */
@@ -119,28 +119,28 @@ void splitwise_machine_init(struct splitwise_machine *m, uint32_t index,
                             uint32_t memory_tokens);
 void splitwise_machine_done(struct splitwise_machine *m);
 
-/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its prompt.
- */
+/* Adds an arriving task: a prompt, or a decode that comes with its KV or together with its
+ * prompt. */
 void splitwise_machine_arrive(struct splitwise_machine *m, uint32_t slot, enum splitwise_kind kind,
                               double now_s);
 /* Reports that a transfer from this machine has ended, which has freed its memory. */
-void splitwise_machine_sent(struct splitwise_machine *m, double now_s);
+void splitwise_machine_transfer_end(struct splitwise_machine *m, double now_s);
 
 /* Ends the run at run_ends_s. Ended tasks leave the batch; their numbers, at most
  * SPLITWISE_BATCH_TASKS, are written to ended_out in the order of the batch, and the memory of
  * ended decodes is freed. Returns their count. The caller handles them and then calls
  * splitwise_machine_run_start. */
-uint32_t splitwise_machine_run_over(struct splitwise_machine *m, uint32_t *ended_out);
+uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_out);
 /* Builds the next batch and starts its run. */
 void splitwise_machine_run_start(struct splitwise_machine *m, double now_s);
 
-/* True if no task waits and no task runs. */
+/* Returns true if no task waits and no task runs. */
 static inline bool splitwise_machine_idle(const struct splitwise_machine *m)
 {
     return m->batch_count == 0 && m->waiting.count == 0;
 }
 
-/* True if `tokens` more tokens of KV fit into the memory. */
+/* Returns true if `tokens` more tokens of KV fit into the memory. */
 static inline bool splitwise_machine_fits(const struct splitwise_machine *m, uint32_t tokens)
 {
     return (uint64_t)m->used_tokens + tokens <= m->memory_tokens;

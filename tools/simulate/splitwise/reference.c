@@ -195,8 +195,8 @@ static void request_done(void *self, const struct splitwise_result *got)
 {
     struct one_case *c = self;
     const struct sim_arrival *arrival = got->arrival;
-    slo_add(&c->slo, arrival->prompt_tokens, arrival->output_tokens, got->ttft_s, got->tbt_s,
-            got->e2e_s);
+    slo_request_add(&c->slo, arrival->prompt_tokens, arrival->output_tokens, got->ttft_s,
+                    got->tbt_s, got->e2e_s);
     struct expected_row *want = reference_expected_take(&c->expected, arrival->id);
     if (want == NULL) {
         c->result.missing++;

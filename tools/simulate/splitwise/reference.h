@@ -15,13 +15,13 @@ struct reference_result {
     const char *name;
     uint64_t requests; /* Requests in the reference's results. */
     uint64_t missing;  /* Requests that only the reference or only the simulation has. */
-    double ttft_s;     /* Largest difference of TTFT; tbt_s: of TBT; e2e_s: of E2E. */
-    double tbt_s;
-    double e2e_s;
+    double ttft_s;     /* Largest difference of TTFT. */
+    double tbt_s;      /* Largest difference of TBT. */
+    double e2e_s;      /* Largest difference of E2E. */
     double wall_s; /* Time of the simulation; reading the reference's results is not included. */
-    bool slo_met;  /* True if this simulation meets the paper's SLO. */
-    bool slo_said; /* True if the case says whether the reference met the SLO. */
-    bool slo_met_there;   /* True: the reference met the SLO. Set if slo_said. */
+    bool slo_met;  /* This simulation meets the paper's SLO. */
+    bool slo_said; /* The case says whether the reference met the SLO. */
+    bool slo_met_there;   /* The reference met the SLO. Set if slo_said is true. */
     const char *left_out; /* First argument of the case that has no meaning here; NULL = none. */
     bool same;            /* No request is missing, and no difference exceeds the tolerance. */
     struct splitwise_totals totals;

@@ -13,25 +13,25 @@ struct columns {
 
 static enum status columns_find(const struct csv *csv, struct columns *out, struct error *error)
 {
-    enum status status = csv_column(csv, "request_id", &out->id, error);
+    enum status status = csv_column_find(csv, "request_id", &out->id, error);
     if (status == ST_OK)
-        status = csv_column(csv, "ttft_s", &out->ttft, error);
+        status = csv_column_find(csv, "ttft_s", &out->ttft, error);
     if (status == ST_OK)
-        status = csv_column(csv, "tbt_s", &out->tbt, error);
-    return status == ST_OK ? csv_column(csv, "e2e_s", &out->e2e, error) : status;
+        status = csv_column_find(csv, "tbt_s", &out->tbt, error);
+    return status == ST_OK ? csv_column_find(csv, "e2e_s", &out->e2e, error) : status;
 }
 
 static enum status row_read(const struct csv *csv, const struct columns *columns,
                             struct expected_row *out, struct error *error)
 {
     uint32_t id;
-    enum status status = csv_count(csv, columns->id, &id, error);
+    enum status status = csv_whole_read(csv, columns->id, &id, error);
     *out = (struct expected_row){.id = id};
     if (status == ST_OK)
-        status = csv_number(csv, columns->ttft, &out->ttft_s, error);
+        status = csv_number_read(csv, columns->ttft, &out->ttft_s, error);
     if (status == ST_OK)
-        status = csv_number(csv, columns->tbt, &out->tbt_s, error);
-    return status == ST_OK ? csv_number(csv, columns->e2e, &out->e2e_s, error) : status;
+        status = csv_number_read(csv, columns->tbt, &out->tbt_s, error);
+    return status == ST_OK ? csv_number_read(csv, columns->e2e, &out->e2e_s, error) : status;
 }
 
 static int by_id(const void *a, const void *b)

@@ -14,7 +14,7 @@ struct expected_row {
     double ttft_s;
     double tbt_s;
     double e2e_s;
-    bool taken; /* True: reference_expected_take has returned it. */
+    bool taken; /* reference_expected_take has returned it. */
 };
 
 struct reference_expected {
@@ -28,7 +28,7 @@ enum status reference_expected_read(struct reference_expected *out, const char *
                                     struct error *error);
 void reference_expected_done(struct reference_expected *expected);
 
-/* Takes the row of this id. NULL: there is no such row, or it was taken before. */
+/* Takes the row of this id. Returns NULL if there is no such row, or if it was taken before. */
 struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
 /* Returns the number of rows that were not taken. */
 static inline uint64_t reference_expected_left(const struct reference_expected *expected)

@@ -300,7 +300,7 @@ static void transfer_end(struct run *r, uint32_t slot)
     r->hosts[from].machine.used_tokens -= request->arrival.prompt_tokens + 1;
     request_event_apply(r, SCHED_PREFILLED, slot);
     task_arrives(r, request->token_machine, slot, SPLITWISE_DECODE);
-    splitwise_machine_sent(&r->hosts[from].machine, r->now_s);
+    splitwise_machine_transfer_end(&r->hosts[from].machine, r->now_s);
     host_sync(r, from);
 }
 
@@ -324,7 +324,7 @@ static void host_event(struct run *r, uint32_t i)
     uint32_t ended[SPLITWISE_BATCH_TASKS];
     struct host *host = &r->hosts[i];
     host->due_s = -1;
-    uint32_t count = splitwise_machine_run_over(&host->machine, ended);
+    uint32_t count = splitwise_machine_run_end(&host->machine, ended);
     for (uint32_t k = 0; k < count; k++) {
         if (ended[k] % 2 == SPLITWISE_PROMPT)
             prompt_end(r, ended[k] / 2);
@@ -353,7 +353,7 @@ static void event_happens(struct run *r, uint32_t id)
         transfer_try(r, id - hosts);
 }
 
-/* ---- all of it ---- */
+/* ---- the parts together ---- */
 
 /* True if nothing runs or is sent, and every waiting transfer has tried since the last change: no
  * memory will ever be freed. */
