@@ -4,8 +4,10 @@
  * blocks of all groups come from one pool: a block holds `block_tokens` tokens of each layer of its
  * group.
  *
- * Machines, the gateway's scheduler and the simulator count blocks with these functions. Pure; any
- * thread. Block ids are not known here (kvcache/kv_tables.h).
+ * scheduler/memory.c, for machines, the gateway and the simulator, counts blocks with these
+ * functions. kvcache/, prompt_pool/, token_pool/, machine/executor/ and model/forward/ find the
+ * group of a layer or count groups with them. Any thread; no state. They know no block ids
+ * (kvcache/kv_tables.h).
  *
  * Span i of a request is its tokens [i * block_tokens, (i + 1) * block_tokens). A group without a
  * window has a block for each span. A group with a window keeps blocks only for the latest `keep`
@@ -18,9 +20,9 @@
 
 #define LAYER_GROUPS_MAX 16
 
-/* All zeros describes a model whose layers all read all tokens. */
+/* All zeros = one group without a window: every layer reads all tokens. */
 struct layer_groups {
-    uint32_t count;         /* Groups, up to LAYER_GROUPS_MAX; 0 counts as 1. */
+    uint32_t count;         /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
     uint32_t windowed;      /* Bit g: the layers of group g have a window. */
     uint32_t window_tokens; /* The window, with the reading token itself; 0 = no group has one. */
 };
@@ -41,8 +43,9 @@ static inline bool layer_groups_windowed(const struct layer_groups *groups, uint
     return (groups->windowed >> group & 1) != 0;
 }
 
-/* Returns how many layers of [first_layer, last_layer) a block holds at most. The KV memory of these
- * layers has so many rows: layers of different groups with the same l / count share a row. */
+/* Returns the most layers of [first_layer, last_layer) that a block holds. This is the number of
+ * rows in the KV memory of these layers: layers of different groups with the same l / count share a
+ * row. */
 static inline uint32_t layer_groups_rows(const struct layer_groups *groups, uint32_t first_layer,
                                          uint32_t last_layer)
 {
@@ -56,8 +59,8 @@ static inline uint32_t layer_groups_spans(uint32_t tokens, uint32_t block_tokens
     return tokens / block_tokens + (tokens % block_tokens != 0);
 }
 
-/* Returns the number of spans that a group with a window keeps if at most chunk_tokens (>= 1) tokens
- * of the request are computed at once. UINT32_MAX = no group has a window. */
+/* Returns the number of spans that a group with a window keeps if at most chunk_tokens (>= 1)
+ * tokens of the request are computed at once. UINT32_MAX = no group has a window. */
 uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
                            uint32_t chunk_tokens);
 
@@ -73,8 +76,8 @@ uint32_t layer_groups_spans_most(const struct layer_groups *groups, uint32_t blo
 uint32_t layer_groups_window_first(const struct layer_groups *groups, uint32_t block_tokens,
                                    uint32_t position);
 
-/* Returns the number of blocks, of all groups, of the spans [first, end), where groups with a window
- * have only those from span window_first on. */
+/* Returns the number of blocks, of all groups, of the spans [first, end). Of groups with a window
+ * only the blocks from span window_first on count. */
 uint32_t layer_groups_between(const struct layer_groups *groups, uint32_t first, uint32_t end,
                               uint32_t window_first);
 

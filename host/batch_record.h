@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-/* Most requests that batch_record_read returns. */
+/* Most requests that batch_record_read stores. */
 #define BATCH_RECORD_REQUESTS_MAX LIMIT_MACHINE_REQUESTS
 
 struct batch_record; /* A record that this process writes. */

@@ -1,10 +1,12 @@
-/* kv_tables: the block tables of one request on one machine: a table per layer group
- * (common/layer_groups.h). It takes blocks of a kv_pool and fills in the tables. Entry i of a group's
- * table is the block of span i. In a group with a window, entry i >= keep is the block of entry i -
- * keep: the entries before `keep` name all blocks of the group, each once.
+/* kv_tables: the block tables of one request on one machine: one table per layer group
+ * (common/layer_groups.h). The functions take blocks from a kv_pool, mark and free them, and fill
+ * in the tables. Entry i of a group's table is the block of span i. In a group with a window, entry
+ * i >= keep is the block of entry i - keep: the entries before `keep` name all blocks of the group,
+ * each once.
  *
- * prompt_pool/ and token_pool/ call the functions on the machine's event loop thread. It has no
- * memory of its own: the caller allocates the ids. */
+ * prompt_pool/ and token_pool/ call the functions on the machine's event loop thread. They allocate
+ * no memory: the caller owns the ids. They do not decide how many blocks a request gets
+ * (scheduler/memory.h). */
 #ifndef KVCACHE_KV_TABLES_H
 #define KVCACHE_KV_TABLES_H
 
@@ -22,8 +24,9 @@ struct kv_tables {
 void kv_tables_take(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end);
 
-/* The two functions change the state of, or free, the blocks of `owner` in the spans [first, end) of
- * a request with at most `end` spans. Blocks of entries from `keep` on are not visited again. */
+/* Change the state of the blocks of `owner` in the spans [first, end), or free these blocks.
+ * Requires that the request has at most `end` spans. A block with several entries is changed once,
+ * at its entry before `keep`. */
 void kv_tables_mark(const struct kv_tables *tables, const struct layer_groups *groups,
                     struct kv_pool *pool, kv_owner_id owner, uint32_t first, uint32_t end,
                     enum kv_state state);

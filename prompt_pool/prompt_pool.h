@@ -26,7 +26,7 @@ struct kv_push;
 /* The blocks of a prompt whose answer is generated on the same machine. */
 struct prompt_local {
     uint32_t path;             /* Path of the reservation through this machine's stages. */
-    const kv_block_id *blocks; /* struct kv_tables; so is `stride`. */
+    const kv_block_id *blocks; /* kv_tables.ids of the request in the token pool. */
     uint32_t stride;
     uint32_t span_count;
     /* Number of the first spans that already have their KV; they hold fewer tokens than the
@@ -158,7 +158,7 @@ struct prompt_chunk {
     uint32_t first_token;
     const kv_block_id *blocks; /* kv_tables.ids of the request. */
     uint32_t group_stride;     /* kv_tables.stride of the request. */
-    kv_owner_id owner; /* Identifies this use of the slot. */
+    kv_owner_id owner;         /* Identifies this use of the slot. */
     struct prompt_push push;
     const struct sampling *sampling;
     struct sample_context context; /* Set if `sample`. */

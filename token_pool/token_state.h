@@ -176,8 +176,8 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request);
 /* Takes the first blocks that the prefix cache does not have. Requires that they are available. */
 void token_blocks_take(struct token_pool *pool, struct token_request *request);
-/* After SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes its blocks
- * and marks them as live. Requires that they are available. */
+/* Call it after SCHED_GROWTH_SPAN, with which sched_memory has added a span to the request: takes
+ * the span's blocks and marks them as live. Requires that they are available. */
 void token_blocks_grow(struct token_pool *pool, struct token_request *request);
 /* Quarantines the request's blocks, because a writer that has not stopped may write into them. */
 void token_blocks_quarantine(struct token_pool *pool, const struct token_request *request);

@@ -169,8 +169,8 @@ struct message_reserved {
     /* Number of first blocks of the prompt whose KV the machine already has. */
     uint32_t held_count;
     /* Number of ids in `blocks`: the blocks of the prompt after the first held_count, layer group
-     * after layer group (common/layer_groups.h). Of layers with a window, only the blocks that later
-     * tokens read. */
+     * after layer group (common/layer_groups.h). Layers with a window have only the blocks that
+     * later tokens read. */
     uint32_t block_count;
     /* Path of the request through the machine's stages (struct message_stage.paths). */
     uint32_t path;

@@ -89,7 +89,7 @@ struct stage_state {
 
 /* The tokens of one sequence in a batch. The process keeps the block ids of the sequence in its
  * table number `table`, which has a part for each layer group (common/layer_groups.h). The first
- * `known` spans of each part stay, and the next `block_count` ids of the job's `blocks` are appended:
+ * `known` spans of each part stay. The next `block_count` ids of the job's `blocks` are appended:
  * an equal number to each part, group after group. */
 struct stage_sequence {
     uint32_t table; /* Number of the table, less than LIMIT_MACHINE_REQUESTS. */

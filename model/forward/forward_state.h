@@ -99,7 +99,7 @@ struct forward {
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
     uint32_t scored_rows;
     uint32_t groups_most;       /* Layer groups for which lanes have sequences. */
-    struct layer_groups groups; /* Those of the last batch's KV. */
+    struct layer_groups groups; /* Layer groups of the last batch's KV. */
     uint32_t lane_count;
     /* [lane_count]. A batch uses either lanes[0], or several of the others together. */
     struct forward_lane *lanes;
@@ -147,7 +147,7 @@ static inline bool forward_in_group(const struct forward *f)
 /* One layer of the stage. */
 struct forward_layer {
     uint32_t index; /* Index counted from the stage's first layer. */
-    uint32_t group; /* Its layer group. */
+    uint32_t group; /* The layer's group (layer_groups.h). */
     const struct model_layer *weights;
     struct compute_kv kv;
 };

@@ -113,8 +113,8 @@ struct fleet_machine {
     struct message_others others; /* Latest OTHERS; gateways = 0: not received yet. */
     bool led_elsewhere;           /* Another of the gateways connected to the machine leads. */
     struct machine_bits links;    /* Machines that it can write KV to. */
-    uint32_t crashes;             /* Of its process, if that is local (gateway_machine_crashed). */
-    char crash_why[160];          /* The latest crash; empty = none. */
+    uint32_t crashes;             /* Crashes of its local process (gateway_machine_crashed). */
+    char crash_why[160];          /* Text of the latest crash; empty = none. */
     char link_why[320]; /* Latest link that failed, and why; empty once a link comes up. */
 };
 

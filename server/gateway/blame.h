@@ -1,18 +1,20 @@
-/* gateway_blame: which requests are to blame for machines that are lost. It keeps the counts of one
- * request (struct request_blame) and decides when a request may no longer be tried; it knows no
- * machines and changes no states: requests.c does, and makes every call, on the gateway's loop
- * thread.
+/* gateway_blame: which requests are to blame for machines that are lost. It counts the losses of a
+ * request (struct request_blame) and decides when the request must not be tried again. requests.c
+ * makes every call except blame_is_suspect, which state.c calls, too; all on the gateway's event
+ * loop thread. It knows no machines and changes no states of requests: requests.c does.
  *
- * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in its
- * running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect is on
- * machines at a time, beside requests that are no suspects, so that the next crash shows who is to
- * blame; the others wait. A suspect that gets BLAME_CLEAR_TOKENS tokens further is none any more.
- * After scheduler/crashes_max crashes without this a request fails.
+ * A local machine that *crashes* (child_crashed, host/child.h) leaves the ids of the requests in
+ * its running batches (host/batch_record.h). Each of them becomes a *suspect*. Only one suspect is
+ * on machines at a time, beside requests that are not suspects, so that the next crash shows which
+ * request is to blame. The other suspects wait. A suspect whose client gets BLAME_CLEAR_TOKENS
+ * further tokens is cleared. A request fails after scheduler/crashes_max crashes without being
+ * cleared.
  *
- * A local machine that was killed from outside, by an operator or a test, counts against no request.
- * Where the cause is not known (a machine of another host, a link, an error that a machine reports),
- * each loss has a weight, and a request fails when the sum, without a token in between, is
- * BLAME_MAX; losses of machines and links must also have lasted for BLAME_US_MIN. */
+ * A local machine that was killed from outside, by an operator or a test, counts against no
+ * request. If the cause is not known (a machine of another host, a link, an error that a machine
+ * reports), each loss has a weight. A request fails when the sum of the weights since its latest
+ * token is at least BLAME_MAX. Losses of machines and links must also have lasted for
+ * BLAME_US_MIN. */
 #ifndef SERVER_GATEWAY_BLAME_H
 #define SERVER_GATEWAY_BLAME_H
 
@@ -25,7 +27,7 @@
 
 enum blame_cause {
     BLAME_NONE,   /* The request cannot be the cause. */
-    BLAME_LINK,   /* A link broke, or a machine fell silent: the request hardly caused it. */
+    BLAME_LINK,   /* A link broke, or a machine fell silent; hardly caused by the request. */
     BLAME_DEATH,  /* A machine of another host ended; the request may have caused it. */
     BLAME_FAILED, /* A machine reported an error for this request. */
 };
@@ -33,8 +35,8 @@ enum blame_cause {
 /* The counts of a request; all zeros at first. */
 struct request_blame {
     uint32_t losses;       /* Consecutive losses since a token was delivered. */
-    uint32_t weight;       /* Sum of their weights. */
-    int64_t first_us;      /* Time of the first of them. */
+    uint32_t weight;       /* Sum of the weights of these losses. */
+    int64_t first_us;      /* Time of the first of these losses. */
     uint32_t crashes;      /* Crashes of machines since the request was cleared; > 0 = suspect. */
     uint32_t crash_tokens; /* Tokens that the client had at the latest crash. */
 };

@@ -1,21 +1,22 @@
-/* gateway_request_messages: the messages to machines about a request, and what of the request is left
- * to do. It sends nothing and changes nothing: requests.c sends the messages. Both run on the
- * gateway's loop thread. The messages point into the request. */
+/* gateway_request_messages: makes the messages to machines about a request, and counts the tokens
+ * that are still to be generated. requests.c, handover.c and schedule.c call it on the gateway's
+ * event loop thread. The messages point into the request. It sends nothing and changes nothing:
+ * requests.c sends the messages. */
 #ifndef SERVER_GATEWAY_REQUEST_MESSAGES_H
 #define SERVER_GATEWAY_REQUEST_MESSAGES_H
 
 #include "server/gateway/table.h"
 
-/* Returns the name of this generation of the request. */
+/* Returns the id and the generation of the request, as messages name them. */
 struct message_request request_attempt(const struct gateway_request *r);
 
 /* Returns the most tokens that are still to be generated. */
 uint32_t request_tokens_left(const struct gateway_request *r);
-/* Returns the tokens that a token machine has to generate; the first one comes from the prompt
- * machine. 0 = no token machine is needed. */
+/* Returns the most tokens that are still to be generated, if that is more than one. 0 = at most
+ * one; the prompt machine generates it, so no token machine is needed. */
 uint32_t request_decodes(const struct gateway_request *r);
 
-/* Returns true if something of every prompt position is wanted: the whole prompt must be computed. */
+/* Returns true if the whole prompt must be computed, because scores or an embedding are wanted. */
 bool request_wants_whole_prompt(const struct gateway_request *r);
 
 /* Returns MESSAGE_PREFILL. reserved: the token machine's answer to RESERVE; all zeros without a

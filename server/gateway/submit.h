@@ -23,8 +23,8 @@ enum gateway_end {
     /* The request could not be completed; the text says why. The client gets a 503 or an error
      * event. */
     GATEWAY_FAILED,
-    /* Machines crashed while they computed the request (blame.h). The client gets a 500 that asks it
-     * not to send the request again, or an error event. */
+    /* Machines crashed while they computed the request (blame.h). The client gets a 500 that asks
+     * it not to send the request again, or an error event. */
     GATEWAY_BLAMED,
     /* Nothing ran: the queue is full (retry_after_s > 0: 429), or the request can never fit (0:
      * 400). */
