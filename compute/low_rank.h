@@ -1,5 +1,7 @@
-/* low_rank: products with low-rank matrices (LoRA) for rows that want them. Types only; the devices
- * that can do it have compute_ops.low_rank. Any thread. */
+/* low_rank: types for products with low-rank matrices (LoRA), for rows whose sequence has an
+ * adapter. model/forward/adapters.c fills them when a model is opened and owns the matrices;
+ * compute_ops.low_rank (operations.h) reads them, on the engine thread and the backend's worker
+ * threads. Types only: no functions. */
 #ifndef COMPUTE_LOW_RANK_H
 #define COMPUTE_LOW_RANK_H
 
@@ -8,7 +10,7 @@
 
 #define COMPUTE_LOW_RANK_MAX 512 /* Largest rank. */
 
-/* Two matrices whose product has few ranks, in host memory. */
+/* Two matrices in host memory, whose product has a low rank. */
 struct compute_low_rank {
     uint32_t rank;     /* 0 = no product. */
     const float *down; /* [rank × columns]: A. */

@@ -24,7 +24,8 @@ struct compute_rope_table; /* Tables of cos and sin for each position. */
 /* Forms that activations must have to be multiplied with given matrices: the OR of
  * compute_ops.matrix_needs of these matrices. COMPUTE_REFINED may be added if norm, silu_mul or
  * gelu_mul write the activations: blocks of 32 with an outlier then keep about 16 bits of each
- * value, in two planes of 8 bits. Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect. */
+ * value, in two planes of 8 bits. Without COMPUTE_NEEDS_Q8, COMPUTE_REFINED has no effect.
+ * COMPUTE_NEEDS_F32 is added for compute_ops.low_rank. */
 enum compute_needs {
     COMPUTE_NEEDS_F32 = 1,
     COMPUTE_NEEDS_Q8 = 2,

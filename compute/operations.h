@@ -112,8 +112,8 @@ struct compute_ops {
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
     /* Adds the low-rank products of rows 0 to batch->row_count - 1 to y [rows × ranks->rows], for
-     * rows whose sequence has an adapter; requires that `a` has COMPUTE_NEEDS_F32. NULL = the device
-     * cannot. */
+     * rows whose sequence has an adapter. Requires that `a` has COMPUTE_NEEDS_F32. NULL = the
+     * backend does not support adapters. */
     void (*low_rank)(struct compute *c, const struct compute_low_ranks *ranks,
                      const struct compute_batch *batch, const struct compute_activations *a,
                      float *y);

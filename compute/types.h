@@ -1,8 +1,7 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
  * unsigned quants, and a scale and a minimum per 16 elements. The repacking of weights calls it
- * (cpu/matrix.c, cuda/weights.cu), and so does compute_dequantize; other folders use source.h. No
- * state that a caller sees; any thread. It reads rows that are in memory already and checks no
- * sizes. */
+ * (cpu/matrix.c, cuda/weights.cu), and so does compute_dequantize; other folders use source.h. Any
+ * thread. It reads rows that are in memory already and checks no sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 

@@ -1,6 +1,7 @@
-/* types_grid: the grids of the IQ1, IQ2 and IQ3 types: lists of points, whose coordinates are the
- * magnitudes of 8 or 4 neighbouring elements. types_coded.c calls it, on any thread. The lists are
- * facts of the GGUF format. They are kept as sets here and listed at the first call. */
+/* types_grid: the grids of the IQ1, IQ2 and IQ3 types of GGUF: lists of points, whose coordinates
+ * are the magnitudes of 8 or 4 neighbouring elements. types_coded.c calls it, on any thread.
+ * types_grid.c stores each grid as a set of points and makes the list at the first call. It does
+ * not know signs or scales. */
 #ifndef COMPUTE_TYPES_GRID_H
 #define COMPUTE_TYPES_GRID_H
 
@@ -16,8 +17,8 @@ enum types_grid {
     GRID_COUNT
 };
 
-/* Returns the coordinates of point `index`: 8 or 4 bytes. `index` must be below the number of
- * points. */
+/* Returns the coordinates of point `index`: 8 or 4 bytes. Requires that `index` is less than the
+ * number of points. */
 const uint8_t *types_grid_point(enum types_grid grid, uint32_t index);
 
 #endif

@@ -1,6 +1,6 @@
-/* unpack: reads one row of W in one block of a quantised form (layout.h), in plain C. isa_portable.c
- * multiplies with it, and matrix.c reads embedding rows. No state; any thread. It is the reference
- * for what the gemm_<isa>.c files unpack in vectors. */
+/* unpack: reads one row of W in one block of a quantised form (layout.h), in plain C.
+ * isa_portable.c calls unpack_row for products, and matrix.c for embedding rows. Any thread; no
+ * state. It multiplies nothing. The gemm_<isa>.c files unpack the same values in vectors. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 
@@ -16,6 +16,7 @@ struct unpacked {
     float min[2];
 };
 
+/* Returns the quant of row `row` and column `col` of a panel, whose quants begin at `quants`. */
 static inline uint32_t unpack_quant(enum kernels_form form, const uint8_t *quants, uint32_t row,
                                     uint32_t col)
 {
@@ -35,6 +36,7 @@ static inline uint32_t unpack_quant(enum kernels_form form, const uint8_t *quant
     return quant;
 }
 
+/* Returns the i-th 16-bit float, which need not be aligned. */
 static inline uint16_t unpack_half(const uint8_t *halves, uint32_t i)
 {
     uint16_t half;
@@ -63,6 +65,7 @@ static inline void unpack_super(enum kernels_form form, float factor, const uint
     }
 }
 
+/* Unpacks row n of a group in block b. codes, factor: see struct kernels_product. */
 static inline void unpack_row(enum kernels_form form, const int8_t *codes, float factor,
                               const uint8_t *group, uint32_t b, uint32_t n, struct unpacked *out)
 {

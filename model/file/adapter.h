@@ -23,8 +23,8 @@ enum adapter_matrix {
 
 struct adapter;
 
-/* Opens the adapter's folder. Returns ST_UNSUPPORTED, with the key or tensor, for an adapter that
- * would be computed wrongly. The caller closes *out with adapter_close. */
+/* Opens the adapter's folder. Returns ST_UNSUPPORTED, with the key or tensor, if the adapter needs
+ * something that is not supported. The caller closes *out with adapter_close. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 
@@ -32,7 +32,7 @@ void adapter_close(struct adapter *a); /* NULL is fine. */
  * NULL = the adapter does not change the product. `a` owns the tensor. */
 const struct mapped_tensor *adapter_tensor(const struct adapter *a, uint32_t layer,
                                            enum adapter_matrix matrix, bool up);
-/* Returns the factor of the product B · A · x of this rank. */
+/* Returns the factor of a product B · A · x whose matrices have this rank. */
 float adapter_scale(const struct adapter *a, uint32_t rank);
 /* Returns one more than the last layer that the adapter changes. */
 uint32_t adapter_layers(const struct adapter *a);

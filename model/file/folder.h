@@ -53,16 +53,17 @@ const struct json_t *folder_config(const struct folder *f);
 struct mapped_text folder_name(const struct folder *f); /* Returns the last part of the path. */
 
 size_t folder_tensor_count(const struct folder *f); /* Returns the number of the files' tensors. */
-/* Returns tensor `index` of the files in the order of names, or, from folder_tensor_count on, of
- * those that were added; NULL = there are fewer tensors. */
+/* Returns tensor `index`: first the tensors of the files in the order of their names, then, from
+ * folder_tensor_count on, those that were added. NULL = there are fewer tensors. */
 const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t index);
 /* Returns the tensor of floating-point numbers with this name, or the added tensor; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 /* Returns the files' tensor of any type with this name; NULL = none. */
 const struct mapped_tensor *folder_any_find(const struct folder *f, const char *name);
 
-/* Adds a tensor that no file has, named by a copy of `name`. folder_tensors_sort must follow the
- * last one, before the next look-up. It returns ST_INVALID if a name is there twice. */
+/* Adds a tensor that no file has; `name` is copied. After the last one, before the next look-up,
+ * the caller calls folder_tensors_sort, which returns ST_INVALID if two tensors have the same
+ * name. */
 enum status folder_tensor_add(struct folder *f, const char *name,
                               const struct mapped_tensor *values, struct error *error);
 enum status folder_tensors_sort(struct folder *f, struct error *error);

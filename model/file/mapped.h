@@ -27,8 +27,8 @@ struct mapped_tensor {
     enum mapped_integer integer; /* MAPPED_NO_INTEGER = the elements are of `type`. */
     uint32_t dim_count;
     uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    /* The elements, perhaps not aligned; NULL = packed.h has to convert them. The reader has checked
-     * `bytes`. */
+    /* The elements, perhaps not aligned; NULL = packed_read (packed.h) must convert them. The
+     * reader has checked `bytes`. */
     const void *data;
     size_t bytes;
 };

@@ -1,8 +1,9 @@
-/* packed: weights of folders that are kept as packed integers with scales in other tensors: GPTQ,
+/* packed: weights that a folder has as packed integers, with scales in other tensors: GPTQ,
  * AWQ, compressed-tensors' pack-quantized and int-quantized, and gpt-oss' MXFP4. packed_list adds
- * one tensor to the folder for each matrix, under its usual name, with the GGUF type that holds its
- * values and without data. packed_read converts some rows of such a tensor. quantization.c and
- * model_file.c call them, on the thread that uses the model_file; no state. */
+ * one tensor to the folder for each matrix, under its usual name. The tensor has the GGUF type that
+ * its values fit, and no data. packed_read converts some rows of such a tensor. quantization.c and
+ * model_file.c call the functions, on the thread that uses the model_file; no state. They do not
+ * read config.json (quantization_packed.c does). */
 #ifndef MODEL_FILE_PACKED_H
 #define MODEL_FILE_PACKED_H
 
@@ -20,11 +21,10 @@ enum packed_format {
 
 struct packed {
     enum packed_format format;
-    uint32_t bits;  /* 4 or 8. */
-    uint32_t group; /* Columns that share a scale; 0 = all columns of a row. */
-    bool zeros;     /* Matrices have zero points of their own. */
-    /* GPTQ: stored zero points are 1 too small. */
-    bool zeros_less_one;
+    uint32_t bits;       /* 4 or 8. */
+    uint32_t group;      /* Columns that share a scale; 0 = all columns of a row. */
+    bool zeros;          /* Matrices have zero points of their own. */
+    bool zeros_less_one; /* GPTQ only: the stored zero points are 1 too small. */
 };
 
 /* Checks the tensors of all packed matrices of the folder, and adds the tensors of their values to
@@ -38,8 +38,8 @@ enum status packed_read(const struct packed *p, const struct folder *f,
                         const struct mapped_tensor *t, uint32_t first, uint32_t count, void **out,
                         struct error *error);
 
-/* Returns true if `name` ends with one of the packed tensors' endings, and writes the name of the
- * tensor with the values. False: it does not, or the name is too long. */
+/* If `name` ends as the name of a packed tensor does, writes the name of the tensor with the values
+ * and returns true. Returns false if it does not, or if the name is longer than `capacity`. */
 bool packed_belongs(struct mapped_text name, char *out, size_t capacity);
 
 #endif

@@ -29,7 +29,8 @@ struct quantization {
  * ST_UNSUPPORTED or ST_INVALID, with the key or tensor. */
 enum status quantization_read(struct folder *f, struct quantization *out, struct error *error);
 /* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
- * weights, writes the name of the tensor that it scales ("a.weight") to out[0..capacity) and returns true. */
+ * weights, writes the name of the weights' tensor ("a.weight") to out[0..capacity) and returns
+ * true. */
 bool quantization_scaled(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of weight matrix `t` as fp32. On success the caller frees *values_out after the
  * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Returns

@@ -1,5 +1,6 @@
-/* quantization_internal: what quantization.c (8-bit floats) and quantization_packed.c (integers)
- * share: reading the object quantization_config of config.json. Other files use quantization.h. */
+/* quantization_internal: the functions that quantization.c (8-bit floats) and quantization_packed.c
+ * (integers) share. They read the object quantization_config of config.json, on the thread of
+ * quantization_read; no state. They read no tensors. Other files use quantization.h. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 
@@ -23,8 +24,8 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* quantization_packed.c: the methods "gptq", "awq" and "mxfp4", and one group of
- * "compressed-tensors" with weights of integers. */
+/* quantization_packed.c: read the settings of the methods "gptq" and "awq", and of one group of
+ * "compressed-tensors" whose weights are integers. */
 enum status quantization_read_gptq(const struct quantization_reader *r, struct packed *out);
 enum status quantization_read_awq(const struct quantization_reader *r, struct packed *out);
 enum status quantization_read_integers(const struct quantization_reader *r, const char *group,

@@ -1,6 +1,8 @@
 /* adapters: loads a model's low-rank adapters (model/file/adapter.h) and adds their products to
- * those of the weights, for the rows of sequences that have an adapter. model_open loads them, on
- * one thread; the functions for a batch run on the thread of its lane. */
+ * those of the weights, for the rows of sequences that have an adapter. model.c loads and unloads
+ * them on the thread that opens the model. forward_lane.c calls adapters_add, on the engine thread
+ * or, if the batch runs in lanes, on a worker thread. struct model owns the matrices. It does not
+ * open the adapters' folders (model/file/model_file.h does). */
 #ifndef MODEL_FORWARD_ADAPTERS_H
 #define MODEL_FORWARD_ADAPTERS_H
 
@@ -13,8 +15,8 @@ struct forward_lane;
 enum status adapters_load(const struct loader *l);
 void adapters_unload(struct model *m);
 
-/* y += the adapters' products of one matrix, for rows 0 to batch->row_count - 1 of `a`. Does nothing
- * if no sequence of the batch has an adapter. */
+/* Adds the adapters' products of one matrix to y, for rows 0 to batch->row_count - 1 of `a`. Does
+ * nothing if no sequence of the batch has an adapter. */
 void adapters_add(const struct forward *f, const struct forward_lane *lane,
                   const struct model_layer *layer, enum adapter_matrix matrix,
                   const struct compute_batch *batch, const struct compute_activations *a, float *y);
