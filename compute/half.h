@@ -1,7 +1,7 @@
-/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU backend and the unpacking
- * of weights (types.c) call them; in tests they are the reference of every vector conversion. No
- * state, any thread. The vectorised conversions of each instruction set are elsewhere
- * (cpu/vector_*.h). */
+/* half: scalar conversions of 16-bit and 8-bit floats in plain C. The CPU backend, the unpacking of
+ * weights (types*.c, model/file/packed.c) and cuda/weights.cu call them; in tests they are the
+ * reference of every vector conversion. No state, any thread. The vectorised conversions of each
+ * instruction set are elsewhere (cpu/vector_*.h). */
 #ifndef COMPUTE_HALF_H
 #define COMPUTE_HALF_H
 

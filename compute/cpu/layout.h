@@ -1,8 +1,8 @@
 /* layout: offsets and sizes within a repacked group of weights (see enum kernels_form in
  * kernels.h). matrix.c, which writes weights, and the products, which read them (matmul.c,
  * product.h, unpack.h, gemm_float.h, gemm_<isa>.c, isa_portable.c, isa_avx512_bf16.c), call the
- * functions on any thread. No state, no access to memory. Where the form is a constant, the compiler replaces
- * the calls by constants. */
+ * functions on any thread. No state, no access to memory. Where the form is a constant, the
+ * compiler replaces the calls by constants. */
 #ifndef COMPUTE_CPU_LAYOUT_H
 #define COMPUTE_CPU_LAYOUT_H
 

@@ -24,7 +24,8 @@ enum adapter_matrix {
 struct adapter;
 
 /* Opens the adapter's folder. Returns ST_UNSUPPORTED, with the key or tensor, if the adapter needs
- * something that is not supported. The caller closes *out with adapter_close. */
+ * something that is not supported, ST_NOT_FOUND or ST_IO for a file that cannot be opened or read,
+ * ST_INVALID for a malformed file, ST_NO_MEMORY. The caller closes *out with adapter_close. */
 enum status adapter_open(const char *path, struct adapter **out, struct error *error);
 void adapter_close(struct adapter *a); /* NULL is fine. */
 

@@ -1,8 +1,8 @@
 /* safetensors: reads and checks the header of one safetensors file: the type, shape and position of
  * every tensor. Tensors must not overlap, and no bytes may lie between or after them. The data
- * stays in the caller's mapping. folder.c calls it for each file, on the thread that uses the
- * model_file; no state. It maps no files, reads no tensor data, and does not know the tensors of a
- * model. */
+ * stays in the caller's mapping. folder.c and adapter.c call it for each file, on the thread that
+ * uses the model_file; no state. It maps no files, reads no tensor data, and does not know the
+ * tensors of a model. */
 #ifndef MODEL_FILE_SAFETENSORS_H
 #define MODEL_FILE_SAFETENSORS_H
 

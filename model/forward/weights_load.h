@@ -1,8 +1,8 @@
 /* weights_load: copies tensors from a model's files to the device. compute_ops.matrix_open repacks
  * matrices; vectors (norms, biases) become fp32 in one allocation of device memory. A rank loads
- * only its slice. Shapes and types are checked; errors name the tensor. model.c, experts_load.c and
- * rope.c call it in model_open, on one thread. It does not decide which tensors a model needs
- * (these files do). */
+ * only its slice. Shapes and types are checked; errors name the tensor. model.c, experts_load.c,
+ * rope.c and adapters.c call it in model_open, on one thread. It does not decide which tensors a
+ * model needs (these files do). */
 #ifndef MODEL_FORWARD_WEIGHTS_LOAD_H
 #define MODEL_FORWARD_WEIGHTS_LOAD_H
 
