@@ -2,7 +2,9 @@
  * not have. Keys and values of all heads are products of one latent vector per token with matrices
  * of the heads. The matrices are multiplied with the query, and with the result of attention,
  * instead of with each token ("absorbed"), so attention reads the latent vectors themselves (struct
- * compute_kv). An ability of compute_ops: backends without it have NULL. */
+ * compute_kv). An optional ability of a backend; only the CPU backend has it.
+ * model/forward/forward_latent.c calls the functions on the engine thread or, in lanes, on a worker
+ * thread. They store no KV (compute_ops.rope_store does). */
 #ifndef COMPUTE_LATENT_H
 #define COMPUTE_LATENT_H
 
@@ -18,8 +20,8 @@ struct compute_latent_ops {
     /* k[r] = own[r] (`own_cols` values), then the RMSNorm of latent[r] (`cols` values). */
     void (*join)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                  uint32_t own_cols, uint32_t cols, const float *own, const float *latent, float *k);
-    /* For each head, x has cols(m) values and then `rotated` values; q[r][head] gets the latter, and
-     * then the product of the head's matrix with the former. */
+    /* For each head, x has cols(m) values and then `rotated` values. q[r][head] gets first the
+     * `rotated` values, then the product of the head's matrix with the others. */
     void (*absorb)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
                    uint32_t rotated, uint32_t row_count, const float *x, float *q);
     /* a[r][head] = the head's matrix times x[r][head]; x has COMPUTE_NEEDS_F32. */

@@ -98,7 +98,8 @@ struct compute_ops {
      * itself. weight NULL = no norm: a[r] = x[rows_in[r]]. */
     void (*norm)(struct compute *c, const float *x, const uint32_t *rows_in, uint32_t row_count,
                  uint32_t cols, const float *weight, float epsilon, struct compute_activations *a);
-    /* LayerNorm (Ba et al. 2016): as norm, of x minus its mean; then plus bias, which may be NULL. */
+    /* LayerNorm (Ba et al. 2016): does what norm does, with x minus its mean, and adds `bias`; NULL
+     * = no bias. */
     void (*layer_norm)(struct compute *c, const float *x, const uint32_t *rows_in,
                        uint32_t row_count, uint32_t cols, const float *weight, const float *bias,
                        float epsilon, struct compute_activations *a);

@@ -21,8 +21,8 @@
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
  * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
- * - A latent cache has two scales: s[t] is computed over the dimensions before the values, then over
- *   those of the values, each 64 at a time with their own scale, and vs is the second scale.
+ * - A latent cache has two scales: s[t] is computed over the dimensions before the values, then
+ *   over those of the values, each 64 at a time with their own scale, and vs is the second scale.
  * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
  *   token that the row sees are not joined.
  *

@@ -1,6 +1,7 @@
-/* attention_softmax: the softmax of a segment of an integer cache: from scores to rounded weights.
- * Only attention_fixed.h includes this text, behind struct fixed_job, and defines the results. The
- * functions run on worker threads and keep no state. */
+/* attention_softmax: the softmax of a segment of an integer cache: turns scores into rounded
+ * weights. Only attention_fixed.h includes this text, after struct fixed_job; its opening comment
+ * defines the results. The functions run on worker threads and keep no state. They read no KV
+ * except the scales. */
 #ifndef COMPUTE_CPU_ATTENTION_SOFTMAX_H
 #define COMPUTE_CPU_ATTENTION_SOFTMAX_H
 
@@ -109,8 +110,8 @@ static bool fixed_view_nan(const struct fixed_job *job, struct fixed_view view)
 }
 
 /* Turns the query's scores of the view into integer weights, in place, with 0 for all other tokens
- * up to `padded`. q_scale: qs, or 1 after a cap. Each step is done for several vectors, so that no step waits for the one before
- * it. */
+ * up to `padded`. q_scale: qs, or 1 after a cap. Each step is done for several vectors, so that no
+ * step waits for the one before it. */
 static void fixed_softmax(const struct fixed_job *job, uint32_t query, struct fixed_view view,
                           float q_scale)
 {

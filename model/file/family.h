@@ -1,6 +1,7 @@
-/* family: the table of the families of models: how each differs from Llama. model_file.c and hyper.c
- * look families up when they open a model; any thread, no state. It reads no files. A family whose
- * models need only what the fields can say is one row of the table in family.c. */
+/* family: the table of the families of models: how each differs from Llama. model_file.c and
+ * hyper.c look families up when they open a model. Any thread; no state. It reads no files. A
+ * family whose models differ only in the fields of struct family is one row of the table in
+ * family.c. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 
@@ -33,7 +34,7 @@ struct family {
     bool experts;           /* Models may have experts. */
     bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
-    bool embedding_scaled;  /* By the root of the width. */
+    bool embedding_scaled;  /* Embeddings are multiplied by the root of `hidden`. */
     bool norms_from_1;      /* Folders store the norms' weights minus 1; 1 is added. */
     bool logits_divided;    /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
     /* Each layer of this number sees all tokens, and the layers between have a window and the local

@@ -86,8 +86,8 @@ struct model_hyper {
     uint32_t ffn_block;
     uint32_t head_count;
     uint32_t kv_head_count;
-    /* Dimensions of a head. With latent attention, half the values of a token: one KV head's K and V
-     * have as many bytes. */
+    /* Dimensions of a head. With latent attention, half the number of values of a token, so that
+     * the K and V of one KV head have as many bytes. */
     uint32_t head_dim;
     struct model_latent latent;
     uint32_t vocab;          /* Tokens of the vocabulary. */

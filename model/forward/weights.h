@@ -38,10 +38,10 @@ struct model_latent_layer {
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of
  * feed-forward rows and of vocabulary rows are those of the rank's slice (struct model_shard). */
 struct model_layer {
-    const float *attention_norm; /* [hidden]; NULL = the model has no pre norms. */
-    struct compute_matrix *q;    /* [head_count * head_dim × hidden] */
-    struct compute_matrix *k;    /* [kv_head_count * head_dim × hidden] */
-    struct compute_matrix *v;    /* [kv_head_count * head_dim × hidden] */
+    const float *attention_norm;      /* [hidden]; NULL = the model has no pre norms. */
+    struct compute_matrix *q;         /* [head_count * head_dim × hidden] */
+    struct compute_matrix *k;         /* [kv_head_count * head_dim × hidden] */
+    struct compute_matrix *v;         /* [kv_head_count * head_dim × hidden] */
     struct model_latent_layer latent; /* Instead of k and v, if the model has latent attention. */
     const float *q_bias;
     const float *k_bias;
