@@ -28,7 +28,7 @@ void check(gpu::random &random, const shape &s, uint32_t tokens, gpu::buffer<uin
                                           random.below(2) * 30.0f, NULL};
     const size_t width = (size_t)s.heads * s.dim;
     std::vector<float> want(tokens * width);
-    const struct compute_sequence whole = {0, tokens, 0, one[0].blocks.data()};
+    const struct compute_sequence whole = {0, tokens, 0, 0, one[0].blocks.data(), 0};
     const struct compute_batch batch = {tokens, 1, &whole};
     attention_cpu_run(&batch, &host.kv, s.heads, &how, one[0].q.data(), one[0].k.data(),
                       one[0].v.data(), want.data());
