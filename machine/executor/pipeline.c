@@ -384,7 +384,6 @@ static void on_state(struct pipeline *p, struct stage_process *process,
                      const struct stage_state *state)
 {
     if (!state->ready) {
-        p->crashed |= process->state == PROCESS_READY; /* Its device failed. */
         pipeline_fail(p, "stage %s: %s", process->name, state->text);
         return;
     }
