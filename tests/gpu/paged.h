@@ -78,7 +78,7 @@ class cache
                kv.block_bytes);
     }
 
-    struct compute_kv kv;
+    struct compute_kv kv = {};
     std::vector<uint8_t> bytes;
 
   private:

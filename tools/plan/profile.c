@@ -3,11 +3,12 @@
 
 #include "tools/simulate/sim_run.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MESSAGE_S 100e-6 /* The same as in `cleave simulate`. */
-/* Gives 62 points up to the longest context, close enough to interpolate linearly. */
+/* Gives 73 points up to the longest context, close enough to interpolate linearly. */
 #define CURVE_STEP 1.21
 
 struct workplace { /* Memory of one run, too large for a stack. */
@@ -45,6 +46,7 @@ void plan_profile_curve(const struct profile *profile, const struct profile_devi
     *out = (struct cost_curve){.count = 0};
     for (double tokens = 1; tokens <= LIMIT_CONTEXT_TOKENS; tokens *= CURVE_STEP) {
         uint32_t i = out->count++;
+        assert(i < COST_TABLE_POINTS);
         out->tokens[i] = tokens;
         out->prompt_s[i] = profile_stage_prompt_us(profile, device, 0, layers, tokens, 0, 1) / 1e6;
         out->token_s[i] = profile_stage_token_us(profile, device, 0, layers, 1, tokens) / 1e6;

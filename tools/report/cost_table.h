@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define COST_TABLE_POINTS 64 /* Most points of one curve. */
+#define COST_TABLE_POINTS 80 /* Most points of one curve. */
 
 struct cost_curve {
     uint32_t count;
