@@ -1,6 +1,7 @@
-/* limits: the bounds that are fixed when cleave is built and that several folders share. Any folder
- * may use them. Constants only: no code, no threads. Bounds of one part are in that part's header.
- * Bounds that an operator may want to change are keys of the config file (config/config.h). */
+/* limits: the bounds that are fixed when cleave is built and that several folders share, and the
+ * bounds of API requests and API keys. Any folder may use them. Constants only: no code, no
+ * threads. Other bounds of one part are in that part's header. Bounds that an operator may want to
+ * change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
@@ -23,7 +24,7 @@
 #define LIMIT_STOP_BYTES       256     /* Bytes of one stop string. */
 #define LIMIT_CHOICES          16      /* Answers of one request (the API's parameter n). */
 #define LIMIT_PROMPTS          64      /* Prompts in one completion request. */
-#define LIMIT_CHUNK_TOKENS     16      /* Smallest piece of a long prompt in a batch. */
+#define LIMIT_CHUNK_TOKENS     16      /* Smallest chunk of a long prompt (a lower bound). */
 #define LIMIT_BATCH_TOKENS     4096    /* Tokens of one batch. */
 #define LIMIT_BATCH_SEQUENCES  512     /* Requests of one batch. */
 #define LIMIT_MACHINE_REQUESTS 4096    /* Requests in one machine, including waiting requests. */
@@ -47,7 +48,7 @@
 #define LIMIT_LOGIT_BIAS         100  /* Largest bias. */
 #define LIMIT_ALLOWED_TOKENS     1024 /* Tokens in allowed_token_ids. */
 #define LIMIT_BAD_WORDS          128  /* Texts in bad_words. */
-#define LIMIT_FORBIDDEN_WORDS    4096 /* Words of their token sequences (common/token_rules.h). */
+#define LIMIT_FORBIDDEN_WORDS    4096 /* Words of the sequences of bad_words. */
 /* Words of all rules that name tokens (common/token_rules.h). */
 #define LIMIT_RULE_WORDS (3 + 2 * LIMIT_LOGIT_BIASES + LIMIT_ALLOWED_TOKENS + LIMIT_FORBIDDEN_WORDS)
 /* Words of a request's rules, and the tokens of its context. */

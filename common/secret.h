@@ -40,8 +40,9 @@ void secret_random(void *out, size_t bytes);
 void secret_wipe(void *data, size_t bytes);
 
 /* Stops core dumps of this process and of the processes that it starts later, because a core dump
- * would contain keys and prompts. Has no effect if the hard limit RLIMIT_CORE is 0: the kernel
- * writes no core files then, but may pass core dumps to a program (core(5)). */
+ * would contain keys and prompts. Sets the soft limit RLIMIT_CORE to 1 byte. If the hard limit is
+ * 0, it changes nothing: the kernel writes no core files then, but may pass core dumps to a program
+ * (core(5)). */
 void secret_core_dumps_stop(void);
 
 /* Opens a file with secret content. It must be a regular file of at most bytes_max bytes that
@@ -50,8 +51,9 @@ void secret_core_dumps_stop(void);
  * wrong owner, mode or type. */
 enum status secret_file_open(const char *path, size_t bytes_max, int *fd_out, struct error *error);
 
-/* Reads a file with secret content, with the checks and errors of secret_file_open. The caller
- * calls secret_wipe on *text_out, which is NUL-terminated, and then frees it. */
+/* Reads a file with secret content, with the checks of secret_file_open. Returns its errors and
+ * ST_NO_MEMORY. The caller calls secret_wipe on *text_out, which is NUL-terminated, and then frees
+ * it. */
 enum status secret_file_read(const char *path, size_t bytes_max, char **text_out, size_t *bytes_out,
                              struct error *error);
 

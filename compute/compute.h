@@ -4,10 +4,10 @@
  * know requests, owners of blocks, or files: it is given pointers, shapes and block ids.
  *
  * Threads: at most one thread at a time calls a `struct compute`. In a machine that is first the
- * event loop thread, which opens the device and loads the weights, then the engine thread.
- * Exceptions: the functions of device_memory (see there), and compute_group_ops.make and close,
- * which the event loop thread calls while the engine computes nothing. The backend has its own
- * worker threads.
+ * event loop thread, which opens the device, loads the weights and prepares the device (steps.h),
+ * then the engine thread. Exceptions: the functions of device_memory (see there), and
+ * compute_group_ops.make and close, which the event loop thread calls while the engine computes
+ * nothing. The backend has its own worker threads.
  *
  * Numbers (docs/ARCHITECTURE.md, "Numbers that do not depend on placement"): on CPUs every function
  * computes a result row from its own input row only, in one accumulation order that is the same for

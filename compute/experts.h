@@ -2,11 +2,12 @@
  * Each row of a batch chooses a few of a layer's experts by its scores (the product of the row and
  * the router's matrix), and the results of these experts are added with the row's weights.
  * model/forward/ makes every call: it opens the experts while it loads a model, and calls `run` and
- * `row_gate` on the engine thread. The matrices belong to the caller, which also computes the
- * router's product and, as an ordinary feed-forward, the shared experts.
+ * `row_gate` in a forward pass (compute.h says on which threads). The matrices belong to the
+ * caller, which also computes the router's product and, as an ordinary feed-forward, the shared
+ * experts.
  *
- * On CPUs a row's result does not depend on the other rows: the results of its experts are added in
- * the order of the experts' numbers. No expert is read that no row has chosen. */
+ * On CPUs and GPUs a row's result does not depend on the other rows: the results of its experts are
+ * added in the order of the experts' numbers. No expert is read that no row has chosen. */
 #ifndef COMPUTE_EXPERTS_H
 #define COMPUTE_EXPERTS_H
 

@@ -2,9 +2,10 @@
  * publishes a piece (an array of floats) and reads the pieces of the other ranks. compute/cpu/ uses
  * it to add up the ranks' results, and compute/wait/ to let the ranks of the waiting backend wait
  * for each other. The event loop thread calls meeting_make and, at the end, meeting_leave; the
- * engine thread calls everything else. The memory has no name in any file system, so nothing is
- * left behind when a process ends. A meeting does no arithmetic, and cannot join ranks on different
- * hosts.
+ * engine thread calls everything else. Besides, worker threads of compute/cpu/ call meeting_ranks
+ * and meeting_piece, and the event loop thread calls meeting_check once, before the engine thread
+ * starts. The memory has no name in any file system, so nothing is left behind when a process ends.
+ * A meeting does no arithmetic, and cannot join ranks on different hosts.
  *
  * A rank that has to wait spins for some tens of microseconds, then sleeps. When a rank's process
  * ends or a rank leaves, the other ranks stop waiting, and every later meeting_exchange fails at

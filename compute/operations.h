@@ -1,9 +1,10 @@
 /* operations: the operations of a device: open, memory, weights, and the steps of a forward pass.
  * Every backend implements all functions of struct compute_ops, except that low_rank may be NULL.
  * Six abilities that only some backends have are tables of their own (lanes.h, latent.h, group.h,
- * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/ and
- * machine/executor/ call the functions; compute.h says on which threads. The caller decides the
- * order of the operations of a layer.
+ * experts.h, steps.h, sampling.h); NULL = the backend does not have the ability. model/forward/,
+ * machine/executor/, compute/device.c, `cleave doctor`, `cleave profile` and bench/ call the
+ * functions; compute.h says on which threads. The caller decides the order of the operations of a
+ * layer.
  *
  * A device with memory of its own (a GPU) queues operations and returns before they are finished;
  * their results are there after wait, memory_read or compute_sampling_ops.sample, or when a mark
@@ -51,7 +52,8 @@ struct compute_ops {
 
     /* Calls done(self, number) when everything that has been queued so far is finished: its results
      * may then be copied from the device's memory. `done` is called from any thread, or by `mark`
-     * itself, in the order of the calls of mark. Operations queued later are not delayed. */
+     * itself, in the order of the calls of mark. Operations that are queued after the mark do not
+     * wait for it. */
     void (*mark)(struct compute *c, uint32_t number, void (*done)(void *self, uint32_t number),
                  void *self);
     /* Waits until everything that was queued is finished and every mark has been reported. */
@@ -83,8 +85,8 @@ struct compute_ops {
     enum status (*attention_check)(struct compute *c, const struct compute_kv *kv,
                                    uint32_t head_count, struct error *error);
 
-    /* Announces that row_count rows enter the next layer, before its first operation (fewer rows
-     * may leave the last layer). */
+    /* Announces that row_count rows enter the next layer, before its first operation. The last
+     * layer may compute fewer rows. */
     void (*layer_begin)(struct compute *c, uint32_t row_count);
     /* y[i] = row ids[i] of the dequantised embedding matrix m; y is [count × cols]. Writes zeros
      * for ids that m does not have: another rank has these rows. */

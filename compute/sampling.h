@@ -16,9 +16,9 @@
 
 struct compute;
 
-/* A change of one logit before the draw: `add` is added, then a result above 0 is divided by
- * `divide` and another result multiplied by it, then `subtract` is subtracted
- * (model/forward/logit_edits.h). add -INFINITY = the token is not drawn. */
+/* A change of one logit before the draw: `add` is added; a result above 0 is divided by `divide`,
+ * any other is multiplied by it; then `subtract` is subtracted (model/forward/logit_edits.h). add
+ * -INFINITY = the token is not drawn. */
 struct compute_edit {
     uint32_t id;
     float add;
@@ -49,9 +49,9 @@ struct compute_sampled {
 
 struct compute_sampling_ops {
     /* Chooses a token from each of `count` (≤ COMPUTE_SAMPLES_MAX) rows of logits [count × vocab]
-     * in the device's memory. Rows with edits are changed during the call and have their values
-     * again after it. edits[0..edit_count) are in the host's memory; the ids of one row are
-     * different and below `vocab`. Returns when the tokens are in sampled_out. */
+     * in the device's memory. Rows with edits are changed during the call and restored before it
+     * returns. edits[0..edit_count) are in the host's memory; the ids of one row are different and
+     * below `vocab`. Returns when the tokens are in sampled_out. */
     void (*sample)(struct compute *c, float *logits, uint32_t vocab,
                    const struct compute_sample *samples, uint32_t count,
                    const struct compute_edit *edits, uint32_t edit_count,

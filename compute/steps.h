@@ -2,7 +2,8 @@
  * and queues all of them at once for later batches of the same shape. A step is one batch with the
  * arrays that its operations share (token ids, rows, block tables). The device copies these arrays
  * to its memory once, instead of once for each operation. The forward pass
- * (model/forward/forward.c) makes every call, on the thread that computes (compute.h); `cleave
+ * (model/forward/forward.c) makes every call: on the event loop thread while a machine starts
+ * (`prepare`, `next_shape` and the steps of their shapes), then on the engine thread; `cleave
  * profile` wraps `begin`. Only the CUDA backend has this ability; the forward pass works without
  * it. */
 #ifndef COMPUTE_STEPS_H
@@ -33,8 +34,8 @@ struct compute_step {
     const void *x;       /* Residual stream: the activations that every layer adds to. */
     const void *kv_base; /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
-    /* A recording of this step can be used for contexts of up to this many tokens, or up to the
-     * batch's longest context if that is longer. */
+    /* Longest context, in tokens, for which a recording of this step is good, unless the longest
+     * context of the batch is longer: then that one. */
     uint32_t tokens_longest;
 };
 
@@ -57,8 +58,9 @@ struct compute_steps_ops {
     /* Returns the shape of the next decode step to record before requests need it: *rows_out rows
      * (at most rows_max) with contexts of *tokens_out tokens (up to about tokens_max). `turn` is 0
      * in the first call, 1 in the second, and so on. The caller runs a step of this shape twice,
-     * with padding only. Returns false if there are no more shapes, or if recording has taken as
-     * long as loading the weights, or longer than a limit of the backend. */
+     * with padding only. Returns false if there are no more shapes, if recording has taken longer
+     * than loading the weights did, or longer than a limit of the backend, or if the device has
+     * failed. */
     bool (*next_shape)(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };

@@ -1,7 +1,9 @@
 /* types: the quantised blocks of a GGUF file, and their common form: a group of 32 elements with
- * unsigned quants, and a scale and a minimum per 16 elements. The repacking of weights calls it
- * (cpu/matrix.c, cuda/weights.cu), and so does compute_dequantize; other folders use source.h. Any
- * thread. It reads rows that are in memory already and checks no sizes. */
+ * unsigned quants, and a scale and a minimum per 16 elements. The CPU and CUDA backends call it
+ * when they repack weights (cpu/matrix.c, cuda/weights.cu), cpu/matmul.c and cpu/matrix.c call it
+ * for codes and factors, and compute_dequantize (types.c) calls it too. model/file/packed.c writes
+ * the blocks; other folders use source.h. Any thread. It reads rows that are in memory already and
+ * checks no sizes. */
 #ifndef COMPUTE_TYPES_H
 #define COMPUTE_TYPES_H
 
@@ -9,8 +11,8 @@
 
 #include <assert.h>
 
-/* The blocks of each type, byte for byte as in the file. `quants` are the integers that elements
- * are computed from. 16-bit floats are stored as uint16_t: see compute/half.h. */
+/* The blocks of each type, byte for byte as in the file. `quants`: the packed integers from which
+ * elements are computed. 16-bit floats are stored as uint16_t: see compute/half.h. */
 struct block_q8_0 {
     uint16_t scale;
     int8_t quants[32];
@@ -104,7 +106,8 @@ struct block_tq2_0 {
     uint16_t scale;
 };
 
-/* The blocks below name points of a grid (types_grid.h), whose elements get signs. */
+/* The blocks below hold indices of grid points (types_grid.h). Each point gives 4 or 8 elements,
+ * and their signs are stored apart. */
 struct block_iq3_s {
     uint16_t scale;
     uint8_t points[64];
@@ -182,9 +185,10 @@ struct types_group {
     float min[2];
 };
 
-/* Scales of 256 elements of a type with two levels of scales (types_is_super). Part i of the
- * elements (32 of them for Q4_K and Q5_K, 16 for other types) is multiplied by scale * scales[i] *
- * types_factor(type), and min * mins[i] is subtracted. All products are exact in fp32. */
+/* Scales of 256 elements of a type with two levels of scales (types_is_super). A part has 32
+ * elements for Q4_K and Q5_K, 16 for other types. The elements of part i are multiplied by scale *
+ * scales[i] * types_factor(type); then min * mins[i] is subtracted. All products are exact in
+ * fp32. */
 struct types_super {
     uint16_t scale;
     uint16_t min;       /* 0 for types without minima. */

@@ -3,11 +3,11 @@
  * config has the values. They come from a JSON file, from the command line, or from the built-in
  * default. An unknown key is an error.
  *
- * * `cleave serve` (start, reload, admin requests), `cleave machine`, host/, membership/ and the
+ * `cleave serve` (start, reload, admin requests), `cleave machine`, host/, membership/ and the
  * tools call it; other parts only read the struct. The functions keep no state. Any thread may call
  * them, if no other thread uses the same struct. In the gateway and the machines, the main thread
- * calls them. config watches no file, does not carry out a reload (server/serve_reload.c does), and
- * does not check that devices, models or hosts exist. */
+ * calls them. config watches no file, does not carry out a reload (server/serve_reload.c does),
+ * does not check that devices or hosts exist, and looks for the model only in config_model_path. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -32,7 +32,8 @@ struct config_machine {
     char address[LIMIT_ADDRESS_BYTES];
     char device[32]; /* Such as "cpu" or "cuda:0". */
     bool fallback;   /* Use the CPU if the GPU cannot be used. */
-    /* Prompts are computed in E4M3 if the weights are E4M3 and the GPU multiplies E4M3 values. */
+    /* Prompts are computed in E4M3 (8-bit floats) if the weights are E4M3 and the GPU multiplies
+     * E4M3 values. */
     bool f8_activations;
     /* The value of the key `stages` as JSON (config_stages reads it); empty = no stages. */
     char stages[2048];
@@ -177,7 +178,8 @@ struct config_stage {
     /* The stage has the layers [first_layer, last_layer); 0, 0 = the config does not say. */
     uint32_t first_layer;
     uint32_t last_layer;
-    uint32_t speed; /* Requests that a replica gets, relative to the other replicas. */
+    /* Share of the requests that a replica gets, relative to the other replicas (100 = normal). */
+    uint32_t speed;
 };
 
 /* All stage processes of a machine. */

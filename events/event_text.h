@@ -1,8 +1,9 @@
 /* event_text: writes the cluster scheduler's options, events and actions as lines of JSON, and
  * reads such lines. They are the lines of the event log (config key `log/events_file`). A new
- * scheduler that gets the options and events of a log without dropped lines makes the same actions.
- * The gateway (server/gateway/events.c) and the simulator write lines; `cleave simulate` reads them
- * (tools/simulate/replay_log.c). Pure functions, any thread. They do not access files.
+ * scheduler that gets the options and events of a log makes the same actions, if the log has no
+ * dropped lines and begins with the gateway's start (whole). The gateway (server/gateway/events.c)
+ * and the simulator write lines; `cleave simulate` reads them (tools/simulate/replay_log.c). Pure
+ * functions, any thread. They do not access files.
  *
  *   {"events":1,"whole":true,"options":{…}}          first line; whole: see struct event_line
  *   {"t":1234,"event":"arrived","request":5,…,"actions":[{"do":"route","request":5,…}]}
@@ -42,7 +43,7 @@ void event_text_configure(struct text *out, uint32_t version, int64_t now_us,
 void event_text_machine(struct text *out, uint32_t machine, const char *name);
 void event_text_request(struct text *out, uint32_t version, uint32_t request, const char *id);
 
-/* The kinds of lines, in the order of the examples above. */
+/* The kinds of lines, each shown above. */
 enum event_line_kind {
     EVENT_LINE_BEGIN,
     EVENT_LINE_VERSION,

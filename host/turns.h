@@ -1,5 +1,5 @@
-/* turns: machines of one host that together have more threads than the host has cores compute in
- * turns of some milliseconds each. Without turns, the kernel switches between the threads of
+/* turns: if machines of one host together have more threads than the host has cores, they compute
+ * in turns of some milliseconds each. Without turns, the kernel switches between the threads of
  * different machines in the middle of a layer: the other threads of each machine wait, and the
  * caches hold the wrong machine's weights.
  *
@@ -9,9 +9,10 @@
  * turn, in the order in which turns were asked for, when the threads of that machine fit on the
  * cores.
  *
- * A machine with one thread is pinned to the core of its turn while the machines' threads do not
- * all fit on the cores, because the kernel may otherwise wake the thread on a busy core. Machines
- * with several threads run where the kernel puts them.
+ * While the machines' threads do not all fit on the cores, a machine with one thread is pinned to
+ * the core of its turn, because the kernel may otherwise wake the thread on a busy core. This
+ * requires that there are at most 64 cores and that the machine's process may run on all of them.
+ * Machines with several threads run where the kernel puts them.
  *
  * Results do not depend on turns. A turn that lasts longer than 100 ms may be taken back while
  * other machines wait, so a dead or stopped process blocks the others for at most that time. There
@@ -53,7 +54,8 @@ void turns_ask(struct turns *turns);
  * If the turn has lasted slice_us and other machines wait, or if the turn was taken back, it ends
  * the turn and waits for the next. turns_end ends the turn. */
 void turns_begin(struct turns *turns, uint32_t slice_us);
-/* Returns the microseconds since turns_begin without those spent waiting in turns_pause. */
+/* Returns the microseconds since turns_begin returned, without those spent waiting in turns_pause.
+ * NULL gives 0. */
 uint64_t turns_used_us(const struct turns *turns);
 void turns_pause(struct turns *turns);
 void turns_end(struct turns *turns);

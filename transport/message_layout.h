@@ -1,12 +1,13 @@
-/* message_layout: describes the structs of messages by tables, and encodes, decodes and checks all
- * messages by these tables. message.c, stage_message.c and tests call the functions; other files
- * use message.h and stage_message.h.
+/* message_layout: describes the structs of messages by tables. By these tables it encodes all
+ * messages except TOKENS (message_tokens_add), and decodes and checks all messages. Only message.c
+ * checks messages before they are sent. message.c, stage_message.c and tests call the functions;
+ * other files use message.h and stage_message.h.
  *
  * The bytes of a message are a struct wire_header, the struct of its kind up to the first pointer,
  * then its arrays in the order of the table. Arrays with 64-bit members are first, so that a
  * decoded message can point into the received bytes.
  *
- * A table has a rule for each field that not every value is valid for: numbers with a range, bools,
+ * A table has a rule for each field for which some values are invalid: numbers with a range, bools,
  * texts, padding, nested structs with rules. A field without a rule is sent and received as it is.
  * Every bool needs a rule, because a peer could send a byte that is neither true nor false.
  *
@@ -23,7 +24,8 @@ struct wire_header {
 };
 
 enum message_rule_kind {
-    RULE_U8, /* The four rules of numbers: a value from `low` to `high`. */
+    /* RULE_U8 to RULE_FLOAT: a number from `low` to `high`. */
+    RULE_U8,
     RULE_U32,
     RULE_I32,
     RULE_FLOAT,
@@ -107,8 +109,8 @@ struct message_layout {
     {#name, offsetof(struct type, name), offsetof(struct type, number),                            \
      sizeof(((struct type *)0)->name[0]), (layout)}
 
-/* Initialisers for a message_layout: the size of a struct without pointers, or up to its first
- * pointer, and the tables. */
+/* Initialisers for a message_layout. SIZE = a struct without pointers; UP_TO = the part of a struct
+ * before its first pointer; RULES and ARRAYS = the tables. */
 #define SIZE(type)         .bytes = sizeof(struct type)
 #define UP_TO(type, first) .bytes = offsetof(struct type, first)
 #define LENGTH(table)      (sizeof(table) / sizeof((table)[0]))
@@ -135,11 +137,12 @@ const void *message_take(struct message_reader *reader, size_t bytes, const char
 enum status message_range_check(const struct message_reader *reader, const char *field,
                                 int64_t value, int64_t low, int64_t high);
 
-/* Checks one struct, at `from`, by the rules of its layout. */
+/* Checks one struct, at `from`, by the rules of its layout. Returns ST_INVALID with the field. */
 enum status message_rules_check(struct message_reader *reader, const struct message_layout *layout,
                                 const void *from);
 
-/* Checks a message before it is sent: rules, elements of arrays, relations. */
+/* Checks a message before it is sent: rules, elements of arrays, relations. Returns ST_INVALID
+ * without an error text. */
 enum status message_check(const struct message_layout *layout, const void *message);
 
 /* Replaces the buffer's content with a message. Does not check the content. Returns ST_TOO_LARGE if
@@ -147,8 +150,9 @@ enum status message_check(const struct message_layout *layout, const void *messa
 enum status message_write(const struct message_layout *layout, uint32_t kind, const void *message,
                           struct message_buffer *buffer);
 
-/* Reads and checks a message of any kind for which `layout_of` returns a layout. `message` receives
- * the struct of the kind; its arrays point into `data`. */
+/* Reads and checks a message of any kind for which `layout_of` returns a layout. Requires that
+ * `data` is aligned to 8 bytes. `message` receives the struct of the kind; its arrays point into
+ * `data`. Returns ST_INVALID. */
 enum status message_read(const struct message_layout *(*layout_of)(uint32_t kind),
                          const uint8_t *data, size_t bytes, void *message, struct error *error);
 

@@ -24,11 +24,12 @@ void names_close(struct names *names);
  * unreadable again. */
 int names_fd(const struct names *names);
 
-/* Finds the addresses of a host. Returns ST_IN_PROGRESS while a look-up runs: call it again when
- * names_fd is readable. If the look-up has failed, or if it still runs and `late` is true, stores
- * the last good answer. Without a good answer, returns ST_UNREACHABLE after a failure, and
- * ST_IN_PROGRESS while the look-up runs. Returns ST_NO_RESOURCE if too many look-ups run,
- * ST_NO_MEMORY. */
+/* Finds the addresses of a host. Returns ST_OK with *out = a numeric address, a good answer that is
+ * not older than 1 s, or the last good answer. The last good answer is given if the latest look-up
+ * failed or could not begin, or if a look-up runs and `late` is true (the caller does not want to
+ * wait any longer). Otherwise returns ST_IN_PROGRESS while a look-up runs (call it again when
+ * names_fd is readable), ST_UNREACHABLE for 1 s after a failed look-up, ST_NO_RESOURCE if no
+ * look-up could begin (no thread or descriptor, or too many look-ups), ST_NO_MEMORY. */
 enum status names_find(struct names *names, const struct address *address, bool late,
                        struct address_found *out, struct error *error);
 

@@ -24,7 +24,8 @@
 struct tls_keys; /* Cluster keys in the form that sessions use. Counts its users. */
 struct tls;
 
-/* Copies the keys; requires at least one. */
+/* Copies the keys; requires at least one. Returns ST_NO_MEMORY, or ST_UNSUPPORTED if GnuTLS refuses
+ * the keys or the parameters. */
 enum status tls_keys_open(const struct secret_keys *from, struct tls_keys **out,
                           struct error *error);
 /* Ends the caller's use of the keys. Sessions keep the keys until their hand-shake is done. NULL is
@@ -49,6 +50,7 @@ struct tls_options {
     uint64_t rekey_bytes, rekey_records;
 };
 
+/* Opens a session; sends nothing yet. Returns ST_NO_MEMORY. */
 enum status tls_open(const struct tls_options *options, struct tls **out);
 void tls_close(struct tls *tls); /* NULL is fine. Sends nothing. */
 
@@ -64,11 +66,12 @@ void tls_channel(struct tls *tls, uint8_t out[TLS_CHANNEL_BYTES]);
  * done. */
 const uint8_t *tls_key_id(const struct tls *tls);
 
-/* Encrypts all bytes and passes them to tls_options.send. */
+/* Encrypts all bytes and passes them to tls_options.send. Returns ST_UNREACHABLE if GnuTLS cannot
+ * encrypt or `send` returned false. */
 enum status tls_write(struct tls *tls, const void *data, size_t bytes, struct error *error);
-/* Decrypts up to `capacity` bytes that tls_options.take returns. Returns ST_IN_PROGRESS if no bytes
- * can be decrypted now, ST_UNREACHABLE if the other side has ended the session or bytes were
- * forged. */
+/* Decrypts received bytes (tls_options.take) and stores at most `capacity` bytes. Returns
+ * ST_IN_PROGRESS if no bytes can be decrypted now, ST_UNREACHABLE if the other side has ended the
+ * session or bytes were forged. */
 enum status tls_read(struct tls *tls, void *data, size_t capacity, size_t *bytes_out,
                      struct error *error);
 

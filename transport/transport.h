@@ -8,7 +8,7 @@
  * connection has two channels. A transport without a region, such as the gateway's, does not open
  * UCX.
  *
- * * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
+ * machine/ (the machine, its stage processes), kvcache/ and prompt_pool/ use it for machines,
  * server/gateway/connections.c for the gateway; `cleave profile` and `cleave doctor` measure with
  * it, and bench-gateway simulates machines with it. One event loop thread owns a transport and
  * makes every call. Callbacks run only inside transport_progress. The transport does not interpret

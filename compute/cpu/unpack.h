@@ -1,6 +1,7 @@
-/* unpack: reads one row of W in one block of a quantised form (layout.h), in plain C.
- * isa_portable.c calls unpack_row for products, and matrix.c for embedding rows. Any thread; no
- * state. It multiplies nothing. The gemm_<isa>.c files unpack the same values in vectors. */
+/* unpack: unpacks 32 weights of one matrix row from a group of repacked weights (layout.h), in
+ * plain C. isa_portable.c calls unpack_row for products, and matrix.c for embedding rows. Any
+ * thread; no state. It computes no products with activations. The gemm_<isa>.c files unpack the
+ * same values in vectors. */
 #ifndef COMPUTE_CPU_UNPACK_H
 #define COMPUTE_CPU_UNPACK_H
 
@@ -44,7 +45,7 @@ static inline uint16_t unpack_half(const uint8_t *halves, uint32_t i)
     return half;
 }
 
-/* Reads the scales and minima of a form whose scales are bytes. */
+/* Reads the scales and minima of a form with two levels of scales (layout_super). */
 static inline void unpack_super(enum kernels_form form, float factor, const uint8_t *header,
                                 const uint8_t *scales, uint32_t panel, uint32_t row,
                                 struct unpacked *out)
@@ -65,7 +66,8 @@ static inline void unpack_super(enum kernels_form form, float factor, const uint
     }
 }
 
-/* Unpacks row n of a group in block b. codes, factor: see struct kernels_product. */
+/* Unpacks 32 weights. b: number of the block of 32 columns; n: row in the group; codes, factor: see
+ * struct kernels_product. */
 static inline void unpack_row(enum kernels_form form, const int8_t *codes, float factor,
                               const uint8_t *group, uint32_t b, uint32_t n, struct unpacked *out)
 {

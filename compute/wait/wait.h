@@ -1,6 +1,7 @@
 /* wait: lets tests replace the clock of the waiting backend (compute_wait), and declares constants
  * of that backend, which tests read. Only tests call wait_time_set, before the device computes, on
- * the thread that computes. It owns nothing: compute.h and docs/profile.md describe the backend. */
+ * the thread that computes. It owns nothing. The backend itself is declared in compute.h
+ * (docs/profile.md). */
 #ifndef COMPUTE_WAIT_WAIT_H
 #define COMPUTE_WAIT_WAIT_H
 

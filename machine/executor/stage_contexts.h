@@ -1,9 +1,10 @@
-/* stage_contexts: the contexts of the requests that the last stage samples for: for each request,
- * the words of its token rules, then its tokens (struct sample_context). The head sends each word
- * once (STAGE_CONTEXT). stage_jobs.c and stage_peers.c call it on the stage process's event loop
- * thread; the engine reads the words of the requests in its batch, which do not change until the
- * batch is done. It holds at most LIMIT_MACHINE_REQUESTS contexts of LIMIT_CONTEXT_WORDS words, and
- * checks all indices. It does not sample. */
+/* stage_contexts: keeps, on the last stage, the words of each request that is sampled: its token
+ * rules, then its tokens (struct sample_context). The head sends each word once (STAGE_CONTEXT).
+ * stage_jobs.c and stage_peers.c call it on the stage process's event loop thread. The engine reads
+ * the words of the requests in its batch, which do not change until the batch is done. There are at
+ * most LIMIT_MACHINE_REQUESTS contexts. A context has at most 2 × LIMIT_CONTEXT_WORDS words,
+ * because stage_message.c limits the known and the new words of a message separately. It checks
+ * counts of words; stage_message.c has checked the table numbers. It does not sample. */
 #ifndef MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 #define MACHINE_EXECUTOR_STAGE_CONTEXTS_H
 
@@ -12,12 +13,12 @@
 struct stage_contexts;
 
 /* Stores the words of a CONTEXT message. The first message opens *contexts (NULL before). Returns
- * ST_INVALID if the message is wrong, ST_NO_MEMORY. */
+ * ST_INVALID if the message's known words are not here, ST_NO_MEMORY. */
 enum status stage_contexts_take(struct stage_contexts **contexts,
                                 const struct stage_context *message, struct error *error);
-/* Stores the context of a sample. If the sample has no context, frees the context of the sample's
- * table. `contexts` may be NULL. Returns ST_INVALID if the sample's words have not been
- * received. */
+/* Writes to *out pointers to the words of a sample's request. For a sample without words, *out is
+ * empty, and the entry of the sample's table is freed. `contexts` may be NULL. Returns ST_INVALID
+ * if words are missing, or if counts or rules are wrong. */
 enum status stage_contexts_find(struct stage_contexts *contexts, const struct stage_sample *sample,
                                 struct sample_context *out, struct error *error);
 void stage_contexts_close(struct stage_contexts *contexts); /* NULL is fine. */

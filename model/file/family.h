@@ -1,7 +1,6 @@
 /* family: the table of the families of models: how each differs from Llama. model_file.c and
- * hyper.c look families up when they open a model. Any thread; no state. It reads no files. A
- * family whose models differ only in the fields of struct family is one row of the table in
- * family.c. */
+ * hyper.c look families up when they open a model. Any thread; no state. It reads no files. To add
+ * a family that needs no new field, add a row to the table in family.c. */
 #ifndef MODEL_FILE_FAMILY_H
 #define MODEL_FILE_FAMILY_H
 
@@ -15,7 +14,9 @@ enum family_qk_norms {
 };
 
 struct family {
-    const char *name; /* Name in GGUF files; NULL = another entry has this name. */
+    /* Name in GGUF files; NULL = its GGUF files carry the name of another entry (Mistral's:
+     * llama). */
+    const char *name;
     const char *type; /* model_type in config.json. */
     const char *architecture;
     bool hub_post_norms; /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
@@ -37,18 +38,23 @@ struct family {
     bool embedding_scaled;  /* Embeddings are multiplied by the root of `hidden`. */
     bool norms_from_1;      /* Folders store the norms' weights minus 1; 1 is added. */
     bool logits_divided;    /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
-    /* Each layer of this number sees all tokens, and the layers between have a window and the local
-     * base; 0 = all layers are alike. */
+    /* Every full_period-th layer (counted from 1) sees all tokens; the others have a window and the
+     * local base. 0 = no such pattern: layers from KEY_WINDOW_FIRST on have the window, if the
+     * model has one. A list of the layers' kinds (key_layer_type) overrides it, and
+     * KEY_LOCAL_PERIOD does if it is not 0. */
     uint32_t full_period;
     /* Default of local_freq_base; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base,
      * but without scaling. */
     float local_base;
-    /* Each layer of this number does not rotate; 0 = all layers rotate. FAMILY_NO_ROPE_FULL: layers
-     * without a window do not rotate. */
+    /* Every no_rope_period-th layer (counted from 1) does not rotate; 0 = all layers rotate.
+     * FAMILY_NO_ROPE_FULL: layers without a window do not rotate. If it is not 0, no_rope_layers of
+     * config.json overrides it (key_layer_rotates). */
     uint32_t no_rope_period;
-    uint32_t share_layers; /* Models of this many layers divide scores by hidden / head_count. */
-    float rope_share;      /* Default of KEY_ROPE_SHARE for folders; 0 = 1. */
-    float freq_base;       /* Default for folders whose config.json does not give it. */
+    /* Models of this many layers divide attention scores by the root of hidden / head_count instead
+     * of the root of head_dim; 0 = none. */
+    uint32_t share_layers;
+    float rope_share; /* Default of KEY_ROPE_SHARE for folders; 0 = 1. */
+    float freq_base;  /* Default for folders whose config.json does not give it. */
 };
 
 #define FAMILY_NO_ROPE_FULL UINT32_MAX

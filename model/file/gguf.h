@@ -47,9 +47,9 @@ enum status gguf_get_string_array(const struct gguf *g, const char *key,
                                   struct error *error);
 enum status gguf_get_i32_array(const struct gguf *g, const char *key, const int32_t **out,
                                size_t *count_out, struct error *error);
-/* Reads element `index` of an array of booleans. Returns ST_NOT_FOUND, without an error text, if the
- * file does not have the key or its value is not an array of booleans; ST_INVALID if the array is
- * shorter. */
+/* Reads element `index` of an array of booleans. Returns ST_NOT_FOUND, without an error text, if
+ * the file does not have the key or its value is not an array of booleans; ST_INVALID if the array
+ * is shorter. */
 enum status gguf_get_bool_at(const struct gguf *g, const char *key, size_t index, bool *out,
                              struct error *error);
 /* Copies an array of F32. Returns ST_INVALID also if it does not have exactly `count` elements. */

@@ -1,7 +1,8 @@
-/* mapped: the types of texts and tensors that the readers of model files return. Both point into
- * the mapping of a file, or into memory that the reader owns, and are valid until the file is
- * closed. The readers of model/file/ fill them; any thread may read them. Types and look-ups only:
- * nothing here maps or frees memory. */
+/* mapped: the types of texts and tensors of model files. The readers of model/file/ fill both
+ * types; their texts and elements are in the mapping of a file, or in memory that the reader owns,
+ * and are valid until the file is closed. model/text/ and model/forward/ read them, on any thread;
+ * model/text/ also uses mapped_text for its own texts. Types and look-ups only: nothing here maps
+ * or frees memory. */
 #ifndef MODEL_FILE_MAPPED_H
 #define MODEL_FILE_MAPPED_H
 
@@ -12,13 +13,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Text without a NUL at its end. */
+/* Text that need not end in a NUL. (The names of a folder's tensors do.) */
 struct mapped_text {
     const char *text;
     size_t bytes;
 };
 
-/* Integers of safetensors files, which are parts of packed weights (packed.h). */
+/* Integer types that packed weights have in safetensors files (packed.h). */
 enum mapped_integer { MAPPED_NO_INTEGER, MAPPED_I8, MAPPED_U8, MAPPED_I32, MAPPED_I64 };
 
 struct mapped_tensor {
@@ -27,8 +28,8 @@ struct mapped_tensor {
     enum mapped_integer integer; /* MAPPED_NO_INTEGER = the elements are of `type`. */
     uint32_t dim_count;
     uint64_t dims[4]; /* dims[0] is the contiguous dimension (columns), dims[1] the rows. */
-    /* The elements, perhaps not aligned; NULL = packed_read (packed.h) must convert them. The
-     * reader has checked `bytes`. */
+    /* The elements, perhaps not aligned; the file has all `bytes` bytes, which the reader has
+     * checked. NULL = packed_read (packed.h) must convert the elements. */
     const void *data;
     size_t bytes;
 };

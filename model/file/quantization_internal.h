@@ -1,6 +1,6 @@
 /* quantization_internal: the functions that quantization.c (8-bit floats) and quantization_packed.c
- * (integers) share. They read the object quantization_config of config.json, on the thread of
- * quantization_read; no state. They read no tensors. Other files use quantization.h. */
+ * (integers) share. They read the object quantization_config of config.json. The thread that uses
+ * the model_file calls them; no state. They read no tensors. Other files use quantization.h. */
 #ifndef MODEL_FILE_QUANTIZATION_INTERNAL_H
 #define MODEL_FILE_QUANTIZATION_INTERNAL_H
 
@@ -24,8 +24,10 @@ static inline bool quantization_is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* quantization_packed.c: read the settings of the methods "gptq" and "awq", and of one group of
- * "compressed-tensors" whose weights are integers. */
+/* Read the settings of the methods "gptq" and "awq", and of one group of "compressed-tensors" whose
+ * weights are integers. They are in quantization_packed.c, and return ST_UNSUPPORTED with the key.
+ * group: name of the group in config_groups; packed: true = 4 or 8 bits packed in words, false =
+ * integers of 8 bits (PACKED_INT8). */
 enum status quantization_read_gptq(const struct quantization_reader *r, struct packed *out);
 enum status quantization_read_awq(const struct quantization_reader *r, struct packed *out);
 enum status quantization_read_integers(const struct quantization_reader *r, const char *group,

@@ -5,7 +5,8 @@
  *
  * A struct builder owns its nodes and rules; one thread at a time may use it. It keeps the first
  * error in `status` and `error`. After an error the functions may still be called, but their
- * results are meaningless. It does not check that rules are finite (automaton.h does). */
+ * results are meaningless. It does not check that a rule ends, or whether it begins with itself
+ * (automaton.h does). */
 #ifndef MODEL_GRAMMAR_BUILDER_H
 #define MODEL_GRAMMAR_BUILDER_H
 
@@ -25,16 +26,18 @@ enum node_kind {
     NODE_RANGE, /* Takes one byte from `low` to `high`, then continues at `next`. */
     NODE_FORK,  /* Takes no byte; continues at `next` or at `other`; NODE_NONE = no such branch. */
     NODE_CALL,  /* Calls rule `other`, then continues at `next`. */
-    NODE_COUNT, /* Begins a repetition of `least` to `most` times at `next`; `other`: its LOOP. */
-    NODE_LOOP,  /* Ends one repetition: continues at `next` (one more) or at `other` (the end). */
-    NODE_END,   /* Ends a rule. */
+    /* Begins a repetition of `least` to `most` times at `next`; `other` = the LOOP node that ends
+     * it. */
+    NODE_COUNT,
+    NODE_LOOP, /* Ends one repetition: continues at `next` (one more) or at `other` (the end). */
+    NODE_END,  /* Ends a rule. */
 };
 
 struct node {
     uint8_t kind; /* enum node_kind. */
     uint8_t low, high;
     bool tail; /* CALL: the rule ends after the call, so the call needs no stack frame. */
-    /* Fewest calls that must be open at the same time on the way to the rule's end. Set by
+    /* Smallest number of nested calls that is needed to reach the rule's end. Set by
      * automaton_finish. */
     uint16_t height;
     uint16_t unused;
@@ -53,7 +56,7 @@ struct builder {
     uint32_t node_count, node_capacity;
     struct rule *rules;
     uint32_t rule_count, rule_capacity;
-    uint32_t dfa_work;  /* States of small automata that were visited so far (dfa.h). */
+    uint32_t dfa_work;  /* States visited so far in building small automata; dfa.h limits it. */
     enum status status; /* The first error; ST_OK = none. */
     struct error error; /* Text of the first error. */
 };
@@ -90,11 +93,13 @@ struct fragment fragment_optional(struct builder *b, struct fragment body);
 /* `least` to `most` texts of `body`; COUNT_UNLIMITED = no upper bound. */
 struct fragment fragment_repeat(struct builder *b, struct fragment body, uint32_t least,
                                 uint32_t most);
-/* One of the literals, which the function sorts. Common beginnings share nodes. */
+/* A text for fragment_literals. */
 struct literal {
     const char *bytes;
     size_t count;
 };
+/* One of the literals; sorts the array. Common beginnings share nodes. ST_TOO_LARGE: two different
+ * literals agree in more than 1024 bytes. */
 struct fragment fragment_literals(struct builder *b, struct literal *literals, size_t count);
 
 /* ---- sets of characters ---- */
@@ -102,8 +107,8 @@ struct fragment fragment_literals(struct builder *b, struct literal *literals, s
 #define CHARSET_RANGES_MAX 512
 #define CHARACTER_MAX      0x10FFFF /* Greatest code point. */
 
-/* Ranges of code points. charset_invert and fragment_characters normalise the set: its ranges are
- * then in ascending order, with gaps between them. */
+/* Ranges of code points. charset_add (of a full set), charset_invert and fragment_characters
+ * normalise the set: its ranges are then in ascending order, with gaps between them. */
 struct charset {
     uint32_t count;
     struct {

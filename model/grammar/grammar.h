@@ -5,7 +5,7 @@
  * The state of a run depends only on the constraint and the answer's bytes. So a machine that takes
  * over an answer opens a new run and feeds it the tokens that were delivered.
  *
- * * server/http/completion_input.c compiles each constraint on one of the gateway's text threads,
+ * server/http/completion_input.c compiles each constraint on one of the gateway's text threads,
  * only to check it. On a machine, answers.c compiles it on a thread of its own, and follows it on
  * the event loop thread; machine/open.c opens the vocabulary. bench-grammar calls it, too. One
  * thread at a time may use a grammar and its runs. A grammar_vocabulary does not change once it is
@@ -27,7 +27,8 @@
 
 #define GRAMMAR_TEXT_BYTES_MAX LIMIT_CONSTRAINT_BYTES /* One constraint, with its kind. */
 #define GRAMMAR_BYTES_MAX      (48u << 20) /* Memory of one grammar with all its caches. */
-#define GRAMMAR_TOKEN_BYTES    255         /* Tokens with more bytes are never allowed. */
+/* Tokens with more bytes (control tokens: more than 253) are never allowed. */
+#define GRAMMAR_TOKEN_BYTES 255
 
 /* A constraint is one text: the name of its kind, a colon, and the content.
  *
@@ -39,7 +40,7 @@
  *   format:EXPRESSION    texts of an expression in JSON, which cleave itself writes:
  *     "text"                      the text
  *     {"token": "<|x|>"}          the control token of that name
- *     {"schema": SCHEMA}          a document of the schema; "place" names the schema in errors
+ *     {"schema": SCHEMA}          a document of the schema; "place": what errors call the schema
  *     {"constraint": "regex:…"}   a text of another constraint
  *     {"without": MARKER}         any text that does not contain the marker: a text or a token
  *     {"plain": "{["}             any text whose first character after blanks is none of these
@@ -60,7 +61,7 @@ typedef const char *grammar_piece_of(const void *self, uint32_t id, size_t *byte
                                      bool *control_out);
 
 /* Builds the tree of `count` tokens. piece_of is called only during the call, with `self` as its
- * first argument. Returns ST_NO_MEMORY or ST_TOO_LARGE. */
+ * first argument. Returns ST_NO_MEMORY, also if the tokens have more than 1 GiB of bytes. */
 enum status grammar_vocabulary_open(uint32_t count, grammar_piece_of *piece_of, const void *self,
                                     struct grammar_vocabulary **out, struct error *error);
 void grammar_vocabulary_close(struct grammar_vocabulary *v);           /* NULL is fine. */
@@ -89,7 +90,7 @@ enum status grammar_run_open(struct grammar *g, struct grammar_run **out, struct
 void grammar_run_close(struct grammar_run *run); /* NULL is fine. */
 
 /* Add bytes, or the bytes of a token, to the answer. They return ST_INVALID if the constraint does
- * not allow the bytes, ST_TOO_LARGE if the constraint is too ambiguous to be followed within the
+ * not allow the bytes, ST_TOO_LARGE if the text can be read in too many ways or needs too much
  * memory, ST_NO_MEMORY. After an error the run is as it was before the call. */
 enum status grammar_run_bytes(struct grammar_run *run, const char *bytes, size_t count,
                               struct error *error);

@@ -142,7 +142,8 @@ struct sched_cluster_options {
 /* The kinds of events, and the fields of struct sched_event that each kind uses besides now_us. */
 enum sched_event_kind {
     /* `request` arrives: prompt_tokens, output_tokens, resumed, key, weight, priority, held,
-     * held_tokens, prefix. output_tokens = most tokens of the answer; 0 = no token machine is needed. */
+     * held_tokens, prefix. output_tokens = most tokens of the answer; 0 = no token machine is
+     * needed. */
     SCHED_ARRIVED,
     SCHED_COMPUTED,  /* The prompt of `request` is computed; its KV may still be on its way. */
     SCHED_PREFILLED, /* The prompt machine of `request` has no more work for it. */

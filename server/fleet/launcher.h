@@ -5,8 +5,10 @@
  *
  * A machine that dies before it was ever ready indicates a mistake (a model that does not fit, a
  * port in use). It is not started again, so that its own error message stays the last line on the
- * screen. A machine that was ready once is started again, after pauses that become longer, without
- * limit, because the cause (lack of memory, a kill by an operator) may end. */
+ * screen. A machine that was ready once is started again as often as it dies, because the cause
+ * (lack of memory, a kill by an operator) may end. It is started at once if it was killed from
+ * outside and had run for 0.2 s, otherwise after pauses that double up to 5 s. After a run of 10 s
+ * the pauses begin again at 0.2 s. */
 #ifndef SERVER_FLEET_LAUNCHER_H
 #define SERVER_FLEET_LAUNCHER_H
 
@@ -22,7 +24,8 @@
 
 struct launcher;
 
-/* Functions of the caller. Only launcher_turn calls them. */
+/* Functions of the caller. Only launcher_turn calls them. After launcher_stop or launcher_kill none
+ * is called. */
 struct launcher_events {
     /* The machine listens at this address. */
     void (*ready)(void *self, struct fleet_machine *machine, const char *address);
@@ -39,8 +42,8 @@ struct launcher_events {
 };
 
 struct launcher_options {
-    /* Not owned. Requires that its model is a path that is valid in any directory. Its machines are
-     * not used. */
+    /* Not owned. Requires that its model is a path that is valid in any directory. The machines
+     * come from `fleet`, not from this config. */
     const struct config *config;
     struct fleet *fleet; /* Not owned; must outlive the launcher. */
     const struct clock *clock;
@@ -63,9 +66,8 @@ void launcher_close(struct launcher *l);
 
 /* Returns the descriptor that is readable when launcher_turn has work; the launcher owns it. */
 int launcher_fd(const struct launcher *l);
-/* Handles what the machines have written and how they have ended. Must be called when the
- * descriptor is readable, and after the number of milliseconds that it returned last; -1 = no time
- * limit. */
+/* Handles what the machines have written and how they have ended. Returns the milliseconds until
+ * the next call is due; -1 = none is due. Call it then, and when the descriptor is readable. */
 int launcher_turn(struct launcher *l);
 
 /* Starts a machine that was added to the fleet, in the next launcher_turn. */

@@ -1,8 +1,9 @@
 /* profile_delay: how long this process's threads were ready to run but did not, because other
- * processes had the cores. By these times points.c counts disturbed samples, and uses the samples
- * with the least idle time. step.c opens the struct and reads it on its one thread; the engine's
- * threads call profile_delay_us at a stamp (stamps.c). Linux counts the times (schedstat); this
- * part only reads them, and drops no sample. */
+ * processes had the cores. points.c uses these times to count disturbed samples and to choose the
+ * samples with the least idle time; step.c subtracts them from a step's time when there is one
+ * thread. step.c opens the struct and reads it on the caller's thread; stamps.c calls
+ * profile_delay_us there and on the engine thread. Linux counts the times (schedstat); this part
+ * only reads them, and drops no sample. */
 #ifndef TOOLS_PROFILE_DELAY_H
 #define TOOLS_PROFILE_DELAY_H
 
@@ -31,7 +32,7 @@ double profile_delay_us(const struct profile_delay *d);
 /* Starts a measurement of profile_delay_idle_us. */
 void profile_delay_begin(struct profile_delay *d);
 /* Returns how long the threads did not run, for any reason, since profile_delay_begin: the sum over
- * the threads. us: microseconds since then. */
+ * the threads. us: microseconds since profile_delay_begin, which the caller has measured. */
 double profile_delay_idle_us(const struct profile_delay *d, double us);
 
 #endif

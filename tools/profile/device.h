@@ -1,4 +1,4 @@
-/* profile_device: measures one device and adds a struct profile_device of the medians to a profile.
+/* profile_device: measures one device and adds the medians to a profile as a struct profile_device.
  * All points are measured in each round, so a slow period of the computer affects all points.
  * profile.c calls it on the main thread of `cleave profile`, once per number of threads. It times
  * no batch itself (step.h), chooses no points and computes no medians (points.h), and writes no
@@ -18,11 +18,10 @@ struct profile_device_options {
     const char *device;      /* Device as in a config, such as "cpu" or "cuda:0". */
     const char *host;        /* Name of this host in the profile. */
     uint32_t threads;        /* Threads of the device. */
-    /* Number of other devices of this kind that are busy in a second measurement; 0 = no second
-     * measurement. */
+    /* If above 0, measures again while this many other devices of this kind are busy. */
     uint32_t beside;
     double seconds; /* Time to use, unless the smallest number of rounds takes longer. */
-    bool quick;     /* Few points, measured once, for tests. */
+    bool quick;     /* Few points, and one round is enough; for trials. */
     profile_progress_call progress;
     void *self; /* First argument of `progress`. */
 };

@@ -1,6 +1,6 @@
 /* replay_options: the command line of `cleave replay`, as values; options.c has each option's help
- * text. replay.c reads the options once on the main thread (common/options.h). This part opens no
- * files. */
+ * text. replay.c reads the options once on the main thread (common/options.h). This part opens only
+ * the file of --api-key-file, not the trace or the outputs. */
 #ifndef TOOLS_REPLAY_OPTIONS_H
 #define TOOLS_REPLAY_OPTIONS_H
 
@@ -11,26 +11,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Texts point into argv or are literals; NULL = not given. */
+/* Texts point into argv, the environment or `key`, or are literals; NULL = not given. */
 struct replay_options {
     const char *trace;         /* File or synthetic workload (trace.h). */
     const char *url;           /* Base URL of the server, without /v1. */
     const char *model;         /* NULL = the first model that the server lists. */
-    const char *api_key;       /* NULL = none. */
+    const char *api_key;       /* Default: $OPENAI_API_KEY; NULL = none. */
     const char *api_key_file;  /* File that has the key; NULL = none. */
-    char key[8192];            /* Copy of the key, to which api_key points. */
+    char key[8192];            /* Copy of a key of --api-key or the file; api_key points to it. */
     const char *out;           /* File for a CSV row per request. */
     const char *compare;       /* File with predicted times (times.h). */
     const char *slo_reference; /* File with the times of requests without contention. */
-    double start_s;            /* Skipped time of the trace. */
+    double start_s;            /* Start within the trace. */
     double duration_s;         /* Time of the trace that is replayed; 0 = to the end. */
     double rate_scale;         /* 2 = twice as fast as the trace. */
     double length_scale;       /* Factor on the lengths of prompts and answers. */
-    double timeout_s;          /* Most seconds of a request. */
+    double timeout_s;          /* Time limit of a request. */
     double slo_ttft_ms;        /* Limit of TTFT for goodput; 0 = none. */
     double slo_tbt_ms;         /* Limit of a request's mean TBT for goodput; 0 = none. */
     double slo_e2e_ms;         /* Limit of E2E for goodput; 0 = none. */
-    uint64_t requests;         /* Most requests; 0 = all. */
+    uint64_t requests;         /* Largest number of requests; 0 = all. */
     uint64_t max_context;      /* Most tokens of prompt and answer; 0 = what the server reports. */
     uint64_t id_low;           /* Smallest token id of a prompt. */
     uint64_t id_high;          /* Largest token id of a prompt. */

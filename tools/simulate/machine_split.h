@@ -1,8 +1,8 @@
 /* machine_split: decides which layers each device of a machine with several devices runs
  * (hardware.h, "devices"). The partitioner (tools/partition/solver/partition.h) finds the split
- * with the most tokens per second within a latency limit; this part sets its problem and goal.
- * sim_host.c and `cleave plan` (splits.c) find each split on the main thread; after that it is
- * constant, and any thread may read it. */
+ * with the most tokens per second within a latency limit; this part describes the machine to it and
+ * chooses the goal. sim_host.c and `cleave plan` (splits.c) find each split on the main thread;
+ * after that it is constant, and any thread may read it. */
 #ifndef TOOLS_SIMULATE_MACHINE_SPLIT_H
 #define TOOLS_SIMULATE_MACHINE_SPLIT_H
 
@@ -15,7 +15,8 @@ struct machine_split_goal {
     uint32_t prompt_tokens; /* Prompt length of a typical request. */
     uint32_t micro_batch;   /* Tokens of one micro-batch of the prompt. */
     uint32_t context;       /* Context of a typical request while it decodes. */
-    /* Sequences of one group; 0 = choose the number that gives the most tokens per second. */
+    /* Sequences that decode together; 0 = the best power of two (1 if the limit cannot be kept or
+     * `prompt` is true). */
     uint32_t batch;
     uint32_t batch_most; /* Largest number to choose if batch is 0. The KV memory limits it too. */
     double limit_ms;     /* Limit of TTFT or of a decode step; 0 = none. */
@@ -47,8 +48,8 @@ void machine_split_close(struct machine_split *split); /* NULL is fine */
 
 /* Returns true if the same layers run on the same devices. */
 bool machine_split_equals(const struct machine_split *a, const struct machine_split *b);
-/* Sets the stages, their devices and the link between them in *out; leaves its other fields
- * alone. */
+/* Sets in *out the stages, their devices, the devices' speeds (1) and the link between the devices;
+ * leaves the other fields alone. */
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out);
 /* Returns the sum of the threads of all devices that have stages. */
 uint32_t machine_split_threads(const struct machine_split *split);

@@ -1,8 +1,8 @@
 /* sim_machine: one machine of a simulated cluster. It runs the machine-level scheduler of the
- * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates what carries
- * out their decisions: the number of free blocks, and the batches in flight through the machine's
- * stages. The loop of a simulation (sim_run*.c) calls it on its one thread and passes the virtual
- * time. Events are reported through callbacks; a callback may remove tasks, but must not call any
+ * server (sched_machine) and its policy for KV blocks (sched_memory), and simulates their effects:
+ * the number of free blocks, and the batches in flight through the machine's stages. The loop of a
+ * simulation (sim_run*.c) calls it on its one thread and passes the virtual time. Events are
+ * reported through callbacks; a callback may remove tasks and call sim_machine_mixed_set, but no
  * other function of the machine. Not simulated here: quarantine (a request that ends frees its
  * blocks at once), transfers of KV (sim_run_requests.c), and shared cores (sim_cores.h). */
 #ifndef TOOLS_SIMULATE_SIM_MACHINE_H
@@ -41,7 +41,7 @@ struct sim_machine_calls {
 
 struct sim_machine_options {
     const struct sim_host *host;
-    const struct config *config; /* Only scheduler/ and kv/ are used. */
+    const struct config *config; /* Only scheduler/, kv/ and slo/ are used. */
     uint32_t index;              /* The machine's index in the cluster. */
     /* A mixed machine keeps blocks for a prompt of this many tokens, at most half of its blocks. */
     uint32_t context_tokens;
@@ -50,8 +50,9 @@ struct sim_machine_options {
     bool watched; /* Record what sim_machine_use needs. */
 };
 
-/* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID, ST_TOO_LARGE: its stages make no
- * valid paths (scheduler/paths.h). */
+/* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID: its stages make no valid paths
+ * (scheduler/paths.h), or the options of its scheduler are not valid; ST_TOO_LARGE: its stages have
+ * too many replicas or paths. */
 enum status sim_machine_open(const struct sim_machine_options *options, struct sim_machine **out);
 void sim_machine_close(struct sim_machine *m); /* NULL is fine */
 
@@ -78,8 +79,7 @@ enum status sim_machine_prompt(struct sim_machine *m, uint32_t request, uint32_t
                                sched_slot *slot_out);
 /* Begins to decode. Requires that the KV of the reservation has arrived. */
 void sim_machine_decode(struct sim_machine *m, sched_slot slot, uint32_t tokens_left);
-/* Removes the task now, or when its batches in flight have ended. The machine can use the slot
- * again. */
+/* Removes the task, now or when its batches in flight have ended; then its slot is free. */
 void sim_machine_remove(struct sim_machine *m, sched_slot slot);
 
 /* After an event the caller calls sim_machine_grant, then sim_machine_start until it returns false,
@@ -104,8 +104,10 @@ uint32_t sim_machine_in_flight(const struct sim_machine *m);
 
 /* The current use of a machine. */
 struct sim_machine_use {
-    double prompt;  /* Share of the devices that computes prompts; waits for cores do not count. */
-    double decode;  /* Share of the devices that computes decodes. */
+    /* Shares of the devices that are busy with prompts and with decodes. A batch that waits for
+     * cores counts; run_usage_machine sets both shares to 0 then. */
+    double prompt;
+    double decode;
     double kv;      /* Share of the KV memory that is held. */
     uint32_t batch; /* Requests in the batches in flight. */
 };

@@ -53,7 +53,8 @@ struct sim_flight {
     /* Share of the machine's devices that the batch's prompts keep busy on average. Set only if the
      * machine is watched. */
     double prompt_use;
-    /* Share of the devices that the batch's decodes keep busy. Set only if it is watched. */
+    /* Share of the devices that the batch's decodes keep busy. Set only if the machine is
+     * watched. */
     double decode_use;
     struct sched_batch batch;
 };
@@ -71,7 +72,7 @@ struct sim_machine {
     struct sched_rates rates;
     struct sched_pace pace;
     uint32_t flight_count;        /* Batches in flight. */
-    uint32_t flights_of_path;     /* Most batches in flight of each path. */
+    uint32_t flights_of_path;     /* Largest number of batches in flight on one path. */
     struct sim_flight *flights;   /* Indexed by the batch's index, over all paths. */
     uint32_t free_slots[2][HALF]; /* Unused slots of the lower and of the upper half. */
     uint32_t free_counts[2];      /* Entries of free_slots in use, for each half. */

@@ -1,6 +1,7 @@
 /* simulate_options: the command line of `cleave simulate`, as values; simulate_options.c has each
- * option's help text. simulate_main.c reads the options once on the main thread (common/options.h).
- * Texts point into the caller's arguments; NULL = not given. This part opens no files. */
+ * option's help text. simulate_main.c reads the options once on the main thread (common/options.h);
+ * simulate_trace.c and simulate_html.c read the struct. Texts point into the caller's arguments;
+ * NULL = not given. This part opens no files. */
 #ifndef TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 #define TOOLS_SIMULATE_SIMULATE_OPTIONS_H
 
@@ -12,14 +13,14 @@ struct simulate_options {
     int argc; /* Arguments from the subcommand on; the caller sets them. */
     char **argv;
     const char *config; /* A file; NULL = the default config. */
-    /* A trace or a synthetic workload. Exactly one of trace, reference and replay_log is set. */
-    const char *trace;
+    /* Exactly one of trace, reference and replay_log is set. */
+    const char *trace;      /* A trace or a synthetic workload. */
     const char *reference;  /* A directory of reference results. */
     const char *replay_log; /* An event log of a gateway. */
     const char *policy;     /* NULL = the config's policy. */
-    const char *profile;    /* File with times of a profile. */
+    const char *profile;    /* File of `cleave profile`. */
     const char *table;      /* perf_model.csv of the reference results. */
-    const char *model;      /* Name of the table's model. */
+    const char *model;      /* Name of the table's model; never NULL after the check. */
     const char *out;        /* File for a CSV row per request. */
     const char *events;     /* File for the scheduler's events. */
     const char *html;       /* File for a report. */

@@ -1,6 +1,7 @@
 /* trace_show: prints the statistics of a trace as text, or draws them with gnuplot. `cleave trace`
- * (main.c) calls it on the main thread when the whole trace has been read. The functions have no
- * state. They compute no statistics: stats.h does. */
+ * (main.c) calls it on the main thread when the trace has been read, or up to its first wrong row;
+ * it draws the picture only after a whole trace. The functions have no state. They compute no
+ * statistics: stats.h does. */
 #ifndef TOOLS_TRACE_SHOW_H
 #define TOOLS_TRACE_SHOW_H
 
@@ -11,7 +12,8 @@
 void trace_show_text(const struct trace_stats *stats, const struct trace_stats_options *options,
                      FILE *out);
 
-/* Draws to `path`, .svg or .png. ST_UNSUPPORTED: another ending, or gnuplot is not installed. */
+/* Draws to `path`, .svg or .png. ST_UNSUPPORTED: another ending, or gnuplot is not installed.
+ * ST_IO: gnuplot cannot be started or has failed. ST_NO_MEMORY. */
 enum status trace_show_picture(const struct trace_stats *stats, const char *title, const char *path,
                                struct error *error);
 
