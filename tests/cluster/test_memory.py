@@ -72,7 +72,8 @@ need_model()
 os.environ.pop("MALLOC_PERTURB_", None)  # Meson sets this variable; malloc would write to every page that it returns.
 ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)  # The cluster inherits this.
 config = {"threads": 2, "kv": {"memory": KV_BYTES}, "pools": {"prompt": 1, "token": 1, "mixed": 1},
-          "scheduler": {"prompt_batch_tokens": 2048}}  # Four times the default.
+          # Four times the default; and the held machine gets no prompts, however slow the computer is.
+          "scheduler": {"prompt_batch_tokens": 2048, "machine_pending_ms": 0}}
 with Cluster(config, gates=True) as cluster:
     cluster.post("/v1/completions", {"prompt": "Hello", "max_tokens": 3})
     check(show(cluster, "idle"))

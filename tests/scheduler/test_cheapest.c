@@ -278,8 +278,8 @@ static void test_token_machine_died(void)
     with.prefix_saves = false;
     for (uint32_t queue = 500; queue <= 4500; queue += 4000) {
         cluster_open(&with);
-        arrive(0, queue, 0);
-        check_route(0, 2, 0);
+        tell((struct sched_event){.kind = SCHED_ARRIVED, .prompt_tokens = queue, .output_tokens = 1});
+        CHECK(route.machine == 0 && route.peer == 2);
         route = (struct sched_action){.machine = SCHED_NO_MACHINE};
         tell((struct sched_event){.kind = SCHED_ARRIVED,
                                   .request = 1,
