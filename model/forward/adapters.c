@@ -176,9 +176,6 @@ enum status adapters_load(const struct loader *l)
     if (m->adapter_count > 0 && m->ops->low_rank == NULL)
         return error_set(l->error, ST_UNSUPPORTED,
                          "adapters are supported on CPUs, not on this device");
-    if (m->adapter_count > 0 && m->hyper.latent.rank != 0)
-        return error_set(l->error, ST_UNSUPPORTED,
-                         "adapters of models with latent attention are not supported");
     for (uint32_t i = 0; i < m->adapter_count; i++)
         if (adapter_layers(model_file_adapter(l->file, i)) > m->hyper.layer_count)
             return error_set(l->error, ST_INVALID,

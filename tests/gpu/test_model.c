@@ -230,7 +230,7 @@ static void check_types(uint32_t first, uint32_t count)
 
 static void check_families(uint32_t first, uint32_t end)
 {
-    static const char *const families[4] = {"llama", "qwen2", "qwen3", "gemma3"};
+    static const char *const families[5] = {"llama", "qwen2", "qwen3", "gemma3", "gemma2"};
     for (uint32_t i = first; i < end; i++) {
         struct synthetic s = synthetic_default();
         s.architecture = families[i];
@@ -239,10 +239,13 @@ static void check_families(uint32_t first, uint32_t end)
         s.heads = 4 + 4 * (i % 2);
         s.head_dim = i == 1 ? 128 : 64;
         s.biases = i == 1;
-        s.tied = i == 3;
+        s.tied = i >= 3;
         s.type = s.v_type = s.end_type = COMPUTE_BF16;
         s.layers = i == 3 ? 7 : 2;
         s.seed = 1 + i;
+        s.window = i >= 3 ? 11 : 0;
+        s.attention_cap = i == 4 ? 3 : 0;
+        s.logits_cap = i == 4 ? 5 : 0;
         check_model(families[i], &s);
     }
 }
@@ -286,14 +289,14 @@ int main(int argc, char **argv)
     ops->close(c);
     if (argc > 2 && strcmp(argv[2], "few") == 0) {
         const uint64_t seed = test_seed();
-        const uint32_t family = (uint32_t)(random_at(seed, 0) % 4);
+        const uint32_t family = (uint32_t)(random_at(seed, 0) % 5);
         check_families(family, family + 1);
         check_types((uint32_t)(random_at(seed, 1) % COMPUTE_GGUF_COUNT), 2);
         check_f8("E4M3, 128 x 128", FOLDER_F8_BLOCK);
         check_experts();
         return 0;
     }
-    check_families(0, 4);
+    check_families(0, 5);
     check_types(0, COMPUTE_GGUF_COUNT);
     check_f8("E4M3, a scale a matrix", FOLDER_F8_TENSOR);
     check_f8("E4M3, a scale a row", FOLDER_F8_ROW);
