@@ -1,5 +1,4 @@
 /* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
-/* model: the weights of a stage's layers, and the forward pass of a batch through them, for the
  * families of model/file/family.c. A `struct model` owns the weights and does not change after
  * model_open, which machine/executor/ calls while a process starts. A `struct forward` owns the
  * activations; only the engine thread (machine/executor/engine.c) calls it. The caller provides the
