@@ -54,7 +54,7 @@ static int machine(int argc, char **argv)
     struct turns *turns;
     CHECK(turns_open(turns_fd, 1, &turns, &error) == ST_OK);
     turns_close(turns);
-    struct batch_record *batches;
+    static struct batch_record *batches; /* Static: this process may end anywhere. */
     CHECK(batch_record_open(turns_fd, &batches, &error) == ST_INVALID);
     CHECK(batch_record_open(batches_fd, &batches, &error) == ST_OK);
     sigset_t blocked;
