@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 /* Descriptors that are not for clients: those of this process, and per machine its connection,
- * pidfd and, while it starts, a pipe and its config. */
+ * pidfd, pipe of keys, record of batches and, while it starts, a pipe and its config. */
 #define FILES_BASE        24
 #define FILES_PER_MACHINE 6
 #define MODELS            2 /* at a time, during an update */

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct protobuf {
-    struct mapped_text rest; /* What is not read yet. */
+    struct mapped_text rest; /* The unread part. */
     bool wrong;              /* The message is cut or malformed; no further field is read. */
 };
 

@@ -29,7 +29,7 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
     return h->post_norms || (role != ROLE_ATTENTION_POST_NORM && role != ROLE_FFN_POST_NORM);
 }
 
-/* Whether a model with so many experts has the tensor. */
+/* Returns true if the model has experts of the kind that the tensor belongs to. */
 static bool expert_known(const struct model *m, enum model_role role, struct mapped_text name)
 {
     const bool is_experts = role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;

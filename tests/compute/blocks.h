@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* Returns the offset of the f16 scale in a block: the first member, or the last but for the
- * minimum. Not for IQ1_M and MXFP4. */
+/* Returns the offset of the f16 scale in a block: the first member, or the last except
+ * the minimum. Not for IQ1_M and MXFP4. */
 static inline size_t blocks_scale_offset(enum compute_type type)
 {
     switch (type) {

@@ -176,8 +176,8 @@ static bool prompt_over(const struct look *l, uint32_t p)
 }
 
 /* The machine keeps memory for its answers, and for prompts that are decoded elsewhere if it is mixed
- * (or moves, `alone`). Nothing is kept from the first request on the machine, or, of the second
- * kind, from a request of which it does both phases. */
+ * (or moves, `alone`). The first request on the machine may use all memory. A request of which the
+ * machine does both phases may use the memory that is kept for such prompts. */
 static bool memory_over(const struct look *l, uint32_t t, bool both, bool alone)
 {
     const struct sched_cluster_options *options = &l->m->options;

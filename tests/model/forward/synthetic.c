@@ -145,7 +145,7 @@ static void random_block(struct builder *b, enum compute_type type, float deviat
     }
 }
 
-/* base + deviation * random; rows 0: a vector. stack: so many matrices in one tensor; 0: one. */
+/* base + deviation * random; rows 0: a vector. stack: number of matrices in the tensor; 0: one. */
 static void put_stack(struct builder *b, const char *name, enum compute_type type, uint32_t cols,
                       uint32_t rows, uint32_t stack, float base, float deviation)
 {
