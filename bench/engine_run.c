@@ -194,7 +194,7 @@ static enum status run_open(struct engine_run *run, const char *model, const uin
         if (status != ST_OK)
             return status;
     }
-    run->hyper = model_hyper_of(run->engines[0].model);
+    run->hyper = model_hyper_get(run->engines[0].model);
     for (uint32_t i = 0; i < PROMPT_MAX; i++)
         run->ids[i] = (uint32_t)(random_at(1, i) % run->hyper->vocab);
     run->editor = logit_editor_open(run->hyper->vocab);

@@ -97,7 +97,7 @@ static enum status gateway_start(struct bench *b, struct error *error)
     pid_t parent = getpid();
     b->gateway = fork();
     if (b->gateway == 0) {
-        parent_follow(SIGKILL, parent);
+        parent_end_signal_set(SIGKILL, parent);
         dup2(fds[1], STDOUT_FILENO);
         execl(b->options.cleave, "cleave", "serve", b->config, "--log-level", "warn", NULL);
         _exit(127);

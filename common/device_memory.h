@@ -50,12 +50,13 @@ struct device_memory_ops {
     void (*host_free)(void *self, void *memory); /* Waits for all queued copies. NULL is fine. */
 
     /* Queues a copy (DEVICE_TO_HOST or HOST_TO_DEVICE) and returns the number of the copy. Each
-     * direction numbers its copies from 1. Does not wait for the copy. Neither memory may change
-     * until the copy is done. Returns 0 if the device has failed; then poll returns the reason. */
+     * direction numbers its copies from 1. Does not wait for the copy. The bytes at `device` and at
+     * `host` must not change until the copy is done. Returns 0 if the device has failed; then poll
+     * returns the reason. */
     uint64_t (*copy)(void *self, enum device_direction direction, void *device, void *host,
                      size_t bytes);
-    /* Stores n: copies 1 to n of the direction are done. Returns ST_IO if the device has failed:
-     * no further copy will be done. */
+    /* Stores the number n of finished copies: copies 1 to n of the direction are done. Returns
+     * ST_IO if the device has failed: no further copy will be done. */
     enum status (*poll)(void *self, enum device_direction direction, uint64_t *done_out,
                         struct error *error);
     /* Makes the descriptor that `fd` returns readable when all copies queued so far in the
@@ -84,8 +85,8 @@ struct device_memory_ops {
                              void **out, struct error *error);
     void (*close_peer)(void *self, void *peer); /* Waits for all queued copies. NULL is fine. */
     /* Queues 1 to DEVICE_RUNS_MAX runs as one copy of direction DEVICE_TO_PEER, and returns the
-     * copy's number as `copy` does. The runs are done in any order. The caller informs the peer
-     * when the copy is done; what the peer's device computes after that sees the data. `runs` need
+     * copy's number as `copy` does. The runs are done in any order. When the copy is done, the
+     * caller informs the peer. Kernels that the peer starts after that see the data. `runs` need
      * not stay valid after the call. */
     uint64_t (*copy_to_peer)(void *self, const struct device_run *runs, uint32_t count);
 };

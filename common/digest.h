@@ -16,7 +16,7 @@ struct digest {
 #define DIGEST_TEXT_BYTES  (2 * SECRET_HASH_BYTES + 1) /* All digits, with a NUL. */
 #define DIGEST_SHORT_BYTES 17                          /* 16 digits for messages, with a NUL. */
 
-/* Return true if the digests are equal, and if the digest is all zeros. */
+/* digest_equal returns true if the digests are equal, digest_is_none if the digest is all zeros. */
 static inline bool digest_equal(const struct digest *a, const struct digest *b)
 {
     return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
@@ -28,7 +28,8 @@ static inline bool digest_is_none(const struct digest *d)
     return digest_equal(d, &none);
 }
 
-/* Writes the digest in hexadecimal, cut to the capacity of `out`. Returns `out`. */
+/* Writes the digest in hexadecimal, or as many of its bytes as fit in `capacity` bytes with a NUL.
+ * Requires an odd capacity. Returns `out`. */
 static inline char *digest_write(const struct digest *d, char *out, size_t capacity)
 {
     static const char digits[] = "0123456789abcdef";

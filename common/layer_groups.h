@@ -1,8 +1,8 @@
 /* layer_groups: which layers of a model share block tables, and how many KV blocks a request needs.
- * Layer l belongs to layer group l % count. All layers of a group read the same tokens: all before
- * their own, or only those of an attention window. A request has one block table per group, and
- * blocks of all groups come from one pool: a block holds `block_tokens` tokens of each layer of its
- * group.
+ * Layer l belongs to layer group l % count. All layers of a group read the same tokens: either all
+ * earlier tokens, or only those of an attention window. A request has one block table per group,
+ * and blocks of all groups come from one pool: a block holds `block_tokens` tokens of each layer of
+ * its group.
  *
  * scheduler/memory.c, for machines, the gateway and the simulator, counts blocks with these
  * functions. kvcache/, prompt_pool/, token_pool/, machine/executor/ and model/forward/ find the
@@ -22,9 +22,10 @@
 
 /* All zeros = one group without a window: every layer reads all tokens. */
 struct layer_groups {
-    uint32_t count;         /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
-    uint32_t windowed;      /* Bit g: the layers of group g have a window. */
-    uint32_t window_tokens; /* The window, with the reading token itself; 0 = no group has one. */
+    uint32_t count;    /* Groups, up to LAYER_GROUPS_MAX; 0 = 1. */
+    uint32_t windowed; /* Bit g: the layers of group g have a window. */
+    /* Tokens of the window, including the token that reads; 0 = no window. */
+    uint32_t window_tokens;
 };
 
 static inline uint32_t layer_groups_count(const struct layer_groups *groups)
@@ -64,7 +65,8 @@ static inline uint32_t layer_groups_spans(uint32_t tokens, uint32_t block_tokens
 uint32_t layer_groups_keep(const struct layer_groups *groups, uint32_t block_tokens,
                            uint32_t chunk_tokens);
 
-/* Returns the number of blocks, of all groups, of a request with `spans` spans. */
+/* Returns the number of blocks, of all groups, of a request with `spans` spans. `keep` is the
+ * result of layer_groups_keep. */
 uint32_t layer_groups_blocks(const struct layer_groups *groups, uint32_t spans, uint32_t keep);
 
 /* The reverse of layer_groups_blocks: returns the most spans of a request with at most `blocks`

@@ -1,7 +1,8 @@
 /* limits: the bounds that are fixed when cleave is built and that several folders share, and the
- * bounds of API requests and API keys. Any folder may use them. Constants only: no code, no
- * threads. Other bounds of one part are in that part's header. Bounds that an operator may want to
- * change are keys of the config file (config/config.h). */
+ * bounds of API requests and API keys. Any folder may use them. Each constant is the largest
+ * allowed value, size or number of what its comment names, unless its name ends in _MIN. Constants
+ * only: no code, no threads. Other bounds of one part are in that part's header. Bounds that an
+ * operator may want to change are keys of the config file (config/config.h). */
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
@@ -10,42 +11,44 @@
 #define LIMIT_USER_BYTES    128  /* A user's name in etcd with its NUL. */
 #define LIMIT_PATH_BYTES    1024 /* A file path with its NUL. */
 /* Machines of a cluster. The gateway's memory for links grows with the square of this number. */
-#define LIMIT_MACHINES         256
-#define LIMIT_LAYERS           256     /* Layers of a model. */
-#define LIMIT_HEADS            1024    /* Heads of one layer. */
-#define LIMIT_CONTEXT_TOKENS   1048576 /* Context of one request; the model may allow less. */
-#define LIMIT_BLOCK_TOKENS     256     /* Tokens of one KV block. */
-#define LIMIT_STAGES           64      /* Processes of one machine, including replicas and ranks. */
-#define LIMIT_RANKS            16      /* Ranks of one stage. */
-#define LIMIT_STAGE_PATHS      16      /* Paths through the replicas of one machine's stages. */
-#define LIMIT_VECTOR           65536   /* Elements of a token's vector. */
-#define LIMIT_LOGPROBS         20      /* Alternative tokens reported per position. */
-#define LIMIT_STOP_STRINGS     16      /* Stop strings of one request. */
-#define LIMIT_STOP_BYTES       256     /* Bytes of one stop string. */
-#define LIMIT_CHOICES          16      /* Answers of one request (the API's parameter n). */
-#define LIMIT_PROMPTS          64      /* Prompts in one completion request. */
-#define LIMIT_CHUNK_TOKENS     16      /* Smallest chunk of a long prompt (a lower bound). */
-#define LIMIT_BATCH_TOKENS     4096    /* Tokens of one batch. */
-#define LIMIT_BATCH_SEQUENCES  512     /* Requests of one batch. */
-#define LIMIT_MACHINE_REQUESTS 4096    /* Requests in one machine, including waiting requests. */
-#define LIMIT_CLUSTER_REQUESTS 8192    /* Open requests of one gateway. */
-#define LIMIT_API_KEYS         256     /* API keys in one file. */
-#define LIMIT_KEY_NAME_BYTES   64      /* An API key's name with its NUL. */
-#define LIMIT_CACHE_SALT_BYTES 256     /* Bytes of a request's cache_salt. */
-#define LIMIT_CONSTRAINT_BYTES (64 << 10)  /* Text of a constraint (model/grammar/grammar.h). */
-#define LIMIT_TOOLS            128         /* Tools of one request, and calls in one message. */
-#define LIMIT_TOOL_NAME_BYTES  64          /* A tool's name, without its NUL. */
+#define LIMIT_MACHINES       256
+#define LIMIT_LAYERS         256     /* Layers of a model. */
+#define LIMIT_HEADS          1024    /* Heads of one layer. */
+#define LIMIT_CONTEXT_TOKENS 1048576 /* Context of one request; the model may allow less. */
+#define LIMIT_BLOCK_TOKENS   256     /* Tokens of one KV block. */
+/* Processes of one machine, including replicas and ranks. */
+#define LIMIT_STAGE_PROCESSES  64
+#define LIMIT_RANKS            16         /* Ranks of one stage. */
+#define LIMIT_STAGE_PATHS      16         /* Paths through the replicas of one machine's stages. */
+#define LIMIT_VECTOR_ELEMENTS  65536      /* Elements of a token's vector. */
+#define LIMIT_LOGPROBS         20         /* Alternative tokens reported per position. */
+#define LIMIT_STOP_STRINGS     16         /* Stop strings of one request. */
+#define LIMIT_STOP_BYTES       256        /* Bytes of one stop string. */
+#define LIMIT_CHOICES          16         /* Answers of one request (the API's parameter n). */
+#define LIMIT_PROMPTS          64         /* Prompts in one completion request. */
+#define LIMIT_CHUNK_TOKENS_MIN 16         /* Smallest chunk of a long prompt. */
+#define LIMIT_BATCH_TOKENS     4096       /* Tokens of one batch. */
+#define LIMIT_BATCH_SEQUENCES  512        /* Requests of one batch. */
+#define LIMIT_MACHINE_REQUESTS 4096       /* Requests in one machine, including waiting requests. */
+#define LIMIT_CLUSTER_REQUESTS 8192       /* Open requests of one gateway. */
+#define LIMIT_API_KEYS         256        /* API keys in one file. */
+#define LIMIT_KEY_NAME_BYTES   64         /* An API key's name with its NUL. */
+#define LIMIT_CACHE_SALT_BYTES 256        /* Bytes of a request's cache_salt. */
+#define LIMIT_CONSTRAINT_BYTES (64 << 10) /* Text of a constraint (model/grammar/grammar.h). */
+#define LIMIT_TOOLS            128        /* Tools of one request, and calls in one message. */
+#define LIMIT_TOOL_NAME_BYTES  64         /* A tool's name, without its NUL. */
 #define LIMIT_TOOLS_BYTES      (256 << 10) /* JSON text of all tools of one request. */
-#define LIMIT_WEIGHT           1000        /* Largest weight of an API key. */
+#define LIMIT_KEY_WEIGHT       1000        /* Weight of an API key. */
 #define LIMIT_PRIORITY         1000 /* A request's priority is from -1000 (first) to 1000 (last). */
 #define LIMIT_ADAPTERS         64   /* Low-rank adapters of one model. */
 #define LIMIT_PREFIXES         8192 /* Prefixes in one PREFIXES message. */
-#define LIMIT_MESSAGE_BYTES    (16u << 20) /* One control message; holds LIMIT_CONTEXT_TOKENS. */
+/* Bytes of a control message; holds LIMIT_CONTEXT_TOKENS. */
+#define LIMIT_MESSAGE_BYTES (16u << 20)
 
 /* Rules of one request for the choice of tokens. */
-#define LIMIT_REPETITION_PENALTY 100  /* Largest repetition_penalty. */
+#define LIMIT_REPETITION_PENALTY 100  /* Value of repetition_penalty. */
 #define LIMIT_LOGIT_BIASES       300  /* Tokens in logit_bias. */
-#define LIMIT_LOGIT_BIAS         100  /* Largest bias. */
+#define LIMIT_LOGIT_BIAS         100  /* Absolute value of a bias. */
 #define LIMIT_ALLOWED_TOKENS     1024 /* Tokens in allowed_token_ids. */
 #define LIMIT_BAD_WORDS          128  /* Texts in bad_words. */
 #define LIMIT_FORBIDDEN_WORDS    4096 /* Words of the sequences of bad_words. */
@@ -60,7 +63,8 @@
 #define LIMIT_JSON_VALUES     (5u << 18)
 #define LIMIT_JSON_CONTAINERS (1u << 18)
 
-/* Batches in flight of one machine, over all its paths: enough to keep LIMIT_STAGES stages busy. */
+/* Batches in flight of one machine, over all its paths: enough to keep LIMIT_STAGE_PROCESSES stages
+ * busy. */
 #define LIMIT_BATCHES_IN_FLIGHT 64
 
 #endif

@@ -32,7 +32,7 @@ struct cause {
 };
 
 static char process[32] = "cleave";
-static enum log_level least_level = LOG_INFO;
+static enum log_level level_min = LOG_INFO;
 
 /* Guards everything below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -55,11 +55,11 @@ bool log_level_parse(const char *text, enum log_level *out)
     return false;
 }
 
-void log_open(const char *process_name, enum log_level least)
+void log_open(const char *process_name, enum log_level minimum)
 {
     struct stat stat;
     snprintf(process, sizeof(process), "%s", process_name);
-    least_level = least;
+    level_min = minimum;
     if (own_fd >= 0)
         close(own_fd);
     own_fd = -1;
@@ -160,7 +160,7 @@ static void line_log(enum log_level level, bool limited, const char *format, va_
 
 void log_line(enum log_level level, const char *format, ...)
 {
-    if (level < least_level)
+    if (level < level_min)
         return;
     va_list args;
     va_start(args, format);

@@ -22,8 +22,9 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 bool log_level_parse(const char *text, enum log_level *out);
 
 /* Sets the process name that each line contains ("gateway", "prompt-0"; copied, cut after 31
- * bytes), and the lowest level that is written. Requires that no other thread exists. */
-void log_open(const char *process_name, enum log_level least);
+ * bytes), and the lowest level that is written (`minimum`). Requires that no other thread exists.
+ */
+void log_open(const char *process_name, enum log_level minimum);
 
 /* Writes one line, unless its level is too low, stderr does not take it at once, or the budget of
  * its format string is used up. Errors are not reported to the caller. */

@@ -1,7 +1,7 @@
-/* parent: lets the kernel signal a process when the process that started it ends. A new child
- * process calls it on its first thread: the children of `cleave doctor`, `cleave profile` and
- * bench-gateway right after fork, and a `cleave machine` that another cleave process started, after
- * exec. No state. It does not start or wait for children (host/child.h starts them). */
+/* parent: lets the kernel signal a process when the process that started it ends (its parent). A
+ * new child process calls it on its first thread: the children of `cleave doctor`, `cleave profile`
+ * and bench-gateway right after fork, and a `cleave machine` that another cleave process started,
+ * after exec. No state. It does not start or wait for children (host/child.h starts them). */
 #ifndef COMMON_PARENT_H
 #define COMMON_PARENT_H
 
@@ -14,7 +14,7 @@
 /* For a child after fork(): asks the kernel to send `signal_number` to this process when the thread
  * that forked it ends. `parent` is the parent's id, read with getpid() before the fork. If the
  * parent has ended already, the function raises the signal itself. */
-static inline void parent_follow(int signal_number, pid_t parent)
+static inline void parent_end_signal_set(int signal_number, pid_t parent)
 {
     prctl(PR_SET_PDEATHSIG, signal_number);
     if (getppid() != parent)
@@ -25,7 +25,7 @@ static inline void parent_follow(int signal_number, pid_t parent)
  * `signal_number` to this process when the thread that started it ends. `pipe` is the writing end
  * of a pipe. The parent holds its only reading end. Returns false if the parent has ended already:
  * no signal is raised, and the caller must end the process. */
-static inline bool parent_follow_pipe(int signal_number, int pipe)
+static inline bool parent_end_signal_set_by_pipe(int signal_number, int pipe)
 {
     struct pollfd end = {.fd = pipe};
     prctl(PR_SET_PDEATHSIG, signal_number);

@@ -15,8 +15,8 @@
 #define SAMPLING_ENDS_MAX 16 /* Most different tokens that end an answer. */
 
 /* The rules of one request. The fields up to `logprobs`, the penalties and answer_tokens are for
- * the sampler; the others decide when the answer ends. The struct has no hidden padding, because
- * messages contain its bytes. */
+ * the sampler. The others, except `adapter`, decide when the answer ends. The struct has no hidden
+ * padding, because messages contain its bytes. */
 struct sampling {
     float temperature; /* 0 = always the most likely token; among equals, the lowest id. */
     float top_p;       /* In (0, 1]; 1 = off. */
@@ -40,7 +40,8 @@ struct sampling {
     /* Number of tokens at the prompt's end that belong to the answer, because the request was
      * resumed; 0 = none. */
     uint32_t answer_tokens;
-    /* Which low-rank adapter computes the request, beside the sampling: 1 + its index; 0 = none. */
+    /* 1 + the index of the low-rank adapter with which the request is computed; 0 = none. The
+     * sampler does not read it. */
     uint32_t adapter;
     uint32_t padding;
     uint32_t end_count;               /* Number of tokens in `ends`. */
@@ -48,13 +49,13 @@ struct sampling {
 };
 
 /* Returns true if repetition_penalty is on. */
-static inline bool sampling_repeats_cost(const struct sampling *sampling)
+static inline bool sampling_has_repetition_penalty(const struct sampling *sampling)
 {
     return sampling->repetition_penalty != 0.0f && sampling->repetition_penalty != 1.0f;
 }
 
-/* What the sampler of one token reads besides struct sampling. Zeroed = nothing. The pointers
- * belong to the request. */
+/* What the sampler of one token reads besides struct sampling. All zeros = no rules and no tokens.
+ * The pointers belong to the request. */
 struct sample_context {
     const uint32_t *rules;  /* Words of common/token_rules.h. */
     const uint32_t *tokens; /* The prompt, then the answer so far. */

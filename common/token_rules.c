@@ -107,7 +107,7 @@ bool token_rules_read_context(const struct sampling *sampling, const uint32_t *w
     struct token_rules rules;
     struct error error;
     if (sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f ||
-        sampling_repeats_cost(sampling))
+        sampling_has_repetition_penalty(sampling))
         return true;
     if (token_rules_read(words, count, &rules, &error) != ST_OK)
         return false;

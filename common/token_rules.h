@@ -4,9 +4,9 @@
  * samplers read them (model/forward/logit_edits.h). No state: any thread may call these functions.
  * The words are not checked against a vocabulary: a reader ignores ids that its model lacks.
  *
- * The words: the three counts of struct token_rules, then the biases (an id and the bits of a
- * float each), the allowed ids in ascending order, and the forbidden sequences (a length of at
- * least 1, then that number of ids, each). No words at all mean no rules. */
+ * The words: the three counts of struct token_rules, then the biases (two words each: an id, and
+ * the bits of a float), the allowed ids in ascending order, and the forbidden sequences (each a
+ * length of at least 1, then this number of ids). An empty array means no rules. */
 #ifndef COMMON_TOKEN_RULES_H
 #define COMMON_TOKEN_RULES_H
 
@@ -31,7 +31,7 @@ enum status token_rules_read(const uint32_t *words, uint32_t count, struct token
 /* Returns the id and the bias of biases[index]. */
 float token_rules_bias(const struct token_rules *rules, uint32_t index, uint32_t *id_out);
 
-/* The rules under construction. Zeroed = no rules. */
+/* The rules under construction. All zeros = no rules. */
 struct token_rules_words {
     uint32_t *words; /* malloc'ed; the caller frees it. NULL = no rules. */
     uint32_t count;

@@ -1,6 +1,6 @@
 /* experts: an optional ability of a backend: layers whose feed-forward is a mixture of experts.
  * Each row of a batch chooses a few of a layer's experts by its scores (the product of the row and
- * the router's matrix), and the results of these experts are added with the row's weights.
+ * the router's matrix). The results of these experts are multiplied by the row's weights and added.
  * model/forward/ makes every call: it opens the experts while it loads a model, and calls `run` and
  * `row_gate` in a forward pass (compute.h says on which threads). The matrices belong to the
  * caller, which also computes the router's product and, as an ordinary feed-forward, the shared
@@ -41,9 +41,9 @@ struct compute_routing {
     const float *choice_bias;
 };
 
-/* What is computed between the products: silu(gate) * up, gelu(gate) * up, or, with `limit` L above
- * 0, gate' * sigmoid(alpha * gate') * (up' + 1) with gate' = min(gate, L) and up' = up limited to
- * ±L. */
+/* What is computed between the products with gate and up and the product with down: silu(gate) *
+ * up, gelu(gate) * up, or, with `limit` L above 0, gate' * sigmoid(alpha * gate') * (up' + 1) with
+ * gate' = min(gate, L) and up' = up limited to ±L. */
 struct compute_gate {
     bool gelu;
     float limit, alpha;
@@ -64,31 +64,33 @@ struct compute_experts_options {
 };
 
 /* Sizes of a workspace, which the experts of all layers with these sizes can use. */
-struct compute_experts_room_options {
+struct compute_experts_workspace_options {
     uint32_t rows_max;      /* Most rows of a call of `run`. */
     uint32_t experts, used; /* As in struct compute_routing. */
     uint32_t hidden, ffn;   /* As in struct compute_experts_options. */
     /* enum compute_needs of all gate and up matrices, and of all down matrices. */
-    unsigned needs_in, needs_ffn;
+    unsigned needs_gate_up, needs_down;
 };
 
 struct compute_experts;
-struct compute_experts_room; /* A workspace for `run`. */
+struct compute_experts_workspace; /* A workspace for `run`. */
 
 struct compute_experts_ops {
     /* Opens the experts of one layer. */
     enum status (*open)(struct compute *c, const struct compute_experts_options *options,
                         struct compute_experts **out);
     void (*close)(struct compute *c, struct compute_experts *e); /* NULL is fine. */
-    enum status (*room_open)(struct compute *c, const struct compute_experts_room_options *options,
-                             struct compute_experts_room **out);
-    void (*room_close)(struct compute *c, struct compute_experts_room *room); /* NULL is fine. */
-    /* Computes, for each row r of `a`, the weighted sum of the results of those of its experts that
-     * `e` has, and writes it to y[r] or, with `add`, adds it to y[r]. `product` [row_count ×
-     * routing.experts] is the product of these rows and the router's matrix; y is [row_count ×
-     * hidden]. */
+    enum status (*workspace_open)(struct compute *c,
+                                  const struct compute_experts_workspace_options *options,
+                                  struct compute_experts_workspace **out);
+    /* NULL is fine. */
+    void (*workspace_close)(struct compute *c, struct compute_experts_workspace *workspace);
+    /* For each row r of `a`, takes the chosen experts that `e` has, and computes the weighted sum
+     * of their results. Writes the sum to y[r] or, with `add`, adds it to y[r]. `product`
+     * [row_count × routing.experts] is the product of these rows and the router's matrix; y is
+     * [row_count × hidden]. */
     void (*run)(struct compute *c, const struct compute_experts *e,
-                struct compute_experts_room *room, const float *product,
+                struct compute_experts_workspace *workspace, const float *product,
                 const struct compute_activations *a, uint32_t row_count, bool add, float *y);
     /* Multiplies row r of x, which has `cols` columns, with sigmoid(gates[r]). */
     void (*row_gate)(struct compute *c, const float *gates, uint32_t row_count, uint32_t cols,

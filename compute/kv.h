@@ -31,7 +31,8 @@ enum compute_kv_dtype {
  *              V as [block_tokens / 2][head_dim][2 tokens]; head_dim is even
  *
  * A latent cache (latent > 0) has one head, and one vector of 2 * head_dim values per token instead
- * of K and V: K is the vector, and V is its last `latent` values. So it has the bytes of K and V:
+ * of K and V: K is the vector, and V is its last `latent` values. So it takes as many bytes as K
+ * and V of one head:
  *
  *   F16, F32   [2 * head_dim][block_tokens]
  *   I16, I8    [scale of each token's first values][scale of each token's last `latent` values],
@@ -46,7 +47,7 @@ struct compute_kv {
     uint32_t latent; /* 0 = K and V of heads. */
 };
 
-/* The two functions return the dimensions of a key (and of a query), and of a value. */
+/* Return the dimensions of a key (and of a query), and the dimensions of a value. */
 static inline uint32_t compute_kv_key_dim(const struct compute_kv *kv)
 {
     return kv->latent != 0 ? 2 * kv->head_dim : kv->head_dim;

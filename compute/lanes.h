@@ -3,8 +3,8 @@
  * thread that computes its rows, and lanes wait for each other only at the end of `run`. Every lane
  * then reads all weights, and no result travels between cores. The results have the same bits.
  *
- * Only the CPU backend has it. The forward pass calls pick, and the forward pass and the engine
- * call run, on the engine thread; run calls its steps on the worker threads. A lane opens no
+ * Only the CPU backend has this ability. The forward pass calls pick, and the forward pass and the
+ * engine call run, on the engine thread; run calls its steps on the worker threads. A lane opens no
  * weights. */
 #ifndef COMPUTE_LANES_H
 #define COMPUTE_LANES_H

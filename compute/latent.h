@@ -17,11 +17,11 @@ struct compute;
 #define COMPUTE_LATENT_ROWS 32
 
 struct compute_latent_ops {
-    /* k[r] = own[r] (`own_cols` values), then the RMSNorm of latent[r] (`cols` values). */
+    /* k[r] = own[r] (`own_cols` values), followed by the RMSNorm of latent[r] (`cols` values). */
     void (*join)(struct compute *c, const float *weight, float epsilon, uint32_t row_count,
                  uint32_t own_cols, uint32_t cols, const float *own, const float *latent, float *k);
-    /* For each head, x has cols(m) values and then `rotated` values. q[r][head] gets first the
-     * `rotated` values, then the product of the head's matrix with the others. */
+    /* For each head, x[r] has cols(m) values, then `rotated` values. q[r][head] gets first the
+     * `rotated` values, then the product of the head's matrix with the cols(m) values. */
     void (*absorb)(struct compute *c, const struct compute_matrix *m, uint32_t head_count,
                    uint32_t rotated, uint32_t row_count, const float *x, float *q);
     /* a[r][head] = the head's matrix times x[r][head]; x has COMPUTE_NEEDS_F32. */

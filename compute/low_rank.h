@@ -21,7 +21,7 @@ struct compute_low_rank {
 struct compute_low_ranks {
     /* [number of adapters]; sequence.adapter is 1 + the index. NULL = no adapter changes the
      * matrix. */
-    const struct compute_low_rank *each;
+    const struct compute_low_rank *by_adapter;
     uint32_t rows; /* Elements of a result. */
 };
 

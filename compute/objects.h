@@ -15,9 +15,9 @@ struct compute_matrix;
 /* Activations in the form that this backend's matrices read. On CPUs: quantised to 8 bits in blocks
  * of 32 for quantised weights, rounded to bfloat16 for BF16 weights, fp32 otherwise. On CUDA
  * devices: fp32 for fp32 weights, bfloat16 otherwise, and for E4M3 weights also E4M3 if the device
- * supports it. With compute_options.exact: always fp32. They have several forms if a layer mixes
- * types. norm, silu_mul, gelu_mul and attention write them; matmul, matmul_add and
- * compute_experts_ops.run read them. The capacity is fixed when they are opened. */
+ * supports it. With compute_options.exact: always fp32. Activations have several forms if a layer
+ * mixes types. norm, silu_mul, gelu_mul and attention write them; matmul, matmul_add and
+ * compute_experts_ops.run read them. Their capacity is fixed when they are opened. */
 struct compute_activations;
 struct compute_rope_table; /* Tables of cos and sin for each position. */
 
@@ -52,7 +52,7 @@ struct compute_rope {
 struct compute_attention {
     float scale; /* Factor of q·K. */
     /* Tokens of the window: a row at position p reads positions p - window + 1 to p, and the ids of
-     * blocks that end before are not used. 0 = all positions up to p. */
+     * blocks that end before these positions are not used. 0 = all positions up to p. */
     uint32_t window;
     float cap; /* Scores x (with `scale`) become cap * tanh(x / cap). 0 = no cap. */
     /* [head_count], memory of the device: e^sink is added to the sum of each head's weights. NULL =

@@ -111,7 +111,7 @@ struct compute_ops {
     void (*matmul)(struct compute *c, const struct compute_matrix *const *matrices,
                    const float *const *biases, uint32_t count, const struct compute_activations *a,
                    uint32_t row_count, float *const *y);
-    /* x += W · a, including the residual add. */
+    /* x += W · a: a product whose result is added to the residual stream. */
     void (*matmul_add)(struct compute *c, const struct compute_matrix *m,
                        const struct compute_activations *a, uint32_t row_count, float *x);
     /* Adds the low-rank products of rows 0 to batch->row_count - 1 to y [rows × ranks->rows], for

@@ -18,7 +18,8 @@
  * the sizes in struct compute_plugin as they are. */
 #define COMPUTE_PLUGIN_ABI    3
 #define COMPUTE_PLUGIN_SYMBOL "cleave_compute_plugin"
-/* Bytes of struct compute_ops and of the tables of its abilities (operations.h). */
+/* Bytes of struct compute_ops and of the tables of its abilities, except compute_latent_ops, which
+ * no plugin has (operations.h). */
 #define COMPUTE_PLUGIN_OPS_BYTES                                                                   \
     (sizeof(struct compute_ops) + sizeof(struct compute_lanes_ops) +                               \
      sizeof(struct compute_group_ops) + sizeof(struct compute_experts_ops) +                       \
@@ -39,8 +40,9 @@ struct compute_plugin {
  * process ends. Any thread. */
 enum status compute_plugin_open(const struct compute_ops **ops_out, struct error *error);
 
-/* Returns true if no function is NULL in `ops` and in the tables of the abilities that `ops` has.
- */
+/* Returns true if no function is NULL in `ops` (except low_rank) and in the tables of the abilities
+ * that `ops` has. Does not check the ability `latent`.
+ * */
 bool compute_ops_complete(const struct compute_ops *ops);
 
 #endif

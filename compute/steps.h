@@ -31,11 +31,11 @@ struct compute_step {
     bool all_rows;
     /* The caller calls compute_ops.mark between the operations, so the step is not recorded. */
     bool marks_wanted;
-    const void *x;       /* Residual stream: the activations that every layer adds to. */
-    const void *kv_base; /* KV-cache of the stage's first layer. */
+    const void *residual; /* Residual stream: the activations that every layer adds to. */
+    const void *kv_base;  /* KV-cache of the stage's first layer. */
     uint32_t block_tokens;
-    /* Longest context, in tokens, for which a recording of this step is good, unless the longest
-     * context of the batch is longer: then that one. */
+    /* A recording of this step must be usable for contexts of up to this number of tokens, or up to
+     * the longest context of the batch if that is longer. */
     uint32_t tokens_longest;
 };
 
@@ -56,12 +56,12 @@ struct compute_steps_ops {
      * that grow. */
     void (*prepare)(struct compute *c);
     /* Returns the shape of the next decode step to record before requests need it: *rows_out rows
-     * (at most rows_max) with contexts of *tokens_out tokens (up to about tokens_max). `turn` is 0
+     * (at most rows_max) with contexts of *tokens_out tokens (up to about tokens_max). `index` is 0
      * in the first call, 1 in the second, and so on. The caller runs a step of this shape twice,
      * with padding only. Returns false if there are no more shapes, if recording has taken longer
      * than loading the weights did, or longer than a limit of the backend, or if the device has
      * failed. */
-    bool (*next_shape)(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+    bool (*next_shape)(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                        uint32_t *rows_out, uint32_t *tokens_out);
 };
 

@@ -187,7 +187,7 @@ static void tq2_0_unpack(const struct block_tq2_0 *block, uint32_t part, struct 
         out->quants[i] = block->quants[part / 4 * 32 + i] >> part % 4 * 2 & 3u;
 }
 
-uint32_t types_offset(enum compute_type type)
+uint32_t types_quant_offset(enum compute_type type)
 {
     switch (type) {
     case COMPUTE_Q8_0:
@@ -263,22 +263,22 @@ void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
         tq2_0_unpack((const struct block_tq2_0 *)row + group / 8, group % 8, out);
         return;
     default:
-        types_coded_unpack(type, row, group, out);
+        types_coded_group_unpack(type, row, group, out);
     }
 }
 
-bool types_is_super(enum compute_type type)
+bool types_is_two_level(enum compute_type type)
 {
     return compute_type_block_elements(type) == 256 && type != COMPUTE_TQ1_0 &&
            type != COMPUTE_TQ2_0;
 }
 
-void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
-                        struct types_super *out)
+void types_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+                            struct types_two_level *out)
 {
-    *out = (struct types_super){.min = 0};
+    *out = (struct types_two_level){.min = 0};
     if (types_codes(type) != NULL) {
-        types_coded_super(type, row, index, out);
+        types_coded_two_level_unpack(type, row, index, out);
         return;
     }
     if (type == COMPUTE_Q2_K) {
@@ -315,7 +315,7 @@ void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
 /* Writes the 32 elements of a group as floats. */
 static void group_dequantize(enum compute_type type, const struct types_group *group, float out[32])
 {
-    const int32_t offset = (int32_t)types_offset(type);
+    const int32_t offset = (int32_t)types_quant_offset(type);
     const int8_t *codes = types_codes(type);
     for (uint32_t i = 0; i < 32; i++) {
         int32_t value =

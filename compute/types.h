@@ -177,50 +177,52 @@ static_assert(sizeof(struct block_iq1_s) == 50, "as in the file");
 static_assert(sizeof(struct block_iq1_m) == 56, "as in the file");
 
 /* 32 elements in the common form: element i = scale[i / 16] * v + min[i / 16], where v is
- * codes[quants[i]] for a type with codes (types_codes), otherwise quants[i] - types_offset(type).
- */
+ * codes[quants[i]] for a type with codes (types_codes), otherwise quants[i] -
+ * types_quant_offset(type).
+ * */
 struct types_group {
     uint8_t quants[32];
     float scale[2];
     float min[2];
 };
 
-/* Scales of 256 elements of a type with two levels of scales (types_is_super). A part has 32
- * elements for Q4_K and Q5_K, 16 for other types. The elements of part i are multiplied by scale *
- * scales[i] * types_factor(type); then min * mins[i] is subtracted. All products are exact in
- * fp32. */
-struct types_super {
+/* Scales of 256 elements of a type with two levels of scales (types_is_two_level): a scale of all
+ * 256, and a scale of each part. A part has 32 elements for Q4_K and Q5_K, 16 for other types. The
+ * elements of part i are multiplied by scale * scales[i] * types_scale_factor(type); then min *
+ * mins[i] is subtracted. All products are exact in fp32. */
+struct types_two_level {
     uint16_t scale;
     uint16_t min;       /* 0 for types without minima. */
     uint8_t scales[16]; /* Q2_K, Q4_K, Q5_K: unsigned; the others: signed. */
     uint8_t mins[16];
 };
 
-/* Returns true if a block of the type has a scale for all 256 elements and one for each part. */
-bool types_is_super(enum compute_type type);
+/* Returns true if a block of the type has a scale for all 256 elements and a scale for each part.
+ */
+bool types_is_two_level(enum compute_type type);
 
 /* Unpacks the scales of the index-th 256 elements of a row of a type with two levels of scales. */
-void types_super_unpack(enum compute_type type, const void *row, uint32_t index,
-                        struct types_super *out);
+void types_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+                            struct types_two_level *out);
 
 /* Returns the power of two that the scales of a type with two levels of scales are multiplied by.
  */
-float types_factor(enum compute_type type);
+float types_scale_factor(enum compute_type type);
 
 /* Returns the number that is subtracted from each quant of this type (struct types_group). */
-uint32_t types_offset(enum compute_type type);
+uint32_t types_quant_offset(enum compute_type type);
 
 /* Returns the 16 values that the quants of this type are indices of; NULL = the quants are the
- * values, after types_offset. */
+ * values, after types_quant_offset. */
 const int8_t *types_codes(enum compute_type type);
 
 /* Unpacks the group-th 32 elements of a quantised row that begins at `row`. */
 void types_group_unpack(enum compute_type type, const void *row, uint32_t group,
                         struct types_group *out);
 /* Does what types_group_unpack does, for the types with codes. Only types.c calls it. */
-void types_coded_unpack(enum compute_type type, const void *row, uint32_t group,
-                        struct types_group *out);
-/* Does what types_super_unpack does, for the types with codes. Only types.c calls it. */
-void types_coded_super(enum compute_type type, const void *row, uint32_t index,
-                       struct types_super *out);
+void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t group,
+                              struct types_group *out);
+/* Does what types_two_level_unpack does, for the types with codes. Only types.c calls it. */
+void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+                                  struct types_two_level *out);
 #endif

@@ -48,7 +48,7 @@ const int8_t *types_codes(enum compute_type type)
     }
 }
 
-float types_factor(enum compute_type type)
+float types_scale_factor(enum compute_type type)
 {
     switch (type) {
     case COMPUTE_IQ3_XXS:
@@ -79,8 +79,8 @@ static uint32_t nibble_at(const uint8_t *bytes, uint32_t i)
     return bytes[i / 2] >> i % 2 * 4 & 15u;
 }
 
-/* Scale i of 16, 6 bits: the low 4 bits are nibble i / 8 of byte i % 8, the high 2 bits are in bytes
- * 8–11. */
+/* Scale i of 16, 6 bits: the low 4 bits are nibble i / 8 of byte i % 8, the high 2 bits are in
+ * bytes 8–11. */
 static uint32_t q3_k_scale(const uint8_t scales[12], uint32_t i)
 {
     return (scales[i % 8] >> i / 8 * 4 & 15u) | (scales[8 + i % 4] >> i / 4 * 2 & 3u) << 4;
@@ -132,8 +132,8 @@ static uint16_t block_scale(enum compute_type type, const void *block)
     return scale;
 }
 
-void types_coded_super(enum compute_type type, const void *row, uint32_t index,
-                       struct types_super *out)
+void types_coded_two_level_unpack(enum compute_type type, const void *row, uint32_t index,
+                                  struct types_two_level *out)
 {
     const uint8_t *block = (const uint8_t *)row + index * compute_type_block_bytes(type);
     out->scale = block_scale(type, block);
@@ -253,8 +253,8 @@ static void quants_unpack(enum compute_type type, const void *block, uint32_t pa
     }
 }
 
-void types_coded_unpack(enum compute_type type, const void *row, uint32_t group,
-                        struct types_group *out)
+void types_coded_group_unpack(enum compute_type type, const void *row, uint32_t group,
+                              struct types_group *out)
 {
     assert(types_codes(type) != NULL);
     const uint32_t parts = compute_type_block_elements(type) / 32, part = group % parts;
@@ -266,7 +266,7 @@ void types_coded_unpack(enum compute_type type, const void *row, uint32_t group,
         out->scale[0] = out->scale[1] = half_bits_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
         return;
     }
-    const float scale = half_from_f16(block_scale(type, block)) * types_factor(type);
+    const float scale = half_from_f16(block_scale(type, block)) * types_scale_factor(type);
     for (uint32_t i = 0; i < 2; i++)
         out->scale[i] = type == COMPUTE_IQ4_NL
                             ? scale

@@ -140,7 +140,7 @@ struct config {
         bool adaptive_pools;
         bool compare_time;
         uint32_t wait_ms; /* 0 = unlimited. */
-        uint32_t cover_ms;
+        uint32_t takeover_delay_ms;
         uint32_t prefix_slack_tokens;
         uint32_t repurpose_window_ms; /* 0 = home pools do not change. */
         uint32_t repurpose_interval_ms;
@@ -187,7 +187,7 @@ struct config_stages {
     uint32_t count; /* 0 = the machine has no stages. */
     /* In the order of layers, with the replicas of a layer together, and the ranks of a replica
      * together. */
-    struct config_stage stages[LIMIT_STAGES];
+    struct config_stage stages[LIMIT_STAGE_PROCESSES];
 };
 
 /* Stores the stage processes of a machine. Requires that config_check has accepted the config. */

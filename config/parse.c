@@ -303,10 +303,10 @@ static bool values_check(const struct config *config, struct config_fault *fault
         return config_fault_set(fault, "server/tls_certificate_file",
                                 ": want tls_certificate_file and tls_key_file, or neither");
     if (config->scheduler.micro_batch_tokens > 0 &&
-        config->scheduler.micro_batch_tokens < LIMIT_CHUNK_TOKENS)
+        config->scheduler.micro_batch_tokens < LIMIT_CHUNK_TOKENS_MIN)
         return config_fault_set(fault, "scheduler/micro_batch_tokens",
                                 " = %u: want 0 or at least %d",
-                                config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS);
+                                config->scheduler.micro_batch_tokens, LIMIT_CHUNK_TOKENS_MIN);
     return etcd_check(config, fault) && config_adapters_check(config, fault) &&
            config_machines_check(config, fault) && openness_check(config, fault) &&
            web_origins_check(config, fault);

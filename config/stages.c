@@ -184,10 +184,10 @@ static bool entry_add(const struct config_machine *machine, const char *section,
                                 "/devices: %u of them, tensor_parallel is %u: want one for each "
                                 "rank",
                                 entry->device_count, stage->ranks);
-    if (out->count + stage->ranks > LIMIT_STAGES)
+    if (out->count + stage->ranks > LIMIT_STAGE_PROCESSES)
         return config_fault_set(fault, section,
                                 ": %u ranks behind %u processes: want at most %d in all",
-                                stage->ranks, out->count, LIMIT_STAGES);
+                                stage->ranks, out->count, LIMIT_STAGE_PROCESSES);
     if (stage->threads > 0 && stage->ranks > 1)
         stage->threads = stage->threads > stage->ranks ? stage->threads / stage->ranks : 1;
     for (uint32_t rank = 0; rank < stage->ranks; rank++) {
@@ -255,13 +255,14 @@ static bool stages_read(const struct config_machine *machine, const char *path, 
 {
     *out = (struct config_stages){.count = 0};
     bool number = json_is_integer(value) && json_integer_value(value) >= 1 &&
-                  json_integer_value(value) <= LIMIT_STAGES;
+                  json_integer_value(value) <= LIMIT_STAGE_PROCESSES;
     bool list = json_is_array(value) && json_array_size(value) >= 1 &&
-                json_array_size(value) <= LIMIT_STAGES;
+                json_array_size(value) <= LIMIT_STAGE_PROCESSES;
     if (!number && !list)
         return config_fault_value(
             fault, path, value,
-            "want a whole number from 1 to %u, or a list of at most as many stages", LIMIT_STAGES);
+            "want a whole number from 1 to %u, or a list of at most as many stages",
+            LIMIT_STAGE_PROCESSES);
     if (list && !list_read(machine, path, value, strict, out, fault))
         return false;
     for (uint32_t i = 0; number && i < json_integer_value(value); i++) {

@@ -250,7 +250,7 @@ const struct config_key config_keys[] = {
     /* A CPU gains nothing from more tokens (docs/performance.md), and all prompts of a batch wait
      * for its last token. */
     {"scheduler/prompt_batch_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_batch_tokens),
-     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .default_text = "512",
+     LIMIT_CHUNK_TOKENS_MIN, LIMIT_BATCH_TOKENS, .default_text = "512",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in one batch. Longer prompts are computed in chunks."},
     {"scheduler/prompt_fill_tokens", CONFIG_WHOLE, FIELD(scheduler.prompt_fill_tokens), 1,
@@ -263,7 +263,7 @@ const struct config_key config_keys[] = {
      .help = "Prompt tokens of a micro-batch on a machine with stages (pipelines.md). 0 = the "
              "best by `profile`, or `prompt_fill_tokens` without one."},
     {"scheduler/mixed_prompt_tokens", CONFIG_WHOLE, FIELD(scheduler.mixed_prompt_tokens),
-     LIMIT_CHUNK_TOKENS, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
+     LIMIT_CHUNK_TOKENS_MIN, LIMIT_BATCH_TOKENS, .automatic = true, .default_text = "auto",
      .reload = CONFIG_RELOAD_MACHINES,
      .help = "Most prompt tokens in a batch that also decodes. Lower = steadier token rate, "
              "higher TTFT. auto: from measured times and `slo` (scheduling.md)."},
@@ -345,8 +345,8 @@ const struct config_key config_keys[] = {
     {"scheduler/wait_ms", CONFIG_WHOLE, FIELD(scheduler.wait_ms), 0, HOUR_MS,
      .default_text = "30000", .reload = CONFIG_RELOAD_YES,
      .help = "A request that no connected machine can take fails after this time. 0 = never."},
-    {"scheduler/cover_ms", CONFIG_WHOLE, FIELD(scheduler.cover_ms), 0, HOUR_MS,
-     .default_text = "5000", .reload = CONFIG_RELOAD_YES,
+    {"scheduler/takeover_delay_ms", CONFIG_WHOLE, FIELD(scheduler.takeover_delay_ms), 0, HOUR_MS,
+     .old_path = "scheduler/cover_ms", .default_text = "5000", .reload = CONFIG_RELOAD_YES,
      .help = "Time after start-up during which machines of one pool do not take over the work of "
              "the other pool."},
     {"scheduler/repurpose_window_ms", CONFIG_WHOLE, FIELD(scheduler.repurpose_window_ms), 0,

@@ -122,7 +122,8 @@ void config_value_want(const struct config_key *key, char *out, size_t bytes)
         snprintf(out, bytes, "\"cpu\", \"cuda:N\" or \"wait:LAYER_US+ROW_US\"");
         return;
     case CONFIG_STAGES:
-        snprintf(out, bytes, "a whole number from 1 to %d, or a list of stages", LIMIT_STAGES);
+        snprintf(out, bytes, "a whole number from 1 to %d, or a list of stages",
+                 LIMIT_STAGE_PROCESSES);
         return;
     case CONFIG_WHOLE:
         if (key->step > 0)

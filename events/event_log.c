@@ -99,7 +99,8 @@ static void write_batch(struct event_log *log, size_t bytes, uint64_t lines, uin
         log->counts.written += lines;
     } else {
         log->counts.dropped += lines;
-        snprintf(log->counts.why, sizeof(log->counts.why), "%s", strerror(error_number));
+        snprintf(log->counts.drop_reason, sizeof(log->counts.drop_reason), "%s",
+                 strerror(error_number));
     }
     pthread_mutex_unlock(&log->mutex);
 }
@@ -237,7 +238,8 @@ void event_log_add(struct event_log *log, const char *line, size_t bytes)
     } else {
         log->dropped_here++;
         log->counts.dropped++;
-        snprintf(log->counts.why, sizeof(log->counts.why), "the file takes lines too slowly");
+        snprintf(log->counts.drop_reason, sizeof(log->counts.drop_reason),
+                 "the file takes lines too slowly");
     }
     if (was_empty)
         pthread_cond_signal(&log->filled);

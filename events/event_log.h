@@ -17,7 +17,8 @@ struct event_log;
 struct event_log_counts {
     uint64_t written; /* Lines that are in the file. */
     uint64_t dropped; /* Lines that will never be in the file. */
-    char why[128];    /* Reason why the last dropped line was dropped; empty = none was dropped. */
+    /* Reason why the last dropped line was dropped; empty = none was dropped. */
+    char drop_reason[128];
 };
 
 /* Opens the file for appending (mode 0600 if it is created) and starts the thread. Errors name the

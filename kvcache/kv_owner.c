@@ -152,7 +152,8 @@ uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id)
     return owners->table[table_at(owners, id)];
 }
 
-uint32_t kv_owners_hold(struct kv_owners *owners, kv_owner_id id, uint32_t blocks, uint32_t leased)
+uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t blocks,
+                              uint32_t leased)
 {
     uint32_t at = table_at(owners, id);
     uint32_t record = owners->table[at];
@@ -173,7 +174,8 @@ void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change)
     owners->records[record].leased += (uint32_t)change;
 }
 
-void kv_owners_drop(struct kv_owners *owners, uint32_t record, uint32_t blocks, uint32_t leased)
+void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t blocks,
+                             uint32_t leased)
 {
     struct record *entry = &owners->records[record];
     assert(entry->blocks >= blocks && entry->leased >= leased);
@@ -188,7 +190,7 @@ void kv_owners_drop(struct kv_owners *owners, uint32_t record, uint32_t blocks, 
     owners->first_free = record;
 }
 
-void kv_owners_lease(struct kv_owners *owners, uint32_t record, int64_t until_us)
+void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t until_us)
 {
     heap_remove(owners, record);
     if (until_us == 0)

@@ -22,16 +22,18 @@ uint32_t kv_owners_find(const struct kv_owners *owners, kv_owner_id id);
 
 /* Adds `blocks` blocks to the owner `id`. `leased` of them are reserved or quarantined. Returns the
  * owner's record, which is new if the owner had no blocks. Requires that the table has room. */
-uint32_t kv_owners_hold(struct kv_owners *owners, kv_owner_id id, uint32_t blocks, uint32_t leased);
+uint32_t kv_owners_blocks_add(struct kv_owners *owners, kv_owner_id id, uint32_t blocks,
+                              uint32_t leased);
 /* Adds `change`, which may be negative, to the number of the owner's reserved and quarantined
  * blocks. */
 void kv_owners_leased_add(struct kv_owners *owners, uint32_t record, int change);
 /* Takes `blocks` blocks away from the owner. `leased` of them are reserved or quarantined. An owner
  * without blocks loses its record and its lease. */
-void kv_owners_drop(struct kv_owners *owners, uint32_t record, uint32_t blocks, uint32_t leased);
+void kv_owners_blocks_remove(struct kv_owners *owners, uint32_t record, uint32_t blocks,
+                             uint32_t leased);
 
 /* Sets the end of the owner's lease, in microseconds of the caller's clock; 0 = no lease. */
-void kv_owners_lease(struct kv_owners *owners, uint32_t record, int64_t until_us);
+void kv_owners_lease_set(struct kv_owners *owners, uint32_t record, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if there is none. Leases that ended earlier, of owners
  * without reserved or quarantined blocks, are removed on the way. */

@@ -146,8 +146,8 @@ void kv_pool_close(struct kv_pool *pool)
     free(pool);
 }
 
-void kv_pool_reclaimer(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
-                       void *self)
+void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
+                           void *self)
 {
     assert(reclaim != NULL || pool->state_counts[KV_CACHED] == 0);
     pool->reclaim = reclaim;
@@ -171,7 +171,7 @@ enum status kv_pool_take(struct kv_pool *pool, kv_owner_id owner, uint32_t count
     if (count > pool->state_counts[KV_FREE])
         pool->reclaim(pool->reclaim_self, count - pool->state_counts[KV_FREE]);
     assert(count <= pool->state_counts[KV_FREE]);
-    uint32_t record = kv_owners_hold(pool->owners, owner, count, count);
+    uint32_t record = kv_owners_blocks_add(pool->owners, owner, count, count);
     for (uint32_t taken = 0; taken < count;) {
         uint32_t wanted = count - taken;
         uint32_t first = extent_find(pool, wanted);
@@ -224,8 +224,8 @@ bool kv_pool_fillable(const struct kv_pool *pool, kv_owner_id owner, uint64_t fi
     return true;
 }
 
-void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
-                  uint32_t count)
+void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir,
+                          const kv_block_id *ids, uint32_t count)
 {
     if (count == 0)
         return;
@@ -236,8 +236,8 @@ void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, con
         assert(!state_is_leased(pool->blocks[ids[i]].state));
     }
     /* Drop first: there are only as many records as blocks. */
-    kv_owners_drop(pool->owners, from, count, 0);
-    uint32_t to = kv_owners_hold(pool->owners, heir, count, 0);
+    kv_owners_blocks_remove(pool->owners, from, count, 0);
+    uint32_t to = kv_owners_blocks_add(pool->owners, heir, count, 0);
     for (uint32_t i = 0; i < count; i++)
         pool->blocks[ids[i]].owner = to;
 }
@@ -276,14 +276,14 @@ void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
         block_free(pool, ids[i]);
     }
     pool->state_counts[KV_FREE] += count;
-    kv_owners_drop(pool->owners, record, count, leased);
+    kv_owners_blocks_remove(pool->owners, record, count, leased);
 }
 
-void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us)
+void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us)
 {
     uint32_t record = kv_owners_find(pool->owners, owner);
     if (record != KV_OWNER_NONE)
-        kv_owners_lease(pool->owners, record, until_us);
+        kv_owners_lease_set(pool->owners, record, until_us);
 }
 
 bool kv_pool_expired(struct kv_pool *pool, int64_t now_us, kv_owner_id *owner_out)

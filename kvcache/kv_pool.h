@@ -60,8 +60,8 @@ void kv_pool_close(struct kv_pool *pool); /* NULL is fine. Requires that every b
 
 /* Sets the function that evicts cached blocks: kv_pool_take calls `reclaim`, which must free
  * `count` cached blocks. NULL = no function; then no block may be cached. */
-void kv_pool_reclaimer(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
-                       void *self);
+void kv_pool_reclaimer_set(struct kv_pool *pool, void (*reclaim)(void *self, uint32_t count),
+                           void *self);
 
 /* Returns the number of blocks that kv_pool_take can get: the free blocks, plus the cached blocks
  * if `reclaim` is set. */
@@ -84,8 +84,8 @@ void kv_pool_mark(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
 
 /* Makes `heir` the owner of blocks of `owner`. Requires another heir than `owner`, and that no
  * block is reserved or quarantined. */
-void kv_pool_hand(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir, const kv_block_id *ids,
-                  uint32_t count);
+void kv_pool_owner_change(struct kv_pool *pool, kv_owner_id owner, kv_owner_id heir,
+                          const kv_block_id *ids, uint32_t count);
 
 /* Frees blocks of `owner`, in any state. */
 void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *ids, uint32_t count);
@@ -93,7 +93,7 @@ void kv_pool_free(struct kv_pool *pool, kv_owner_id owner, const kv_block_id *id
 /* Sets the end of the owner's lease, which covers its reserved and quarantined blocks, in
  * microseconds of the caller's clock; 0 = no lease. The lease is removed when the owner's last
  * block is freed. No effect for an owner without blocks. */
-void kv_pool_lease(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
+void kv_pool_lease_set(struct kv_pool *pool, kv_owner_id owner, int64_t until_us);
 /* Finds an owner of reserved or quarantined blocks whose lease has ended at now_us, removes the
  * lease and stores the owner. Returns false if there is none. The caller frees the blocks or sets a
  * new lease. */

@@ -116,7 +116,7 @@ static void chain_hold(struct kv_prefix *prefix, uint32_t end)
     }
 }
 
-void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end)
+void kv_prefix_read_end(struct kv_prefix *prefix, kv_block_id end)
 {
     for (uint32_t id = end; id != NONE; id = prefix->nodes[id].parent) {
         assert(prefix->nodes[id].used && prefix->nodes[id].readers > 0);
@@ -179,7 +179,7 @@ enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct k
     prefix->bucket_mask = (uint32_t)(buckets - 1);
     prefix->first = NONE;
     prefix->last = NONE;
-    kv_pool_reclaimer(pool, reclaim, prefix);
+    kv_pool_reclaimer_set(pool, reclaim, prefix);
     *out = prefix;
     return ST_OK;
 }
@@ -191,14 +191,14 @@ void kv_prefix_close(struct kv_prefix *prefix)
     prefix->listener = (struct kv_prefix_listener){0}; /* The listener closes the cache itself. */
     while (prefix->first != NONE)
         node_evict(prefix, prefix->first);
-    kv_pool_reclaimer(prefix->pool, NULL, NULL);
+    kv_pool_reclaimer_set(prefix->pool, NULL, NULL);
     free(prefix->buckets);
     free(prefix->tokens);
     free(prefix);
 }
 
-uint32_t kv_prefix_enter(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
-                         uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out)
+uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
+                              uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out)
 {
     uint64_t hash = salt;
     uint32_t count = 0;
@@ -234,7 +234,7 @@ static void node_add(struct kv_prefix *prefix, kv_owner_id owner, uint32_t id, u
     memcpy(tokens_of(prefix, id), tokens, prefix->block_tokens * sizeof(tokens[0]));
     if (parent != NONE)
         prefix->nodes[parent].children++;
-    kv_pool_hand(prefix->pool, owner, KV_PREFIX_OWNER, &id, 1);
+    kv_pool_owner_change(prefix->pool, owner, KV_PREFIX_OWNER, &id, 1);
     kv_pool_mark(prefix->pool, KV_PREFIX_OWNER, &id, 1, KV_CACHED);
     list_append(prefix, id);
     change_report(prefix, &prefix->nodes[id], true);
@@ -274,7 +274,7 @@ void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
     if (block_count == 0)
         return;
     chain_hold(prefix, parent); /* This restores the order of the list (see the top of the file). */
-    kv_prefix_leave(prefix, *end);
+    kv_prefix_read_end(prefix, *end);
     *end = parent;
 }
 

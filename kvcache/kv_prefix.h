@@ -24,7 +24,7 @@
 
 struct kv_prefix;
 
-/* Opens an empty cache for the blocks of `pool` and calls kv_pool_reclaimer. A block has
+/* Opens an empty cache for the blocks of `pool` and calls kv_pool_reclaimer_set. A block has
  * block_tokens >= 1 tokens. The pool must outlive the cache. Returns ST_NO_MEMORY on failure. */
 enum status kv_prefix_open(struct kv_pool *pool, uint32_t block_tokens, struct kv_prefix **out);
 /* Frees the cache and its blocks. Requires that no request reads them. NULL is fine. */
@@ -34,19 +34,19 @@ void kv_prefix_close(struct kv_prefix *prefix);
  * first tokens of `tokens`. Requires that `tokens` has block_count_max * block_tokens tokens.
  * Returns the number of blocks and stores their ids in ids_out. *end_out is the last block of the
  * chain; KV_BLOCK_NONE = no block found. The caller is now a reader: the chain is not evicted until
- * the caller passes *end_out to kv_prefix_leave. */
-uint32_t kv_prefix_enter(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
-                         uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out);
+ * the caller passes *end_out to kv_prefix_read_end. */
+uint32_t kv_prefix_read_begin(struct kv_prefix *prefix, uint64_t salt, const uint32_t *tokens,
+                              uint32_t block_count_max, kv_block_id *ids_out, kv_block_id *end_out);
 
 /* The caller no longer reads the chain that ends at `end`. KV_BLOCK_NONE is fine. */
-void kv_prefix_leave(struct kv_prefix *prefix, kv_block_id end);
+void kv_prefix_read_end(struct kv_prefix *prefix, kv_block_id end);
 
 /* Adds a request's blocks to the cache. Requires that the blocks `ids` hold K and V of the first
  * block_count * block_tokens tokens, and that each is a KV_LIVE block of `owner` or a block of the
  * cache. A block of `owner` becomes the cache's, unless the cache already has a block for these
  * tokens and this salt; then the block stays the owner's. *end is the end of the chain that the
- * caller reads, from kv_prefix_enter. Unless block_count is 0, it becomes the end of the chain of
- * all block_count blocks, which the caller reads from then until kv_prefix_leave. */
+ * caller reads, from kv_prefix_read_begin. Unless block_count is 0, it becomes the end of the chain
+ * of all block_count blocks, which the caller reads from then until kv_prefix_read_end. */
 void kv_prefix_add(struct kv_prefix *prefix, kv_owner_id owner, uint64_t salt,
                    const uint32_t *tokens, const kv_block_id *ids, uint32_t block_count,
                    kv_block_id *end);

@@ -92,7 +92,7 @@ void kv_targets_close(struct kv_targets *t)
 static void target_fail(struct kv_targets *t, uint32_t target, const char *text)
 {
     kv_targets_drop(t, target);
-    t->options.link(t->options.self, target, false, text);
+    t->options.link_changed(t->options.self, target, false, text);
 }
 
 static bool has_layer(const struct message_stage *stage, uint32_t path, uint32_t layer)
@@ -199,7 +199,7 @@ static void target_up_check(struct kv_targets *t, uint32_t target)
     }
     entry->up = true;
     snprintf(text, sizeof(text), "%s", transport_peer_path(entry->processes[0].peer));
-    t->options.link(t->options.self, target, true, text);
+    t->options.link_changed(t->options.self, target, true, text);
 }
 
 /* Returns false if the connection has failed; the failure is then already reported. */
@@ -317,7 +317,7 @@ enum status kv_targets_push(struct kv_targets *t, struct kv_push *push, uint32_t
 void kv_targets_flush(struct kv_targets *t, uint32_t target, uint32_t path, uint64_t cookie)
 {
     const struct target *entry = &t->targets[target];
-    struct transport_peer *peers[LIMIT_STAGES];
+    struct transport_peer *peers[LIMIT_STAGE_PROCESSES];
     struct flush flush = {.cookie = cookie, .target = target};
     assert(kv_targets_up(t, target, path) && t->flush_count < t->flush_capacity);
     for (uint32_t i = 0; i < entry->count; i++)

@@ -25,7 +25,7 @@ struct kv_targets_options {
     /* up = true: all connections to the target are up, and `text` names the transport. up = false:
      * the target has failed, and `text` says why; the target is already dropped, and its pending
      * flushes are never reported. */
-    void (*link)(void *self, uint32_t target, bool up, const char *text);
+    void (*link_changed)(void *self, uint32_t target, bool up, const char *text);
     /* The flush with this cookie has ended: all writes have arrived (ST_OK), or some may not have
      * arrived (any other status). */
     void (*flushed)(void *self, uint64_t cookie, enum status status);
@@ -37,16 +37,16 @@ enum status kv_targets_open(const struct kv_targets_options *options, struct kv_
 /* Drops all targets and frees *t. NULL is fine. */
 void kv_targets_close(struct kv_targets *t);
 
-/* Drops the target with number `target` (< LIMIT_MACHINES), and sets it to the machine `name`,
- * whose processes `stages` lists. Connects to each process that stores some of our layers and
- * heads. A process without an address is reached over `peer`, the caller's connection to the
- * machine (NULL = none). `link` reports the result, during this call or later. The target fails if
- * the processes do not store each of our heads of each of our layers exactly once on each path.
- * `name` and `stages` are copied. */
+/* Drops the earlier target with the number `target` (< LIMIT_MACHINES), if there is one, and gives
+ * this number to the machine `name`, whose processes `stages` lists. Connects to each process that
+ * stores some of our layers and heads. A process without an address is reached over `peer`, the
+ * caller's connection to the machine (NULL = none). `link_changed` reports the result, during this
+ * call or later. The target fails if the processes do not store each of our heads of each of our
+ * layers exactly once on each path. `name` and `stages` are copied. */
 void kv_targets_set(struct kv_targets *t, uint32_t target, const char *name,
                     struct transport_peer *peer, const struct message_stages *stages);
 /* Ends the connections that kv_targets made to the target, and forgets its flushes. Calls neither
- * `link` nor `flushed`. */
+ * `link_changed` nor `flushed`. */
 void kv_targets_drop(struct kv_targets *t, uint32_t target);
 
 /* Returns true if the target is up and has the path (< LIMIT_STAGE_PATHS). */

@@ -13,12 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An arena: the layout of one process's KV memory. The memory has rows: layer l is in row l /
- * groups.count, counted from that of first_layer, which it shares with the layers of the other
- * groups (common/layer_groups.h; with one group, each layer has its row). Block b of a layer begins
- * at byte row * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks.
- * Within a block, the KV heads follow each other, and all have the same size. So consecutive heads
- * are contiguous, and are laid out like a block of an arena that has only these heads. */
+/* An arena: the layout of one process's KV memory. The memory has rows, and each row has one layer
+ * of each layer group (common/layer_groups.h). Layer l is in row l / groups.count - first_layer /
+ * groups.count; with one group, each layer has a row of its own. Block b of a layer begins at byte
+ * row * layer_stride_bytes + b * block_bytes: the layers of a row use different blocks. Within a
+ * block, the KV heads follow each other, and all have the same size. So consecutive heads are
+ * contiguous, and are laid out like a block of an arena that has only these heads. */
 struct kv_arena {
     struct layer_groups groups;
     uint32_t first_layer; /* Layers first_layer to first_layer + layer_count - 1. */

@@ -132,7 +132,7 @@ static void others_sum(const struct machine *m, const struct machine_gateway *ga
 void machine_gateways_report(struct machine *m, const struct message_stats *stats)
 {
     const struct message figures = {.kind = MESSAGE_STATS, .stats = *stats};
-    struct message_load loads[LIMIT_STAGES];
+    struct message_load loads[LIMIT_STAGE_PROCESSES];
     const struct message stages = {
         .kind = MESSAGE_LOADS,
         .loads = {.count = m->executor->ops->loads(m->executor, loads), .loads = loads}};

@@ -67,7 +67,7 @@ static void stats_make(struct machine *m, struct message_stats *out)
                    "one per state");
     for (int state = 0; state < KV_STATE_COUNT; state++)
         out->kv_blocks[state] = kv_pool_count(m->kv, (enum kv_state)state);
-    struct message_load loads[LIMIT_STAGES];
+    struct message_load loads[LIMIT_STAGE_PROCESSES];
     const uint32_t load_count = m->executor->ops->loads(m->executor, loads);
     for (uint32_t i = 0; i < load_count; i++)
         process_add(out, &loads[i].process);

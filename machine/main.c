@@ -46,7 +46,7 @@ static const struct option_entry entries[] = {
     /* name, value, type, field, lowest, highest (of texts: most of them), choices, default, help */
     {"listen", "ADDR:PORT", OPTION_TEXT, FIELD(listen), 0, 0, {NULL}, NULL, "listen on this address instead of the config's address"},
     {"set", "KEY=VALUE", OPTION_TEXTS, FIELD(sets), 0, OPTION_TEXTS_MAX, {NULL}, NULL, "set a key of the config (cleave serve --help lists the keys); may be repeated"},
-    {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
+    {"stage", "N", OPTION_INT, FIELD(stage), 0, LIMIT_STAGE_PROCESSES - 1, {NULL}, NULL, "run stage process N of the machine, from 0; for a stage that the config places on this computer (host)"},
     {"ready-fd", "N", OPTION_INT, FIELD(ready_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "write \"ready ADDRESS\" to file descriptor N when the machine serves"},
     {"config-fd", "N", OPTION_INT, FIELD(config_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "read the config as JSON from file descriptor N"},
     {"cluster-keys-fd", "N", OPTION_INT, FIELD(keys_fd), 0, DESCRIPTOR_MAX, {NULL}, NULL, "take the cluster's keys from the process that started this one, on file descriptor N, instead of cluster/key_file"},
@@ -195,7 +195,7 @@ static enum status run(struct arguments *arguments, struct config *config, bool 
     process.entry = &config->machines[entry];
     bool child = arguments->ready_fd >= 0;
     if (child && (process.entry->local || arguments->stage >= 0) &&
-        !parent_follow_pipe(SIGTERM, arguments->ready_fd))
+        !parent_end_signal_set_by_pipe(SIGTERM, arguments->ready_fd))
         return error_set(error, ST_CANCELLED, "the process that started this one has ended");
     /* a stage process started by its machine inherits the niceness */
     if (arguments->stage < 0 || !child)

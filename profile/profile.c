@@ -170,9 +170,9 @@ double profile_stage_prompt_us(const struct profile *p, const struct profile_dev
 {
     double us = d->batch_us + profile_prompt_us(p, d, first, last, tokens, context);
     if (first == 0)
-        us += profile_curve_us(&d->first, tokens);
+        us += profile_curve_us(&d->embedding, tokens);
     if (last == p->model.layer_count && sampled > 0)
-        us += profile_curve_us(&d->last, sampled);
+        us += profile_curve_us(&d->vocabulary, sampled);
     return us;
 }
 
@@ -181,9 +181,9 @@ double profile_stage_token_us(const struct profile *p, const struct profile_devi
 {
     double us = d->batch_us + profile_token_us(p, d, first, last, batch, context);
     if (first == 0)
-        us += profile_curve_us(&d->first, batch);
+        us += profile_curve_us(&d->embedding, batch);
     if (last == p->model.layer_count)
-        us += profile_curve_us(&d->last, batch);
+        us += profile_curve_us(&d->vocabulary, batch);
     return us;
 }
 
@@ -211,20 +211,21 @@ const struct profile_device *profile_device_find(const struct profile *p, const 
     for (uint32_t i = 0; i < p->device_count; i++) {
         const struct profile_device *d = &p->devices[i];
         if (strcmp(d->kind, kind) == 0 && d->threads == threads &&
-            (found == NULL || d->beside < found->beside))
+            (found == NULL || d->busy_devices < found->busy_devices))
             found = d;
     }
     return found;
 }
 
-const struct profile_device *profile_device_beside(const struct profile *p,
-                                                   const struct profile_device *device)
+const struct profile_device *profile_device_find_busy(const struct profile *p,
+                                                      const struct profile_device *device)
 {
     const struct profile_device *found = NULL;
     for (uint32_t i = 0; i < p->device_count; i++) {
         const struct profile_device *d = &p->devices[i];
-        if (d->beside > 0 && strcmp(d->kind, device->kind) == 0 && d->threads == device->threads &&
-            strcmp(d->host, device->host) == 0 && (found == NULL || d->beside < found->beside))
+        if (d->busy_devices > 0 && strcmp(d->kind, device->kind) == 0 &&
+            d->threads == device->threads && strcmp(d->host, device->host) == 0 &&
+            (found == NULL || d->busy_devices < found->busy_devices))
             found = d;
     }
     return found;

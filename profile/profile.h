@@ -67,16 +67,16 @@ struct profile_device {
     char description[PROFILE_TEXT_BYTES]; /* Text for a person, such as the CPU's name. */
     uint32_t threads;                     /* 0 = the number of threads cannot be chosen. */
     /* Number of other devices of the same kind that computed on the host meanwhile. */
-    uint32_t beside;
+    uint32_t busy_devices;
     uint64_t memory_bytes; /* Memory of the device, or of the host if the device has none. */
     /* 1 = all layers of the model have equal times; else the model's number of layers. */
     uint32_t layer_count;
     struct profile_layer *layers; /* layer_count entries. */
     /* The model's last layer in a prompt. There, only the sampled row is computed completely. */
     struct profile_grid last_layer_prompt;
-    struct profile_curve first; /* The embedding, by tokens. */
-    struct profile_curve last;  /* Vocabulary and sampling, by sampled rows. */
-    double batch_us;            /* Time of each batch before the device begins to compute. */
+    struct profile_curve embedding;  /* The embedding, by tokens. */
+    struct profile_curve vocabulary; /* Vocabulary and sampling, by sampled rows. */
+    double batch_us;                 /* Time of each batch before the device begins to compute. */
     double disturbed; /* Share of the measurements during which other processes used the cores. */
     uint32_t check_count;
     struct profile_check checks[PROFILE_CHECKS_MAX];
@@ -129,14 +129,14 @@ void profile_close(struct profile *p);
  * ST_IO on failure. */
 enum status profile_write(const struct profile *p, FILE *file, struct error *error);
 
-/* Returns the device with this kind and number of threads, and the lowest `beside` if there are
+/* Returns the device with this kind and number of threads, and the lowest busy_devices if there are
  * several; NULL = none. */
 const struct profile_device *profile_device_find(const struct profile *p, const char *kind,
                                                  uint32_t threads);
-/* Returns the measurement of this device beside other busy devices, with the lowest `beside` ≥ 1;
- * NULL = none. */
-const struct profile_device *profile_device_beside(const struct profile *p,
-                                                   const struct profile_device *device);
+/* Returns the measurement of this device beside other busy devices, with the lowest busy_devices ≥
+ * 1; NULL = none. */
+const struct profile_device *profile_device_find_busy(const struct profile *p,
+                                                      const struct profile_device *device);
 /* Returns the link between two hosts, in either direction, with the highest bandwidth; NULL = none.
  * transport NULL = any transport. */
 const struct profile_link *profile_link_find(const struct profile *p, const char *from,

@@ -343,10 +343,11 @@ static bool device(struct reader *r, const json_t *object, const struct profile 
         !text_at(r, object, "description", 0, out->description, sizeof(out->description)) ||
         !u32_at(r, object, "threads", 0, 65536, &out->threads) ||
         !(json_object_get(object, "beside") == NULL ||
-          u32_at(r, object, "beside", 0, 65536, &out->beside)) ||
+          u32_at(r, object, "beside", 0, 65536, &out->busy_devices)) ||
         !whole_at(r, object, "memory_bytes", 0, (uint64_t)BYTES_MAX, &out->memory_bytes) ||
         !layers(r, object, p->model.layer_count, out) ||
-        !curve_at(r, object, "first", &out->first) || !curve_at(r, object, "last", &out->last) ||
+        !curve_at(r, object, "first", &out->embedding) ||
+        !curve_at(r, object, "last", &out->vocabulary) ||
         !number_at(r, object, "batch_us", 0, US_MAX, &out->batch_us) ||
         !(json_object_get(object, "disturbed") == NULL ||
           number_at(r, object, "disturbed", 0, 1, &out->disturbed)) ||

@@ -71,8 +71,8 @@ static void device(FILE *file, const struct profile_device *d)
     fprintf(file, ",\n   ");
     text(file, "description", d->description);
     fprintf(file, ", \"threads\": %" PRIu32, d->threads);
-    if (d->beside > 0)
-        fprintf(file, ", \"beside\": %" PRIu32, d->beside);
+    if (d->busy_devices > 0)
+        fprintf(file, ", \"beside\": %" PRIu32, d->busy_devices);
     fprintf(file, ", \"memory_bytes\": %" PRIu64 ",\n", d->memory_bytes);
     fprintf(file, "   \"layers_alike\": %s,\n   \"layers\": [",
             d->layer_count == 1 ? "true" : "false");
@@ -85,8 +85,8 @@ static void device(FILE *file, const struct profile_device *d)
     }
     fprintf(file, "],\n   ");
     grid(file, "last_layer_prompt", "tokens", &d->last_layer_prompt);
-    curve(file, "first", &d->first);
-    curve(file, "last", &d->last);
+    curve(file, "first", &d->embedding);
+    curve(file, "last", &d->vocabulary);
     fprintf(file, ",\n   \"batch_us\": %.9g, \"disturbed\": %.3g", d->batch_us, d->disturbed);
     checks(file, d);
     fprintf(file, "}");

@@ -22,15 +22,15 @@ static void prefix_pin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (prefix_is_used(pool, request))
         request->cached_blocks =
-            kv_prefix_enter(pool->options.prefix, request->prefix_salt, request->prompt,
-                            (request->prompt_count - 1) / pool->options.arena.block_tokens,
-                            request->tables.ids, &request->chain);
+            kv_prefix_read_begin(pool->options.prefix, request->prefix_salt, request->prompt,
+                                 (request->prompt_count - 1) / pool->options.arena.block_tokens,
+                                 request->tables.ids, &request->chain);
 }
 
 static void prefix_unpin(struct prompt_pool *pool, struct prompt_request *request)
 {
     if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_leave(pool->options.prefix, request->chain);
+        kv_prefix_read_end(pool->options.prefix, request->chain);
     request->chain = KV_BLOCK_NONE;
     request->cached_blocks = 0;
 }
@@ -110,5 +110,5 @@ void prompt_prefix_free(struct prompt_pool *pool, const struct prompt_request *r
         if (!kv_prefix_holds(prefix, request->tables.ids[i]))
             kv_pool_free(pool->options.kv, request->owner, &request->tables.ids[i], 1);
     if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_leave(pool->options.prefix, request->chain);
+        kv_prefix_read_end(pool->options.prefix, request->chain);
 }

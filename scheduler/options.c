@@ -65,7 +65,7 @@ struct sched_cluster_options sched_cluster_options_make(const struct config *con
         .prefix_count = prefixes ? PREFIXES_MAX : 0,
         .queue_requests_max = config->scheduler.queue_requests_max,
         .wait_us_max = config->scheduler.wait_ms * 1000ll,
-        .cover_after_us = config->scheduler.cover_ms * 1000ll,
+        .cover_after_us = config->scheduler.takeover_delay_ms * 1000ll,
         .prompt_queue_threshold_tokens = config->scheduler.prompt_queue_threshold_tokens,
         .prompt_queue_threshold_us = threshold_ms(config) * 1000ll,
         .compare_time = config->scheduler.compare_time,
@@ -156,7 +156,7 @@ uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tok
     if (config->scheduler.micro_batch_tokens > 0)
         return config->scheduler.micro_batch_tokens;
     uint32_t tokens = best_tokens > 0 ? best_tokens : sched_prompt_fill_tokens(config);
-    return tokens > LIMIT_CHUNK_TOKENS ? tokens : LIMIT_CHUNK_TOKENS;
+    return tokens > LIMIT_CHUNK_TOKENS_MIN ? tokens : LIMIT_CHUNK_TOKENS_MIN;
 }
 
 struct sched_machine_options sched_machine_options_make(const struct config *config,

@@ -76,8 +76,8 @@ struct sched_pace_targets sched_pace_targets_make(const struct config *config);
  * At most LIMIT_BATCHES_IN_FLIGHT on all paths together. */
 uint32_t sched_batches_in_flight(uint32_t stage_count, uint32_t path_count);
 
-/* Returns the prompt tokens of a micro-batch on a machine with stages, at least LIMIT_CHUNK_TOKENS.
- * best_tokens = best size by a profile; 0 = not known. */
+/* Returns the prompt tokens of a micro-batch on a machine with stages, at least
+ * LIMIT_CHUNK_TOKENS_MIN. best_tokens = best size by a profile; 0 = not known. */
 uint32_t sched_micro_batch_tokens(const struct config *config, uint32_t best_tokens);
 
 #endif

@@ -41,7 +41,7 @@ void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt
         size_add(pace, prompt_tokens, us);
     if (prompt_tokens == 0)
         mean_add(&pace->step_us, (double)us);
-    else if (prompt_tokens >= LIMIT_CHUNK_TOKENS && (double)us > step_us)
+    else if (prompt_tokens >= LIMIT_CHUNK_TOKENS_MIN && (double)us > step_us)
         mean_add(&pace->row_us, ((double)us - step_us) / prompt_tokens);
 }
 
@@ -75,15 +75,15 @@ static int64_t share_us(const struct sched_pace_targets *targets, double prompts
 uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                            uint32_t most)
 {
-    uint32_t whole = most / LIMIT_CHUNK_TOKENS * LIMIT_CHUNK_TOKENS;
+    uint32_t whole = most / LIMIT_CHUNK_TOKENS_MIN * LIMIT_CHUNK_TOKENS_MIN;
     if (pace->row_us <= 0)
         return whole;
     int64_t share = share_us(targets, pace->open_tokens * pace->row_us, pace->step_us);
     double tokens = (double)share / pace->row_us;
     if (tokens >= whole)
         return whole;
-    uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS + 0.5);
-    return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS;
+    uint32_t chunks = (uint32_t)(tokens / LIMIT_CHUNK_TOKENS_MIN + 0.5);
+    return (chunks > 0 ? chunks : 1) * LIMIT_CHUNK_TOKENS_MIN;
 }
 
 uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32_t most)
@@ -106,7 +106,7 @@ uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool prompts, double steps_us)
 {
-    int64_t least = (int64_t)(pace->row_us * LIMIT_CHUNK_TOKENS);
+    int64_t least = (int64_t)(pace->row_us * LIMIT_CHUNK_TOKENS_MIN);
     if (!prompts)
         return (uint32_t)targets->tbt_us;
     int64_t share = share_us(targets, pace->open_tokens * pace->row_us, steps_us);

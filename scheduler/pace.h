@@ -49,9 +49,9 @@ void sched_pace_batch(struct sched_pace *pace, uint32_t decodes, uint32_t prompt
 /* Records the tokens of the open prompts when a batch begins. */
 void sched_pace_open(struct sched_pace *pace, uint64_t tokens, int64_t now_us);
 
-/* Returns the most prompt tokens for a batch that also decodes, a multiple of LIMIT_CHUNK_TOKENS
- * from that number to `most` (rounded down): the share of this machine's open prompts. Returns
- * `most` while the time of a prompt token is not known. */
+/* Returns the most prompt tokens for a batch that also decodes, a multiple of
+ * LIMIT_CHUNK_TOKENS_MIN from that number to `most` (rounded down): the share of this machine's
+ * open prompts. Returns `most` while the time of a prompt token is not known. */
 uint32_t sched_pace_tokens(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                            uint32_t most);
 
@@ -62,7 +62,7 @@ uint32_t sched_pace_fill(const struct sched_pace *pace, uint32_t unknown, uint32
 
 /* Returns the length of the turn that a batch gets on cores that machines share. prompts = true, a
  * batch with prompts: the share of this machine's open prompts, but at least the time of
- * LIMIT_CHUNK_TOKENS; steps_us = sum of the other machines' steps (turns_steps_us). prompts =
+ * LIMIT_CHUNK_TOKENS_MIN; steps_us = sum of the other machines' steps (turns_steps_us). prompts =
  * false: the TBT target, because all answers of the batch wait for its end. */
 uint32_t sched_pace_turn_us(const struct sched_pace *pace, const struct sched_pace_targets *targets,
                             bool prompts, double steps_us);

@@ -12,9 +12,10 @@
 /* The shares of all replicas, stage after stage. */
 struct shares {
     uint32_t stage_count;
-    uint32_t first[LIMIT_STAGES + 1]; /* First replica of each stage, and the end. */
-    uint64_t parts[LIMIT_STAGES];     /* Share of each replica. */
-    uint64_t sums[LIMIT_STAGES];      /* Sum of each stage's shares: the length of its cycle. */
+    uint32_t first[LIMIT_STAGE_PROCESSES + 1]; /* First replica of each stage, and the end. */
+    uint64_t parts[LIMIT_STAGE_PROCESSES];     /* Share of each replica. */
+    /* Sum of each stage's shares: the length of its cycle. */
+    uint64_t sums[LIMIT_STAGE_PROCESSES];
 };
 
 static uint64_t common_divisor(uint64_t a, uint64_t b)
@@ -46,14 +47,14 @@ static enum status shares_read(const struct sched_paths_stage *stages, uint32_t 
     uint32_t count = 0;
     if (stage_count == 0)
         return ST_INVALID;
-    if (stage_count > LIMIT_STAGES)
+    if (stage_count > LIMIT_STAGE_PROCESSES)
         return ST_TOO_LARGE;
     out->stage_count = stage_count;
     for (uint32_t s = 0; s < stage_count; s++) {
         out->first[s] = count;
         if (stages[s].replica_count == 0)
             return ST_INVALID;
-        if (stages[s].replica_count > LIMIT_STAGES - count)
+        if (stages[s].replica_count > LIMIT_STAGE_PROCESSES - count)
             return ST_TOO_LARGE;
         for (uint32_t i = 0; i < stages[s].replica_count; i++) {
             if (stages[s].speeds[i] == 0)
@@ -89,7 +90,7 @@ static void round_stage(struct shares *shares, uint32_t stage)
     uint32_t first = shares->first[stage];
     uint32_t end = shares->first[stage + 1];
     uint64_t sum = shares->sums[stage];
-    uint64_t rest[LIMIT_STAGES];
+    uint64_t rest[LIMIT_STAGE_PROCESSES];
     int64_t left = PARTS;
     /* equal shares need no rounding; more than PARTS replicas make too many paths anyway */
     if (sum == end - first || end - first > PARTS)
@@ -146,8 +147,8 @@ enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t st
                              struct sched_paths *out)
 {
     struct shares shares;
-    int64_t credits[LIMIT_STAGES] = {0};
-    uint8_t replicas[LIMIT_STAGES];
+    int64_t credits[LIMIT_STAGE_PROCESSES] = {0};
+    uint8_t replicas[LIMIT_STAGE_PROCESSES];
     enum status status = shares_read(stages, stage_count, &shares);
     if (status != ST_OK)
         return status;

@@ -34,13 +34,13 @@ struct sched_paths {
     uint32_t next;                    /* Next position in the cycle. */
     uint8_t cycle[SCHED_PATHS_CYCLE]; /* Path of each request of the cycle. */
     /* Replica of each stage on each path. */
-    uint8_t replicas[LIMIT_STAGE_PATHS][LIMIT_STAGES];
+    uint8_t replicas[LIMIT_STAGE_PATHS][LIMIT_STAGE_PROCESSES];
 };
 
 /* Computes the paths. They are numbered in the order of their first use. Returns ST_INVALID for no
- * stage, no replica or a speed of 0; ST_TOO_LARGE for more than LIMIT_STAGES replicas in all, or
- * more than LIMIT_STAGE_PATHS different paths. Replica counts with a small common multiple make
- * fewer paths: 6 and 3 make 6 paths, 5 and 3 make 15. */
+ * stage, no replica or a speed of 0; ST_TOO_LARGE for more than LIMIT_STAGE_PROCESSES replicas in
+ * all, or more than LIMIT_STAGE_PATHS different paths. Replica counts with a small common multiple
+ * make fewer paths: 6 and 3 make 6 paths, 5 and 3 make 15. */
 enum status sched_paths_open(const struct sched_paths_stage *stages, uint32_t stage_count,
                              struct sched_paths *out);
 /* Returns the replica of the stage on the path. */

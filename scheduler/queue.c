@@ -15,7 +15,7 @@
  * lost. */
 #define KEY_SETS 256
 #define KEY_WAYS 16
-/* Tag units per token at weight 1, so that weights up to LIMIT_WEIGHT make a difference. */
+/* Tag units per token at weight 1, so that weights up to LIMIT_KEY_WEIGHT make a difference. */
 #define TAG_SCALE 4096
 /* The mean answer length moves by 1/8 of the difference with each answer. */
 #define ANSWER_SHIFT 3

@@ -23,7 +23,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
     uint32_t tokens = request->prompt_tokens - (request->local ? 1 : 0);
     assert(request->chain == KV_BLOCK_NONE && !blocks->granted);
     if (request->cached)
-        request->cached_blocks = kv_prefix_enter(
+        request->cached_blocks = kv_prefix_read_begin(
             pool->options.prefix, request->prefix_salt, request->tokens,
             tokens / pool->options.memory.block_tokens, request->tables.ids, &request->chain);
     return blocks->count - request->cached_blocks;
@@ -32,7 +32,7 @@ uint32_t token_blocks_prefix_pin(struct token_pool *pool, struct token_request *
 void token_blocks_prefix_unpin(struct token_pool *pool, struct token_request *request)
 {
     if (request->chain != KV_BLOCK_NONE)
-        kv_prefix_leave(pool->options.prefix, request->chain);
+        kv_prefix_read_end(pool->options.prefix, request->chain);
     request->chain = KV_BLOCK_NONE;
     request->cached_blocks = 0;
 }

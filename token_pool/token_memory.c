@@ -74,7 +74,7 @@ static void request_granted(struct token_pool *pool, struct token_request *reque
 {
     const struct token_pool_options *options = &pool->options;
     token_blocks_take(pool, request);
-    kv_pool_lease(options->kv, request->owner, now_us + TOKEN_LEASE_US);
+    kv_pool_lease_set(options->kv, request->owner, now_us + TOKEN_LEASE_US);
     token_request_state_set(pool, request, TOKEN_RESERVED);
     request->reserved_us = now_us;
     if (!await_wanted(pool, request)) {

@@ -305,7 +305,7 @@ void token_request_quarantine(struct token_pool *pool, struct token_request *req
     request->quarantined_at = pool->links_ever;
     bool linked = writer_is_linked(pool, request, request->quarantined_at);
     int64_t lease_us = linked ? TOKEN_LEASE_US : QUARANTINE_US;
-    kv_pool_lease(pool->options.kv, request->owner, now_us + lease_us);
+    kv_pool_lease_set(pool->options.kv, request->owner, now_us + lease_us);
 }
 
 static void request_cancel(struct token_pool *pool, struct token_request *request, bool writer,
@@ -357,7 +357,7 @@ static void decode_start(struct token_pool *pool, struct token_request *request,
     token_await_end(pool, request);
     token_request_state_set(pool, request, TOKEN_DECODING);
     request->decoding_us = now_us;
-    kv_pool_lease(pool->options.kv, request->owner, 0);
+    kv_pool_lease_set(pool->options.kv, request->owner, 0);
     token_blocks_prompt_done(pool, request);
     token_request_token_add(request, first_token);
     sched_memory_decode(pool->memory, token_slot_of(pool, request), request->output_limit - 1);
@@ -444,7 +444,7 @@ static void writer_remove(struct token_pool *pool, struct token_writer *writer, 
         struct token_request *request = &pool->requests[i];
         if (request->state == TOKEN_QUARANTINED && is_process_of(name, request->prompt_machine) &&
             !writer_is_linked(pool, request, request->quarantined_at))
-            kv_pool_lease(pool->options.kv, request->owner, now_us + QUARANTINE_US);
+            kv_pool_lease_set(pool->options.kv, request->owner, now_us + QUARANTINE_US);
     }
 }
 
@@ -455,8 +455,8 @@ static void cancel_send(struct token_pool *pool, struct transport_peer *peer,
     pool->options.calls.send(pool->options.self, peer, &message);
 }
 
-/* The prompt machine has connected again. It is told of requests that have ended, because PREFILL of
- * one may still be on its way to it. */
+/* The prompt machine has connected again. It is told of requests that have ended, because PREFILL
+ * of one may still be on its way to it. */
 static void writer_tell(struct token_pool *pool, const char *machine, struct transport_peer *peer)
 {
     for (uint32_t i = 0; i < TOKEN_UNTOLD_MAX; i++)
@@ -478,8 +478,8 @@ static bool head_was_linked(const struct token_pool *pool, const char *machine, 
     return false;
 }
 
-/* A process has connected to write for a head that was connected before the quarantine began, and that
- * may not know of the quarantine: it may write over this link, too. */
+/* A process has connected to write for a head that was connected before the quarantine began, and
+ * that may not know of the quarantine: it may write over this link, too. */
 static void quarantines_extend(struct token_pool *pool, const char *process, uint64_t since)
 {
     for (uint32_t i = 0; i < pool->options.memory.slot_count; i++) {
@@ -539,8 +539,8 @@ void token_pool_writes_ended(struct token_pool *pool, struct token_link link, in
 }
 
 /* Asks the prompt machine to stop writing KV of the request, which it answers with KV_ABORTED. Asks
- * over all open links of its head: it may be about to end the latest one, for example because it has
- * connected to this machine by the address of another one. */
+ * over all open links of its head: it may be about to end the latest one, for example because it
+ * has connected to this machine by the address of another one. */
 static void writer_ask(struct token_pool *pool, const struct token_request *request)
 {
     for (uint32_t i = 0; i < pool->writer_count; i++) {
@@ -577,7 +577,7 @@ static void lease_ended(struct token_pool *pool, struct token_request *request, 
     bool renew = quarantined || (linked && now_us - request->reserved_us < LEASE_MAX_US);
     /* Our own prompt pool always reports when it no longer needs the blocks. */
     if (renew || request->local) {
-        kv_pool_lease(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
+        kv_pool_lease_set(pool->options.kv, request->owner, now_us + TOKEN_LEASE_US);
         return;
     }
     struct error error;

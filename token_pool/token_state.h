@@ -54,7 +54,7 @@ struct token_request {
     uint32_t cached_blocks;
     uint64_t prefix_salt; /* Salt of its chains in the prefix cache. */
     /* The last of the consecutive blocks that the request reads in the prefix cache, which keeps
-     * them until kv_prefix_leave; KV_BLOCK_NONE = it reads none. */
+     * them until kv_prefix_read_end; KV_BLOCK_NONE = it reads none. */
     kv_block_id chain;
     /* The prompt, then the `generated` tokens of the answer; NULL = RESERVE had no prompt. */
     uint32_t *tokens;

@@ -16,7 +16,7 @@ static const struct message_rule request_rules[] = {PADDING(message_request, pad
 static const struct message_layout request_layout = {RULES(request_rules)};
 
 static const struct message_rule rank_rules[] = {
-    RANGE(message_rank, weight, 0, LIMIT_WEIGHT),
+    RANGE(message_rank, weight, 0, LIMIT_KEY_WEIGHT),
     RANGE(message_rank, priority, -LIMIT_PRIORITY, LIMIT_PRIORITY),
 };
 static const struct message_layout rank_layout = {RULES(rank_rules)};
@@ -229,7 +229,7 @@ static const struct message_array prefixes_arrays[] = {
 };
 
 static const struct message_rule loads_rules[] = {
-    RANGE(message_loads, count, 0, LIMIT_STAGES),
+    RANGE(message_loads, count, 0, LIMIT_STAGE_PROCESSES),
     PADDING(message_loads, padding),
 };
 static const struct message_array loads_arrays[] = {ARRAY(message_loads, loads, count, NULL)};
@@ -244,7 +244,7 @@ static const struct message_rule stage_rules[] = {
 const struct message_layout message_stage_layout = {RULES(stage_rules)};
 
 static const struct message_rule stages_rules[] = {
-    RANGE(message_stages, count, 1, LIMIT_STAGES),
+    RANGE(message_stages, count, 1, LIMIT_STAGE_PROCESSES),
     PADDING(message_stages, padding),
 };
 static const struct message_array stages_arrays[] = {
@@ -252,7 +252,7 @@ static const struct message_array stages_arrays[] = {
 
 static const struct message_rule embedding_rules[] = {
     STRUCT(message_embedding, request, request_layout),
-    RANGE(message_embedding, count, 1, LIMIT_VECTOR),
+    RANGE(message_embedding, count, 1, LIMIT_VECTOR_ELEMENTS),
     PADDING(message_embedding, padding),
 };
 static const struct message_array embedding_arrays[] = {

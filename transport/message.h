@@ -354,7 +354,7 @@ struct message_stage {
 /* The processes that hold KV of a machine. For each path, exactly one process holds a KV head of a
  * layer. */
 struct message_stages {
-    uint32_t count; /* 1 to LIMIT_STAGES. */
+    uint32_t count; /* 1 to LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
     const struct message_stage *stages;
 };
@@ -375,7 +375,7 @@ struct message_load {
 
 /* Sent after STATS by a machine with stages. */
 struct message_loads {
-    uint32_t count; /* At most LIMIT_STAGES. */
+    uint32_t count; /* At most LIMIT_STAGE_PROCESSES. */
     uint32_t padding;
     const struct message_load *loads;
 };

@@ -191,7 +191,7 @@ int names_fd(const struct names *names)
     return names->fd;
 }
 
-enum status names_find(struct names *names, const struct address *address, bool late,
+enum status names_find(struct names *names, const struct address *address, bool accept_old,
                        struct address_found *out, struct error *error)
 {
     eventfd_t ignored;
@@ -212,7 +212,7 @@ enum status names_find(struct names *names, const struct address *address, bool 
         status = look_up_start(names, entry, error);
         status = status == ST_OK ? ST_IN_PROGRESS : status;
     }
-    if (status == ST_IN_PROGRESS && !late)
+    if (status == ST_IN_PROGRESS && !accept_old)
         return status;
     if (entry->good.count == 0)
         return status;

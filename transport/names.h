@@ -30,7 +30,7 @@ int names_fd(const struct names *names);
  * wait any longer). Otherwise returns ST_IN_PROGRESS while a look-up runs (call it again when
  * names_fd is readable), ST_UNREACHABLE for 1 s after a failed look-up, ST_NO_RESOURCE if no
  * look-up could begin (no thread or descriptor, or too many look-ups), ST_NO_MEMORY. */
-enum status names_find(struct names *names, const struct address *address, bool late,
+enum status names_find(struct names *names, const struct address *address, bool accept_old,
                        struct address_found *out, struct error *error);
 
 #endif

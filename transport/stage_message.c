@@ -7,13 +7,13 @@
 #include <assert.h>
 
 static const struct message_rule open_rules[] = {
-    RANGE(stage_open, stage, 0, LIMIT_STAGES - 1),
+    RANGE(stage_open, stage, 0, LIMIT_STAGE_PROCESSES - 1),
     RANGE(stage_open, ranks, 1, LIMIT_RANKS),
     BELOW(stage_open, rank, ranks),
     RANGE(stage_open, rows_max, 1, LIMIT_BATCH_TOKENS),
     RANGE(stage_open, slots, 1, LIMIT_BATCHES_IN_FLIGHT),
     RANGE(stage_open, context_blocks, 1, LIMIT_CONTEXT_TOKENS),
-    RANGE(stage_open, next_count, 0, LIMIT_STAGES),
+    RANGE(stage_open, next_count, 0, LIMIT_STAGE_PROCESSES),
 };
 static const struct message_array open_arrays[] = {
     ARRAY(stage_open, next, next_count, &message_stage_layout)};
@@ -158,7 +158,8 @@ static const struct message_rule result_rules[] = {
 };
 static const struct message_layout result_layout = {RULES(result_rules)};
 
-static const struct message_rule pooled_rules[] = {RANGE(stage_pooled, count, 1, LIMIT_VECTOR)};
+static const struct message_rule pooled_rules[] = {
+    RANGE(stage_pooled, count, 1, LIMIT_VECTOR_ELEMENTS)};
 static const struct message_array pooled_arrays[] = {ARRAY(stage_pooled, values, count, NULL)};
 
 static const struct message_rule done_rules[] = {PADDING(stage_done, padding)};
@@ -170,7 +171,7 @@ static const struct message_array done_arrays[] = {
 static const struct message_rule target_rules[] = {
     RANGE(stage_target, target, 0, LIMIT_MACHINES - 1),
     TEXT(stage_target, name),
-    RANGE(stage_target, stages.count, 0, LIMIT_STAGES),
+    RANGE(stage_target, stages.count, 0, LIMIT_STAGE_PROCESSES),
     PADDING(stage_target, stages.padding),
 };
 static const struct message_array target_arrays[] = {

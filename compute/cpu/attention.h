@@ -151,8 +151,8 @@ INLINE void qk_columns(const struct kernels_cache *cache, enum compute_kv_dtype 
     }
 }
 
-/* Computes the scores of all queries for tokens from `first` to tokens - 1, and for those before
- * `first` in its vector and block. decode: prefetches. */
+/* Computes the scores of all queries for tokens from `first` to tokens - 1, and for the tokens
+ * before `first` in the same vector and block. decode: prefetches. */
 INLINE void qk_all(const struct kernels_cache *cache, enum compute_kv_dtype dtype, uint32_t first,
                    uint32_t tokens, bool decode, const struct scores *scores)
 {

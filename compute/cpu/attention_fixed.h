@@ -21,8 +21,9 @@
  *    z = fma(z, a, z' * b), o = fma(o, a, o' * b), m = M; at the end o is multiplied by 1 / z.
  * - A cap replaces s[t] by cap * tanh(s[t] * (qs / cap)) before m is computed, and qs by 1.
  * - A sink is joined last, as a segment with m' = sink, z' = 1 and o' = 0.
- * - A latent cache has two scales: s[t] is computed over the dimensions before the values, then
- *   over those of the values, each 64 at a time with their own scale, and vs is the second scale.
+ * - A latent cache (compute/kv.h) has two scales per token: the first for the dimensions before the
+ *   values, the second for those of the values. s[t] is computed over the former, then over the
+ *   latter, 64 dimensions at a time. vs is the second scale.
  * - Tokens before the row's window count as tokens after the row: e and w are 0. Segments without a
  *   token that the row sees are not joined.
  *
@@ -193,7 +194,7 @@ INLINE void fixed_qk_rows(enum compute_kv_dtype dtype, uint32_t rows, uint32_t w
 #undef FIXED_QK_CASE
 }
 
-/* All queries against `wide` units of `lanes` tokens each, from `unit` on. */
+/* Computes the scores of all queries for `wide` units of `lanes` tokens each, from `unit` on. */
 INLINE void fixed_qk_units(const struct fixed_job *job, enum compute_kv_dtype dtype, bool decode,
                            bool latent, uint32_t unit, uint32_t wide, uint32_t lanes)
 {
@@ -369,7 +370,8 @@ INLINE uint32_t fixed_seen(uint32_t first_position, uint32_t heads, uint32_t i, 
     return seen < tokens ? seen : tokens;
 }
 
-/* Number of tokens of that segment that are before the window of query i's row. */
+/* Number of tokens of the segment that begins at position `begin` that are before the window of
+ * query i's row. */
 INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t window, uint32_t i,
                              uint32_t begin)
 {
@@ -377,7 +379,7 @@ INLINE uint32_t fixed_hidden(uint32_t first_position, uint32_t heads, uint32_t w
     return window != 0 && end > window && end - window > begin ? end - window - begin : 0;
 }
 
-/* The tokens that query i of a band sees of the segment that begins at position `begin`. */
+/* Returns the tokens of the segment that begins at position `begin` that query i of a band sees. */
 INLINE struct fixed_view fixed_view_of(const struct fixed_job *band, uint32_t first_position,
                                        uint32_t heads, uint32_t i, uint32_t begin)
 {
@@ -584,8 +586,8 @@ static void fixed_i8_latent_qk(const struct fixed_job *job)
     fixed_qk(job, COMPUTE_KV_I8, false, true);
 }
 
-/* Writes the values of a segment of a latent cache to `to`, as a block that has values of its own
- * stores them: V of two tokens next to each other. */
+/* Writes the values of a segment of a latent cache to `to`, in the layout of a cache with K and V:
+ * the V of two tokens next to each other. */
 static void fixed_latent_values(struct fixed_job *job, enum compute_kv_dtype dtype, uint8_t *to)
 {
     const uint32_t tokens = job->unit_tokens, dim = job->value_dim;

@@ -20,7 +20,7 @@ INLINE void fixed_exp2(vec *x, uint32_t count)
     ROWS_EACH(i, count) x[i] = v_scale_exponent(p[i], rounded[i]);
 }
 
-/* Turns ROWS_EXP_WIDE vectors of scores, all of them visible to the row, into weights. */
+/* Turns ROWS_EXP_WIDE vectors of scores into weights. The row sees all their tokens. */
 INLINE void fixed_weigh(const float *row, const float *v_scale, vec slope, vec most, vec *sum,
                         vec *w)
 {
@@ -71,7 +71,7 @@ INLINE void fixed_round(const vec *w, uint32_t stored, float *w_scale, int16_t *
     }
 }
 
-/* The tokens [begin, end) of a segment that a query sees; none: 0, 0. */
+/* The tokens [begin, end) of a segment that a query sees; 0, 0 = none. */
 struct fixed_view {
     uint32_t begin, end;
 };

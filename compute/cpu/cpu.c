@@ -135,10 +135,10 @@ bool cpu_split_need(struct compute *c, size_t floats, uint32_t heads)
         split->floats = floats;
     }
     if (split->heads < heads) {
-        free(split->left);
+        free(split->unfinished);
         split->heads = 0;
-        split->left = malloc(heads * sizeof(*split->left));
-        if (split->left == NULL)
+        split->unfinished = malloc(heads * sizeof(*split->unfinished));
+        if (split->unfinished == NULL)
             return false;
         split->heads = heads;
     }
@@ -152,7 +152,7 @@ void cpu_compute_free(struct compute *c)
         free(c->scratch[i].data);
     free(c->first_items);
     free(c->split.parts);
-    free(c->split.left);
+    free(c->split.unfinished);
     free(c);
 }
 

@@ -29,14 +29,14 @@ struct cpu_scratch {
 /* Memory for attention of few rows with long contexts: each segment (KERNELS_SEGMENT tokens) of a
  * sequence and KV head is a work item. */
 struct cpu_split {
-    float *parts;           /* Results of the segments (kernels.attention_part). */
-    size_t floats;          /* Number of floats in `parts`. */
-    _Atomic uint32_t *left; /* [heads]: unfinished segments of each sequence and KV head. */
-    uint32_t heads;         /* Number of entries in `left`. */
+    float *parts;                 /* Results of the segments (kernels.attention_part). */
+    size_t floats;                /* Number of floats in `parts`. */
+    _Atomic uint32_t *unfinished; /* [heads]: unfinished segments of each sequence and KV head. */
+    uint32_t heads;               /* Number of entries in `unfinished`. */
 };
 
-/* The work items of a product that one thread begins with (workers_share). Tells the kernel which
- * weights to prefetch at the end of the share. */
+/* The share of a product's work items with which one thread begins (workers_share). With it, the
+ * kernel knows which weights to prefetch at the end of the share. */
 struct cpu_weights_ahead {
     _Alignas(64) uint32_t first_item;
     uint32_t end_item;

@@ -6,7 +6,8 @@
  *    rows were copied next to each other, so that they form tiles.
  * 2. silu(gate) * up, quantised: a work item is some pairs.
  * 3. down: a work item is some columns of the result for all runs, one after the other. No two
- *    threads write the same element, and each row adds its experts in the order of their numbers. */
+ *    threads write the same element, and each row adds its experts in the order of their numbers.
+ */
 #include "compute/cpu/cpu.h"
 #include "compute/cpu/routing.h"
 
@@ -34,8 +35,8 @@ struct run {
     uint32_t tile_rows;
 };
 
-struct compute_experts_room {
-    struct compute_experts_room_options o;
+struct compute_experts_workspace {
+    struct compute_experts_workspace_options o;
     uint32_t *ids;    /* [rows_max × used] */
     float *weights;   /* [rows_max × used] */
     uint32_t *counts; /* [experts]; rows of each expert, later the next free pair. */
@@ -53,7 +54,7 @@ struct compute_experts_room {
 struct job {
     struct compute *c;
     const struct compute_experts *e;
-    struct compute_experts_room *room;
+    struct compute_experts_workspace *room;
     const float *product;
     const struct compute_activations *a;
     uint32_t row_count;
@@ -81,7 +82,7 @@ static void choose_item(void *context, uint32_t item, uint32_t thread)
 /* Makes a run for each expert that has rows. */
 static void runs_make(const struct job *job)
 {
-    struct compute_experts_room *room = job->room;
+    struct compute_experts_workspace *room = job->room;
     const struct compute_experts_options *o = &job->e->o;
     const uint32_t chosen = job->row_count * o->routing.used;
     uint32_t tiles = 0;
@@ -104,7 +105,7 @@ static void runs_make(const struct job *job)
 
 static void pairs_sort(const struct job *job)
 {
-    struct compute_experts_room *room = job->room;
+    struct compute_experts_workspace *room = job->room;
     const struct compute_experts_options *o = &job->e->o;
     runs_make(job);
     for (uint32_t i = 0; i < job->row_count * o->routing.used; i++) {
@@ -175,7 +176,7 @@ static void row_copy(const struct compute_activations *from, uint32_t r,
 static void copy_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct job *job = context;
-    const struct compute_experts_room *room = job->room;
+    const struct compute_experts_workspace *room = job->room;
     const uint32_t end = (item + 1) * PAIRS_ITEM;
     (void)thread;
     for (uint32_t pair = item * PAIRS_ITEM; pair < end && pair < room->pair_count; pair++) {
@@ -235,7 +236,7 @@ static void act_item(void *context, uint32_t item, uint32_t thread)
 {
     const struct job *job = context;
     const struct compute_experts_options *o = &job->e->o;
-    const struct compute_experts_room *room = job->room;
+    const struct compute_experts_workspace *room = job->room;
     const struct kernels *kernels = job->c->kernels;
     const uint32_t end = (item + 1) * PAIRS_ITEM;
     for (uint32_t pair = item * PAIRS_ITEM; pair < end && pair < room->pair_count; pair++) {
@@ -256,7 +257,7 @@ static void act_item(void *context, uint32_t item, uint32_t thread)
 static void add_weighted(const struct job *job, const struct run *run, const float *out,
                          uint32_t first, uint32_t cols)
 {
-    const struct compute_experts_room *room = job->room;
+    const struct compute_experts_workspace *room = job->room;
     for (uint32_t i = 0; i < run->rows; i++, out += cols) {
         const uint32_t pair = run->first + i;
         const float weight = room->pair_weights[pair];
@@ -321,7 +322,7 @@ static uint32_t up_to(uint32_t count, uint32_t part)
 
 static void products_run(struct job *job)
 {
-    const struct compute_experts_room *room = job->room;
+    const struct compute_experts_workspace *room = job->room;
     const uint32_t threads = workers_threads(job->c->workers);
     if (room->run_count > 0) {
         const uint32_t groups = 2 * job->e->o.gate[0]->groups;
@@ -340,7 +341,7 @@ static void products_run(struct job *job)
 }
 
 static void experts_run(struct compute *c, const struct compute_experts *e,
-                        struct compute_experts_room *room, const float *product,
+                        struct compute_experts_workspace *room, const float *product,
                         const struct compute_activations *a, uint32_t row_count, bool add, float *y)
 {
     struct job job = {.c = c,
@@ -426,7 +427,7 @@ static enum status experts_open(struct compute *c, const struct compute_experts_
     return ST_OK;
 }
 
-static void room_close(struct compute *c, struct compute_experts_room *room)
+static void workspace_close(struct compute *c, struct compute_experts_workspace *room)
 {
     if (room == NULL)
         return;
@@ -444,14 +445,15 @@ static void room_close(struct compute *c, struct compute_experts_room *room)
     free(room);
 }
 
-static enum status room_open(struct compute *c, const struct compute_experts_room_options *o,
-                             struct compute_experts_room **out)
+static enum status workspace_open(struct compute *c,
+                                  const struct compute_experts_workspace_options *o,
+                                  struct compute_experts_workspace **out)
 {
     const size_t pairs = (size_t)o->rows_max * o->used;
     /* Each run begins with a new tile. */
     const size_t runs = pairs < o->experts ? pairs : o->experts;
     const uint32_t tiled = (uint32_t)(pairs + runs * (TILE_ROWS - 1));
-    struct compute_experts_room *room = calloc(1, sizeof(*room));
+    struct compute_experts_workspace *room = calloc(1, sizeof(*room));
     if (room == NULL)
         return ST_NO_MEMORY;
     room->o = *o;
@@ -469,9 +471,9 @@ static enum status room_open(struct compute *c, const struct compute_experts_roo
                  room->pair_weights != NULL && room->gate != NULL && room->up != NULL;
     const size_t scratch = (size_t)CPU_CHUNK_TILES * TILE_ROWS * DOWN_GROUPS_MAX * GROUP_ROWS;
     if (!there || cpu_scratch_need(c, scratch) != ST_OK ||
-        cpu_activations_open(c, tiled, o->hidden, o->needs_in, &room->in) != ST_OK ||
-        cpu_activations_open(c, tiled, o->ffn, o->needs_ffn, &room->ffn) != ST_OK) {
-        room_close(c, room);
+        cpu_activations_open(c, tiled, o->hidden, o->needs_gate_up, &room->in) != ST_OK ||
+        cpu_activations_open(c, tiled, o->ffn, o->needs_down, &room->ffn) != ST_OK) {
+        workspace_close(c, room);
         return ST_NO_MEMORY;
     }
     *out = room;
@@ -481,8 +483,8 @@ static enum status room_open(struct compute *c, const struct compute_experts_roo
 const struct compute_experts_ops cpu_experts = {
     .open = experts_open,
     .close = experts_close,
-    .room_open = room_open,
-    .room_close = room_close,
+    .workspace_open = workspace_open,
+    .workspace_close = workspace_close,
     .run = experts_run,
     .row_gate = experts_row_gate,
 };

@@ -30,7 +30,7 @@ struct panel_position {
 /* Returns true if a vector of quants is unpacked to signed bytes. */
 INLINE bool is_signed(enum kernels_form form)
 {
-    return layout_bytes(form) || layout_codes(form);
+    return layout_is_bytes(form) || layout_has_codes(form);
 }
 
 /* How many sums of two products fit in 16 bits. A sum is at most 2 * 127 * the greatest quant: for
@@ -39,12 +39,13 @@ INLINE bool is_signed(enum kernels_form form)
  * 43: 2 × 10922. */
 INLINE uint32_t run_max(enum kernels_form form)
 {
-    if (layout_codes(form))
-        return form == FORM_CODE_BF16 ? 8 : layout_two(form) ? 2 : 1;
-    if (layout_bytes(form))
+    if (layout_has_codes(form))
+        return form == FORM_CODE_BF16 ? 8 : layout_two_bits(form) ? 2 : 1;
+    if (layout_is_bytes(form))
         return 1;
     /* A run ends with the columns that share a scale. */
-    return (layout_halves(form) && layout_high_bits(form) == 0 ? 4u : 8u) >> layout_high_bits(form);
+    return (layout_has_halves(form) && layout_high_bits(form) == 0 ? 4u : 8u) >>
+           layout_high_bits(form);
 }
 
 INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
@@ -53,8 +54,9 @@ INLINE __m256i half_load(const uint8_t *quants, uint32_t vector, uint32_t half)
         (const __m256i *)(quants + layout_vector_offset(0, vector) + half * 32));
 }
 
-/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may follow.
- */
+/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may
+ * follow.
+ * */
 INLINE __m256i bits_move(__m256i v, uint32_t from, uint32_t to)
 {
     return from < to   ? _mm256_slli_epi16(v, (int)(to - from))
@@ -76,10 +78,10 @@ INLINE __m256i half_high(enum kernels_form form, const uint8_t *quants, uint32_t
 INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, uint32_t half)
 {
     const enum kernels_form form = s.form;
-    if (layout_bytes(form))
+    if (layout_is_bytes(form))
         return _mm256_xor_si256(half_load(quants, g, half), _mm256_set1_epi8((char)0x80));
     __m256i packed;
-    if (layout_two(form))
+    if (layout_two_bits(form))
         packed = _mm256_and_si256(bits_move(half_load(quants, g / 4, half), g % 4 * 2, 0),
                                   _mm256_set1_epi8(3));
     else
@@ -87,7 +89,7 @@ INLINE __m256i half_quants(struct shape s, const uint8_t *quants, uint32_t g, ui
                                   _mm256_set1_epi8(15));
     if (layout_high_bits(form) != 0)
         packed = _mm256_or_si256(packed, half_high(form, quants, g, half));
-    if (!layout_codes(form))
+    if (!layout_has_codes(form))
         return packed;
     return _mm256_shuffle_epi8(
         _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)s.codes)), packed);
@@ -151,7 +153,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *quants, const struct
 INLINE void sums_make(struct shape s, const uint8_t *quants, const struct kernels_block *a,
                       const struct kernels_low *low, uint32_t part, __m256i acc[ROWS][2])
 {
-    const bool halves = layout_halves(s.form);
+    const bool halves = layout_has_halves(s.form);
     const uint32_t first = halves ? part * 4 : 0, last = halves ? first + 4 : 8;
     const int32_t offset = is_signed(s.form) ? 0 : layout_offset(s.form);
 #pragma GCC unroll 3
@@ -185,7 +187,7 @@ INLINE __m256 half_units(struct shape s, const struct panel_position *at, uint32
 {
     __m256 units =
         half_floats(s.form, at->header + layout_units_offset(s.form, at->panel, i), half);
-    return layout_codes(s.form) ? _mm256_mul_ps(units, _mm256_set1_ps(s.factor)) : units;
+    return layout_has_codes(s.form) ? _mm256_mul_ps(units, _mm256_set1_ps(s.factor)) : units;
 }
 
 /* Scales of part `part` of the columns. */
@@ -193,10 +195,10 @@ INLINE __m256 half_scales(struct shape s, const struct panel_position *at, uint3
                           uint32_t half)
 {
     const uint8_t *scales = at->block + layout_scales_offset(s.form, at->panel);
-    if (!layout_super(s.form))
+    if (!layout_two_level(s.form))
         return half_floats(s.form, scales, half);
     __m128i bytes = _mm_loadl_epi64((const __m128i *)(scales + part * PANEL_ROWS + half * 8));
-    if (layout_halves(s.form) && layout_min(s.form))
+    if (layout_has_halves(s.form) && layout_has_min(s.form))
         bytes = _mm_and_si128(bytes, _mm_set1_epi8(15));
     __m256i values =
         layout_scales_signed(s.form) ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
@@ -208,9 +210,9 @@ INLINE __m256 half_minima(struct shape s, const struct panel_position *at, uint3
                           uint32_t half)
 {
     const uint8_t *scales = at->block + layout_scales_offset(s.form, at->panel);
-    if (!layout_super(s.form))
+    if (!layout_two_level(s.form))
         return half_floats(s.form, scales + (size_t)PANEL_ROWS * 2, half);
-    const bool halves = layout_halves(s.form);
+    const bool halves = layout_has_halves(s.form);
     __m256i values = _mm256_cvtepu8_epi32(
         _mm_loadl_epi64((const __m128i *)(scales + (halves ? part : 1) * PANEL_ROWS + half * 8)));
     if (halves)
@@ -223,7 +225,7 @@ INLINE void block_add(struct shape s, const struct panel_position *at,
                       const struct kernels_block *a, const struct kernels_low *low,
                       __m256 f[ROWS][2])
 {
-    const uint32_t parts = layout_halves(s.form) ? 2 : 1;
+    const uint32_t parts = layout_has_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
     for (uint32_t part = 0; part < parts; part++) {
         __m256i acc[ROWS][2];
@@ -231,16 +233,16 @@ INLINE void block_add(struct shape s, const struct panel_position *at,
 #pragma GCC unroll 2
         for (uint32_t half = 0; half < 2; half++) {
             __m256 d = half_scales(s, at, part, half), m = _mm256_setzero_ps();
-            if (layout_min(s.form))
+            if (layout_has_min(s.form))
                 m = half_minima(s, at, part, half);
 #pragma GCC unroll 3
             for (uint32_t r = 0; r < s.rows; r++) {
                 __m256 p = _mm256_mul_ps(d, _mm256_set1_ps(a->scale[s.row + r]));
                 f[r][half] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r][half]), p, f[r][half]);
-                if (!layout_min(s.form))
+                if (!layout_has_min(s.form))
                     continue;
-                const float sum = layout_halves(s.form) ? product_half_sum(a, part, s.row + r)
-                                                        : a->scaled_sum[s.row + r];
+                const float sum = layout_has_halves(s.form) ? product_half_sum(a, part, s.row + r)
+                                                            : a->scaled_sum[s.row + r];
                 f[r][half] = _mm256_fmadd_ps(m, _mm256_set1_ps(sum), f[r][half]);
             }
         }
@@ -261,7 +263,7 @@ INLINE void panel_run(struct shape s, const struct kernels_product *p, const uin
     for (uint32_t b = 0; b < p->blocks; b++, at.block += block_bytes) {
         const struct kernels_block *a = &p->tiles[first + b];
         const bool refined = product_refined(a, s.row, s.rows);
-        if (layout_super(s.form) && b % LAYOUT_SUPER_BLOCKS == 0) {
+        if (layout_two_level(s.form) && b % LAYOUT_HEADER_BLOCKS == 0) {
             at.header = at.block;
             at.block += layout_header_bytes(s.form);
         }

@@ -36,8 +36,9 @@ INLINE void forget_loads(void)
     __asm__ volatile("" ::: "memory");
 }
 
-/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may follow.
- */
+/* Moves bit `from` of each byte, and the bits above it, to bit `to`; bits of other bytes may
+ * follow.
+ * */
 INLINE __m512i bits_move(__m512i v, uint32_t from, uint32_t to)
 {
     return from < to   ? _mm512_slli_epi16(v, to - from)
@@ -49,10 +50,10 @@ INLINE __m512i bits_move(__m512i v, uint32_t from, uint32_t to)
 INLINE __m512i panel_quants(struct shape s, const uint8_t *block, uint32_t panel, uint32_t g)
 {
     const uint32_t low = layout_low_vectors(s.form); /* Also the bits below the high bits. */
-    const bool two = layout_two(s.form), high_two = layout_high_bits(s.form) == 2;
-    const uint32_t vector = layout_bytes(s.form) ? g : two ? g / 4 : g % 4;
+    const bool two = layout_two_bits(s.form), high_two = layout_high_bits(s.form) == 2;
+    const uint32_t vector = layout_is_bytes(s.form) ? g : two ? g / 4 : g % 4;
     __m512i packed = _mm512_load_si512(block + layout_vector_offset(panel, vector));
-    if (layout_bytes(s.form))
+    if (layout_is_bytes(s.form))
         return packed;
     packed = bits_move(packed, two ? g % 4 * 2 : g / 4 * 4, 0);
     packed = _mm512_and_si512(packed, _mm512_set1_epi8(two ? 3 : 15));
@@ -63,7 +64,7 @@ INLINE __m512i panel_quants(struct shape s, const uint8_t *block, uint32_t panel
         high = bits_move(high, high_two ? g % 4 * 2 : g, low);
         packed = _mm512_ternarylogic_epi32(packed, high, mask, 0xf8); /* packed | (high & mask) */
     }
-    return layout_codes(s.form) ? _mm512_shuffle_epi8(s.codes, packed) : packed;
+    return layout_has_codes(s.form) ? _mm512_shuffle_epi8(s.codes, packed) : packed;
 }
 
 /* Numbers of 16 bits of a panel's rows. */
@@ -78,7 +79,7 @@ INLINE vec panel_floats(enum kernels_form form, const uint8_t *numbers)
 INLINE vec panel_units(struct shape s, const uint8_t *header, uint32_t panel, uint32_t i)
 {
     vec units = panel_floats(s.form, header + layout_units_offset(s.form, panel, i));
-    return layout_codes(s.form) ? v_mul(units, v_set(s.factor)) : units;
+    return layout_has_codes(s.form) ? v_mul(units, v_set(s.factor)) : units;
 }
 
 /* Scales of half `half` of the columns. */
@@ -86,10 +87,10 @@ INLINE vec panel_scales(struct shape s, const uint8_t *header, const uint8_t *bl
                         uint32_t half)
 {
     const uint8_t *scales = block + layout_scales_offset(s.form, panel);
-    if (!layout_super(s.form))
+    if (!layout_two_level(s.form))
         return panel_floats(s.form, scales);
     __m128i bytes = _mm_load_si128((const __m128i *)(scales + half * PANEL_ROWS));
-    if (layout_halves(s.form) && layout_min(s.form))
+    if (layout_has_halves(s.form) && layout_has_min(s.form))
         bytes = _mm_and_si128(bytes, _mm_set1_epi8(15));
     __m512i values =
         layout_scales_signed(s.form) ? _mm512_cvtepi8_epi32(bytes) : _mm512_cvtepu8_epi32(bytes);
@@ -101,9 +102,9 @@ INLINE vec panel_minima(struct shape s, const uint8_t *header, const uint8_t *bl
                         uint32_t half)
 {
     const uint8_t *scales = block + layout_scales_offset(s.form, panel);
-    if (!layout_super(s.form))
+    if (!layout_two_level(s.form))
         return panel_floats(s.form, scales + (size_t)PANEL_ROWS * 2);
-    const bool halves = layout_halves(s.form);
+    const bool halves = layout_has_halves(s.form);
     __m512i values = _mm512_cvtepu8_epi32(
         _mm_load_si128((const __m128i *)(scales + (halves ? half : 1) * PANEL_ROWS)));
     if (halves)
@@ -114,7 +115,7 @@ INLINE vec panel_minima(struct shape s, const uint8_t *header, const uint8_t *bl
 /* The number that panel_quants adds to each weight: 0 or a power of two. */
 INLINE uint32_t quants_offset(enum kernels_form form)
 {
-    return layout_codes(form) ? 128 : (uint32_t)layout_offset(form);
+    return layout_has_codes(form) ? 128 : (uint32_t)layout_offset(form);
 }
 
 /* -offset * Σ quants of the activations, by shifting: offsets are powers of two. */
@@ -123,7 +124,7 @@ INLINE __m512i offset_sum(enum kernels_form form, const struct kernels_block *a,
 {
     const unsigned shift = (unsigned)__builtin_ctz(quants_offset(form));
     __m512i sum = _mm512_set1_epi32(a->minus_sum[half][r]);
-    if (layout_halves(form) && half == 0)
+    if (layout_has_halves(form) && half == 0)
         sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(a->minus_sum[1][r]));
     return _mm512_slli_epi32(sum, shift);
 }
@@ -181,7 +182,7 @@ INLINE void second_plane_add(struct shape s, const uint8_t *block, const struct 
 INLINE void sums_make(struct shape s, const uint8_t *block, const struct kernels_block *a,
                       const struct kernels_low *low, uint32_t half, __m512i acc[2][TILE_ROWS])
 {
-    const bool halves = layout_halves(s.form), offset = quants_offset(s.form) != 0;
+    const bool halves = layout_has_halves(s.form), offset = quants_offset(s.form) != 0;
     const uint32_t first = halves ? half * 4 : 0, last = halves ? first + 4 : 8;
     sums_zero(s, acc);
     if (offset && !s.refined)
@@ -220,7 +221,7 @@ INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *bloc
                       const struct kernels_block *a, const struct kernels_low *low,
                       vec f[2][TILE_ROWS])
 {
-    const uint32_t halves = layout_halves(s.form) ? 2 : 1;
+    const uint32_t halves = layout_has_halves(s.form) ? 2 : 1;
 #pragma GCC unroll 2
     for (uint32_t half = 0; half < halves; half++) {
         __m512i acc[2][TILE_ROWS];
@@ -228,17 +229,18 @@ INLINE void block_add(struct shape s, const uint8_t *header, const uint8_t *bloc
 #pragma GCC unroll 2
         for (uint32_t panel = 0; panel < 2; panel++) {
             vec d = panel_scales(s, header, block, panel, half), m = v_zero();
-            if (layout_min(s.form))
+            if (layout_has_min(s.form))
                 m = panel_minima(s, header, block, panel, half);
 #pragma GCC unroll 6
             for (uint32_t r = 0; r < s.rows; r++) {
                 vec p = v_mul(d, v_set(a->scale[r]));
                 f[panel][r] = v_fma(_mm512_cvtepi32_ps(acc[panel][r]), p, f[panel][r]);
-                if (layout_min(s.form))
-                    f[panel][r] = v_fma(m,
-                                        v_set(layout_halves(s.form) ? product_half_sum(a, half, r)
-                                                                    : a->scaled_sum[r]),
-                                        f[panel][r]);
+                if (layout_has_min(s.form))
+                    f[panel][r] =
+                        v_fma(m,
+                              v_set(layout_has_halves(s.form) ? product_half_sum(a, half, r)
+                                                              : a->scaled_sum[r]),
+                              f[panel][r]);
             }
         }
     }
@@ -304,7 +306,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
                      uint32_t group, uint32_t row)
 {
     __m512i codes = _mm512_setzero_si512();
-    if (layout_codes(form))
+    if (layout_has_codes(form))
         codes = _mm512_xor_si512(_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p->codes)),
                                  _mm512_set1_epi8((char)0x80));
     const struct shape plain = {form, rows, false, codes, p->factor};
@@ -312,7 +314,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     const size_t block_bytes = layout_block_bytes(form);
     const uint32_t tiles = (p->rows + p->tile_rows - 1) / p->tile_rows;
     const bool shared = p->prefetch && tiles > 1 && tiles <= SPREAD_TILES;
-    const bool ahead = p->prefetch && row == 0, near = layout_bytes(form) && rows == 1;
+    const bool ahead = p->prefetch && row == 0, near = layout_is_bytes(form) && rows == 1;
     const uint8_t *block = p->weights + group * layout_group_bytes(form, p->blocks);
     const uint8_t *header = block;
     struct spread spread = spread_begin(form, p, block, row / p->tile_rows, tiles);
@@ -323,7 +325,7 @@ INLINE void tile_run(enum kernels_form form, uint32_t rows, const struct kernels
     for (uint32_t r = 0; r < rows; r++)
         f[0][r] = f[1][r] = v_zero();
     for (uint32_t b = 0; b < p->blocks; b++, block += block_bytes, a++) {
-        if (layout_super(form) && b % LAYOUT_SUPER_BLOCKS == 0) {
+        if (layout_two_level(form) && b % LAYOUT_HEADER_BLOCKS == 0) {
             header = block;
             block += layout_header_bytes(form);
         }

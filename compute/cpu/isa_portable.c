@@ -25,13 +25,13 @@ static float block_add(enum kernels_form form, const struct unpacked *w,
         acc[0] = acc[0] * 256 + more[0];
         acc[1] = acc[1] * 256 + more[1];
     }
-    if (!layout_halves(form)) {
+    if (!layout_has_halves(form)) {
         f = fmaf((float)(acc[0] + acc[1]), w->scale[0] * a->scale[r], f);
-        return layout_min(form) ? fmaf(w->min[0], a->scaled_sum[r], f) : f;
+        return layout_has_min(form) ? fmaf(w->min[0], a->scaled_sum[r], f) : f;
     }
     for (uint32_t half = 0; half < 2; half++) {
         f = fmaf((float)acc[half], w->scale[half] * a->scale[r], f);
-        if (layout_min(form))
+        if (layout_has_min(form))
             f = fmaf(w->min[half], product_half_sum(a, half, r), f);
     }
     return f;

@@ -68,11 +68,12 @@
  *
  * The quants of the CODE and THREE forms are indices of the 16 values in kernels_product.codes.
  *
- * The scales and minima of the SUPER forms are bytes. Each is multiplied by an f16 unit of its row,
- * and scales also by kernels_product.factor. A header before each 8 blocks has the units of these
- * blocks. A row has two bytes in a block: scale and minimum; or the scales of the first and of the
- * last 16 columns; or, for TWO_SUPER, these scales in low nibbles and minima in high nibbles. The
- * second byte of CODE_SUPER is not used: it keeps blocks aligned.
+ * SUPER forms have two levels of scales, as GGUF's K types have: the scales and minima are bytes.
+ * Each is multiplied by an f16 unit of its row, and scales also by kernels_product.factor. A header
+ * before each 8 blocks has the units of these blocks. A row has two bytes in a block: scale and
+ * minimum; or the scales of the first and of the last 16 columns; or, for TWO_SUPER, these scales
+ * in low nibbles and minima in high nibbles. The second byte of CODE_SUPER is not used: it keeps
+ * blocks aligned.
  *
  * A group of a float form has, column by column, the values of its 32 rows; in BF16, the values of
  * two columns alternate (layout_float_offset). */

@@ -14,9 +14,10 @@ struct layout_form {
     uint8_t high_bits; /* Bits above them: 0, 1 or 2. A block has one vector for each of them. */
     int16_t offset;    /* The number that is subtracted from a quant: 0 or a power of two. */
     bool codes;        /* Quants are indices of kernels_product.codes. */
-    bool super;        /* A scale is a byte times a unit that 256 columns share. */
-    bool halves;       /* The first and the last 16 columns have their own scales. */
-    bool min;          /* The form has minima. */
+    /* Two levels of scales: a scale is a byte times a unit that 256 columns share. */
+    bool super;
+    bool halves; /* The first and the last 16 columns have their own scales. */
+    bool min;    /* The form has minima. */
 };
 
 static const struct layout_form layout_forms[FORM_QUANTISED_COUNT] = {
@@ -37,14 +38,14 @@ static const struct layout_form layout_forms[FORM_QUANTISED_COUNT] = {
 };
 
 /* Returns true if quants are whole bytes. */
-static inline bool layout_bytes(enum kernels_form form)
+static inline bool layout_is_bytes(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 8;
 }
 
 /* Returns true if quants are two bits, perhaps followed by a vector of third bits; false for
  * nibbles, which higher bits may follow, and for bytes. */
-static inline bool layout_two(enum kernels_form form)
+static inline bool layout_two_bits(enum kernels_form form)
 {
     return layout_forms[form].low_bits == 2;
 }
@@ -60,22 +61,22 @@ static inline uint32_t layout_high_bits(enum kernels_form form)
     return layout_forms[form].high_bits;
 }
 
-static inline bool layout_codes(enum kernels_form form)
+static inline bool layout_has_codes(enum kernels_form form)
 {
     return layout_forms[form].codes;
 }
 
-static inline bool layout_super(enum kernels_form form)
+static inline bool layout_two_level(enum kernels_form form)
 {
     return layout_forms[form].super;
 }
 
-static inline bool layout_min(enum kernels_form form)
+static inline bool layout_has_min(enum kernels_form form)
 {
     return layout_forms[form].min;
 }
 
-static inline bool layout_halves(enum kernels_form form)
+static inline bool layout_has_halves(enum kernels_form form)
 {
     return layout_forms[form].halves;
 }
@@ -88,7 +89,7 @@ static inline int32_t layout_offset(enum kernels_form form)
 /* Returns true if the bytes of scales are signed. */
 static inline bool layout_scales_signed(enum kernels_form form)
 {
-    return layout_super(form) && !layout_min(form);
+    return layout_two_level(form) && !layout_has_min(form);
 }
 
 /* Returns the bytes of the quants of one panel in one block. */
@@ -111,15 +112,15 @@ static inline size_t layout_vector_offset(uint32_t panel, uint32_t g)
 
 /* Returns the values per row in each block: 1 (the scale), or 2 (the scale, and the minimum or the
  * scale of the last 16 columns; or two bytes of a SUPER form). */
-static inline uint32_t layout_scales(enum kernels_form form)
+static inline uint32_t layout_scales_per_row(enum kernels_form form)
 {
-    return layout_min(form) || layout_super(form) ? 2 : 1;
+    return layout_has_min(form) || layout_two_level(form) ? 2 : 1;
 }
 
-/* Returns the bytes of the values of layout_scales for one panel in one block. */
+/* Returns the bytes of the values of layout_scales_per_row for one panel in one block. */
 static inline uint32_t layout_scales_bytes(enum kernels_form form)
 {
-    return layout_scales(form) * PANEL_ROWS * (layout_super(form) ? 1 : 2);
+    return layout_scales_per_row(form) * PANEL_ROWS * (layout_two_level(form) ? 1 : 2);
 }
 
 /* Returns the offset of a panel's scales in a block. */
@@ -134,48 +135,48 @@ static inline uint32_t layout_block_bytes(enum kernels_form form)
     return 2 * layout_quants_bytes(form) + 2 * layout_scales_bytes(form);
 }
 
-/* A SUPER form has a header before each LAYOUT_SUPER_BLOCKS blocks. The header has, for each panel,
- * the f16 units of the scales of all rows and, if the form has minima, the negated units of the
- * minima. */
-#define LAYOUT_SUPER_BLOCKS 8
+/* A SUPER form has a header before each LAYOUT_HEADER_BLOCKS blocks. The header has, for each
+ * panel, the f16 units of the scales of all rows and, if the form has minima, the negated units of
+ * the minima. */
+#define LAYOUT_HEADER_BLOCKS 8
 
 /* Returns the offset in the header of a panel's units: units of the scales for i = 0, units of the
  * minima for i = 1. */
 static inline uint32_t layout_units_offset(enum kernels_form form, uint32_t panel, uint32_t i)
 {
-    return layout_min(form) ? (panel * 2 + i) * PANEL_ROWS * 2 : panel * PANEL_ROWS * 2;
+    return layout_has_min(form) ? (panel * 2 + i) * PANEL_ROWS * 2 : panel * PANEL_ROWS * 2;
 }
 
 /* Returns the bytes of a header; 0 if the form has no headers. */
 static inline uint32_t layout_header_bytes(enum kernels_form form)
 {
-    return layout_super(form) ? layout_units_offset(form, 2, 0) : 0;
+    return layout_two_level(form) ? layout_units_offset(form, 2, 0) : 0;
 }
 
 /* Returns the bytes of a header and its blocks. */
-static inline size_t layout_super_bytes(enum kernels_form form)
+static inline size_t layout_header_blocks_bytes(enum kernels_form form)
 {
-    return layout_header_bytes(form) + (size_t)LAYOUT_SUPER_BLOCKS * layout_block_bytes(form);
+    return layout_header_bytes(form) + (size_t)LAYOUT_HEADER_BLOCKS * layout_block_bytes(form);
 }
 
 /* Returns the offset in a group of the header that belongs to a block. */
 static inline size_t layout_header_offset(enum kernels_form form, uint32_t block)
 {
-    return block / LAYOUT_SUPER_BLOCKS * layout_super_bytes(form);
+    return block / LAYOUT_HEADER_BLOCKS * layout_header_blocks_bytes(form);
 }
 
 /* Returns the offset of a block in its group. */
 static inline size_t layout_block_offset(enum kernels_form form, uint32_t block)
 {
     return layout_header_offset(form, block) + layout_header_bytes(form) +
-           (size_t)(block % LAYOUT_SUPER_BLOCKS) * layout_block_bytes(form);
+           (size_t)(block % LAYOUT_HEADER_BLOCKS) * layout_block_bytes(form);
 }
 
 /* Returns the bytes of a group of a quantised form with `blocks` blocks. */
 static inline size_t layout_group_bytes(enum kernels_form form, uint32_t blocks)
 {
     return blocks * (size_t)layout_block_bytes(form) +
-           blocks / LAYOUT_SUPER_BLOCKS * layout_header_bytes(form);
+           blocks / LAYOUT_HEADER_BLOCKS * layout_header_bytes(form);
 }
 
 /* Returns the bytes of one column of a group of a float form. */

@@ -82,7 +82,7 @@ static void low_rank_item(void *context, uint32_t item, uint32_t thread)
         s++;
     if (s->adapter == 0)
         return;
-    const struct compute_low_rank *l = &job->ranks->each[s->adapter - 1];
+    const struct compute_low_rank *l = &job->ranks->by_adapter[s->adapter - 1];
     row_add(l, job->a->floats + (size_t)item * job->a->cols, job->a->cols, job->ranks->rows,
             job->y + (size_t)item * job->ranks->rows);
 }

@@ -100,7 +100,7 @@ static void product_multiply(const struct matmul *job, const struct compute_matr
     if (m->form < FORM_QUANTISED_COUNT) {
         size_t block = cpu_activation_block(job->a, first_row, 0);
         p->codes = types_codes(m->type);
-        p->factor = types_factor(m->type);
+        p->factor = types_scale_factor(m->type);
         p->tile_rows = job->a->tile_rows;
         p->tiles = job->a->blocks + block;
         p->lows = job->a->lows != NULL ? job->a->lows + block : NULL;

@@ -84,8 +84,8 @@ static void quants_pack(enum kernels_form form, const uint8_t quants[32], uint8_
     for (uint32_t g = 0; g < low; g++) {
         const uint32_t four = four_at(quants, g);
         quants_put(panel, g, n,
-                   layout_bytes(form) ? four
-                   : layout_two(form)
+                   layout_is_bytes(form) ? four
+                   : layout_two_bits(form)
                        ? pairs_of(quants, g, 0)
                        : (four & 0x0f0f0f0fu) | (four_at(quants, g + 4) & 0x0f0f0f0fu) << 4);
     }
@@ -108,7 +108,7 @@ static void scales_pack(enum kernels_form form, const struct types_group *group,
         half_put(scales, n, (uint16_t)(half_float_bits(group->scale[0]) >> 16));
     else
         half_put(scales, n, half_to_f16(group->scale[0]));
-    if (layout_min(form))
+    if (layout_has_min(form))
         half_put(scales, PANEL_ROWS + n, half_to_f16(group->min[0]));
 }
 
@@ -117,21 +117,21 @@ static void super_pack(const struct compute_matrix *m, const uint8_t *row, uint3
                        uint32_t i, uint8_t *group)
 {
     const uint32_t panel = i / PANEL_ROWS, n = i % PANEL_ROWS;
-    const uint32_t parts = layout_halves(m->form) || layout_codes(m->form) ? 2 : 1;
+    const uint32_t parts = layout_has_halves(m->form) || layout_has_codes(m->form) ? 2 : 1;
     uint8_t *header = group + layout_header_offset(m->form, first);
-    struct types_super super;
-    types_super_unpack(m->type, row, first / LAYOUT_SUPER_BLOCKS, &super);
+    struct types_two_level super;
+    types_two_level_unpack(m->type, row, first / LAYOUT_HEADER_BLOCKS, &super);
     half_put(header + layout_units_offset(m->form, panel, 0), n, super.scale);
-    if (layout_min(m->form))
+    if (layout_has_min(m->form))
         half_put(header + layout_units_offset(m->form, panel, 1), n, super.min ^ 0x8000);
-    for (uint32_t b = 0; b < LAYOUT_SUPER_BLOCKS; b++) {
+    for (uint32_t b = 0; b < LAYOUT_HEADER_BLOCKS; b++) {
         uint8_t *scales =
             group + layout_block_offset(m->form, first + b) + layout_scales_offset(m->form, panel);
         for (uint32_t k = 0; k < 2; k++) {
-            uint8_t byte = k == 0 || layout_halves(m->form) ? super.scales[parts * b + k]
-                           : layout_min(m->form)            ? super.mins[b]
-                                                            : 0; /* Not used. */
-            if (layout_halves(m->form) && layout_min(m->form))
+            uint8_t byte = k == 0 || layout_has_halves(m->form) ? super.scales[parts * b + k]
+                           : layout_has_min(m->form)            ? super.mins[b]
+                                                                : 0; /* Not used. */
+            if (layout_has_halves(m->form) && layout_has_min(m->form))
                 byte |= (uint8_t)(super.mins[2 * b + k] << 4);
             scales[k * PANEL_ROWS + n] = byte;
         }
@@ -147,10 +147,10 @@ static void block_put(const struct compute_matrix *m, const uint8_t *row, uint32
     types_group_unpack(m->type, row, b, &unpacked);
     quants_pack(m->form, unpacked.quants, block + layout_vector_offset(i / PANEL_ROWS, 0),
                 i % PANEL_ROWS);
-    if (!layout_super(m->form))
+    if (!layout_two_level(m->form))
         scales_pack(m->form, &unpacked, block + layout_scales_offset(m->form, i / PANEL_ROWS),
                     i % PANEL_ROWS);
-    else if (b % LAYOUT_SUPER_BLOCKS == 0)
+    else if (b % LAYOUT_HEADER_BLOCKS == 0)
         super_pack(m, row, b, i, group);
 }
 
@@ -323,7 +323,7 @@ static void embed_block(const struct compute_matrix *m, const uint8_t *group, ui
                         uint32_t i, float out[32])
 {
     struct unpacked w;
-    unpack_row(m->form, types_codes(m->type), types_factor(m->type), group, b, i, &w);
+    unpack_row(m->form, types_codes(m->type), types_scale_factor(m->type), group, b, i, &w);
     for (uint32_t k = 0; k < 32; k++) {
         float product = w.scale[k / 16] * (float)w.values[k];
         out[k] = product + w.min[k / 16];

@@ -26,7 +26,7 @@
 #endif
 
 #define ROWS_EXP_WIDE  8      /* Vectors of one call of v_exp_each. */
-#define ROWS_EXP_LEAST -86.0f /* Least x: e^x is still a normal number. */
+#define ROWS_EXP_LEAST -86.0f /* e^x of smaller x is no normal number. */
 
 /* Replaces `count` ≤ ROWS_EXP_WIDE vectors x by e^x, within about 1 ulp. With `least` =
  * ROWS_EXP_LEAST, x is limited to ±86. With another `least`, x is raised to at least `least`, and

@@ -427,7 +427,7 @@ static enum status attention_split(struct compute *c, struct attention_job *job,
     if (!cpu_split_need(c, floats, batch->sequence_count * heads))
         return ST_NO_MEMORY;
     job->parts = c->split.parts;
-    job->left = c->split.left;
+    job->left = c->split.unfinished;
     *items = 0;
     for (uint32_t s = 0; s < batch->sequence_count; s++) {
         segments = segments_of(job, &batch->sequences[s]);

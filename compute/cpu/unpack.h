@@ -24,9 +24,9 @@ static inline uint32_t unpack_quant(enum kernels_form form, const uint8_t *quant
     const uint32_t g = col / 4, byte = row * 4 + col % 4, low = layout_low_vectors(form);
     const uint32_t pair = g % 4 * 2;
     uint32_t quant;
-    if (layout_bytes(form))
+    if (layout_is_bytes(form))
         return quants[layout_vector_offset(0, g) + byte];
-    if (layout_two(form))
+    if (layout_two_bits(form))
         quant = quants[layout_vector_offset(0, g / 4) + byte] >> pair & 3u;
     else
         quant = quants[layout_vector_offset(0, g % 4) + byte] >> g / 4 * 4 & 15u;
@@ -45,24 +45,24 @@ static inline uint16_t unpack_half(const uint8_t *halves, uint32_t i)
     return half;
 }
 
-/* Reads the scales and minima of a form with two levels of scales (layout_super). */
-static inline void unpack_super(enum kernels_form form, float factor, const uint8_t *header,
-                                const uint8_t *scales, uint32_t panel, uint32_t row,
-                                struct unpacked *out)
+/* Reads the scales and minima of a form with two levels of scales (layout_two_level). */
+static inline void unpack_two_level_scales(enum kernels_form form, float factor,
+                                           const uint8_t *header, const uint8_t *scales,
+                                           uint32_t panel, uint32_t row, struct unpacked *out)
 {
     const uint8_t *units = header + layout_units_offset(form, panel, 0);
     const float unit = half_from_f16(unpack_half(units, row)) * factor;
     const float unit_min =
-        layout_min(form)
+        layout_has_min(form)
             ? half_from_f16(unpack_half(header + layout_units_offset(form, panel, 1), row))
             : 0;
     for (uint32_t i = 0; i < 2; i++) {
-        uint8_t byte = scales[(layout_halves(form) ? i * PANEL_ROWS : 0) + row];
-        uint8_t min = layout_halves(form) ? byte >> 4 : scales[PANEL_ROWS + row];
-        if (layout_halves(form) && layout_min(form))
+        uint8_t byte = scales[(layout_has_halves(form) ? i * PANEL_ROWS : 0) + row];
+        uint8_t min = layout_has_halves(form) ? byte >> 4 : scales[PANEL_ROWS + row];
+        if (layout_has_halves(form) && layout_has_min(form))
             byte &= 15u;
         out->scale[i] = unit * (layout_scales_signed(form) ? (float)(int8_t)byte : (float)byte);
-        out->min[i] = layout_min(form) ? unit_min * (float)min : 0;
+        out->min[i] = layout_has_min(form) ? unit_min * (float)min : 0;
     }
 }
 
@@ -77,17 +77,19 @@ static inline void unpack_row(enum kernels_form form, const int8_t *codes, float
     const uint8_t *scales = block + layout_scales_offset(form, panel);
     for (uint32_t i = 0; i < 32; i++) {
         const uint32_t quant = unpack_quant(form, quants, row, i);
-        out->values[i] = layout_codes(form) ? codes[quant] : (int32_t)quant - layout_offset(form);
+        out->values[i] =
+            layout_has_codes(form) ? codes[quant] : (int32_t)quant - layout_offset(form);
     }
-    if (layout_super(form)) {
-        unpack_super(form, factor, group + layout_header_offset(form, b), scales, panel, row, out);
+    if (layout_two_level(form)) {
+        unpack_two_level_scales(form, factor, group + layout_header_offset(form, b), scales, panel,
+                                row, out);
         return;
     }
     const uint16_t scale = unpack_half(scales, row);
     out->scale[0] = out->scale[1] =
         form == FORM_CODE_BF16 ? half_from_bf16(scale) : half_from_f16(scale);
     out->min[0] = out->min[1] =
-        layout_min(form) ? half_from_f16(unpack_half(scales, PANEL_ROWS + row)) : 0;
+        layout_has_min(form) ? half_from_f16(unpack_half(scales, PANEL_ROWS + row)) : 0;
 }
 
 #endif

@@ -219,7 +219,7 @@ bool cuda_step_begin(struct compute *c, const struct compute_step *step);
 void cuda_step_end(struct compute *c);
 uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_step *step,
                                uint32_t rows_max);
-bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+bool cuda_step_next_shape(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out);
 /* Return the batch, or `count` numbers, in device memory: the step's copy if the arrays are those
  * of the step. NULL: the device has failed. */

@@ -1,5 +1,5 @@
-/* experts_ops: struct compute_experts_ops of a GPU: what a layer's experts and a batch's room are on
- * the device, and the launches (experts.cu). Nothing waits after the model has been loaded. */
+/* experts_ops: struct compute_experts_ops of a GPU: what a layer's experts and a batch's room are
+ * on the device, and the launches (experts.cu). Nothing waits after the model has been loaded. */
 #include "compute/cuda/backend.cuh"
 
 #include <cstdlib>
@@ -13,7 +13,7 @@ struct compute_experts {
     struct cuda_weights *weights; /* [3][count] in device memory. */
 };
 
-struct compute_experts_room {
+struct compute_experts_workspace {
     uint32_t rows_max, used;
     bool f32; /* What is between the products is fp32. */
     uint32_t *ids;
@@ -75,7 +75,7 @@ static enum status experts_open(struct compute *c, const struct compute_experts_
     return status;
 }
 
-static void room_close(struct compute *c, struct compute_experts_room *room)
+static void workspace_close(struct compute *c, struct compute_experts_workspace *room)
 {
     if (room == NULL)
         return;
@@ -87,16 +87,18 @@ static void room_close(struct compute *c, struct compute_experts_room *room)
     free(room);
 }
 
-static enum status room_open(struct compute *c, const struct compute_experts_room_options *o,
-                             struct compute_experts_room **out)
+static enum status workspace_open(struct compute *c,
+                                  const struct compute_experts_workspace_options *o,
+                                  struct compute_experts_workspace **out)
 {
     const size_t pairs = (size_t)o->rows_max * o->used;
-    struct compute_experts_room *room = (struct compute_experts_room *)calloc(1, sizeof(*room));
+    struct compute_experts_workspace *room =
+        (struct compute_experts_workspace *)calloc(1, sizeof(*room));
     if (room == NULL)
         return ST_NO_MEMORY;
     room->rows_max = o->rows_max;
     room->used = o->used;
-    room->f32 = c->exact || (o->needs_ffn & COMPUTE_NEEDS_F32) != 0;
+    room->f32 = c->exact || (o->needs_down & COMPUTE_NEEDS_F32) != 0;
     room->ids = (uint32_t *)cuda_take(c, pairs * sizeof(uint32_t), true);
     room->weights = (float *)cuda_take(c, pairs * sizeof(float), true);
     if (room->f32)
@@ -105,7 +107,7 @@ static enum status room_open(struct compute *c, const struct compute_experts_roo
         room->between = (__nv_bfloat16 *)cuda_take(c, pairs * o->ffn * sizeof(__nv_bfloat16), true);
     if (room->ids == NULL || room->weights == NULL ||
         (room->between_f32 == NULL && room->between == NULL)) {
-        room_close(c, room);
+        workspace_close(c, room);
         return c->failed ? ST_IO : ST_NO_MEMORY;
     }
     *out = room;
@@ -114,8 +116,9 @@ static enum status room_open(struct compute *c, const struct compute_experts_roo
 
 /* Computes `rows` rows from row `first` on. */
 static void part_run(struct compute *c, const struct compute_experts *e,
-                     const struct compute_experts_room *room, const struct compute_activations *a,
-                     uint32_t first, uint32_t rows, bool add, float *y)
+                     const struct compute_experts_workspace *room,
+                     const struct compute_activations *a, uint32_t first, uint32_t rows, bool add,
+                     float *y)
 {
     const struct compute_experts_options *o = &e->o;
     const size_t pair = (size_t)first * o->routing.used;
@@ -144,7 +147,7 @@ static void part_run(struct compute *c, const struct compute_experts *e,
 }
 
 static void experts_run(struct compute *c, const struct compute_experts *e,
-                        struct compute_experts_room *room, const float *product,
+                        struct compute_experts_workspace *room, const float *product,
                         const struct compute_activations *a, uint32_t row_count, bool add, float *y)
 {
     const uint32_t rows_max = LAUNCH_PAIRS_MAX / e->o.routing.used;
@@ -167,5 +170,5 @@ static void row_gate(struct compute *c, const float *gates, uint32_t row_count, 
     cuda_launched(c, "gate of shared experts");
 }
 
-const struct compute_experts_ops cuda_experts_ops = {experts_open, experts_close, room_open,
-                                                     room_close,   experts_run,   row_gate};
+const struct compute_experts_ops cuda_experts_ops = {experts_open,    experts_close, workspace_open,
+                                                     workspace_close, experts_run,   row_gate};

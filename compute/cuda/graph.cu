@@ -348,14 +348,14 @@ uint32_t cuda_step_padded_rows(const struct compute *c, const struct compute_ste
     return recordable(step) && bucket <= rows_max && bucket <= CUDA_STEP_ROWS ? bucket : rows;
 }
 
-bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, uint32_t tokens_max,
+bool cuda_step_next_shape(struct compute *c, uint32_t index, uint32_t rows_max, uint32_t tokens_max,
                           uint32_t *rows_out, uint32_t *tokens_out)
 {
     const uint64_t now = cuda_now_ns();
     const uint64_t limit =
         c->loading_ns < RECORDING_NS_MAX ? c->loading_ns : (uint64_t)RECORDING_NS_MAX;
     uint32_t buckets[32], count = 0, contexts = 0;
-    if (turn == 0)
+    if (index == 0)
         c->recording_ns = now;
     if (c->failed || now - c->recording_ns > limit)
         return false;
@@ -364,12 +364,12 @@ bool cuda_step_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max, u
     while (contexts == 0 || (BUCKET_TOKENS << (contexts - 1) < tokens_max &&
                              BUCKET_TOKENS << contexts <= AHEAD_TOKENS))
         contexts++;
-    if (count == 0 || turn > count * contexts)
+    if (count == 0 || index > count * contexts)
         return false;
     /* The largest shape is first, because scratch memory that grows later drops recordings. */
-    turn = turn == 0 ? count * contexts - 1 : turn - 1;
-    *rows_out = buckets[turn % count];
-    *tokens_out = BUCKET_TOKENS << turn / count;
+    index = index == 0 ? count * contexts - 1 : index - 1;
+    *rows_out = buckets[index % count];
+    *tokens_out = BUCKET_TOKENS << index / count;
     return true;
 }
 
@@ -408,7 +408,7 @@ static bool graph_use(struct compute *c, const struct compute_step *step)
     struct graph_key key = {};
     s->tokens_longest = bucket_of(s->tokens_longest);
     key.owner = step->owner;
-    key.x = step->x;
+    key.residual = step->residual;
     key.kv_base = step->kv_base;
     key.rows = s->rows;
     key.logits_count = step->logits_count;

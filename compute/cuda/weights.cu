@@ -14,7 +14,7 @@ enum compute_type cuda_weights_kept(enum compute_type type)
 {
     if (type == COMPUTE_TQ1_0 || type == COMPUTE_TQ2_0)
         return COMPUTE_Q4_0;
-    return types_codes(type) != NULL && types_is_super(type) ? COMPUTE_Q3_K : type;
+    return types_codes(type) != NULL && types_is_two_level(type) ? COMPUTE_Q3_K : type;
 }
 
 void cuda_weights_codes(enum compute_type type, struct cuda_weights *w)
@@ -23,7 +23,7 @@ void cuda_weights_codes(enum compute_type type, struct cuda_weights *w)
     if (codes == NULL)
         return;
     memcpy(w->codes, codes, sizeof(w->codes));
-    w->factor = types_factor(type);
+    w->factor = types_scale_factor(type);
 }
 
 struct cuda_weights_layout cuda_weights_layout(enum compute_type file_type, uint32_t cols)
@@ -111,8 +111,8 @@ void scale_pack(enum compute_type kept, const struct types_group &group, uint8_t
 void super_pack(enum compute_type type, const uint8_t *row, uint32_t steps, uint32_t step,
                 uint8_t *scales)
 {
-    struct types_super super;
-    types_super_unpack(type, row, step, &super);
+    struct types_two_level super;
+    types_two_level_unpack(type, row, step, &super);
     uint8_t *at = scales + (size_t)step * 16;
     memcpy(scales + (size_t)steps * 16 + (size_t)step * 4, &super.scale, 2);
     memcpy(scales + (size_t)steps * 16 + (size_t)step * 4 + 2, &super.min, 2);
@@ -150,7 +150,7 @@ void cuda_weights_pack(enum compute_type type, uint32_t rows, uint32_t cols, con
             types_group_unpack(type, row, group, &unpacked);
             for (uint8_t &quant : unpacked.quants)
                 if (kept != type && types_codes(type) == NULL)
-                    quant = (uint8_t)(quant + types_offset(kept) - types_offset(type));
+                    quant = (uint8_t)(quant + types_quant_offset(kept) - types_quant_offset(type));
             group_pack(kept, unpacked, group / 4 % 2, group % 4,
                        to + (size_t)(group / 8) * weights_step_bytes(kept));
             if (!weights_super(kept))

@@ -268,7 +268,7 @@ struct compute_experts {
     char nothing;
 };
 
-struct compute_experts_room {
+struct compute_experts_workspace {
     char nothing;
 };
 
@@ -288,22 +288,22 @@ static void wait_experts_close(struct compute *c, struct compute_experts *e)
 }
 
 static enum status wait_room_open(struct compute *c,
-                                  const struct compute_experts_room_options *options,
-                                  struct compute_experts_room **out)
+                                  const struct compute_experts_workspace_options *options,
+                                  struct compute_experts_workspace **out)
 {
     (void)c, (void)options;
     *out = calloc(1, sizeof(**out));
     return *out != NULL ? ST_OK : ST_NO_MEMORY;
 }
 
-static void wait_room_close(struct compute *c, struct compute_experts_room *room)
+static void wait_room_close(struct compute *c, struct compute_experts_workspace *room)
 {
     (void)c;
     free(room);
 }
 
 static void wait_experts_run(struct compute *c, const struct compute_experts *e,
-                             struct compute_experts_room *room, const float *product,
+                             struct compute_experts_workspace *room, const float *product,
                              const struct compute_activations *a, uint32_t row_count, bool add,
                              float *y)
 {
@@ -319,8 +319,8 @@ static void wait_row_gate(struct compute *c, const float *gates, uint32_t row_co
 static const struct compute_experts_ops wait_experts = {
     .open = wait_experts_open,
     .close = wait_experts_close,
-    .room_open = wait_room_open,
-    .room_close = wait_room_close,
+    .workspace_open = wait_room_open,
+    .workspace_close = wait_room_close,
     .run = wait_experts_run,
     .row_gate = wait_row_gate,
 };

@@ -389,8 +389,8 @@ static void *engine_main(void *self)
 
 static enum status check_attention(const struct engine_options *options, struct error *error)
 {
-    const struct model_hyper *h = model_hyper_of(options->model);
-    const struct model_shard *shard = model_shard_in(options->model);
+    const struct model_hyper *h = model_hyper_get(options->model);
+    const struct model_shard *shard = model_shard_get(options->model);
     const struct compute_kv kv = {
         .block_bytes = options->kv.block_bytes,
         .block_tokens = options->kv.block_tokens,
@@ -443,7 +443,7 @@ enum status engine_open(const struct engine_options *options, struct engine **ou
     status = check_attention(options, error);
     if (status != ST_OK)
         goto undo;
-    engine->vocab = model_hyper_of(options->model)->vocab;
+    engine->vocab = model_hyper_get(options->model)->vocab;
     engine->chooser = options->ops->sampling != NULL ? &device_chooser : &host_chooser;
     status = forward_open(options->model, options->rows_max, engine->chooser->rows,
                           &engine->forward, error);

@@ -59,7 +59,7 @@ struct executor_ops {
     void (*start)(struct executor *e, const struct executor_batch *batch);
 
     /* Stores the load of each stage process. Returns the number of stage processes; 0 = none. */
-    uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGES]);
+    uint32_t (*loads)(const struct executor *e, struct message_load out[LIMIT_STAGE_PROCESSES]);
     /* Stores addresses and layers of the processes that hold the KV, for machines that write KV.
      * Requires is_ready. *out is valid until `close`. */
     void (*layout)(const struct executor *e, struct message_stages *out);

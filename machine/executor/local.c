@@ -137,7 +137,8 @@ static void local_start(struct executor *e, const struct executor_batch *batch)
     engine_start(l->device.engine, batch->job);
 }
 
-static uint32_t local_loads(const struct executor *e, struct message_load out[LIMIT_STAGES])
+static uint32_t local_loads(const struct executor *e,
+                            struct message_load out[LIMIT_STAGE_PROCESSES])
 {
     (void)e;
     (void)out;
@@ -240,7 +241,7 @@ enum status executor_local_open(const struct executor_options *options, struct e
         .transport = l->transport,
         .arena = *arena,
         .context_blocks = machine_shape_context_blocks(options->shape),
-        .link = options->calls.target_changed,
+        .link_changed = options->calls.target_changed,
         .flushed = options->calls.flushed,
         .self = options->self,
     };

@@ -24,7 +24,7 @@
  * connections a moment before its end can be seen. */
 static void crash_find(struct pipeline *p)
 {
-    struct pollfd polls[LIMIT_STAGES];
+    struct pollfd polls[LIMIT_STAGE_PROCESSES];
     uint32_t count = p->plan->process_count;
     for (uint32_t i = 0; i < count; i++) {
         const struct child_process *child = &p->processes[i].child;
@@ -290,7 +290,7 @@ static void heads_of(const struct stage_plan_process *process, struct message_st
  * each of them shares. Returns false if one is not connected yet: a stage process that cannot reach
  * the next one would give up. */
 static bool next_of(const struct pipeline *p, const struct stage_process *process,
-                    struct message_stage next[LIMIT_STAGES], uint32_t *count_out)
+                    struct message_stage next[LIMIT_STAGE_PROCESSES], uint32_t *count_out)
 {
     const struct stage_plan_process *from = &p->plan->processes[process->index];
     *count_out = 0;
@@ -314,7 +314,7 @@ static void open_stage(struct pipeline *p, struct stage_process *process)
 {
     const struct machine_shape *shape = p->options.shape;
     const struct stage_plan_process *from = &p->plan->processes[process->index];
-    struct message_stage next[LIMIT_STAGES];
+    struct message_stage next[LIMIT_STAGE_PROCESSES];
     struct stage_message message = {
         .kind = STAGE_OPEN,
         .open = {.stage = process->index,
@@ -405,7 +405,8 @@ static void on_state(struct pipeline *p, struct stage_process *process,
     }
 }
 
-static uint32_t pipeline_loads(const struct executor *e, struct message_load out[LIMIT_STAGES])
+static uint32_t pipeline_loads(const struct executor *e,
+                               struct message_load out[LIMIT_STAGE_PROCESSES])
 {
     const struct pipeline *p = pipeline_of_const(e);
     for (uint32_t i = 0; i < p->plan->process_count; i++) {

@@ -34,7 +34,7 @@ void pipeline_target_set(struct executor *e, uint32_t target, const struct messa
 {
     struct pipeline *p = pipeline_of(e);
     (void)peer; /* the stage processes make connections of their own */
-    struct message_stage copies[LIMIT_STAGES];
+    struct message_stage copies[LIMIT_STAGE_PROCESSES];
     struct target *entry = &p->targets[target];
     for (uint32_t i = 0; i < stages->count; i++) {
         copies[i] = stages->stages[i];

@@ -98,8 +98,8 @@ struct pipeline {
     struct error why;     /* The first reason for `lost`. */
     struct message_buffer out;
 
-    struct stage_process processes[LIMIT_STAGES];
-    struct message_stage stages[LIMIT_STAGES]; /* As sent to machines that write KV. */
+    struct stage_process processes[LIMIT_STAGE_PROCESSES];
+    struct message_stage stages[LIMIT_STAGE_PROCESSES]; /* As sent to machines that write KV. */
 
     uint64_t path_processes[LIMIT_STAGE_PATHS]; /* Bit i: stage process i is on the path. */
     /* Bit i: stage process i reports DONE for the path. */

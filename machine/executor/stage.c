@@ -111,7 +111,7 @@ static enum status open_all(struct stage *s, struct model_file **file, struct er
         .transport = s->transport,
         .arena = s->arena,
         .context_blocks = machine_shape_context_blocks(&s->shape),
-        .link = stage_target_link,
+        .link_changed = stage_target_link,
         .flushed = stage_flushed,
         .self = s,
     };

@@ -11,8 +11,8 @@
 #define STEP_CONTEXT   512
 
 /* Decoding reads each weight once (of experts, those that the batch's rows choose: most of them),
- * and each row of a prompt is multiplied with each weight. In a stage that decodes, the vocabulary costs as much as a few layers; for a prompt only the last row
- * needs it. */
+ * and each row of a prompt is multiplied with each weight. In a stage that decodes, the vocabulary
+ * costs as much as a few layers; for a prompt only the last row needs it. */
 static void costs_by_weights(const struct config_machine *entry, const struct config_stages *stages,
                              const struct model_hyper *h, struct stage_costs *out)
 {
@@ -87,8 +87,8 @@ static enum status costs_by_profile(const struct config *config, const struct co
         out->layers[i] = prompt
                              ? profile_prompt_us(p, first, i, i + 1, micro, micro)
                              : profile_token_us(p, first, i, i + 1, STEP_SEQUENCES, STEP_CONTEXT);
-    out->first_extra = profile_curve_us(&first->first, prompt ? micro : STEP_SEQUENCES);
-    out->last_extra = profile_curve_us(&first->last, prompt ? 1 : STEP_SEQUENCES);
+    out->first_extra = profile_curve_us(&first->embedding, prompt ? micro : STEP_SEQUENCES);
+    out->last_extra = profile_curve_us(&first->vocabulary, prompt ? 1 : STEP_SEQUENCES);
     return ST_OK;
 }
 

@@ -15,7 +15,8 @@ struct stage_costs {
     double layers[LIMIT_LAYERS]; /* Cost of each layer on the first stage's device. */
     double first_extra;          /* Cost of the embedding, in the first stage. */
     double last_extra;           /* Cost of vocabulary and sampling, in the last stage. */
-    double speeds[LIMIT_STAGES]; /* Relative speed of each entry of the config's `stages`. */
+    /* Relative speed of each entry of the config's `stages`. */
+    double speeds[LIMIT_STAGE_PROCESSES];
     /* Micro-batch size that computes a prompt fastest; 0 = the costs come from no profile. */
     uint32_t micro_batch_tokens;
 };

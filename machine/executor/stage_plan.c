@@ -12,7 +12,7 @@ static enum status split_evenly(const struct config_machine *entry, const struct
                                 const struct model_hyper *hyper, struct stage_plan *plan,
                                 struct error *error)
 {
-    uint32_t ends[LIMIT_STAGES];
+    uint32_t ends[LIMIT_STAGE_PROCESSES];
     uint32_t count = plan->processes[plan->process_count - 1].config.entry + 1;
     enum status status = partition_even(costs->layers, hyper->layer_count, costs->first_extra,
                                         costs->last_extra, costs->speeds, count, ends, error);
@@ -52,8 +52,8 @@ static void processes_number(struct stage_plan *plan, struct sched_paths_stage *
 static enum status paths_make(const struct config_machine *entry, struct stage_plan *plan,
                               struct error *error)
 {
-    struct sched_paths_stage stages[LIMIT_STAGES] = {{0}};
-    uint32_t speeds[LIMIT_STAGES];
+    struct sched_paths_stage stages[LIMIT_STAGE_PROCESSES] = {{0}};
+    uint32_t speeds[LIMIT_STAGE_PROCESSES];
     processes_number(plan, stages, speeds);
     enum status status = sched_paths_open(stages, plan->stage_count, &plan->paths);
     if (status != ST_OK)

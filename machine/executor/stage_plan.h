@@ -28,7 +28,7 @@ struct stage_plan {
     uint32_t stage_count;        /* 0 = no stages. */
     uint32_t batches_in_flight;  /* Most batches in flight on each path. */
     uint32_t micro_batch_tokens; /* Best size by the profile; 0 = unknown (stage_costs.h). */
-    struct stage_plan_process processes[LIMIT_STAGES];
+    struct stage_plan_process processes[LIMIT_STAGE_PROCESSES];
     struct sched_paths paths; /* Without stages: one path. */
 };
 

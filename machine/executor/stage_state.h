@@ -94,7 +94,7 @@ struct stage {
     bool ready_sent; /* The head knows that this process is ready. */
     enum stage_group_state group;
     uint32_t next_count; /* Entries of `next` in use. */
-    struct stage_next next[LIMIT_STAGES];
+    struct stage_next next[LIMIT_STAGE_PROCESSES];
     uint32_t target_serials[LIMIT_MACHINES]; /* Serial of the latest TARGET, by target. */
     uint32_t writer_count, writer_capacity;
     struct stage_writer_link *writers;

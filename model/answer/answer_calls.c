@@ -10,7 +10,7 @@ void answer_marker_write(struct text *out, const struct answer_format *format,
                          enum answer_marker marker)
 {
     const char *text = answer_marker_text(marker);
-    const bool control = (format->controls >> marker & 1) != 0;
+    const bool control = (format->control_markers >> marker & 1) != 0;
     text_adds(out, control ? "{\"token\":" : "");
     text_add_json_string(out, text, strlen(text));
     text_adds(out, control ? "}" : "");
@@ -37,15 +37,15 @@ static void calls_write(struct text *out, const struct answer_format *format,
                         const struct answer_wanted *wanted)
 {
     const struct answer_family *family = answer_family_of(format);
-    const bool several = wanted->several && family != &answer_family_harmony;
+    const bool several = wanted->several_calls && family != &answer_family_harmony;
     bool first = true;
     text_adds(out, "[");
-    family->write(out, format, CALL_BEFORE, NULL, several);
+    family->write(out, format, CALL_BEFORE_FIRST, NULL, several);
     text_adds(out, ",{\"repeat\":{\"any\":[");
     for (uint32_t i = 0; i < json_array_size(wanted->tools); i++) {
         const json_t *tool = json_array_get(wanted->tools, i);
         const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
-        if (wanted->named != UINT32_MAX && wanted->named != i)
+        if (wanted->only_tool != UINT32_MAX && wanted->only_tool != i)
             continue;
         text_adds(out, first ? "[" : ",[");
         family->write(out, format, CALL_HEAD, json_string_value(name), several);
@@ -59,7 +59,7 @@ static void calls_write(struct text *out, const struct answer_format *format,
     text_adds(out, "]},\"between\":[");
     family->write(out, format, CALL_BETWEEN, NULL, several);
     text_addf(out, "],\"most\":%d},", several ? ANSWER_CALLS_FORCED_MAX : 1);
-    family->write(out, format, CALL_BEHIND, NULL, several);
+    family->write(out, format, CALL_AFTER_LAST, NULL, several);
     text_adds(out, "]");
 }
 
@@ -118,7 +118,7 @@ static void triggered_write(struct text *out, const struct answer_format *format
 static void body_write(struct text *out, const struct answer_format *format,
                        const struct answer_wanted *wanted)
 {
-    if (wanted->tools != NULL && wanted->forced) {
+    if (wanted->tools != NULL && wanted->calls_only) {
         calls_write(out, format, wanted);
     } else if (wanted->tools == NULL) {
         content_write(out, format, wanted);

@@ -16,14 +16,14 @@
 /* What the answer must consist of. */
 struct answer_wanted {
     const json_t *tools; /* List of {"function": {name, parameters, strict}}; NULL = no calls. */
-    uint32_t named;      /* Index of the only tool that may be called; UINT32_MAX = any tool. */
-    bool forced;         /* true: the answer has calls only. false: calls are optional. */
-    bool several;        /* The answer may have more than one call. */
+    uint32_t only_tool;  /* Index of the only tool that may be called; UINT32_MAX = any tool. */
+    bool calls_only;     /* true: the answer has calls only. false: calls are optional. */
+    bool several_calls;  /* The answer may have more than one call. */
     bool all_schemas;    /* Arguments follow their schemas also for tools that are not strict. */
     /* The constraint of another kind that content must follow; NULL = any text. */
     const char *content;
     size_t content_bytes;
-    enum answer_begin begin; /* Result of answer_begin_of for the prompt. */
+    enum answer_begin begin; /* Result of answer_begin_find for the prompt. */
 };
 
 /* Appends the constraint to *out. If memory runs out, out->broken is set. */

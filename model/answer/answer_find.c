@@ -57,7 +57,7 @@ void answer_format_find(const char *tools, const char *reasoning, const char *te
     for (uint32_t m = 1; m < ANSWER_MARKERS; m++) {
         uint32_t id = tokenizer_find(tokenizer, answer_marker_text((enum answer_marker)m));
         if (id != TOKENIZER_NO_TOKEN && tokenizer_is_special(tokenizer, id))
-            format.controls |= 1u << m;
+            format.control_markers |= 1u << m;
     }
     *out = format;
 }

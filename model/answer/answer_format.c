@@ -40,8 +40,8 @@ static bool ends_with(const char *text, size_t bytes, enum answer_marker marker)
     return bytes >= count && memcmp(text + bytes - count, texts[marker], count) == 0;
 }
 
-enum answer_begin answer_begin_of(const struct answer_format *format, const char *prompt,
-                                  size_t bytes)
+enum answer_begin answer_begin_find(const struct answer_format *format, const char *prompt,
+                                    size_t bytes)
 {
     const bool mistral = format->reasoning == ANSWER_REASONING_MISTRAL;
     if (format->reasoning != ANSWER_REASONING_THINK && !mistral)

@@ -1,6 +1,6 @@
 /* answer_format: how a model writes reasoning and calls of tools in its answers. When the gateway
  * opens a model, server/api/served_model.c finds the model's format from the text of its chat
- * template; for each request, server/api/encode.c calls answer_begin_of on a text thread.
+ * template; for each request, server/api/encode.c calls answer_begin_find on a text thread.
  * answer_parser.h reads answers in a format, and answer_calls.h writes constraints for such
  * answers. Any thread; no state. It renders no templates (model/text/chat.h) and reads no
  * answers. */
@@ -69,7 +69,8 @@ struct answer_format {
      * a list of objects. DeepSeek: arguments are in a fenced block (V3, R1); false = they are not.
      * Other forms have one variant. */
     bool variant;
-    uint32_t controls; /* Bit m is set if enum answer_marker m is a control token of the model. */
+    /* Bit m is set if enum answer_marker m is a control token of the model. */
+    uint32_t control_markers;
 };
 
 /* Stores the format of a model. `tools` and `reasoning` are names of forms from the config, such as
@@ -88,7 +89,7 @@ enum answer_begin {
 };
 
 /* Finds out from the end of the prompt's text where the answer begins. */
-enum answer_begin answer_begin_of(const struct answer_format *format, const char *prompt,
-                                  size_t bytes);
+enum answer_begin answer_begin_find(const struct answer_format *format, const char *prompt,
+                                    size_t bytes);
 
 #endif

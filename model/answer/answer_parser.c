@@ -14,16 +14,16 @@ void parser_drop(struct answer_parser *p, size_t bytes)
     p->used += bytes;
 }
 
-void parser_give(struct answer_parser *p, enum answer_part part, size_t bytes)
+void parser_report(struct answer_parser *p, enum answer_part part, size_t bytes)
 {
     if (bytes > 0)
-        p->options.part(p->options.self, part, parser_at(p), bytes);
+        p->options.part(p->options.self, part, parser_text(p), bytes);
     parser_drop(p, bytes);
 }
 
 size_t parser_blanks(const struct answer_parser *p, size_t at)
 {
-    while (at < parser_left(p) && scan_is_blank(parser_at(p)[at]))
+    while (at < parser_text_bytes(p) && scan_is_blank(parser_text(p)[at]))
         at++;
     return at;
 }
@@ -31,14 +31,14 @@ size_t parser_blanks(const struct answer_parser *p, size_t at)
 bool parser_blanks_drop(struct answer_parser *p)
 {
     parser_drop(p, parser_blanks(p, 0));
-    return parser_left(p) > 0;
+    return parser_text_bytes(p) > 0;
 }
 
 enum match parser_match(const struct answer_parser *p, size_t at, const char *text)
 {
-    size_t left = parser_left(p) - at, bytes = strlen(text);
-    if (at > parser_left(p) ||
-        (left > 0 && memcmp(parser_at(p) + at, text, left < bytes ? left : bytes) != 0))
+    size_t left = parser_text_bytes(p) - at, bytes = strlen(text);
+    if (at > parser_text_bytes(p) ||
+        (left > 0 && memcmp(parser_text(p) + at, text, left < bytes ? left : bytes) != 0))
         return MATCH_NO;
     if (left >= bytes)
         return MATCH_YES;
@@ -50,10 +50,10 @@ enum match parser_match_marker(const struct answer_parser *p, size_t at, enum an
     return parser_match(p, at, answer_marker_text(marker));
 }
 
-enum answer_marker parser_give_until(struct answer_parser *p, enum answer_part part,
-                                     const enum answer_marker *markers, size_t *at)
+enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
+                                       const enum answer_marker *markers, size_t *at)
 {
-    const size_t left = parser_left(p);
+    const size_t left = parser_text_bytes(p);
     enum answer_marker found = ANSWER_MARKER_NONE;
     enum match match = MATCH_NO;
     size_t end = 0;
@@ -67,9 +67,9 @@ enum answer_marker parser_give_until(struct answer_parser *p, enum answer_part p
             break;
     }
     size_t given = end;
-    while (given > 0 && end - given < BLANKS_MAX && scan_is_blank(parser_at(p)[given - 1]))
+    while (given > 0 && end - given < BLANKS_MAX && scan_is_blank(parser_text(p)[given - 1]))
         given--;
-    parser_give(p, part, p->ended && found == ANSWER_MARKER_NONE ? end : given);
+    parser_report(p, part, p->ended && found == ANSWER_MARKER_NONE ? end : given);
     *at = end - given;
     return found;
 }
@@ -78,7 +78,7 @@ enum answer_marker parser_give_until(struct answer_parser *p, enum answer_part p
 
 static enum step none_step(struct answer_parser *p)
 {
-    parser_give(p, ANSWER_PART_CONTENT, parser_left(p));
+    parser_report(p, ANSWER_PART_CONTENT, parser_text_bytes(p));
     return STEP_WAIT;
 }
 
@@ -121,13 +121,13 @@ static enum answer_marker reasoning_end(const struct answer_parser *p)
 static enum step stage_begin(struct answer_parser *p)
 {
     size_t at = parser_blanks(p, 0);
-    if (at == parser_left(p) && at <= BLANKS_MAX && !p->ended)
+    if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
     enum match match =
         at <= BLANKS_MAX ? parser_match_marker(p, at, reasoning_marker(p)) : MATCH_NO;
     if (match == MATCH_PART)
         return STEP_WAIT;
-    p->stage = match == MATCH_YES ? STAGE_OPENED : STAGE_FAMILY;
+    p->section = match == MATCH_YES ? SECTION_OPENED : SECTION_FAMILY;
     p->in_reasoning = match == MATCH_YES;
     if (match == MATCH_YES)
         parser_drop(p, at + strlen(answer_marker_text(reasoning_marker(p))));
@@ -138,29 +138,29 @@ static enum step stage_reasoning(struct answer_parser *p)
 {
     const enum answer_marker markers[] = {reasoning_end(p), ANSWER_MARKER_NONE};
     size_t at;
-    enum answer_marker found = parser_give_until(p, ANSWER_PART_REASONING, markers, &at);
+    enum answer_marker found = parser_report_until(p, ANSWER_PART_REASONING, markers, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
     parser_drop(p, at + strlen(answer_marker_text(found)));
     p->in_reasoning = false;
-    p->stage = STAGE_CLOSED;
+    p->section = SECTION_CLOSED;
     return STEP_AGAIN;
 }
 
 static enum step step(struct answer_parser *p)
 {
-    switch (p->stage) {
-    case STAGE_BEGIN:
+    switch (p->section) {
+    case SECTION_BEGIN:
         return stage_begin(p);
-    case STAGE_OPENED:
-    case STAGE_CLOSED:
+    case SECTION_OPENED:
+    case SECTION_CLOSED:
         if (!parser_blanks_drop(p))
             return STEP_WAIT;
-        p->stage = p->stage == STAGE_OPENED ? STAGE_REASONING : STAGE_FAMILY;
+        p->section = p->section == SECTION_OPENED ? SECTION_REASONING : SECTION_FAMILY;
         return STEP_AGAIN;
-    case STAGE_REASONING:
+    case SECTION_REASONING:
         return stage_reasoning(p);
-    case STAGE_FAMILY:
+    case SECTION_FAMILY:
         break;
     }
     return p->family->step(p);
@@ -178,12 +178,12 @@ enum status answer_parser_open(const struct answer_options *options, struct answ
     p->family = answer_family_of(&options->format);
     if (!options->calls && p->family != &answer_family_harmony)
         p->family = &answer_family_none;
-    p->stage = STAGE_FAMILY;
+    p->section = SECTION_FAMILY;
     if (reasoning == ANSWER_REASONING_THINK || reasoning == ANSWER_REASONING_MISTRAL) {
         p->in_reasoning = options->begin == ANSWER_BEGINS_IN_REASONING;
-        p->stage = p->in_reasoning                                   ? STAGE_OPENED
-                   : options->begin == ANSWER_BEGINS_AFTER_REASONING ? STAGE_FAMILY
-                                                                     : STAGE_BEGIN;
+        p->section = p->in_reasoning                                   ? SECTION_OPENED
+                     : options->begin == ANSWER_BEGINS_AFTER_REASONING ? SECTION_FAMILY
+                                                                       : SECTION_BEGIN;
     }
     *out = p;
     return ST_OK;
@@ -199,7 +199,7 @@ void answer_parser_close(struct answer_parser *p)
 
 static void run(struct answer_parser *p)
 {
-    while (parser_left(p) > 0 && step(p) == STEP_AGAIN)
+    while (parser_text_bytes(p) > 0 && step(p) == STEP_AGAIN)
         ;
     if (p->used == p->held.bytes) {
         text_clear(&p->held);
@@ -219,7 +219,7 @@ void answer_parser_feed(struct answer_parser *p, const char *text, size_t bytes)
         return;
     }
     p->held.broken = false; /* what is held stays */
-    parser_give(p, ANSWER_PART_CONTENT, parser_left(p));
+    parser_report(p, ANSWER_PART_CONTENT, parser_text_bytes(p));
     p->options.part(p->options.self, ANSWER_PART_CONTENT, text, bytes);
 }
 
@@ -227,7 +227,8 @@ void answer_parser_finish(struct answer_parser *p)
 {
     p->ended = true;
     run(p);
-    parser_give(p, p->in_reasoning ? ANSWER_PART_REASONING : ANSWER_PART_CONTENT, parser_left(p));
+    parser_report(p, p->in_reasoning ? ANSWER_PART_REASONING : ANSWER_PART_CONTENT,
+                  parser_text_bytes(p));
 }
 
 bool answer_parser_in_reasoning(const struct answer_parser *p)

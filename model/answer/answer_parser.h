@@ -30,7 +30,7 @@ enum answer_part {
 
 struct answer_options {
     struct answer_format format;
-    enum answer_begin begin; /* Result of answer_begin_of for the prompt. */
+    enum answer_begin begin; /* Result of answer_begin_find for the prompt. */
     bool calls;              /* true: calls are looked for. false: the text of calls is content. */
     /* Names of the request's tools, each between two line breaks: "\nname\nname\n". In the forms
      * without a marker (llama3, json), only calls of these names count as calls. The text must

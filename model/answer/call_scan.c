@@ -20,10 +20,11 @@ static bool name_take(struct call_scan *c, const char *name, size_t bytes)
 }
 
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
-                       bool known)
+                       bool listed_names_only)
 {
     struct call_scan *c = &p->call;
-    *c = (struct call_scan){.scanned = at, .bare = name != NULL, .known = known};
+    *c = (struct call_scan){
+        .scanned = at, .arguments_only = name != NULL, .listed_names_only = listed_names_only};
     if (name != NULL)
         name_take(c, name, name_bytes);
 }
@@ -40,15 +41,15 @@ static bool name_is_known(const struct answer_parser *p)
 static bool announce(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    if ((c->known && !name_is_known(p)) || p->calls == ANSWER_CALLS_MAX)
+    if ((c->listed_names_only && !name_is_known(p)) || p->calls == ANSWER_CALLS_MAX)
         return false;
     p->options.part(p->options.self, ANSWER_PART_CALL, c->name, strlen(c->name));
     p->calls++;
-    c->announced = true;
-    parser_drop(p, c->arguments);
-    c->scanned -= c->arguments;
-    c->arguments_end -= c->arguments_done ? c->arguments : 0;
-    c->arguments = 0;
+    c->call_reported = true;
+    parser_drop(p, c->arguments_offset);
+    c->scanned -= c->arguments_offset;
+    c->arguments_end -= c->arguments_done ? c->arguments_offset : 0;
+    c->arguments_offset = 0;
     return true;
 }
 
@@ -56,10 +57,10 @@ static bool announce(struct answer_parser *p)
 static void flush(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    if (!c->announced)
+    if (!c->call_reported)
         return;
     size_t bytes = c->arguments_done ? c->arguments_end : c->scanned;
-    parser_give(p, ANSWER_PART_ARGUMENTS, bytes);
+    parser_report(p, ANSWER_PART_ARGUMENTS, bytes);
     c->scanned -= bytes;
     c->arguments_end = 0;
     if (c->arguments_done) { /* what follows in the object means nothing */
@@ -74,7 +75,7 @@ static bool value_begin(struct call_scan *c, char byte)
     static const char *const names[] = {"name", "function"};
     c->key[c->key_bytes] = 0;
     c->field = FIELD_OTHER;
-    c->value = c->scanned;
+    c->value_offset = c->scanned;
     for (int i = 0; i < 2; i++)
         if (strcmp(c->key, names[i]) == 0 && byte == '"' && !c->has_name)
             c->field = FIELD_NAME;
@@ -83,7 +84,7 @@ static bool value_begin(struct call_scan *c, char byte)
     if ((strcmp(c->key, "arguments") == 0 || strcmp(c->key, "parameters") == 0) &&
         !c->has_arguments) {
         c->field = FIELD_ARGUMENTS;
-        c->arguments = c->value;
+        c->arguments_offset = c->value_offset;
         c->has_arguments = true;
         return byte == '{';
     }
@@ -99,7 +100,7 @@ static bool value_end(struct answer_parser *p)
         c->arguments_end = c->scanned + 1;
     }
     return c->field != FIELD_NAME ||
-           name_take(c, parser_at(p) + c->value + 1, c->scanned - c->value - 1);
+           name_take(c, parser_text(p) + c->value_offset + 1, c->scanned - c->value_offset - 1);
 }
 
 /* Reads one byte of an object {"name": …, "arguments": …}. */
@@ -130,7 +131,7 @@ static bool bare_byte(struct answer_parser *p, char byte)
     const enum scan_state state = json_scan_byte(&c->json, byte);
     if (first && state != SCAN_BEGIN) {
         c->has_arguments = true;
-        c->arguments = c->scanned;
+        c->arguments_offset = c->scanned;
     }
     if (state == SCAN_DONE) {
         c->arguments_done = true;
@@ -151,7 +152,7 @@ static void control_escape(struct answer_parser *p)
     static const char names[] = "\bb\ff\nn\rr\tt";
     char escape[8];
     flush(p);
-    const char byte = parser_at(p)[0];
+    const char byte = parser_text(p)[0];
     const char *known = byte != 0 ? strchr(names, byte) : NULL;
     if (known != NULL)
         snprintf(escape, sizeof(escape), "\\%c", known[1]);
@@ -165,11 +166,11 @@ static void control_escape(struct answer_parser *p)
 static enum call_step wrong(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    if (c->announced) {
+    if (c->call_reported) {
         flush(p);
         return c->arguments_done ? CALL_DONE : CALL_WRONG;
     }
-    parser_give(p, ANSWER_PART_CONTENT, c->scanned);
+    parser_report(p, ANSWER_PART_CONTENT, c->scanned);
     return CALL_WRONG;
 }
 
@@ -177,8 +178,8 @@ static enum call_step wrong(struct answer_parser *p)
 static enum call_step object_done(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    if (!c->announced) { /* without arguments */
-        c->arguments = c->scanned;
+    if (!c->call_reported) { /* without arguments */
+        c->arguments_offset = c->scanned;
         if (!c->has_name || !announce(p))
             return wrong(p);
         p->options.part(p->options.self, ANSWER_PART_ARGUMENTS, "{}", 2);
@@ -191,19 +192,20 @@ static enum call_step object_done(struct answer_parser *p)
 enum call_step parser_call_step(struct answer_parser *p)
 {
     struct call_scan *c = &p->call;
-    while (c->scanned < parser_left(p)) {
-        const char byte = parser_at(p)[c->scanned];
+    while (c->scanned < parser_text_bytes(p)) {
+        const char byte = parser_text(p)[c->scanned];
         const bool control = is_control_in_string(c, byte);
-        if (control && c->announced && !c->arguments_done && !c->json.escape) {
+        if (control && c->call_reported && !c->arguments_done && !c->json.escape) {
             control_escape(p);
             continue;
         }
-        if ((control && !c->arguments_done) || (!c->announced && c->scanned > ANSWER_HELD_BYTES))
+        if ((control && !c->arguments_done) ||
+            (!c->call_reported && c->scanned > ANSWER_HELD_BYTES))
             return wrong(p);
-        if (!(c->bare ? bare_byte(p, byte) : object_byte(p, byte)))
+        if (!(c->arguments_only ? bare_byte(p, byte) : object_byte(p, byte)))
             return wrong(p);
         c->scanned++;
-        if (!c->announced && c->has_name && c->has_arguments && !announce(p))
+        if (!c->call_reported && c->has_name && c->has_arguments && !announce(p))
             return wrong(p);
         if (c->json.state == SCAN_DONE)
             return object_done(p);

@@ -20,53 +20,54 @@ static size_t marker_bytes(enum answer_marker marker)
 
 static enum step state_set(struct answer_parser *p, int state)
 {
-    p->state = state;
+    p->family_state = state;
     return STEP_AGAIN;
 }
 
 static enum step text_step(struct answer_parser *p)
 {
     size_t at;
-    enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
+    enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
-    /* `mark`: after the marker of all calls, where that of a call must follow */
-    p->mark = found == ANSWER_MARKER_DEEPSEEK_CALLS ? at + marker_bytes(found) : at;
+    /* family_offset: after the marker of all calls, where that of a call must follow */
+    p->family_offset = found == ANSWER_MARKER_DEEPSEEK_CALLS ? at + marker_bytes(found) : at;
     return state_set(p, IN_HEAD);
 }
 
 /* There is no call: `bytes` are content. */
 static enum step head_wrong(struct answer_parser *p, size_t bytes)
 {
-    parser_give(p, ANSWER_PART_CONTENT, bytes);
+    parser_report(p, ANSWER_PART_CONTENT, bytes);
     return state_set(p, IN_TEXT);
 }
 
 static enum step head_wait(struct answer_parser *p, size_t bytes)
 {
-    return p->ended || parser_left(p) - p->mark > HEAD_BYTES ? head_wrong(p, bytes) : STEP_WAIT;
+    return p->ended || parser_text_bytes(p) - p->family_offset > HEAD_BYTES ? head_wrong(p, bytes)
+                                                                            : STEP_WAIT;
 }
 
 static enum step call_begin(struct answer_parser *p, size_t at, size_t from, size_t end)
 {
-    while (end > from && scan_is_blank(parser_at(p)[end - 1]))
+    while (end > from && scan_is_blank(parser_text(p)[end - 1]))
         end--;
     from = parser_blanks(p, from);
-    parser_call_begin(p, at, parser_at(p) + from, end > from ? end - from : 0, false);
+    parser_call_begin(p, at, parser_text(p) + from, end > from ? end - from : 0, false);
     return state_set(p, IN_CALL);
 }
 
-/* Finds the arguments of a call whose marker follows `mark` and blanks. */
+/* Finds the arguments of a call whose marker follows family_offset and blanks. */
 static enum step head_step(struct answer_parser *p)
 {
-    const size_t left = parser_left(p);
-    size_t at = parser_blanks(p, p->mark);
+    const size_t left = parser_text_bytes(p);
+    size_t at = parser_blanks(p, p->family_offset);
     enum match match = parser_match_marker(p, at, ANSWER_MARKER_DEEPSEEK_CALL);
-    if (match == MATCH_PART && at - p->mark <= HEAD_BYTES)
-        return head_wait(p, p->mark);
-    if (match != MATCH_YES || at - p->mark > HEAD_BYTES)
-        return head_wrong(p, p->mark);
-    const char *text = parser_at(p);
+    if (match == MATCH_PART && at - p->family_offset <= HEAD_BYTES)
+        return head_wait(p, p->family_offset);
+    if (match != MATCH_YES || at - p->family_offset > HEAD_BYTES)
+        return head_wrong(p, p->family_offset);
+    const char *text = parser_text(p);
     const char *separator = answer_marker_text(ANSWER_MARKER_DEEPSEEK_SEPARATOR);
     const size_t from = at + marker_bytes(ANSWER_MARKER_DEEPSEEK_CALL);
     const char *found = memmem(text + from, left - from, separator, strlen(separator));
@@ -77,7 +78,7 @@ static enum step head_step(struct answer_parser *p)
     const char *object = memchr(text + at, '{', left - at);
     if (object == NULL)
         return head_wait(p, from);
-    if ((size_t)(object - text) - p->mark > HEAD_BYTES)
+    if ((size_t)(object - text) - p->family_offset > HEAD_BYTES)
         return head_wrong(p, from);
     if (text[at] == '{')
         return call_begin(p, at, from, (size_t)(found - text));
@@ -105,14 +106,14 @@ static enum step behind_step(struct answer_parser *p)
         return STEP_AGAIN;
     if (all == MATCH_YES)
         parser_drop(p, marker_bytes(ANSWER_MARKER_DEEPSEEK_CALLS_END));
-    p->mark = 0;
+    p->family_offset = 0;
     return state_set(p, call == MATCH_YES ? IN_HEAD : BETWEEN);
 }
 
 static enum step deepseek_step(struct answer_parser *p)
 {
     enum call_step call;
-    switch (p->state) {
+    switch (p->family_state) {
     case IN_TEXT:
         return text_step(p);
     case IN_HEAD:
@@ -134,10 +135,10 @@ static void deepseek_write(struct text *out, const struct answer_format *format,
 {
     (void)several;
     switch (place) {
-    case CALL_BEFORE:
+    case CALL_BEFORE_FIRST:
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALLS);
         break;
-    case CALL_BEHIND:
+    case CALL_AFTER_LAST:
         answer_marker_write(out, format, ANSWER_MARKER_DEEPSEEK_CALLS_END);
         break;
     case CALL_BETWEEN:

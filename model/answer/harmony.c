@@ -16,7 +16,7 @@ static const enum answer_marker markers[] = {
 
 static enum step state_set(struct answer_parser *p, int state)
 {
-    p->state = state;
+    p->family_state = state;
     return STEP_AGAIN;
 }
 
@@ -52,18 +52,18 @@ static size_t word_find(const char *header, size_t bytes, const char *before, co
 
 static enum step header_step(struct answer_parser *p)
 {
-    const char *marker = answer_marker_text(ANSWER_MARKER_MESSAGE), *text = parser_at(p);
-    const char *found = memmem(text, parser_left(p), marker, strlen(marker));
+    const char *marker = answer_marker_text(ANSWER_MARKER_MESSAGE), *text = parser_text(p);
+    const char *found = memmem(text, parser_text_bytes(p), marker, strlen(marker));
     const char *channel = NULL, *name = NULL;
     if (found == NULL && p->ended) { /* the answer was cut */
-        parser_drop(p, parser_left(p));
+        parser_drop(p, parser_text_bytes(p));
         return STEP_WAIT;
     }
-    if (found == NULL && parser_left(p) <= HEAD_BYTES + strlen(marker))
+    if (found == NULL && parser_text_bytes(p) <= HEAD_BYTES + strlen(marker))
         return STEP_WAIT;
     p->in_reasoning = false;
     if (found == NULL || found - text > HEAD_BYTES) {
-        parser_give(p, ANSWER_PART_CONTENT, HEAD_BYTES);
+        parser_report(p, ANSWER_PART_CONTENT, HEAD_BYTES);
         return state_set(p, IN_BODY);
     }
     const size_t bytes = (size_t)(found - text);
@@ -84,10 +84,10 @@ static enum step body_step(struct answer_parser *p)
 {
     size_t at;
     enum answer_part part = p->in_reasoning ? ANSWER_PART_REASONING : ANSWER_PART_CONTENT;
-    enum answer_marker found = parser_give_until(p, part, ends, &at);
+    enum answer_marker found = parser_report_until(p, part, ends, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
-    parser_give(p, part, at);
+    parser_report(p, part, at);
     if (found != ANSWER_MARKER_START)
         parser_drop(p, strlen(answer_marker_text(found)));
     p->in_reasoning = false;
@@ -97,7 +97,7 @@ static enum step body_step(struct answer_parser *p)
 static enum step harmony_step(struct answer_parser *p)
 {
     enum call_step call;
-    switch (p->state) {
+    switch (p->family_state) {
     case AT_BEGIN:
         return header_find(p);
     case IN_HEADER:

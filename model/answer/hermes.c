@@ -14,11 +14,11 @@ static const enum answer_marker markers[] = {ANSWER_MARKER_TOOL_CALL, ANSWER_MAR
 static enum step text_step(struct answer_parser *p)
 {
     size_t at;
-    enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
+    enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
     parser_call_begin(p, at + strlen(answer_marker_text(found)), NULL, 0, false);
-    p->state = IN_CALL;
+    p->family_state = IN_CALL;
     return STEP_AGAIN;
 }
 
@@ -31,28 +31,28 @@ static enum step behind_step(struct answer_parser *p)
         return STEP_WAIT;
     if (match == MATCH_YES)
         parser_drop(p, strlen(answer_marker_text(ANSWER_MARKER_TOOL_CALL_END)));
-    p->state = BETWEEN;
+    p->family_state = BETWEEN;
     return STEP_AGAIN;
 }
 
 static enum step hermes_step(struct answer_parser *p)
 {
     enum call_step call;
-    switch (p->state) {
+    switch (p->family_state) {
     case IN_TEXT:
         return text_step(p);
     case IN_CALL:
         call = parser_call_step(p);
         if (call == CALL_WAIT)
             return STEP_WAIT;
-        p->state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
+        p->family_state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
         return STEP_AGAIN;
     case BEHIND_CALL:
         return behind_step(p);
     default:
         if (!parser_blanks_drop(p))
             return STEP_WAIT;
-        p->state = IN_TEXT;
+        p->family_state = IN_TEXT;
         return STEP_AGAIN;
     }
 }
@@ -62,8 +62,8 @@ static void hermes_write(struct text *out, const struct answer_format *format,
 {
     (void)several;
     switch (place) {
-    case CALL_BEFORE:
-    case CALL_BEHIND:
+    case CALL_BEFORE_FIRST:
+    case CALL_AFTER_LAST:
         text_adds(out, "\"\"");
         break;
     case CALL_BETWEEN:

@@ -24,17 +24,17 @@ enum step {
 
 /* A place in the text of calls. */
 enum call_place {
-    CALL_BEFORE,  /* Before the first call. */
-    CALL_BETWEEN, /* Between two calls. */
-    CALL_BEHIND,  /* After the last call. */
-    CALL_HEAD,    /* Before the arguments of a call. */
-    CALL_TAIL,    /* After the arguments of a call. */
+    CALL_BEFORE_FIRST, /* Before the first call. */
+    CALL_BETWEEN,      /* Between two calls. */
+    CALL_AFTER_LAST,   /* After the last call. */
+    CALL_HEAD,         /* Before the arguments of a call. */
+    CALL_TAIL,         /* After the arguments of a call. */
 };
 
 struct answer_family {
     const enum answer_marker *markers; /* All markers of the form, then ANSWER_MARKER_NONE. */
-    /* Makes one step: reads text from parser_at and reports parts. p->state belongs to the family;
-     * 0 = the content begins. */
+    /* Makes one step: reads text from parser_text and reports parts. p->family_state belongs to the
+     * family; 0 = the content begins. */
     enum step (*step)(struct answer_parser *p);
     /* The marker that calls begin with; ANSWER_MARKER_NONE = an answer with calls begins with "{"
      * or "[". */
@@ -65,22 +65,22 @@ const struct answer_family *answer_family_of(const struct answer_format *format)
 /* What a value of a call's object is. */
 enum call_field { FIELD_OTHER, FIELD_NAME, FIELD_ARGUMENTS };
 
-/* The state of reading a call's object. All offsets count from parser_at. */
+/* The state of reading a call's object. All offsets count from parser_text. */
 struct call_scan {
     struct json_scan json;
-    size_t scanned;        /* Bytes read so far, including the text before the object. */
-    bool bare;             /* The object is the arguments; the name came before it. */
-    bool known;            /* Only names of the request's tools count as calls. */
-    bool announced;        /* ANSWER_PART_CALL has been reported. */
-    bool has_name;         /* `name` is set. */
-    bool has_arguments;    /* `arguments` is set. */
-    bool arguments_done;   /* `arguments_end` is set. */
-    enum call_field field; /* What the latest value of the object itself (depth 1) is. */
-    size_t value;          /* Where this value begins. */
-    size_t arguments;      /* Where the arguments begin. */
-    size_t arguments_end;  /* Where the arguments end. */
-    uint32_t key_bytes;    /* Bytes in `key`. */
-    char key[16];          /* Name of the latest value, cut. */
+    size_t scanned;          /* Bytes read so far, including the text before the object. */
+    bool arguments_only;     /* The object is the arguments; the name came before it. */
+    bool listed_names_only;  /* Only names of the request's tools count as calls. */
+    bool call_reported;      /* ANSWER_PART_CALL has been reported. */
+    bool has_name;           /* `name` is set. */
+    bool has_arguments;      /* `arguments` is set. */
+    bool arguments_done;     /* `arguments_end` is set. */
+    enum call_field field;   /* What the latest value of the object itself (depth 1) is. */
+    size_t value_offset;     /* Where this value begins. */
+    size_t arguments_offset; /* Where the arguments begin. */
+    size_t arguments_end;    /* Where the arguments end. */
+    uint32_t key_bytes;      /* Bytes in `key`. */
+    char key[16];            /* Name of the latest value, cut. */
     char name[ANSWER_NAME_BYTES];
 };
 
@@ -89,31 +89,38 @@ struct answer_parser {
     const struct answer_family *family;
     /* Where in the answer the parser is: before the reasoning, after its opening marker, in it,
      * after its closing marker, after the reasoning (the family reads). */
-    enum { STAGE_BEGIN, STAGE_OPENED, STAGE_REASONING, STAGE_CLOSED, STAGE_FAMILY } stage;
-    struct text held;  /* Text that was fed, from the first byte that is still needed. */
-    size_t used;       /* Bytes of `held` that were reported or dropped. */
-    bool ended;        /* answer_parser_finish was called. */
-    bool in_reasoning; /* The text so far ends inside the reasoning. */
-    int state;         /* State of the family. */
-    size_t mark;       /* For the family: an offset from parser_at. */
-    bool list;         /* For the family: the calls are in a JSON list. */
-    uint32_t calls;    /* Calls reported so far. */
+    enum {
+        SECTION_BEGIN,
+        SECTION_OPENED,
+        SECTION_REASONING,
+        SECTION_CLOSED,
+        SECTION_FAMILY
+    } section;
+    struct text held;     /* Text that was fed, from the first byte that is still needed. */
+    size_t used;          /* Bytes of `held` that were reported or dropped. */
+    bool ended;           /* answer_parser_finish was called. */
+    bool in_reasoning;    /* The text so far ends inside the reasoning. */
+    int family_state;     /* State of the family. */
+    size_t family_offset; /* For the family: an offset from parser_text. */
+    bool calls_in_list;   /* For the family: the calls are in a JSON list. */
+    uint32_t calls;       /* Calls reported so far. */
     struct call_scan call;
 };
 
-/* Return the text that was fed and is neither reported nor dropped yet, and its bytes. */
-static inline const char *parser_at(const struct answer_parser *p)
+/* parser_text returns the text that was fed and is neither reported nor dropped yet;
+ * parser_text_bytes returns its bytes. */
+static inline const char *parser_text(const struct answer_parser *p)
 {
     return p->held.data + p->used;
 }
 
-static inline size_t parser_left(const struct answer_parser *p)
+static inline size_t parser_text_bytes(const struct answer_parser *p)
 {
     return p->held.bytes - p->used;
 }
 
 /* Reports the next `bytes` bytes as a part. */
-void parser_give(struct answer_parser *p, enum answer_part part, size_t bytes);
+void parser_report(struct answer_parser *p, enum answer_part part, size_t bytes);
 /* Drops the next `bytes` bytes without reporting them. */
 void parser_drop(struct answer_parser *p, size_t bytes);
 /* Drops blanks. Returns false if no text is left. */
@@ -131,20 +138,21 @@ enum match parser_match_marker(const struct answer_parser *p, size_t at, enum an
  * not the blanks directly before the marker. Returns the marker and stores its offset in *at.
  * Returns ANSWER_MARKER_NONE if the text has none of them; text that may be the beginning of one is
  * then not reported. */
-enum answer_marker parser_give_until(struct answer_parser *p, enum answer_part part,
-                                     const enum answer_marker *markers, size_t *at);
+enum answer_marker parser_report_until(struct answer_parser *p, enum answer_part part,
+                                       const enum answer_marker *markers, size_t *at);
 
 /* Begins to read a call whose object is at offset `at`, perhaps after blanks. name NULL = the
- * object has the name and the arguments; else the object is the arguments. known: only names of the
- * request's tools count as calls. The text before `at` is dropped when the call is reported; if it
- * is no call, the text becomes content. */
+ * object has the name and the arguments; else the object is the arguments. listed_names_only: only
+ * names of the request's tools count as calls. The text before `at` is dropped when the call is
+ * reported; if it is no call, the text becomes content. */
 void parser_call_begin(struct answer_parser *p, size_t at, const char *name, size_t name_bytes,
-                       bool known);
+                       bool listed_names_only);
 
 enum call_step {
-    CALL_WAIT,  /* More text is needed. */
-    CALL_DONE,  /* The call is complete; parser_at is after its object. */
-    CALL_WRONG, /* The text is no call, or its arguments are wrong: parser_at is the wrong byte. */
+    CALL_WAIT, /* More text is needed. */
+    CALL_DONE, /* The call is complete; parser_text is after its object. */
+    /* The text is no call, or its arguments are wrong: parser_text is the wrong byte. */
+    CALL_WRONG,
 };
 /* Reads the call's text so far and reports name and arguments. */
 enum call_step parser_call_step(struct answer_parser *p);

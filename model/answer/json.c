@@ -6,7 +6,7 @@ enum { AT_BEGIN, IN_TEXT, IN_CALL, BEHIND_CALL, BEHIND_LIST };
 
 static enum step text(struct answer_parser *p)
 {
-    p->state = IN_TEXT;
+    p->family_state = IN_TEXT;
     return STEP_AGAIN;
 }
 
@@ -14,12 +14,12 @@ static enum step text(struct answer_parser *p)
 static enum step object_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks(p, at);
-    if (at == parser_left(p) && at <= BLANKS_MAX && !p->ended)
+    if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
-    if (at > BLANKS_MAX || at == parser_left(p) || parser_at(p)[at] != '{')
+    if (at > BLANKS_MAX || at == parser_text_bytes(p) || parser_text(p)[at] != '{')
         return text(p);
     parser_call_begin(p, at, NULL, 0, true);
-    p->state = IN_CALL;
+    p->family_state = IN_CALL;
     return STEP_AGAIN;
 }
 
@@ -27,11 +27,11 @@ static enum step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
-    if (p->list && parser_at(p)[0] == ',')
+    if (p->calls_in_list && parser_text(p)[0] == ',')
         return object_step(p, 1);
-    if (p->list && parser_at(p)[0] == ']')
+    if (p->calls_in_list && parser_text(p)[0] == ']')
         parser_drop(p, 1);
-    p->state = BEHIND_LIST;
+    p->family_state = BEHIND_LIST;
     return STEP_AGAIN;
 }
 
@@ -39,23 +39,23 @@ static enum step json_step(struct answer_parser *p)
 {
     enum call_step call;
     size_t at;
-    switch (p->state) {
+    switch (p->family_state) {
     case AT_BEGIN:
         at = parser_blanks(p, 0);
-        p->list = at < parser_left(p) && parser_at(p)[at] == '[';
-        return object_step(p, at + p->list);
+        p->calls_in_list = at < parser_text_bytes(p) && parser_text(p)[at] == '[';
+        return object_step(p, at + p->calls_in_list);
     case IN_CALL:
         call = parser_call_step(p);
         if (call == CALL_WAIT)
             return STEP_WAIT;
-        p->state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
+        p->family_state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
         return STEP_AGAIN;
     case BEHIND_CALL:
         return behind_step(p);
     case BEHIND_LIST:
         return parser_blanks_drop(p) ? text(p) : STEP_WAIT;
     default:
-        parser_give(p, ANSWER_PART_CONTENT, parser_left(p));
+        parser_report(p, ANSWER_PART_CONTENT, parser_text_bytes(p));
         return STEP_WAIT;
     }
 }
@@ -65,10 +65,10 @@ static void json_write(struct text *out, const struct answer_format *format, enu
 {
     (void)format;
     switch (place) {
-    case CALL_BEFORE:
+    case CALL_BEFORE_FIRST:
         text_adds(out, several ? "\"[\"" : "\"\"");
         break;
-    case CALL_BEHIND:
+    case CALL_AFTER_LAST:
         text_adds(out, several ? "\"]\"" : "\"\"");
         break;
     case CALL_BETWEEN:

@@ -18,18 +18,18 @@ static size_t marker_bytes(void)
 static enum step begin_step(struct answer_parser *p, size_t at)
 {
     at = parser_blanks(p, at);
-    if (at == parser_left(p) && at <= BLANKS_MAX && !p->ended)
+    if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
         return STEP_WAIT;
     enum match match =
         at <= BLANKS_MAX ? parser_match_marker(p, at, ANSWER_MARKER_PYTHON) : MATCH_NO;
     if (match == MATCH_PART)
         return STEP_WAIT;
-    p->state = IN_TEXT;
+    p->family_state = IN_TEXT;
     if (match == MATCH_YES ||
-        (at <= BLANKS_MAX && at < parser_left(p) && parser_at(p)[at] == '{')) {
+        (at <= BLANKS_MAX && at < parser_text_bytes(p) && parser_text(p)[at] == '{')) {
         parser_call_begin(p, match == MATCH_YES ? at + marker_bytes() : at, NULL, 0,
                           match != MATCH_YES);
-        p->state = IN_CALL;
+        p->family_state = IN_CALL;
     }
     return STEP_AGAIN;
 }
@@ -37,17 +37,17 @@ static enum step begin_step(struct answer_parser *p, size_t at)
 static enum step text_step(struct answer_parser *p)
 {
     size_t at;
-    if (parser_give_until(p, ANSWER_PART_CONTENT, markers, &at) == ANSWER_MARKER_NONE)
+    if (parser_report_until(p, ANSWER_PART_CONTENT, markers, &at) == ANSWER_MARKER_NONE)
         return STEP_WAIT;
     parser_call_begin(p, at + marker_bytes(), NULL, 0, false);
-    p->state = IN_CALL;
+    p->family_state = IN_CALL;
     return STEP_AGAIN;
 }
 
 static enum step llama3_step(struct answer_parser *p)
 {
     enum call_step call;
-    switch (p->state) {
+    switch (p->family_state) {
     case AT_BEGIN:
         return begin_step(p, 0);
     case IN_TEXT:
@@ -56,12 +56,12 @@ static enum step llama3_step(struct answer_parser *p)
         call = parser_call_step(p);
         if (call == CALL_WAIT)
             return STEP_WAIT;
-        p->state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
+        p->family_state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
         return STEP_AGAIN;
     default:
         if (!parser_blanks_drop(p))
             return STEP_WAIT;
-        return begin_step(p, parser_at(p)[0] == ';');
+        return begin_step(p, parser_text(p)[0] == ';');
     }
 }
 
@@ -70,8 +70,8 @@ static void llama3_write(struct text *out, const struct answer_format *format,
 {
     (void)format, (void)several;
     switch (place) {
-    case CALL_BEFORE:
-    case CALL_BEHIND:
+    case CALL_BEFORE_FIRST:
+    case CALL_AFTER_LAST:
         text_adds(out, "\"\"");
         break;
     case CALL_BETWEEN:

@@ -12,32 +12,32 @@ static const enum answer_marker markers[] = {ANSWER_MARKER_TOOL_CALLS, ANSWER_MA
 
 static enum step text(struct answer_parser *p)
 {
-    p->state = IN_TEXT;
+    p->family_state = IN_TEXT;
     return STEP_AGAIN;
 }
 
 static enum step text_step(struct answer_parser *p)
 {
     size_t at;
-    enum answer_marker found = parser_give_until(p, ANSWER_PART_CONTENT, begins, &at);
+    enum answer_marker found = parser_report_until(p, ANSWER_PART_CONTENT, begins, &at);
     if (found == ANSWER_MARKER_NONE)
         return STEP_WAIT;
-    p->mark = at + strlen(answer_marker_text(found));
-    p->state = IN_HEAD;
+    p->family_offset = at + strlen(answer_marker_text(found));
+    p->family_state = IN_HEAD;
     return STEP_AGAIN;
 }
 
 /* The text after the marker is not a call. */
 static enum step head_wrong(struct answer_parser *p)
 {
-    parser_give(p, ANSWER_PART_CONTENT, p->mark);
+    parser_report(p, ANSWER_PART_CONTENT, p->family_offset);
     return text(p);
 }
 
 static enum step call_begin(struct answer_parser *p, size_t at, const char *name, size_t bytes)
 {
     parser_call_begin(p, at, name, bytes, false);
-    p->state = IN_CALL;
+    p->family_state = IN_CALL;
     return STEP_AGAIN;
 }
 
@@ -51,11 +51,11 @@ static bool is_name_byte(char c)
  * text. */
 static size_t markers_behind(const struct answer_parser *p, size_t at)
 {
-    const size_t left = parser_left(p);
+    const size_t left = parser_text_bytes(p);
     enum match match = parser_match_marker(p, at, ANSWER_MARKER_CALL_ID);
     if (match == MATCH_YES)
         for (at += strlen(answer_marker_text(ANSWER_MARKER_CALL_ID));
-             at < left && is_name_byte(parser_at(p)[at]);)
+             at < left && is_name_byte(parser_text(p)[at]);)
             at++;
     if (match != MATCH_PART)
         match = parser_match_marker(p, at, ANSWER_MARKER_ARGS);
@@ -67,44 +67,44 @@ static size_t markers_behind(const struct answer_parser *p, size_t at)
 /* Finds the first object after the marker. */
 static enum step head_step(struct answer_parser *p)
 {
-    const char *text = parser_at(p);
-    const size_t left = parser_left(p), from = parser_blanks(p, p->mark);
+    const char *text = parser_text(p);
+    const size_t left = parser_text_bytes(p), from = parser_blanks(p, p->family_offset);
     size_t at = from, end;
-    p->list = false;
+    p->calls_in_list = false;
     if (at < left && text[at] == '[') { /* a list; a marker cannot stand here */
         at++;
-        p->list = true;
+        p->calls_in_list = true;
     }
     for (end = at; end < left && is_name_byte(text[end]); end++)
         ;
-    at = parser_blanks(p, p->list ? at : markers_behind(p, end));
-    if (at < left && at - p->mark <= HEAD_BYTES && text[at] == '{')
-        return p->list || end == from ? call_begin(p, at, NULL, 0)
-                                      : call_begin(p, at, text + from, end - from);
-    return at < left || at - p->mark > HEAD_BYTES || p->ended ? head_wrong(p) : STEP_WAIT;
+    at = parser_blanks(p, p->calls_in_list ? at : markers_behind(p, end));
+    if (at < left && at - p->family_offset <= HEAD_BYTES && text[at] == '{')
+        return p->calls_in_list || end == from ? call_begin(p, at, NULL, 0)
+                                               : call_begin(p, at, text + from, end - from);
+    return at < left || at - p->family_offset > HEAD_BYTES || p->ended ? head_wrong(p) : STEP_WAIT;
 }
 
 static enum step behind_step(struct answer_parser *p)
 {
     if (!parser_blanks_drop(p))
         return STEP_WAIT;
-    if (p->list && parser_at(p)[0] == ',') {
+    if (p->calls_in_list && parser_text(p)[0] == ',') {
         size_t at = parser_blanks(p, 1);
-        if (at == parser_left(p) && at <= BLANKS_MAX && !p->ended)
+        if (at == parser_text_bytes(p) && at <= BLANKS_MAX && !p->ended)
             return STEP_WAIT;
-        if (at < parser_left(p) && at <= BLANKS_MAX && parser_at(p)[at] == '{')
+        if (at < parser_text_bytes(p) && at <= BLANKS_MAX && parser_text(p)[at] == '{')
             return call_begin(p, at, NULL, 0);
-    } else if (p->list && parser_at(p)[0] == ']') {
+    } else if (p->calls_in_list && parser_text(p)[0] == ']') {
         parser_drop(p, 1);
     }
-    p->state = BETWEEN;
+    p->family_state = BETWEEN;
     return STEP_AGAIN;
 }
 
 static enum step mistral_step(struct answer_parser *p)
 {
     enum call_step call;
-    switch (p->state) {
+    switch (p->family_state) {
     case IN_TEXT:
         return text_step(p);
     case IN_HEAD:
@@ -113,7 +113,7 @@ static enum step mistral_step(struct answer_parser *p)
         call = parser_call_step(p);
         if (call == CALL_WAIT)
             return STEP_WAIT;
-        p->state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
+        p->family_state = call == CALL_DONE ? BEHIND_CALL : IN_TEXT;
         return STEP_AGAIN;
     case BEHIND_CALL:
         return behind_step(p);
@@ -126,11 +126,11 @@ static void list_write(struct text *out, const struct answer_format *format, enu
                        const char *name)
 {
     switch (place) {
-    case CALL_BEFORE:
+    case CALL_BEFORE_FIRST:
         answer_marker_write(out, format, ANSWER_MARKER_TOOL_CALLS);
         text_adds(out, ",\"[\"");
         break;
-    case CALL_BEHIND:
+    case CALL_AFTER_LAST:
         text_adds(out, "\"]\"");
         break;
     case CALL_BETWEEN:

@@ -136,7 +136,7 @@ static enum status read_config(struct adapter *a, struct error *error)
 {
     const struct mapped_text text = {a->config_file.data, a->config_file.bytes};
     enum status status = json_read(CONFIG, text, &a->config, error);
-    if (status == ST_OK && !json_says(a->config, "peft_type", "LORA"))
+    if (status == ST_OK && !json_text_equals(a->config, "peft_type", "LORA"))
         return error_set(error, ST_UNSUPPORTED, CONFIG ": peft_type: supported is LORA");
     if (status == ST_OK)
         status = json_get_f32(CONFIG, a->config, "lora_alpha", &a->alpha, error);

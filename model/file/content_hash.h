@@ -1,7 +1,7 @@
 /* content_hash: adds a model's tensor data to the digest of the model's files. gguf.c and folder.c
- * call it, on the thread that uses the model_file; no state. All of up to 1 GiB of data is read by
- * a fast hash, which is not cryptographic: it finds accidental differences. It opens and maps no
- * files. */
+ * call it, on the thread that uses the model_file; no state. Up to 1 GiB of data is read completely
+ * by a fast hash; of more data, only pieces. The fast hash is not cryptographic: it finds
+ * accidental differences, but not every deliberate one. It opens and maps no files. */
 #ifndef MODEL_FILE_CONTENT_HASH_H
 #define MODEL_FILE_CONTENT_HASH_H
 

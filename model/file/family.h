@@ -14,8 +14,8 @@ enum family_qk_norms {
 };
 
 struct family {
-    /* Name in GGUF files; NULL = its GGUF files carry the name of another entry (Mistral's:
-     * llama). */
+    /* Name in GGUF files; NULL = GGUF files of the family have the name of another entry. (Those of
+     * Mistral have "llama".) */
     const char *name;
     const char *type; /* model_type in config.json. */
     const char *architecture;
@@ -40,11 +40,12 @@ struct family {
     bool logits_divided;    /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
     /* Every full_period-th layer (counted from 1) sees all tokens; the others have a window and the
      * local base. 0 = no such pattern: layers from KEY_WINDOW_FIRST on have the window, if the
-     * model has one. A list of the layers' kinds (key_layer_type) overrides it, and
-     * KEY_LOCAL_PERIOD does if it is not 0. */
+     * model has one. A list of the layers' kinds in the file (key_layer_type) overrides the
+     * pattern, and so does a KEY_LOCAL_PERIOD that is not 0. */
     uint32_t full_period;
-    /* Default of local_freq_base; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base,
-     * but without scaling. */
+    /* Base of the rotary embedding in layers with a window (model_hyper.local_freq_base), if the
+     * file does not give it; 0 = all layers have one base. FAMILY_LOCAL_SAME: rope_freq_base, but
+     * without scaling. */
     float local_base;
     /* Every no_rope_period-th layer (counted from 1) does not rotate; 0 = all layers rotate.
      * FAMILY_NO_ROPE_FULL: layers without a window do not rotate. If it is not 0, no_rope_layers of
@@ -52,7 +53,7 @@ struct family {
     uint32_t no_rope_period;
     /* Models of this many layers divide attention scores by the root of hidden / head_count instead
      * of the root of head_dim; 0 = none. */
-    uint32_t share_layers;
+    uint32_t hidden_scale_layers;
     float rope_share; /* Default of KEY_ROPE_SHARE for folders; 0 = 1. */
     float freq_base;  /* Default for folders whose config.json does not give it. */
 };

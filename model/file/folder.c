@@ -218,7 +218,7 @@ static enum status check_map(const struct folder *f, const json_t *map, struct e
     json_t *file;
     json_object_foreach(
         (json_t *)map, name,
-        file) if (folder_any_find(f, name) ==
+        file) if (folder_tensor_find_any(f, name) ==
                   NULL) return error_set(error, ST_INVALID, "%s: tensor '%.100s' is not in %.100s",
                                          file_names[FOLDER_INDEX], name, json_string_value(file));
     return ST_OK;
@@ -377,7 +377,7 @@ const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t inde
     return index < f->added_count ? &f->added[index] : NULL;
 }
 
-const struct mapped_tensor *folder_any_find(const struct folder *f, const char *name)
+const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name)
 {
     const struct mapped_tensor wanted = {.name = mapped_text_of(name)};
     const struct mapped_tensor *key = &wanted;
@@ -397,7 +397,7 @@ static int by_added_name(const void *a, const void *b)
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name)
 {
     const struct mapped_tensor wanted = {.name = mapped_text_of(name)};
-    const struct mapped_tensor *found = folder_any_find(f, name);
+    const struct mapped_tensor *found = folder_tensor_find_any(f, name);
     if (found != NULL && found->integer == MAPPED_NO_INTEGER)
         return found;
     return f->added_count > 0
@@ -435,7 +435,7 @@ enum status folder_tensors_sort(struct folder *f, struct error *error)
     qsort(f->added, f->added_count, sizeof(*f->added), by_added_name);
     for (size_t i = 0; i < f->added_count; i++) {
         const char *name = f->added[i].name.text;
-        const struct mapped_tensor *other = folder_any_find(f, name);
+        const struct mapped_tensor *other = folder_tensor_find_any(f, name);
         if ((i > 0 && strcmp(f->added[i - 1].name.text, name) == 0) ||
             (other != NULL && other->integer == MAPPED_NO_INTEGER))
             return error_set(error, ST_INVALID, "tensor '%.100s' is there packed and not packed",

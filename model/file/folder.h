@@ -59,7 +59,7 @@ const struct mapped_tensor *folder_tensor_at(const struct folder *f, size_t inde
 /* Returns the tensor of floating-point numbers with this name, or the added tensor; NULL = none. */
 const struct mapped_tensor *folder_tensor_find(const struct folder *f, const char *name);
 /* Returns the files' tensor of any type with this name; NULL = none. */
-const struct mapped_tensor *folder_any_find(const struct folder *f, const char *name);
+const struct mapped_tensor *folder_tensor_find_any(const struct folder *f, const char *name);
 
 /* Adds a tensor that no file has; `name` is copied. After the last one, before the next look-up,
  * the caller calls folder_tensors_sort, which returns ST_INVALID if two tensors have the same

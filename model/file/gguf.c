@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES])
+const char *gguf_name_printable(struct mapped_text name, char shown[GGUF_PRINTABLE_BYTES])
 {
-    size_t bytes = name.bytes < GGUF_SHOWN_BYTES - 4 ? name.bytes : GGUF_SHOWN_BYTES - 4;
+    size_t bytes = name.bytes < GGUF_PRINTABLE_BYTES - 4 ? name.bytes : GGUF_PRINTABLE_BYTES - 4;
     for (size_t i = 0; i < bytes; i++)
         shown[i] = name.text[i] >= ' ' && name.text[i] <= '~' ? name.text[i] : '?';
     memcpy(shown + bytes, bytes < name.bytes ? "..." : "", bytes < name.bytes ? 4 : 1);
@@ -138,8 +138,8 @@ const struct digest *gguf_metadata_digest(struct gguf *g)
     return &g->metadata_digest;
 }
 
-/* Adds one file's tensor data. The data of each part of a model of `all` bytes gets its share of the
- * bytes that are read. */
+/* Adds one file's tensor data. The data of each part of a model of `all` bytes gets its share of
+ * the bytes that are read. */
 static void data_digest_add(const struct gguf *g, uint64_t all, struct digest *digest)
 {
     const size_t bytes = g->bytes - g->data_start;

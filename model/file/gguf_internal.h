@@ -64,8 +64,8 @@ struct gguf {
 
 /* Writes a name for an error text: cut, and with "?" for characters that are not printable. Returns
  * `shown`. */
-#define GGUF_SHOWN_BYTES 80
-const char *gguf_show(struct mapped_text name, char shown[GGUF_SHOWN_BYTES]);
+#define GGUF_PRINTABLE_BYTES 80
+const char *gguf_name_printable(struct mapped_text name, char shown[GGUF_PRINTABLE_BYTES]);
 
 const char *gguf_value_name(enum gguf_value type);
 
@@ -74,8 +74,9 @@ enum status gguf_open_file(const char *path, struct gguf **out, struct error *er
 /* Opens the other parts of a model whose first file is `first`, at `path`, and adds their tensors.
  * Does nothing if the model is one file. After an error, gguf_close frees what was allocated. */
 enum status gguf_split_open(struct gguf *first, const char *path, struct error *error);
-/* Makes the index of all g->tensors anew. Returns their number, the index of the first tensor whose
- * name is there before, or SIZE_MAX, with an error, if there is no memory. */
+/* Makes the index of all g->tensors anew. Returns the number of tensors. If two tensors have the
+ * same name, returns the index of the second instead. Returns SIZE_MAX, with an error, if there is
+ * no memory. */
 size_t gguf_tensors_index(struct gguf *g, struct error *error);
 
 /* Parses data[0..bytes) into keys, tensors and data_start. After an error, gguf_close frees what

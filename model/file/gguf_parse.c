@@ -285,7 +285,7 @@ static enum status read_keys(struct cursor *c, struct gguf *g, size_t count)
         return error_set(c->error, ST_NO_MEMORY, "no memory for %zu keys", count);
     for (size_t i = 0; i < count; i++) {
         struct gguf_key *key = &g->keys[i];
-        char shown[GGUF_SHOWN_BYTES];
+        char shown[GGUF_PRINTABLE_BYTES];
         size_t start = c->at;
         enum status status = read_string(c, "a key's name", &key->name);
         if (status != ST_OK)
@@ -294,7 +294,7 @@ static enum status read_keys(struct cursor *c, struct gguf *g, size_t count)
             return error_set(c->error, ST_INVALID,
                              "a key's name at byte %zu has length %zu: want 1 to %u", start,
                              key->name.bytes, KEY_BYTES_MAX);
-        gguf_show(key->name, shown);
+        gguf_name_printable(key->name, shown);
         uint32_t *slot = key_slot(g, key->name.text, key->name.bytes);
         if (*slot != 0)
             return error_set(c->error, ST_INVALID, "key '%s' at byte %zu is there twice", shown,
@@ -384,13 +384,13 @@ static enum status read_type(struct cursor *c, struct mapped_tensor *t, const ch
 static enum status read_tensor(struct cursor *c, struct gguf *g, struct mapped_tensor *t,
                                uint64_t *offset_out)
 {
-    char shown[GGUF_SHOWN_BYTES];
+    char shown[GGUF_PRINTABLE_BYTES];
     size_t start = c->at;
     uint64_t elements = 0;
     enum status status = read_string(c, "a tensor's name", &t->name);
     if (status != ST_OK)
         return status;
-    gguf_show(t->name, shown);
+    gguf_name_printable(t->name, shown);
     if (t->name.bytes == 0 || t->name.bytes > KEY_BYTES_MAX)
         return error_set(c->error, ST_INVALID,
                          "a tensor's name at byte %zu has length %zu: want 1 to %u", start,
@@ -420,9 +420,9 @@ static enum status read_tensor(struct cursor *c, struct gguf *g, struct mapped_t
 static enum status place_tensor(struct cursor *c, struct mapped_tensor *t, size_t alignment,
                                 uint64_t offset)
 {
-    char shown[GGUF_SHOWN_BYTES];
+    char shown[GGUF_PRINTABLE_BYTES];
     uint64_t end;
-    gguf_show(t->name, shown);
+    gguf_name_printable(t->name, shown);
     if (offset % alignment != 0)
         return error_set(c->error, ST_INVALID,
                          "tensor '%s': offset %" PRIu64 " is no multiple of the alignment %zu",

@@ -98,7 +98,7 @@ static enum status part_open(struct gguf *first, const struct split *of, const c
 /* Moves the tensors of all parts into the first part's list. */
 static enum status tensors_join(struct gguf *first, const struct split *of, struct error *error)
 {
-    char shown[GGUF_SHOWN_BYTES];
+    char shown[GGUF_PRINTABLE_BYTES];
     size_t count = first->tensor_count, at = first->tensor_count;
     for (size_t i = 0; i < first->part_count; i++)
         count += first->parts[i]->tensor_count;
@@ -122,7 +122,7 @@ static enum status tensors_join(struct gguf *first, const struct split *of, stru
         return ST_NO_MEMORY;
     return twice == count ? ST_OK
                           : error_set(error, ST_INVALID, "%s: tensor '%s' is in two parts",
-                                      first->name, gguf_show(tensors[twice].name, shown));
+                                      first->name, gguf_name_printable(tensors[twice].name, shown));
 }
 
 enum status gguf_split_open(struct gguf *first, const char *path, struct error *error)

@@ -15,17 +15,18 @@
 #define HYPER_FFN_MAX    524288 /* 8 × HYPER_HIDDEN_MAX. */
 #define HYPER_VOCAB_MAX  (1u << 20)
 
-struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key)
+struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key)
 {
-    struct hyper_shown shown = {.text = ""};
+    struct hyper_key_name shown = {.text = ""};
     key_name(r->file, key, shown.text);
     return shown;
 }
 
 static enum status missing(const struct hyper_reader *r, enum model_key key, bool required)
 {
-    return required ? error_set(r->error, ST_INVALID, "key %s is missing", hyper_shown(r, key).text)
-                    : ST_OK;
+    return required
+               ? error_set(r->error, ST_INVALID, "key %s is missing", hyper_key_name(r, key).text)
+               : ST_OK;
 }
 
 static enum status number_read(const struct hyper_reader *r, enum model_key key, bool required,
@@ -48,17 +49,17 @@ enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool 
     if (status != ST_OK || (*value >= min && *value <= max))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %" PRIu32 ", want %" PRIu32 " to %" PRIu32,
-                     hyper_shown(r, key).text, *value, min, max);
+                     hyper_key_name(r, key).text, *value, min, max);
 }
 
-enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool required,
-                          float *value)
+enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
+                               float *value)
 {
     enum status status = hyper_f32(r, key, required, value);
     if (status != ST_OK || (*value > 0.0f && isfinite(*value)))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0",
-                     hyper_shown(r, key).text, (double)*value);
+                     hyper_key_name(r, key).text, (double)*value);
 }
 
 static void text_copy(struct mapped_text s, char *out, size_t capacity)
@@ -74,7 +75,7 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
     char shown[64];
     text_copy(value, shown, sizeof(shown));
     return error_set(r->error, ST_UNSUPPORTED, "key %s is \"%s\", supported %s",
-                     hyper_shown(r, key).text, shown, supported);
+                     hyper_key_name(r, key).text, shown, supported);
 }
 
 /* ---- the family ---- */
@@ -135,7 +136,7 @@ static enum status multiple(const struct hyper_reader *r, enum model_key key, ui
         return ST_OK;
     return error_set(r->error, ST_INVALID,
                      "key %s is %" PRIu32 ", want a multiple of %s, which is %" PRIu32,
-                     hyper_shown(r, key).text, value, hyper_shown(r, of).text, part);
+                     hyper_key_name(r, key).text, value, hyper_key_name(r, of).text, part);
 }
 
 static enum status check_heads(const struct hyper_reader *r, const struct model_hyper *h)
@@ -154,7 +155,7 @@ static enum status check_heads(const struct hyper_reader *r, const struct model_
         return error_set(r->error, ST_UNSUPPORTED,
                          "key %s is %" PRIu32
                          ", supported is the length of a key, which is %" PRIu32,
-                         hyper_shown(r, KEY_VALUE_DIM).text, value_length, h->head_dim);
+                         hyper_key_name(r, KEY_VALUE_DIM).text, value_length, h->head_dim);
     return status;
 }
 
@@ -183,21 +184,22 @@ static enum status read_heads(const struct hyper_reader *r, struct model_hyper *
 static enum status read_scales(const struct hyper_reader *r, const struct family *family,
                                struct model_hyper *h)
 {
-    const bool share = family->share_layers != 0 && h->layer_count == family->share_layers;
+    const bool share =
+        family->hidden_scale_layers != 0 && h->layer_count == family->hidden_scale_layers;
     const uint32_t dim = h->latent.rank != 0 ? h->latent.plain + h->latent.rotated : h->head_dim;
     float divisor = (float)(share ? h->hidden / h->head_count : dim);
     h->embedding_scale = family->embedding_scaled ? sqrtf((float)h->hidden) : 1;
     h->residual_scale = h->logit_scale = 1;
-    enum status status = hyper_above_0(r, KEY_QUERY_SCALAR, false, &divisor);
+    enum status status = hyper_f32_positive(r, KEY_QUERY_SCALAR, false, &divisor);
     h->attention_scale = 1.0f / sqrtf(divisor);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ATTENTION_SCALE, false, &h->attention_scale);
+        status = hyper_f32_positive(r, KEY_ATTENTION_SCALE, false, &h->attention_scale);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_EMBEDDING_SCALE, false, &h->embedding_scale);
+        status = hyper_f32_positive(r, KEY_EMBEDDING_SCALE, false, &h->embedding_scale);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_RESIDUAL_SCALE, false, &h->residual_scale);
+        status = hyper_f32_positive(r, KEY_RESIDUAL_SCALE, false, &h->residual_scale);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_LOGIT_SCALE, false, &h->logit_scale);
+        status = hyper_f32_positive(r, KEY_LOGIT_SCALE, false, &h->logit_scale);
     if (family->logits_divided)
         h->logit_scale = 1 / h->logit_scale;
     return status;
@@ -210,7 +212,7 @@ static enum status read_epsilon(const struct hyper_reader *r, struct model_hyper
     if (status != ST_OK || (h->norm_epsilon >= 0.0f && h->norm_epsilon < 1.0f))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want 0 up to below 1",
-                     hyper_shown(r, key).text, (double)h->norm_epsilon);
+                     hyper_key_name(r, key).text, (double)h->norm_epsilon);
 }
 
 /* Reads a cap; null or 0 = none. */
@@ -220,7 +222,7 @@ static enum status read_cap(const struct hyper_reader *r, enum model_key key, fl
     if (status != ST_OK || (*cap >= 0 && isfinite(*cap)))
         return status;
     return error_set(r->error, ST_INVALID, "key %s is %g, want a number above 0, or 0 for no cap",
-                     hyper_shown(r, key).text, (double)*cap);
+                     hyper_key_name(r, key).text, (double)*cap);
 }
 
 static enum status read_caps(const struct hyper_reader *r, struct model_hyper *h)
@@ -253,12 +255,12 @@ static enum status refuse_clip(const struct hyper_reader *r)
         return status;
     return error_set(r->error, ST_UNSUPPORTED,
                      "key %s is %g, supported are q, k and v without limit",
-                     hyper_shown(r, KEY_CLIP_QKV).text, (double)clip);
+                     hyper_key_name(r, KEY_CLIP_QKV).text, (double)clip);
 }
 
 static enum status read_vocab(const struct hyper_reader *r, struct model_hyper *h)
 {
-    const struct mapped_tensor *t = model_file_find(r->file, ROLE_EMBEDDING, 0);
+    const struct mapped_tensor *t = model_file_tensor_find(r->file, ROLE_EMBEDDING, 0);
     char name[ROLE_NAME_BYTES];
     model_file_tensor_name(r->file, ROLE_EMBEDDING, 0, name);
     if (t == NULL)
@@ -281,7 +283,7 @@ static uint32_t ffn_block(const struct hyper_reader *r, uint32_t layer_count)
 {
     uint32_t most = 1;
     for (uint32_t i = 0; i < layer_count; i++) {
-        const struct mapped_tensor *t = model_file_find(r->file, ROLE_DOWN, i);
+        const struct mapped_tensor *t = model_file_tensor_find(r->file, ROLE_DOWN, i);
         uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
         most = block > most ? block : most;
     }

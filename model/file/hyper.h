@@ -49,7 +49,8 @@ struct model_experts {
     uint32_t used;       /* Experts that a row chooses. */
     uint32_t ffn;        /* Feed-forward length of one expert. */
     uint32_t shared_ffn; /* Feed-forward length of the shared experts; 0 = none. */
-    /* What ffn_block is for `down`, for the shared experts' `down`. */
+    /* Elements of the largest quantisation block of all `down` matrices of the shared experts (as
+     * ffn_block). */
     uint32_t shared_block;
     /* How a row chooses its experts: the fields of struct compute_routing with these names. */
     bool sigmoid, normalise;
@@ -58,7 +59,7 @@ struct model_experts {
 };
 
 /* How a layer differs from a layer that sees all tokens and rotates with rope_freq_base: bits of
- * model_hyper.layers. */
+ * model_hyper.layer_bits. */
 enum model_layer_bits {
     MODEL_LAYER_WINDOW = 1,     /* Sees only the last `window` tokens. */
     MODEL_LAYER_LOCAL_BASE = 2, /* Rotates with local_freq_base, and without scaling. */
@@ -77,7 +78,7 @@ struct model_latent {
 
 struct model_hyper {
     char architecture[32]; /* Name of the family as in GGUF files, such as "qwen3" (family.c). */
-    char name[64];         /* The model_file_name; without one, the architecture. */
+    char name[64];         /* Result of model_file_name; if that is empty, the architecture. */
     uint32_t layer_count;
     uint32_t hidden; /* Embedding length. */
     uint32_t ffn;    /* Feed-forward length of layers without experts. */
@@ -109,17 +110,18 @@ struct model_hyper {
     bool pre_norms;   /* The inputs of attention and of the feed-forward are normalised. */
     /* The outputs of attention and of the feed-forward are normalised before they are added. */
     bool post_norms;
-    /* The feed-forward has the same input as attention, instead of the sum with its output. */
+    /* The feed-forward has the same input as attention, instead of the sum of that input and
+     * attention's output. */
     bool parallel;
-    bool gelu;                    /* GELU instead of SiLU. */
-    bool sinks;                   /* Each head has a sink (compute_attention.sinks). */
-    float embedding_scale;        /* Factor of the embedding; 1 = not scaled. */
-    float residual_scale;         /* Factor of what a layer adds to its input. */
-    float logit_scale;            /* Factor of the logits. */
-    float norm_offset;            /* Added to the weights of all norms. */
-    float local_freq_base;        /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
-    uint32_t window;              /* Tokens of the attention window; 0 = no layer has a window. */
-    uint8_t layers[LIMIT_LAYERS]; /* OR of enum model_layer_bits, for each layer. */
+    bool gelu;             /* GELU instead of SiLU. */
+    bool sinks;            /* Each head has a sink (compute_attention.sinks). */
+    float embedding_scale; /* Factor of the embedding; 1 = not scaled. */
+    float residual_scale;  /* Factor of what a layer adds to its input. */
+    float logit_scale;     /* Factor of the logits. */
+    float norm_offset;     /* Added to the weights of all norms. */
+    float local_freq_base; /* 0 = no layer has MODEL_LAYER_LOCAL_BASE. */
+    uint32_t window;       /* Tokens of the attention window; 0 = no layer has a window. */
+    uint8_t layer_bits[LIMIT_LAYERS]; /* OR of enum model_layer_bits, for each layer. */
     struct model_experts experts;
 };
 
@@ -135,7 +137,7 @@ static inline uint32_t model_ffn_used(const struct model_hyper *h)
  * positions p - window + 1 to p. 0 = none. */
 static inline uint32_t model_layer_window(const struct model_hyper *h, uint32_t layer)
 {
-    return (h->layers[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
+    return (h->layer_bits[layer] & MODEL_LAYER_WINDOW) != 0 ? h->window : 0;
 }
 
 /* Returns true if LongRoPE uses its list for long contexts, because a cluster's longest context is

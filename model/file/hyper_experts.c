@@ -15,7 +15,7 @@ static enum status refuse_dense(const struct hyper_reader *r, const struct model
 {
     return error_set(r->error, ST_UNSUPPORTED,
                      "key %s is %" PRIu32 ", models of %s with experts are not supported",
-                     hyper_shown(r, KEY_EXPERTS).text, h->experts.count, h->architecture);
+                     hyper_key_name(r, KEY_EXPERTS).text, h->experts.count, h->architecture);
 }
 
 /* Reads how the router's product becomes weights. */
@@ -63,7 +63,7 @@ static enum status read_groups(const struct hyper_reader *r, struct model_expert
     return error_set(r->error, ST_INVALID,
                      "key %s is %" PRIu32 ": want equal groups of the %" PRIu32
                      " experts, of which %" PRIu32 " have the %" PRIu32 " experts of a row",
-                     hyper_shown(r, KEY_EXPERT_GROUPS).text, e->groups, e->count, e->groups_used,
+                     hyper_key_name(r, KEY_EXPERT_GROUPS).text, e->groups, e->count, e->groups_used,
                      e->used);
 }
 
@@ -75,7 +75,7 @@ static enum status read_ffn(const struct hyper_reader *r, const struct model_hyp
     enum status status = hyper_u32_in(r, KEY_EXPERT_FFN, false, 1, EXPERT_FFN_MAX, &e->ffn);
     if (status == ST_OK && e->ffn > EXPERT_FFN_MAX)
         return error_set(r->error, ST_INVALID, "key %s is %" PRIu32 ", want 1 to %d for experts",
-                         hyper_shown(r, KEY_FFN).text, e->ffn, EXPERT_FFN_MAX);
+                         hyper_key_name(r, KEY_FFN).text, e->ffn, EXPERT_FFN_MAX);
     if (status == ST_OK)
         status = hyper_u32_in(r, KEY_EXPERTS_SHARED, false, 0, 64, &shared);
     e->shared_ffn = shared * e->ffn;
@@ -89,7 +89,7 @@ static uint32_t shared_block(const struct hyper_reader *r, uint32_t layer_count)
 {
     uint32_t most = 1;
     for (uint32_t i = 0; i < layer_count; i++) {
-        const struct mapped_tensor *t = model_file_find(r->file, ROLE_SHARED_DOWN, i);
+        const struct mapped_tensor *t = model_file_tensor_find(r->file, ROLE_SHARED_DOWN, i);
         uint32_t block = t != NULL ? compute_type_block_elements(t->type) : 1;
         most = block > most ? block : most;
     }
@@ -112,7 +112,7 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struc
     if (status == ST_OK)
         status = read_ffn(r, h, &e);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_EXPERTS_SCALE, false, &e.scale);
+        status = hyper_f32_positive(r, KEY_EXPERTS_SCALE, false, &e.scale);
     if (status == ST_OK) {
         status = key_bool(r->file, KEY_EXPERTS_NORM, &e.normalise, r->error);
         status = status == ST_NOT_FOUND ? ST_OK : status;

@@ -17,12 +17,12 @@ struct hyper_reader {
 };
 
 /* The name of a key in the file. */
-struct hyper_shown {
+struct hyper_key_name {
     char text[KEY_NAME_BYTES];
 };
 
 /* Returns the name of the key in the file, for errors. */
-struct hyper_shown hyper_shown(const struct hyper_reader *r, enum model_key key);
+struct hyper_key_name hyper_key_name(const struct hyper_reader *r, enum model_key key);
 
 /* The functions read one value. A missing key is an error if `required`; otherwise *value keeps its
  * default. hyper_u32_in accepts numbers from min to max. */
@@ -31,8 +31,8 @@ enum status hyper_u32_in(const struct hyper_reader *r, enum model_key key, bool 
 enum status hyper_f32(const struct hyper_reader *r, enum model_key key, bool required,
                       float *value);
 /* Accepts a finite number above 0. */
-enum status hyper_above_0(const struct hyper_reader *r, enum model_key key, bool required,
-                          float *value);
+enum status hyper_f32_positive(const struct hyper_reader *r, enum model_key key, bool required,
+                               float *value);
 /* Returns ST_UNSUPPORTED; the error names the key, its value and what is supported. */
 enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
                               struct mapped_text value, const char *supported);

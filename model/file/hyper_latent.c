@@ -15,7 +15,7 @@ static enum status check_unit(const struct hyper_reader *r, enum model_key key, 
         return ST_OK;
     return error_set(r->error, ST_UNSUPPORTED,
                      "key %s is %" PRIu32 ", supported are multiples of %d",
-                     hyper_shown(r, key).text, value, LATENT_UNIT);
+                     hyper_key_name(r, key).text, value, LATENT_UNIT);
 }
 
 /* Reads the dimensions of a head's query and value. GGUF files have the sum of a query's. */
@@ -57,7 +57,7 @@ enum status hyper_read_latent(const struct hyper_reader *r, struct model_hyper *
     if (status == ST_OK && latent->rotated % 4 != 0)
         status = error_set(r->error, ST_UNSUPPORTED,
                            "key %s is %" PRIu32 ", supported are multiples of 4",
-                           hyper_shown(r, KEY_LATENT_ROTATED).text, latent->rotated);
+                           hyper_key_name(r, KEY_LATENT_ROTATED).text, latent->rotated);
     h->kv_head_count = 1;
     h->head_dim = (latent->rank + latent->rotated) / 2;
     return status;
@@ -71,7 +71,7 @@ static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *
     if (!model_file_is_folder(r->file))
         return error_set(r->error, ST_UNSUPPORTED,
                          "key %s is \"yarn\", supported with latent attention in folders only",
-                         hyper_shown(r, KEY_ROPE_SCALING).text);
+                         hyper_key_name(r, KEY_ROPE_SCALING).text);
     enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, &all);
     if (status == ST_OK && all != 0 && factor > 1) {
         const float own = 0.1f * all * logf(factor) + 1;

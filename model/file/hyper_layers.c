@@ -19,7 +19,7 @@ static enum status read_local_base(const struct hyper_reader *r, struct model_hy
     struct mapped_text type;
     if (h->local_freq_base == FAMILY_LOCAL_SAME)
         h->local_freq_base = h->rope_freq_base;
-    enum status status = hyper_above_0(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
+    enum status status = hyper_f32_positive(r, KEY_ROPE_BASE_LOCAL, false, &h->local_freq_base);
     if (status == ST_OK)
         status = key_text(r->file, KEY_ROPE_LOCAL_SCALING, &type, r->error);
     if (status == ST_OK && !mapped_text_is(type, "default"))
@@ -94,13 +94,13 @@ enum status hyper_read_layers(const struct hyper_reader *r, const struct family 
         if (status == ST_OK && window && h->window == 0)
             return error_set(r->error, ST_INVALID,
                              "key %s is 0 or missing, want the window of layer %" PRIu32,
-                             hyper_shown(r, KEY_WINDOW).text, i);
+                             hyper_key_name(r, KEY_WINDOW).text, i);
         if (window)
-            h->layers[i] |= MODEL_LAYER_WINDOW;
+            h->layer_bits[i] |= MODEL_LAYER_WINDOW;
         if (window && h->local_freq_base != 0)
-            h->layers[i] |= MODEL_LAYER_LOCAL_BASE;
+            h->layer_bits[i] |= MODEL_LAYER_LOCAL_BASE;
         if (!rotates)
-            h->layers[i] |= MODEL_LAYER_UNROTATED;
+            h->layer_bits[i] |= MODEL_LAYER_UNROTATED;
     }
     return status;
 }

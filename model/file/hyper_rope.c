@@ -18,7 +18,7 @@ static enum status read_factor(const struct hyper_reader *r, struct model_hyper 
         factor = 1.0f; /* Some converters write 0 for "none". */
     if (!(factor > 0.0f) || !isfinite(factor))
         return error_set(r->error, ST_INVALID, "the factor %s is %g, want a number above 0",
-                         hyper_shown(r, KEY_ROPE_FACTOR).text, (double)factor);
+                         hyper_key_name(r, KEY_ROPE_FACTOR).text, (double)factor);
     h->rope_freq_scale = 1.0f / factor;
     return ST_OK;
 }
@@ -36,7 +36,7 @@ static enum status check_low_high(const struct hyper_reader *r, const struct mod
     if (s->high > s->low)
         return ST_OK;
     return error_set(r->error, ST_INVALID, "key %s is %g, want more than %s, which is %g",
-                     hyper_shown(r, high).text, (double)s->high, hyper_shown(r, low).text,
+                     hyper_key_name(r, high).text, (double)s->high, hyper_key_name(r, low).text,
                      (double)s->low);
 }
 
@@ -45,11 +45,11 @@ static enum status read_llama3(const struct hyper_reader *r, struct model_hyper 
 {
     struct model_rope_scaling *s = &h->rope_scaling;
     s->kind = MODEL_ROPE_LLAMA3;
-    enum status status = hyper_above_0(r, KEY_ROPE_FACTOR, true, &s->factor);
+    enum status status = hyper_f32_positive(r, KEY_ROPE_FACTOR, true, &s->factor);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_LOW, true, &s->low);
+        status = hyper_f32_positive(r, KEY_ROPE_LOW, true, &s->low);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_HIGH, true, &s->high);
+        status = hyper_f32_positive(r, KEY_ROPE_HIGH, true, &s->high);
     if (status == ST_OK)
         status = read_context(r, h, true);
     return status == ST_OK ? check_low_high(r, s, KEY_ROPE_LOW, KEY_ROPE_HIGH) : status;
@@ -80,11 +80,11 @@ static enum status read_yarn_amplitude(const struct hyper_reader *r, struct mode
     if (s->amplitude > 0 && isfinite(s->amplitude))
         return ST_OK;
     return error_set(r->error, ST_INVALID, "key %s: cos and sin get the factor %g, want above 0",
-                     hyper_shown(r, KEY_ROPE_AMPLITUDE).text, (double)s->amplitude);
+                     hyper_key_name(r, KEY_ROPE_AMPLITUDE).text, (double)s->amplitude);
 }
 
-/* The context of a model with YaRN is at least `factor` times the one before the scaling: some files
- * say only the latter. */
+/* The context of a model with YaRN is at least `factor` times the one before the scaling: some
+ * files say only the latter. */
 static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h)
 {
     struct model_rope_scaling *s = &h->rope_scaling;
@@ -93,11 +93,11 @@ static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h
     enum status status = read_context(r, h, false);
     s->factor = (float)h->context_tokens / (float)s->context_tokens;
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &s->factor);
+        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_BETA_SLOW, false, &s->low);
+        status = hyper_f32_positive(r, KEY_ROPE_BETA_SLOW, false, &s->low);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_BETA_FAST, false, &s->high);
+        status = hyper_f32_positive(r, KEY_ROPE_BETA_FAST, false, &s->high);
     if (status == ST_OK)
         status = check_low_high(r, s, KEY_ROPE_BETA_SLOW, KEY_ROPE_BETA_FAST);
     if (status == ST_OK)
@@ -106,7 +106,7 @@ static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h
         status = read_yarn_amplitude(r, s);
     if (status == ST_OK && h->rope_freq_base <= 1)
         return error_set(r->error, ST_INVALID, "key %s is %g, want more than 1 with YaRN",
-                         hyper_shown(r, KEY_ROPE_BASE).text, (double)h->rope_freq_base);
+                         hyper_key_name(r, KEY_ROPE_BASE).text, (double)h->rope_freq_base);
     const double context = (double)s->factor * s->context_tokens;
     if (context > h->context_tokens && context < UINT32_MAX)
         h->context_tokens = (uint32_t)context;
@@ -122,12 +122,12 @@ static enum status check_lists(const struct hyper_reader *r, const struct model_
         enum status status = key_f32_list(r->file, keys[i], h->rope_dim / 2, values, r->error);
         if (status == ST_NOT_FOUND)
             return error_set(r->error, ST_INVALID, "key %s is missing",
-                             hyper_shown(r, keys[i]).text);
+                             hyper_key_name(r, keys[i]).text);
         for (uint32_t j = 0; status == ST_OK && j < h->rope_dim / 2; j++)
             if (!(values[j] > 0) || !isfinite(values[j]))
                 return error_set(r->error, ST_INVALID,
                                  "key %s: entry %" PRIu32 " is %g, want a number above 0",
-                                 hyper_shown(r, keys[i]).text, j, (double)values[j]);
+                                 hyper_key_name(r, keys[i]).text, j, (double)values[j]);
         if (status != ST_OK)
             return status;
     }
@@ -142,11 +142,11 @@ static enum status read_longrope(const struct hyper_reader *r, struct model_hype
     enum status status = read_context(r, h, !folder);
     s->factor = (float)h->context_tokens / (float)s->context_tokens;
     if (status == ST_OK && folder)
-        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &s->factor);
+        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &s->factor);
     if (status == ST_OK && folder && s->factor > 1)
         s->amplitude = sqrtf(1 + logf(s->factor) / logf((float)s->context_tokens));
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
+        status = hyper_f32_positive(r, KEY_ROPE_AMPLITUDE, false, &s->amplitude);
     return status == ST_OK && folder ? check_lists(r, h) : status;
 }
 
@@ -158,7 +158,7 @@ static enum status read_dynamic(const struct hyper_reader *r, struct model_hyper
     float factor = 1;
     enum status status = read_context(r, h, false);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_FACTOR, false, &factor);
+        status = hyper_f32_positive(r, KEY_ROPE_FACTOR, false, &factor);
     if (h->rope_scaling.context_tokens < h->context_tokens)
         h->context_tokens = h->rope_scaling.context_tokens;
     return status;
@@ -203,7 +203,7 @@ static enum status read_scaling(const struct hyper_reader *r, struct model_hyper
     h->rope_freq_scale = 1.0f;
     h->rope_scaling = (struct model_rope_scaling){.amplitude = 1};
     /* GGUF files with LongRoPE's lists need not name it. */
-    if (model_file_find(r->file, ROLE_ROPE_LONG, 0) != NULL)
+    if (model_file_tensor_find(r->file, ROLE_ROPE_LONG, 0) != NULL)
         return read_longrope(r, h);
     enum status status = key_text(r->file, KEY_ROPE_SCALING, &type, r->error);
     if (status == ST_NOT_FOUND)
@@ -215,17 +215,17 @@ static enum status read_dim(const struct hyper_reader *r, const struct family *f
                             struct model_hyper *h)
 {
     float share = family->rope_share > 0 ? family->rope_share : 1.0f;
-    enum status status = hyper_above_0(r, KEY_ROPE_SHARE, false, &share);
+    enum status status = hyper_f32_positive(r, KEY_ROPE_SHARE, false, &share);
     if (status == ST_OK && share > 1.0f)
         return error_set(r->error, ST_INVALID, "key %s is %g, want at most 1",
-                         hyper_shown(r, KEY_ROPE_SHARE).text, (double)share);
+                         hyper_key_name(r, KEY_ROPE_SHARE).text, (double)share);
     h->rope_dim = (uint32_t)((float)h->head_dim * share);
     if (status == ST_OK)
         status = hyper_u32_in(r, KEY_ROPE_DIM, false, 2, h->head_dim, &h->rope_dim);
     if (status == ST_OK && (h->rope_dim == 0 || h->rope_dim % 2 != 0))
         return error_set(r->error, ST_INVALID,
                          "key %s gives %" PRIu32 " rotated dimensions, want an even number",
-                         hyper_shown(r, KEY_ROPE_DIM).text, h->rope_dim);
+                         hyper_key_name(r, KEY_ROPE_DIM).text, h->rope_dim);
     return status;
 }
 
@@ -234,6 +234,6 @@ enum status hyper_read_rope(const struct hyper_reader *r, const struct family *f
 {
     enum status status = read_dim(r, family, h);
     if (status == ST_OK)
-        status = hyper_above_0(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
+        status = hyper_f32_positive(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
     return status == ST_OK ? read_scaling(r, h) : status;
 }

@@ -133,7 +133,7 @@ static const json_t *at_one(const json_t *root, const char *path, const char *en
     return root != NULL && !json_is_null(root) ? root : NULL;
 }
 
-/* Finds the value as json_at does; `shown` receives the path that was found, or the first one. */
+/* Finds the value as json_find does; `shown` receives the path that was found, or the first one. */
 static const json_t *value_find(const json_t *root, const char *paths, char shown[PATH_BYTES])
 {
     const char *first_end = strchrnul(paths, '|');
@@ -152,7 +152,7 @@ static const json_t *value_find(const json_t *root, const char *paths, char show
     return NULL;
 }
 
-const json_t *json_at(const json_t *root, const char *paths)
+const json_t *json_find(const json_t *root, const char *paths)
 {
     char shown[PATH_BYTES];
     return value_find(root, paths, shown);
@@ -224,7 +224,7 @@ enum status json_get_text(const char *file, const json_t *root, const char *path
     return ST_OK;
 }
 
-bool json_says(const json_t *object, const char *name, const char *text)
+bool json_text_equals(const json_t *object, const char *name, const char *text)
 {
     const char *value = json_string_value(json_object_get(object, name));
     return value != NULL && strcmp(value, text) == 0;

@@ -16,7 +16,7 @@ enum status json_read(const char *file, struct mapped_text text, json_t **out, s
 
 /* Returns the value at path "a/b" below root. `paths` may have several paths separated by '|': the
  * first path that exists is used. NULL = none of them exists, or the value is null. */
-const json_t *json_at(const json_t *root, const char *paths);
+const json_t *json_find(const json_t *root, const char *paths);
 
 /* Read one value. They return ST_NOT_FOUND if there is none, and ST_INVALID, with `file` and the
  * path, if its type does not fit. */
@@ -36,7 +36,7 @@ static inline struct mapped_text json_text_of(const json_t *string)
 }
 
 /* Returns true if `object` has a string `name` whose value is `text`. */
-bool json_says(const json_t *object, const char *name, const char *text);
+bool json_text_equals(const json_t *object, const char *name, const char *text);
 
 /* Returns the kind of a value, for errors: "an object", "true" … */
 const char *json_kind(const json_t *value);

@@ -214,7 +214,7 @@ enum status key_f32_list(const struct model_file *file, enum model_key key, uint
     char name[KEY_NAME_BYTES];
     if (file->folder == NULL || config_paths[key] == NULL)
         return ST_NOT_FOUND;
-    const json_t *list = json_at(folder_config(file->folder), config_paths[key]);
+    const json_t *list = json_find(folder_config(file->folder), config_paths[key]);
     if (list == NULL)
         return ST_NOT_FOUND;
     if (!json_is_array(list) || json_array_size(list) != count)
@@ -247,7 +247,7 @@ enum status key_layer_type(const struct model_file *file, uint32_t layer, struct
 {
     if (file->folder == NULL)
         return gguf_layer_type(file->gguf, layer, out, error);
-    const json_t *types = json_at(folder_config(file->folder), "layer_types");
+    const json_t *types = json_find(folder_config(file->folder), "layer_types");
     const json_t *type = json_array_get(types, layer);
     if (types == NULL)
         return ST_NOT_FOUND;
@@ -263,7 +263,7 @@ enum status key_layer_rotates(const struct model_file *file, uint32_t layer, boo
                               struct error *error)
 {
     const json_t *list =
-        file->folder != NULL ? json_at(folder_config(file->folder), "no_rope_layers") : NULL;
+        file->folder != NULL ? json_find(folder_config(file->folder), "no_rope_layers") : NULL;
     const json_t *number = json_array_get(list, layer);
     if (list == NULL)
         return ST_NOT_FOUND;

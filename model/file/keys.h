@@ -30,7 +30,7 @@ enum model_key {
     KEY_ROPE_SHARE, /* Share of a head's dimensions that is rotated. */
     KEY_ROPE_BASE,
     KEY_ROPE_BASE_LOCAL, /* Base of layers with an attention window. */
-    KEY_LOCAL_PERIOD,    /* Every layer of this number has no attention window. */
+    KEY_LOCAL_PERIOD,    /* Layers whose number, from 1, is a multiple of this have no window. */
     KEY_ROPE_SCALING,    /* How frequencies are scaled. */
     KEY_ROPE_FACTOR,
     KEY_ROPE_FACTOR_OLD, /* KEY_ROPE_FACTOR in older GGUF files. */

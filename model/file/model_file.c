@@ -163,24 +163,24 @@ uint64_t model_file_bytes(const struct model_file *file)
     return file->folder != NULL ? folder_bytes(file->folder) : gguf_bytes(file->gguf);
 }
 
-const struct mapped_tensor *model_file_find_expert(const struct model_file *file,
-                                                   enum model_role role, uint32_t layer,
-                                                   uint32_t expert)
+const struct mapped_tensor *model_file_tensor_find_expert(const struct model_file *file,
+                                                          enum model_role role, uint32_t layer,
+                                                          uint32_t expert)
 {
     char name[ROLE_NAME_BYTES];
     const struct mapped_tensor *t = NULL;
-    for (uint32_t i = 0; t == NULL && role_spell(file->names, role, layer, expert, i, name); i++)
+    for (uint32_t i = 0; t == NULL && role_spelling(file->names, role, layer, expert, i, name); i++)
         t = file->folder != NULL ? folder_tensor_find(file->folder, name)
                                  : gguf_tensor_find(file->gguf, name);
     return t;
 }
 
-const struct mapped_tensor *model_file_find(const struct model_file *file, enum model_role role,
-                                            uint32_t layer)
+const struct mapped_tensor *model_file_tensor_find(const struct model_file *file,
+                                                   enum model_role role, uint32_t layer)
 {
     if (role == ROLE_OUTPUT && file->tied)
         return NULL;
-    return model_file_find_expert(file, role, layer, 0);
+    return model_file_tensor_find_expert(file, role, layer, 0);
 }
 
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,
@@ -199,7 +199,7 @@ const struct mapped_tensor *model_file_tensor_at(const struct model_file *file, 
     if (t == NULL)
         return NULL;
     *known_out = role_find(file->names, t->name, role_out, layer_out);
-    if (!*known_out && quantization_scaled(t->name, name, sizeof(name)))
+    if (!*known_out && quantization_weights_name(t->name, name, sizeof(name)))
         *known_out = role_find(file->names, mapped_text_of(name), role_out, layer_out);
     return t;
 }
@@ -259,7 +259,7 @@ enum status model_file_vocabulary(struct model_file *file, const struct vocabula
 {
     enum status status = ST_OK;
     if (!file->vocabulary_read && file->folder != NULL)
-        status = vocabulary_read_json(file->folder, model_file_find(file, ROLE_EMBEDDING, 0),
+        status = vocabulary_read_json(file->folder, model_file_tensor_find(file, ROLE_EMBEDDING, 0),
                                       &file->vocabulary, error);
     else if (!file->vocabulary_read)
         status = vocabulary_read_gguf(file->gguf, &file->vocabulary, error);

@@ -56,12 +56,12 @@ uint64_t model_file_bytes(const struct model_file *file);
 
 /* Returns the tensor of a role; NULL = none. `layer` is used only for roles of a layer. For
  * ROLE_OUTPUT the result is NULL if the model uses the embedding as vocabulary matrix. */
-const struct mapped_tensor *model_file_find(const struct model_file *file, enum model_role role,
-                                            uint32_t layer);
+const struct mapped_tensor *model_file_tensor_find(const struct model_file *file,
+                                                   enum model_role role, uint32_t layer);
 /* Returns the tensor of a role of an expert; NULL = none. */
-const struct mapped_tensor *model_file_find_expert(const struct model_file *file,
-                                                   enum model_role role, uint32_t layer,
-                                                   uint32_t expert);
+const struct mapped_tensor *model_file_tensor_find_expert(const struct model_file *file,
+                                                          enum model_role role, uint32_t layer,
+                                                          uint32_t expert);
 /* Writes the name of this tensor in the file's format, even if the file has no such tensor. Returns
  * `out`. */
 const char *model_file_tensor_name(const struct model_file *file, enum model_role role,

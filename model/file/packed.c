@@ -43,7 +43,7 @@ static bool ends_with(struct mapped_text name, const char *ending)
     return name.bytes > bytes && memcmp(name.text + name.bytes - bytes, ending, bytes) == 0;
 }
 
-bool packed_belongs(struct mapped_text name, char *out, size_t capacity)
+bool packed_weights_name(struct mapped_text name, char *out, size_t capacity)
 {
     static const struct {
         const char *ending, *values;
@@ -76,7 +76,7 @@ static enum status part_find(const struct folder *f, const struct matrix *m, con
 {
     char name[192];
     snprintf(name, sizeof(name), "%s%s", m->name, ending);
-    const struct mapped_tensor *t = folder_any_find(f, name);
+    const struct mapped_tensor *t = folder_tensor_find_any(f, name);
     if (t == NULL)
         return error_set(error, ST_INVALID, "tensor %.120s is missing, which belongs to %.120s%s",
                          name, m->name, endings[m->p->format].quants);
@@ -117,7 +117,7 @@ static enum status order_check(const struct folder *f, const struct matrix *m, c
 {
     char name[192];
     snprintf(name, sizeof(name), "%s%s", m->name, ending);
-    const struct mapped_tensor *t = folder_any_find(f, name);
+    const struct mapped_tensor *t = folder_tensor_find_any(f, name);
     if (t == NULL)
         return ST_OK;
     if (t->integer != MAPPED_I32 || t->dim_count != 1 || t->dims[0] != m->cols)
@@ -244,7 +244,7 @@ static bool is_quants(const struct packed *p, const struct mapped_tensor *t)
     return t->integer != MAPPED_NO_INTEGER && ends_with(t->name, endings[p->format].quants);
 }
 
-enum status packed_list(const struct packed *p, struct folder *f, struct error *error)
+enum status packed_tensors_add(const struct packed *p, struct folder *f, struct error *error)
 {
     const size_t count = folder_tensor_count(f);
     enum status status = ST_OK;
@@ -420,7 +420,7 @@ enum status packed_read(const struct packed *p, const struct folder *f,
     const size_t end = strlen(endings[p->format].values);
     snprintf(name, sizeof(name), "%.*s%s", (int)(t->name.bytes - end), t->name.text,
              endings[p->format].quants);
-    enum status status = matrix_read(p, f, folder_any_find(f, name), &m, error);
+    enum status status = matrix_read(p, f, folder_tensor_find_any(f, name), &m, error);
     if (status != ST_OK)
         return status;
     uint8_t *rows = malloc(count * (m.cols / BLOCK) * compute_type_block_bytes(m.type));

@@ -170,7 +170,7 @@ static enum status read_config(const struct folder *f, struct quantization *out,
 
 /* ---- tensors ---- */
 
-bool quantization_scaled(struct mapped_text name, char *out, size_t capacity)
+bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity)
 {
     static const struct {
         const char *ending, *weight;
@@ -190,7 +190,7 @@ bool quantization_scaled(struct mapped_text name, char *out, size_t capacity)
             snprintf(out, capacity, "%.*s%s", (int)(name.bytes - end), name.text, all[i].weight);
         return used > 0 && (size_t)used < capacity;
     }
-    return packed_belongs(name, out, capacity);
+    return packed_weights_name(name, out, capacity);
 }
 
 /* Checks that integers are parts of packed weights, or their values. */
@@ -198,7 +198,7 @@ static enum status check_integers(const struct folder *f, const struct mapped_te
                                   struct error *error)
 {
     char name[256];
-    const bool belongs = packed_belongs(t->name, name, sizeof(name));
+    const bool belongs = packed_weights_name(t->name, name, sizeof(name));
     if (t->integer == MAPPED_NO_INTEGER ||
         folder_tensor_find(f, belongs ? name : t->name.text) != NULL)
         return ST_OK;
@@ -223,7 +223,7 @@ static enum status check_tensors(const struct quantization *q, const struct fold
             return error_set(error, ST_INVALID,
                              "tensor %.100s is of type F8_E4M3, but " CONFIG "/" ROOT " is missing",
                              t->name.text);
-        if (!quantization_scaled(t->name, name, sizeof(name)))
+        if (!quantization_weights_name(t->name, name, sizeof(name)))
             continue;
         const struct mapped_tensor *of = folder_tensor_find(f, name);
         if (q->scales == QUANTIZATION_NONE && of != NULL && q->packed.format != PACKED_NONE)
@@ -241,7 +241,7 @@ enum status quantization_read(struct folder *f, struct quantization *out, struct
     struct quantization q = {.scales = QUANTIZATION_NONE};
     enum status status = read_config(f, &q, error);
     if (status == ST_OK)
-        status = packed_list(&q.packed, f, error);
+        status = packed_tensors_add(&q.packed, f, error);
     if (status == ST_OK)
         status = check_tensors(&q, f, error);
     if (status == ST_OK)

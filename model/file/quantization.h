@@ -31,7 +31,7 @@ enum status quantization_read(struct folder *f, struct quantization *out, struct
 /* If `name` is the name of a tensor of scales ("a.weight_scale") or of another part of quantised
  * weights, writes the name of the weights' tensor ("a.weight") to out[0..capacity) and returns
  * true. */
-bool quantization_scaled(struct mapped_text name, char *out, size_t capacity);
+bool quantization_weights_name(struct mapped_text name, char *out, size_t capacity);
 /* Reads the scales of weight matrix `t` as fp32. On success the caller frees *values_out after the
  * last use of *out. If `t` is not E4M3, *values_out is NULL and *out is unchanged. Returns
  * ST_INVALID if the scales are missing, have a wrong shape, are negative or not finite, or if a

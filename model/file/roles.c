@@ -100,8 +100,8 @@ static size_t spelling_bytes(const char *text)
     return strcspn(text, "|");
 }
 
-bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
-                uint32_t spelling, char out[ROLE_NAME_BYTES])
+bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
+                   uint32_t spelling, char out[ROLE_NAME_BYTES])
 {
     const char *text = texts[role][names];
     for (; text != NULL && spelling > 0; spelling--) {
@@ -113,7 +113,7 @@ bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uin
         return false;
     const size_t bytes = spelling_bytes(text), before = strcspn(text, "#|");
     int used = 0;
-    if (role_of_layer(role))
+    if (role_is_of_layer(role))
         used = snprintf(out, ROLE_NAME_BYTES, "%s%" PRIu32 ".", layer_prefix[names], layer);
     if (before < bytes)
         snprintf(out + used, ROLE_NAME_BYTES - (size_t)used, "%.*s%" PRIu32 "%.*s", (int)before,
@@ -126,11 +126,11 @@ bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uin
 const char *role_name(enum role_names names, enum model_role role, uint32_t layer,
                       char out[ROLE_NAME_BYTES])
 {
-    role_spell(names, role, layer, 0, 0, out);
+    role_spelling(names, role, layer, 0, 0, out);
     return out;
 }
 
-uint32_t role_expert(struct mapped_text name)
+uint32_t role_expert_number(struct mapped_text name)
 {
     size_t at = name.bytes;
     uint32_t expert = 0;
@@ -188,7 +188,7 @@ bool role_find(enum role_names names, struct mapped_text name, enum model_role *
     size_t skip = parse_prefix(names, name, &layer);
     const struct mapped_text rest = {name.text + skip, name.bytes - skip};
     for (int role = 0; role < ROLE_COUNT; role++)
-        if (role_of_layer((enum model_role)role) == (skip > 0) &&
+        if (role_is_of_layer((enum model_role)role) == (skip > 0) &&
             spelled(rest, texts[role][names])) {
             *role_out = (enum model_role)role;
             *layer_out = layer;

@@ -79,23 +79,23 @@ enum role_names {
 #define ROLE_NAME_BYTES 96 /* A tensor's name, with its NUL. */
 
 /* Returns true if each layer has a tensor of this role. */
-static inline bool role_of_layer(enum model_role role)
+static inline bool role_is_of_layer(enum model_role role)
 {
     return role >= ROLE_ATTENTION_NORM;
 }
 
 /* Returns true if there is a tensor of this role for each expert of a layer. */
-static inline bool role_of_expert(enum model_role role)
+static inline bool role_is_of_expert(enum model_role role)
 {
     return role == ROLE_EXPERT_GATE || role == ROLE_EXPERT_UP || role == ROLE_EXPERT_DOWN;
 }
 
 /* Writes spelling `spelling` (from 0) of the tensor's name to `out`. Returns false if there are
  * fewer. `layer` is used only for roles of a layer, and `expert` only for roles of an expert. */
-bool role_spell(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
-                uint32_t spelling, char out[ROLE_NAME_BYTES]);
+bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
+                   uint32_t spelling, char out[ROLE_NAME_BYTES]);
 /* Returns the number of the expert in the name of a tensor whose role is of an expert. */
-uint32_t role_expert(struct mapped_text name);
+uint32_t role_expert_number(struct mapped_text name);
 
 /* Writes the tensor's first spelling to `out` and returns `out`; "" = the format has no tensor of
  * this role. `layer` is used only for roles of a layer. */

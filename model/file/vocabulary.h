@@ -66,7 +66,7 @@ struct vocabulary_step {
 #define VOCABULARY_STEPS_MAX       8
 #define VOCABULARY_EXPRESSIONS_MAX 6
 
-/* How a special or user-defined token is found in a text: bits of `finds`. */
+/* How a special or user-defined token is found in a text: bits of find_flags. */
 enum vocabulary_find {
     FIND_SINGLE_WORD = 1, /* Not beside a letter, a digit or "_". */
     FIND_LSTRIP = 2,      /* White space before the token belongs to it. */
@@ -88,11 +88,12 @@ struct vocabulary {
     const struct mapped_text *tokens; /* [count] tokens as the file spells them. */
     /* [count] enum vocabulary_type; NULL = all tokens are normal. */
     const int32_t *types;
-    const uint8_t *finds; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
+    const uint8_t *find_flags; /* [count] OR of enum vocabulary_find; NULL = 0 for all tokens. */
     /* [count] scores; only with VOCABULARY_SCORES and VOCABULARY_UNIGRAM. */
     const float *scores;
     /* [count] the scores of a unigram model of tokenizer.json, whose sums have 64 bits; NULL = sums
-     * of `scores` have 32 bits, as in SentencePiece. Both decide between ways of equal worth. */
+     * of `scores` have 32 bits, as in SentencePiece. With nearly equal sums, the width decides
+     * which tokens are taken. */
     const double *long_scores;
     /* Pairs "left right"; the first pair has the highest priority. */
     const struct mapped_text *merges;
@@ -102,13 +103,14 @@ struct vocabulary {
     bool merges_by_id;
     struct vocabulary_step steps[VOCABULARY_STEPS_MAX];
     uint32_t step_count;
-    /* Only with VOCABULARY_BYTES: name of the pre-tokenizer, or regular expressions, of which each
-     * divides what the one before has left into matches and what is between them. */
+    /* Only with VOCABULARY_BYTES: name of the pre-tokenizer, or regular expressions. The first
+     * expression divides a text into its matches and the texts between them; each further
+     * expression divides these parts again. */
     struct mapped_text splitter;
     struct mapped_text expressions[VOCABULARY_EXPRESSIONS_MAX];
     uint32_t expression_count;
-    /* Whether a word that is a token is not merged from its bytes. UNSAID: the pre-tokenizer's
-     * default. */
+    /* YES: a word that is itself a token becomes this token. NO: its bytes are merged by the rules.
+     * UNSAID: the pre-tokenizer's default. */
     enum vocabulary_said words_first;
     /* Whether a prompt begins with BOS. UNSAID: the pre-tokenizer's default; yes for
      * SentencePiece. */

@@ -1,6 +1,7 @@
 /* vocabulary_json: reads a folder's tokenizer into a struct vocabulary: tokenizer.json
- * (vocabulary_json_words.c, vocabulary_json_tokens.c), or tekken.json or tokenizer.model, and, from the files beside it, the names of
- * special tokens, the ids that end an answer, and the chat template. */
+ * (vocabulary_json_words.c, vocabulary_json_tokens.c), or tekken.json or tokenizer.model, and, from
+ * the files beside it, the names of special tokens, the ids that end an answer, and the chat
+ * template. */
 #include "model/file/json_read.h"
 #include "model/file/vocabulary_read.h"
 
@@ -68,7 +69,7 @@ static enum status add_end(struct vocabulary *v, const char *file, const json_t 
 static enum status read_ends(struct vocabulary *v, const char *file, const json_t *root,
                              struct error *error)
 {
-    const json_t *ids = json_at(root, "eos_token_id");
+    const json_t *ids = json_find(root, "eos_token_id");
     enum status status = ST_OK;
     if (ids == NULL)
         return ST_OK;
@@ -109,7 +110,7 @@ static enum status read_ids(const struct folder *f, struct vocabulary *v, struct
 static const json_t *named_template(const json_t *list, const char *name)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_says(json_array_get(list, i), "name", name))
+        if (json_text_equals(json_array_get(list, i), "name", name))
             return json_object_get(json_array_get(list, i), "template");
     return NULL;
 }
@@ -153,7 +154,7 @@ static enum status added_put(struct vocabulary *v, const char *file, json_int_t 
     ((struct mapped_text *)v->tokens)[id] = json_text_of(text);
     if (((int32_t *)v->types)[id] != TOKEN_UNKNOWN)
         ((int32_t *)v->types)[id] = type;
-    ((uint8_t *)v->finds)[id] = finds;
+    ((uint8_t *)v->find_flags)[id] = finds;
     return ST_OK;
 }
 

@@ -126,7 +126,7 @@ static enum status read_added(const json_t *list, size_t i, const json_t *vocab,
 
 uint32_t vocabulary_json_find(const json_t *root, const char *text)
 {
-    const json_t *vocab = json_at(root, "model/vocab"), *id = json_object_get(vocab, text);
+    const json_t *vocab = json_find(root, "model/vocab"), *id = json_object_get(vocab, text);
     const json_t *list = json_object_get(root, "added_tokens");
     for (size_t i = 0; i < json_array_size(vocab) && i < VOCABULARY_TOKENS_MAX; i++) {
         const char *piece = json_string_value(json_array_get(json_array_get(vocab, i), 0));
@@ -134,7 +134,7 @@ uint32_t vocabulary_json_find(const json_t *root, const char *text)
             return (uint32_t)i;
     }
     for (size_t i = 0; id == NULL && i < json_array_size(list); i++)
-        if (json_says(json_array_get(list, i), "content", text))
+        if (json_text_equals(json_array_get(list, i), "content", text))
             id = json_object_get(json_array_get(list, i), "id");
     return json_is_integer(id) && json_integer_value(id) >= 0 &&
                    json_integer_value(id) < VOCABULARY_TOKENS_MAX
@@ -153,7 +153,7 @@ static enum status check_model(const json_t *model, enum vocabulary_kind kind, s
     const json_t *type = json_object_get(model, "type");
     if (kind == VOCABULARY_UNIGRAM)
         return ST_OK;
-    if (type != NULL && !json_says(model, "type", "BPE"))
+    if (type != NULL && !json_text_equals(model, "type", "BPE"))
         return error_set(error, ST_UNSUPPORTED,
                          FILE_NAME ": model/type is %.40s: supported are BPE, and Unigram without "
                                    "ByteLevel",
@@ -189,7 +189,7 @@ static enum status table_open(struct vocabulary *v, struct table *out, struct er
     v->owned[OWNED_SCORES] = out->scores;
     v->tokens = out->tokens;
     v->types = out->types;
-    v->finds = out->finds;
+    v->find_flags = out->finds;
     v->long_scores = out->scores;
     if (out->tokens == NULL || out->types == NULL || out->finds == NULL || out->scores == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", v->count);
@@ -270,7 +270,7 @@ static struct mapped_text join(const json_t *pair, char *to)
 
 enum status vocabulary_json_merges(const json_t *root, struct vocabulary *v, struct error *error)
 {
-    const json_t *list = json_at(root, "model/merges");
+    const json_t *list = json_find(root, "model/merges");
     size_t count = json_array_size(list), bytes = 0;
     if (v->kind == VOCABULARY_UNIGRAM)
         return ST_OK;

@@ -37,7 +37,7 @@ static enum status list(const json_t *part, const char *key, const char *name,
     *count_out = 0;
     if (part == NULL || json_is_null(part))
         return ST_OK;
-    if (!json_says(part, "type", "Sequence")) {
+    if (!json_text_equals(part, "type", "Sequence")) {
         out[(*count_out)++] = part;
         return ST_OK;
     }
@@ -94,18 +94,19 @@ static enum status expression_add(struct vocabulary *v, struct mapped_text expre
     return ST_OK;
 }
 
-/* Known expressions match every text: for them, "the matches are the words" and "what is between the
- * matches is removed" are the same. */
+/* Known expressions match every text: for them, "the matches are the words" and "what is between
+ * the matches is removed" are the same. */
 static enum status read_split(const json_t *split, bool alone, struct vocabulary *v,
                               struct error *error)
 {
-    const json_t *pattern = json_at(split, "pattern/Regex");
-    bool invert = flag(split, "invert", false), isolated = json_says(split, "behavior", "Isolated");
+    const json_t *pattern = json_find(split, "pattern/Regex");
+    bool invert = flag(split, "invert", false),
+         isolated = json_text_equals(split, "behavior", "Isolated");
     if (pattern == NULL || !json_is_string(pattern))
         return part_refuse(error, "pre_tokenizer", "Split without a regular expression", "");
     const struct mapped_text known = vocabulary_splitter_find(json_string_value(pattern));
     if (isolated ? invert
-                 : known.text == NULL || !invert || !json_says(split, "behavior", "Removed"))
+                 : known.text == NULL || !invert || !json_text_equals(split, "behavior", "Removed"))
         return part_refuse(error, "pre_tokenizer", "Split whose matches are not the words", "");
     if (known.text == NULL || !alone)
         return expression_add(v, json_text_of(pattern), error);
@@ -115,8 +116,8 @@ static enum status read_split(const json_t *split, bool alone, struct vocabulary
 
 static enum status read_punctuation(const json_t *part, struct vocabulary *v, struct error *error)
 {
-    bool runs = json_says(part, "behavior", "Contiguous");
-    if (!runs && !json_says(part, "behavior", "Isolated"))
+    bool runs = json_text_equals(part, "behavior", "Contiguous");
+    if (!runs && !json_text_equals(part, "behavior", "Isolated"))
         return part_refuse(error, "pre_tokenizer", "Punctuation", "Isolated or Contiguous");
     return expression_add(v, mapped_text_of(runs ? PUNCTUATION "+" : PUNCTUATION), error);
 }
@@ -124,11 +125,11 @@ static enum status read_punctuation(const json_t *part, struct vocabulary *v, st
 static enum status read_part(const json_t *part, bool alone, struct vocabulary *v,
                              struct error *error)
 {
-    if (json_says(part, "type", "Split"))
+    if (json_text_equals(part, "type", "Split"))
         return read_split(part, alone, v, error);
-    if (json_says(part, "type", "Punctuation"))
+    if (json_text_equals(part, "type", "Punctuation"))
         return read_punctuation(part, v, error);
-    if (!json_says(part, "type", "Digits"))
+    if (!json_text_equals(part, "type", "Digits"))
         return part_refuse(error, "pre_tokenizer", type_of(part),
                            "Split, Digits and Punctuation, then ByteLevel");
     return expression_add(
@@ -148,7 +149,7 @@ static enum status read_byte_level(const json_t *const *parts, size_t count, str
         v->splitter = mapped_text_of("gpt-2");
         return ST_OK;
     }
-    if (count == 2 && cuts && json_says(parts[0], "type", "Digits") &&
+    if (count == 2 && cuts && json_text_equals(parts[0], "type", "Digits") &&
         flag(parts[0], "individual_digits", false)) {
         v->splitter = mapped_text_of("smollm");
         return ST_OK;
@@ -166,7 +167,7 @@ static enum status read_metaspace(const json_t *part, struct vocabulary *v, stru
     const char *scheme = json_string_value(json_object_get(part, "prepend_scheme"));
     if (scheme == NULL)
         scheme = flag(part, "add_prefix_space", true) ? "always" : "never";
-    if (!json_says(part, "replacement", BLANK))
+    if (!json_text_equals(part, "replacement", BLANK))
         return part_refuse(error, "pre_tokenizer", "Metaspace with another replacement", BLANK);
     if (strcmp(scheme, "always") == 0)
         v->prefix = VOCABULARY_PREFIX_UNLESS_BLANK;
@@ -216,7 +217,7 @@ static bool read_named(const json_t *part, struct vocabulary_step *out)
                  {"NFKD", STEP_NFKD},
                  {"Lowercase", STEP_LOWERCASE}};
     for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++)
-        if (json_says(part, "type", named[i].name)) {
+        if (json_text_equals(part, "type", named[i].name)) {
             *out = (struct vocabulary_step){.kind = named[i].kind};
             return true;
         }
@@ -227,11 +228,11 @@ static enum status read_step(const json_t *part, struct vocabulary *v, struct no
                              struct error *error)
 {
     const json_t *content = json_object_get(part, "content");
-    const json_t *pattern = json_at(part, "pattern/String");
+    const json_t *pattern = json_find(part, "pattern/String");
     const json_t *prepend = json_object_get(part, "prepend");
-    bool replaces = json_says(part, "type", "Replace") && json_is_string(content) &&
+    bool replaces = json_text_equals(part, "type", "Replace") && json_is_string(content) &&
                     json_string_length(pattern) > 0;
-    bool prepends = json_says(part, "type", "Prepend") && json_is_string(prepend);
+    bool prepends = json_text_equals(part, "type", "Prepend") && json_is_string(prepend);
     struct vocabulary_step step;
     if (replaces && mapped_text_is(json_text_of(content), BLANK) &&
         mapped_text_is(json_text_of(pattern), " ")) {
@@ -246,7 +247,7 @@ static enum status read_step(const json_t *part, struct vocabulary *v, struct no
         return step_add(v, step, error);
     if (out->blanks || out->prefix)
         return part_refuse(error, "normalizer", type_of(part), "no more after blanks are replaced");
-    if (json_says(part, "type", "Strip"))
+    if (json_text_equals(part, "type", "Strip"))
         return read_strip(part, v, error);
     if (prepends)
         return step_add(
@@ -280,7 +281,7 @@ static enum status read_template(const json_t *part, struct vocabulary *v, struc
 {
     const json_t *single = json_object_get(part, "single");
     size_t count = json_array_size(single);
-    const char *first = json_string_value(json_at(json_array_get(single, 0), "SpecialToken/id"));
+    const char *first = json_string_value(json_find(json_array_get(single, 0), "SpecialToken/id"));
     const json_t *last = json_array_get(single, count - 1);
     if (count < 1 || count > 2 || json_object_get(last, "Sequence") == NULL ||
         (count == 2) != (first != NULL))
@@ -309,9 +310,10 @@ static enum status read_post(const json_t *root, struct vocabulary *v, struct er
                               "processors", parts, &count, error);
     v->add_bos = VOCABULARY_NO;
     for (size_t i = 0; i < count && status == ST_OK; i++) {
-        if (json_says(parts[i], "type", "TemplateProcessing"))
+        if (json_text_equals(parts[i], "type", "TemplateProcessing"))
             status = read_template(parts[i], v, error);
-        else if (!json_says(parts[i], "type", "ByteLevel")) /* ByteLevel only trims offsets. */
+        /* ByteLevel only trims offsets. */
+        else if (!json_text_equals(parts[i], "type", "ByteLevel"))
             status = part_refuse(error, "post_processor", type_of(parts[i]),
                                  "TemplateProcessing and ByteLevel");
     }
@@ -323,8 +325,8 @@ static enum status read_post(const json_t *root, struct vocabulary *v, struct er
 /* Gemma's part: it splits at blanks, and the normalizer has replaced all of them. */
 static bool split_does_nothing(const json_t *part, const struct normalized *normalized)
 {
-    const char *pattern = json_string_value(json_at(part, "pattern/String"));
-    return normalized->blanks && json_says(part, "type", "Split") && pattern != NULL &&
+    const char *pattern = json_string_value(json_find(part, "pattern/String"));
+    return normalized->blanks && json_text_equals(part, "type", "Split") && pattern != NULL &&
            strcmp(pattern, " ") == 0;
 }
 
@@ -332,11 +334,12 @@ static enum status read_characters(const json_t *root, const json_t *const *part
                                    const struct normalized *normalized, struct vocabulary *v,
                                    struct error *error)
 {
-    v->kind = json_says(json_object_get(root, "model"), "type", "Unigram") ? VOCABULARY_UNIGRAM
-                                                                           : VOCABULARY_CHARACTERS;
+    v->kind = json_text_equals(json_object_get(root, "model"), "type", "Unigram")
+                  ? VOCABULARY_UNIGRAM
+                  : VOCABULARY_CHARACTERS;
     v->unknown_fused = v->kind == VOCABULARY_UNIGRAM;
     v->prefix = normalized->prefix ? VOCABULARY_PREFIX_ALWAYS : VOCABULARY_PREFIX_NONE;
-    if (count == 1 && json_says(parts[0], "type", "Metaspace") && !normalized->blanks &&
+    if (count == 1 && json_text_equals(parts[0], "type", "Metaspace") && !normalized->blanks &&
         !normalized->prefix)
         return read_metaspace(parts[0], v, error);
     if (normalized->blanks &&
@@ -357,7 +360,7 @@ enum status vocabulary_json_words(const json_t *root, struct vocabulary *v, stru
         status = read_normalizer(root, v, &normalized, error);
     if (status != ST_OK)
         return status;
-    bool byte_level = count > 0 && json_says(parts[count - 1], "type", "ByteLevel");
+    bool byte_level = count > 0 && json_text_equals(parts[count - 1], "type", "ByteLevel");
     if (byte_level && (normalized.blanks || normalized.prefix))
         return part_refuse(error, "normalizer", "of blanks before ByteLevel", "");
     status = byte_level ? read_byte_level(parts, count, v, error)

@@ -192,7 +192,7 @@ enum status vocabulary_read_sentencepiece(struct mapped_text file, struct vocabu
     v->owned[OWNED_SCORES] = r.scores;
     v->tokens = r.tokens;
     v->types = r.types;
-    v->finds = finds;
+    v->find_flags = finds;
     v->scores = r.scores;
     if (r.tokens == NULL || r.types == NULL || finds == NULL || r.scores == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", v->count);

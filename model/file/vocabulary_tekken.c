@@ -189,7 +189,7 @@ enum status vocabulary_read_tekken(const json_t *root, struct vocabulary *v, str
 {
     struct reader r = {.v = v};
     const json_t *vocab = json_object_get(root, "vocab");
-    const json_t *pattern = json_at(root, "config/pattern");
+    const json_t *pattern = json_find(root, "config/pattern");
     uint32_t size = 0;
     enum status status = json_get_u32(FILE_NAME, root, "config/default_vocab_size", &size, error);
     if (status == ST_OK)
@@ -207,7 +207,7 @@ enum status vocabulary_read_tekken(const json_t *root, struct vocabulary *v, str
     if (status == ST_OK)
         status = open_reader(&r, vocab, error);
     if (status == ST_OK)
-        status = read_specials(&r, json_at(root, "special_tokens"), v->owned[OWNED_NAMES]);
+        status = read_specials(&r, json_find(root, "special_tokens"), v->owned[OWNED_NAMES]);
     if (status == ST_OK)
         status = read_vocab(&r, vocab, size);
     if (status != ST_OK)

@@ -109,12 +109,12 @@ static enum status load_one(const struct loader *l, const struct adapter *adapte
         return error_set(l->error, ST_UNSUPPORTED,
                          "tensor %.100s has rank %" PRIu64 ", want 1 to %d", a->name.text, rank,
                          COMPUTE_LOW_RANK_MAX);
-    enum status status = check_shape(l, a, shape.cols.of, rank);
+    enum status status = check_shape(l, a, shape.cols.total, rank);
     if (status == ST_OK)
-        status = check_shape(l, b, rank, shape.rows.of);
+        status = check_shape(l, b, rank, shape.rows.total);
     if (status != ST_OK)
         return status;
-    const uint64_t longest = shape.cols.of > rank ? shape.cols.of : rank;
+    const uint64_t longest = shape.cols.total > rank ? shape.cols.total : rank;
     const size_t down = (size_t)rank * shape.cols.count, up = (size_t)rank * shape.rows.count;
     float *memory = malloc((down + up) * sizeof(float)), *line = malloc(longest * sizeof(float));
     if (memory == NULL || line == NULL) {
@@ -195,7 +195,7 @@ void adapters_unload(struct model *m)
 {
     for (uint32_t i = 0; m->layers != NULL && i < m->last_layer - m->first_layer; i++)
         for (int k = 0; k < ADAPTER_MATRIX_COUNT; k++) {
-            const struct compute_low_rank *each = m->layers[i].adapters[k].each;
+            const struct compute_low_rank *each = m->layers[i].adapters[k].by_adapter;
             for (uint32_t j = 0; each != NULL && j < m->adapter_count; j++)
                 free((float *)each[j].down);
             free((struct compute_low_rank *)each);
@@ -214,6 +214,6 @@ void adapters_add(const struct forward *f, const struct forward_lane *lane,
                   const struct model_layer *layer, enum adapter_matrix matrix,
                   const struct compute_batch *batch, const struct compute_activations *a, float *y)
 {
-    if (layer->adapters[matrix].each != NULL && any_adapter(batch))
+    if (layer->adapters[matrix].by_adapter != NULL && any_adapter(batch))
         f->m->ops->low_rank(lane->compute, &layer->adapters[matrix], batch, a, y);
 }

@@ -34,7 +34,7 @@ static enum status load_stacked(const struct loader *l, const struct mapped_tens
     if (status != ST_OK)
         return status;
     const struct load_part part = {expert * each + first, rows, h->experts.count * each};
-    return load_part_matrix(l, t, name, load_whole(cols), part, out);
+    return load_tensor_part(l, t, name, load_whole(cols), part, out);
 }
 
 static enum status load_separate(const struct loader *l, enum kind kind, uint32_t layer,
@@ -43,7 +43,8 @@ static enum status load_separate(const struct loader *l, enum kind kind, uint32_
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t cols = kind == KIND_DOWN ? h->experts.ffn : h->hidden;
     const uint32_t rows = kind == KIND_DOWN ? h->hidden : h->experts.ffn;
-    const struct mapped_tensor *t = model_file_find_expert(l->file, separate[kind], layer, expert);
+    const struct mapped_tensor *t =
+        model_file_tensor_find_expert(l->file, separate[kind], layer, expert);
     char name[ROLE_NAME_BYTES];
     if (t == NULL) {
         model_file_tensor_name(l->file, separate[kind], layer, name);
@@ -56,7 +57,7 @@ static enum status load_separate(const struct loader *l, enum kind kind, uint32_
     enum status status = load_check_shape(l, name_of(t, name), t, cols, rows, 0);
     if (status != ST_OK)
         return status;
-    return load_part_matrix(l, t, name, load_whole(cols), load_whole(rows), out);
+    return load_tensor_part(l, t, name, load_whole(cols), load_whole(rows), out);
 }
 
 static enum status load_expert(const struct loader *l, enum kind kind, uint32_t layer,
@@ -64,10 +65,10 @@ static enum status load_expert(const struct loader *l, enum kind kind, uint32_t 
 {
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t ffn = h->experts.ffn;
-    const struct mapped_tensor *t = model_file_find(l->file, stacked[kind], layer);
+    const struct mapped_tensor *t = model_file_tensor_find(l->file, stacked[kind], layer);
     if (t != NULL)
         return load_stacked(l, t, kind, expert, kind == KIND_DOWN ? h->hidden : ffn, 0, out);
-    t = kind != KIND_DOWN ? model_file_find(l->file, ROLE_EXPERTS_GATE_UP, layer) : NULL;
+    t = kind != KIND_DOWN ? model_file_tensor_find(l->file, ROLE_EXPERTS_GATE_UP, layer) : NULL;
     if (t != NULL)
         return load_stacked(l, t, kind, expert, 2 * ffn, kind == KIND_UP ? ffn : 0, out);
     return load_separate(l, kind, layer, expert, out);
@@ -135,7 +136,7 @@ static enum status load_shared(const struct loader *l, uint32_t layer,
     const struct model_shard *own = &l->m->shard;
     const struct load_part hidden = load_whole(h->hidden);
     const struct load_part ffn = {own->shared_first, own->shared_count, h->experts.shared_ffn};
-    if (ffn.of == 0)
+    if (ffn.total == 0)
         return ST_OK;
     enum status status = load_matrix(l, ROLE_SHARED_GATE, layer, hidden, ffn, &into->shared_gate);
     if (status == ST_OK)
@@ -156,7 +157,7 @@ enum status load_experts(const struct loader *l, uint32_t layer, struct model_la
     if (status == ST_OK && tensor_is_there(l, ROLE_ROUTER_CHOICE_BIAS, layer)) {
         status = load_vector(l, ROLE_ROUTER_CHOICE_BIAS, layer, h->experts.count);
         if (status == ST_OK)
-            experts->choice_bias = load_keep(l, load_whole(h->experts.count));
+            experts->choice_bias = load_vector_copy(l, load_whole(h->experts.count));
     }
     if (status == ST_OK)
         status = load_routed(l, layer, experts);

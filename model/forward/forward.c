@@ -163,7 +163,7 @@ static void pass_step(void *context, uint32_t i)
         return;
     }
     if (!first)
-        forward_lane_rest(f, lane, &pass->before, batch, last && pass->tail);
+        forward_lane_finish(f, lane, &pass->before, batch, last && pass->tail);
     else if (model_has_first(f->m))
         forward_lane_embed(f, lane);
     if (!last)
@@ -233,7 +233,7 @@ static struct compute_step step_of(const struct forward *f, const struct forward
         .all_rows = batch->all_rows,
         /* A recording knows the block tables of one layer group. */
         .marks_wanted = batch->layer_done != NULL || layer_groups_count(&kv->groups) > 1,
-        .x = f->x,
+        .residual = f->x,
         .kv_base = kv->base,
         .block_tokens = kv->block_tokens,
     };
@@ -366,8 +366,8 @@ void forward_prepare(struct forward *f, const struct model_kv *kv)
     if (steps == NULL)
         return;
     steps->prepare(m->compute);
-    /* Ranks of a group would have to agree on which steps to record; for a stage, x may be at another
-     * address later; and no step with several layer groups is recorded (step_of). */
+    /* Ranks of a group would have to agree on which steps to record; for a stage, x may be at
+     * another address later; and no step with several layer groups is recorded (step_of). */
     if (!forward_stage_is_whole(m) || forward_in_group(f) || layer_groups_count(&kv->groups) > 1)
         return;
     uint32_t *numbers = calloc(2 * (size_t)most, sizeof(*numbers));

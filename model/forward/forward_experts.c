@@ -1,6 +1,6 @@
 /* forward_experts: the feed-forward of a layer with experts, for the rows of one chunk. With
- * several ranks, each rank adds the experts that it has and its slice of the shared experts, and the sum over the
- * ranks is the same as that of a dense layer. */
+ * several ranks, each rank adds the experts that it has and its slice of the shared experts, and
+ * the sum over the ranks is the same as that of a dense layer. */
 #include "model/forward/forward_state.h"
 
 /* target (+)= the shared experts of the rows. */
@@ -44,8 +44,8 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
         shared_add(f, lane, e, row_count, add, target);
         add = true;
     }
-    ops->experts->run(c, e->routed, lane->room, f->router_product, lane->hidden, row_count, add,
-                      target);
+    ops->experts->run(c, e->routed, lane->workspace, f->router_product, lane->hidden, row_count,
+                      add, target);
     if (branch != NULL)
         forward_branch_add(f, c, row_count, layer->ffn_post_norm, branch, x);
 }

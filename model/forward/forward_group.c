@@ -17,7 +17,7 @@ enum status forward_group_open(struct forward *f, struct error *error)
         enum status status = model_shard_of(&f->m->hyper, rank, own->ranks, &other, error);
         if (status != ST_OK)
             return status;
-        f->parts[rank] = other.vocab_count;
+        f->vocab_counts[rank] = other.vocab_count;
     }
     f->own_ids = calloc(f->rows_max, sizeof(*f->own_ids));
     return f->own_ids != NULL ? ST_OK : ST_NO_MEMORY;
@@ -51,5 +51,5 @@ void forward_group_add(const struct forward *f, struct compute *c, uint32_t row_
 void forward_group_logits(const struct forward *f, struct compute *c, uint32_t row_count,
                           const float *part, float *logits)
 {
-    f->m->ops->group->gather(c, row_count, part, f->parts, logits);
+    f->m->ops->group->gather(c, row_count, part, f->vocab_counts, logits);
 }

@@ -99,7 +99,7 @@ static struct compute_batch layer_batch(const struct forward *f, const struct fo
 static struct compute_rope_table *layer_rope(const struct model *m,
                                              const struct forward_layer *layer)
 {
-    const uint8_t bits = m->hyper.layers[m->first_layer + layer->index];
+    const uint8_t bits = m->hyper.layer_bits[m->first_layer + layer->index];
     if ((bits & MODEL_LAYER_UNROTATED) != 0)
         return NULL;
     return (bits & MODEL_LAYER_LOCAL_BASE) != 0 ? m->local_rope : m->rope;
@@ -276,9 +276,9 @@ static struct compute_batch tail_take(struct forward *f, struct forward_lane *la
     return tail_batch(rows->batch, lane->tail_rows, lane->logits_count, lane->tail_sequences);
 }
 
-void forward_lane_rest(struct forward *f, struct forward_lane *lane,
-                       const struct forward_layer *layer, const struct forward_batch *batch,
-                       bool tail)
+void forward_lane_finish(struct forward *f, struct forward_lane *lane,
+                         const struct forward_layer *layer, const struct forward_batch *batch,
+                         bool tail)
 {
     const struct model_hyper *h = &f->m->hyper;
     const struct model_layer *w = layer->weights;
@@ -304,7 +304,7 @@ void forward_lane_rest(struct forward *f, struct forward_lane *lane,
         .sinks = w->sinks,
     };
     f->m->ops->attention(lane->compute, rows.batch, &layer->kv, f->m->shard.head_count, &how,
-                         rows.q, h->latent.rank != 0 ? lane->context : lane->heads);
+                         rows.q, h->latent.rank != 0 ? lane->value_latent : lane->heads);
     if (h->latent.rank != 0)
         forward_latent_output(f, lane, layer, rows.batch->row_count);
     const struct product output = {w->attention_output, w->attention_output_bias, ADAPTER_OUTPUT,
@@ -322,13 +322,13 @@ void forward_vocabulary(const struct forward *f, const struct forward_lane *lane
     const struct model *m = f->m;
     const struct model_hyper *h = &m->hyper;
     const struct compute_matrix *const matrices[] = {m->output};
-    float *const results[] = {forward_in_group(f) ? f->part : logits};
+    float *const results[] = {forward_in_group(f) ? f->logits_part : logits};
     lane_norm(f, lane, x, rows, count, m->output_norm);
     m->ops->matmul(lane->compute, matrices, NULL, 1, lane->hidden, count, results);
     if (h->logits_cap != 0)
         m->ops->cap(lane->compute, h->logits_cap, (size_t)count * m->shard.vocab_count, results[0]);
     if (forward_in_group(f))
-        forward_group_logits(f, lane->compute, count, f->part, logits);
+        forward_group_logits(f, lane->compute, count, f->logits_part, logits);
 }
 
 void forward_lane_logits(struct forward *f, struct forward_lane *lane,

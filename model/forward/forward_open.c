@@ -26,11 +26,12 @@ static size_t lay(float *memory, size_t at, const struct part *parts)
 static size_t lay_keys(const struct model *m, struct forward_lane *lane, float *memory, size_t at)
 {
     const size_t floats = (size_t)lane->chunk_rows * forward_kv_width(m);
-    const struct part keys[] = {{&lane->k, floats},
-                                {&lane->v, floats},
-                                {&lane->raw, (size_t)lane->chunk_rows * forward_raw_width(m)},
-                                {&lane->own, (size_t)lane->chunk_rows * m->hyper.latent.rotated},
-                                {NULL, 0}};
+    const struct part keys[] = {
+        {&lane->k, floats},
+        {&lane->v, floats},
+        {&lane->raw_queries, (size_t)lane->chunk_rows * forward_raw_width(m)},
+        {&lane->rotated_keys, (size_t)lane->chunk_rows * m->hyper.latent.rotated},
+        {NULL, 0}};
     return lay(memory, at, keys);
 }
 
@@ -105,7 +106,7 @@ static size_t lay_all(struct forward *f, float *memory)
     const struct part queries[] = {{&f->q, (size_t)f->rows_max * forward_q_width(f->m)}, {NULL, 0}};
     const struct part logits[] = {
         {&f->logits, has_logits(f) ? (size_t)f->logits_max * h->vocab : 0},
-        {&f->part, has_part(f) ? (size_t)f->logits_max * f->m->shard.vocab_count : 0},
+        {&f->logits_part, has_part(f) ? (size_t)f->logits_max * f->m->shard.vocab_count : 0},
         {NULL, 0},
     };
     const size_t begin = lay(memory, 0, kept), queries_end = lay(memory, begin, queries);
@@ -142,7 +143,7 @@ struct needs {
     unsigned ffn;
     unsigned low;
     unsigned shared;
-    unsigned experts_in, experts_ffn; /* struct compute_experts_room_options */
+    unsigned experts_in, experts_ffn; /* struct compute_experts_workspace_options */
 };
 
 static void needs_experts(const struct model *m, const struct model_layer_experts *e,
@@ -175,7 +176,8 @@ static struct needs needs_of(const struct model *m)
         const struct model_layer *layer = &m->layers[i];
         needs.hidden |=
             matrix_needs(m, layer->q) | matrix_needs(m, layer->k) | matrix_needs(m, layer->v);
-        needs.hidden |= matrix_needs(m, layer->latent.q_a) | matrix_needs(m, layer->latent.own) |
+        needs.hidden |= matrix_needs(m, layer->latent.q_a) |
+                        matrix_needs(m, layer->latent.rotated_key) |
                         matrix_needs(m, layer->latent.latent);
         needs.low |= matrix_needs(m, layer->latent.q_b);
         needs.heads |= ops->matrix_needs(layer->attention_output);
@@ -198,16 +200,16 @@ static enum status open_room(struct forward *f, struct forward_lane *lane,
                              const struct needs *needs)
 {
     const struct model_hyper *h = &f->m->hyper;
-    const struct compute_experts_room_options options = {
+    const struct compute_experts_workspace_options options = {
         .rows_max = lane->chunk_rows,
         .experts = h->experts.count,
         .used = h->experts.used,
         .hidden = h->hidden,
         .ffn = h->experts.ffn,
-        .needs_in = needs->experts_in | COMPUTE_REFINED,
-        .needs_ffn = needs->experts_ffn | COMPUTE_REFINED,
+        .needs_gate_up = needs->experts_in | COMPUTE_REFINED,
+        .needs_down = needs->experts_ffn | COMPUTE_REFINED,
     };
-    return f->m->ops->experts->room_open(lane->compute, &options, &lane->room);
+    return f->m->ops->experts->workspace_open(lane->compute, &options, &lane->workspace);
 }
 
 static enum status open_activations(struct forward *f, struct forward_lane *lane,
@@ -227,10 +229,10 @@ static enum status open_activations(struct forward *f, struct forward_lane *lane
             ops->activations_open(c, rows, forward_heads_width(f->m), needs->heads, &lane->heads);
     if (status == ST_OK && h->latent.rank != 0)
         status = ops->activations_open(c, rows, f->m->shard.head_count * h->latent.rank,
-                                       COMPUTE_NEEDS_F32, &lane->context);
+                                       COMPUTE_NEEDS_F32, &lane->value_latent);
     if (status == ST_OK && h->latent.q_rank != 0)
         status = ops->activations_open(c, lane->chunk_rows, h->latent.q_rank,
-                                       needs->low | COMPUTE_REFINED, &lane->low);
+                                       needs->low | COMPUTE_REFINED, &lane->query_latent);
     if (status == ST_OK && needs->ffn != 0)
         status = ops->activations_open(c, lane->chunk_rows, f->m->shard.ffn_count,
                                        needs->ffn | COMPUTE_REFINED, &lane->ffn);
@@ -260,8 +262,9 @@ static enum status open_lane(struct forward *f, struct forward_lane *lane,
 static enum status open_lanes(struct forward *f)
 {
     const struct compute_ops *ops = f->m->ops;
-    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. Not with
-     * experts: each lane would read the weights of the experts of its rows for even fewer rows. */
+    /* Not with several ranks: the lanes' sums over the ranks would run one after the other. Not
+     * with experts: each lane would read the weights of the experts of its rows for even fewer
+     * rows. */
     const bool lanes = !forward_in_group(f) && f->m->hyper.experts.count == 0;
     const uint32_t own = lanes ? compute_lanes_count(ops, f->m->compute) : 1;
     const struct needs needs = needs_of(f->m);
@@ -317,18 +320,18 @@ enum status forward_open(const struct model *m, uint32_t rows_max, uint32_t logi
 static void close_lane(struct forward *f, struct forward_lane *lane)
 {
     const struct compute_ops *ops = f->m->ops;
-    if (lane->room != NULL)
-        ops->experts->room_close(lane->compute, lane->room);
+    if (lane->workspace != NULL)
+        ops->experts->workspace_close(lane->compute, lane->workspace);
     if (lane->shared != NULL)
         ops->activations_close(lane->compute, lane->shared);
     if (lane->ffn != NULL)
         ops->activations_close(lane->compute, lane->ffn);
     if (lane->heads != NULL)
         ops->activations_close(lane->compute, lane->heads);
-    if (lane->low != NULL)
-        ops->activations_close(lane->compute, lane->low);
-    if (lane->context != NULL)
-        ops->activations_close(lane->compute, lane->context);
+    if (lane->query_latent != NULL)
+        ops->activations_close(lane->compute, lane->query_latent);
+    if (lane->value_latent != NULL)
+        ops->activations_close(lane->compute, lane->value_latent);
     if (lane->hidden != NULL)
         ops->activations_close(lane->compute, lane->hidden);
     free(lane->sequences);

@@ -31,10 +31,10 @@ struct forward_lane {
     struct compute *compute; /* The device, or one lane of it. */
     uint32_t chunk_rows;     /* Most rows of a chunk. */
     /* k, v, gate and up share memory with other arrays (lay_all in forward_open.c). */
-    float *k;    /* [chunk_rows × kv width], written to the cache before the next chunk. */
-    float *v;    /* [chunk_rows × kv width], written to the cache together with k. */
-    float *raw;  /* [chunk_rows × raw width]: queries before they are absorbed. */
-    float *own;  /* [chunk_rows × rotated]: the rotated part of a latent cache's key. */
+    float *k;            /* [chunk_rows × kv width], written to the cache before the next chunk. */
+    float *v;            /* [chunk_rows × kv width], written to the cache together with k. */
+    float *raw_queries;  /* [chunk_rows × raw width]: queries before they are absorbed. */
+    float *rotated_keys; /* [chunk_rows × rotated]: the rotated part of a latent cache's keys. */
     float *gate; /* [chunk_rows × ffn], where ffn is the larger one of ffn and shared_ffn. */
     float *up;   /* [chunk_rows × ffn] */
     /* Normalised rows: input of q, k, v, of gate, up and of the vocabulary matrix. */
@@ -42,10 +42,10 @@ struct forward_lane {
     struct compute_activations *heads;  /* Attention's result: input of its output matrix. */
     struct compute_activations *ffn;    /* Input of down; NULL = the stage has only experts. */
     struct compute_activations *shared; /* Input of the shared experts' down; NULL = none. */
-    /* Of latent attention: what queries are made from (NULL = from the residual stream), and
+    /* Only with latent attention: what queries are made from (NULL = from the residual stream), and
      * attention's result. */
-    struct compute_activations *low, *context;
-    struct compute_experts_room *room; /* NULL = the model has no experts. */
+    struct compute_activations *query_latent, *value_latent;
+    struct compute_experts_workspace *workspace; /* NULL = the model has no experts. */
     /* [rows_max]; the lane's sequences if it has only some of the batch's rows. */
     struct compute_sequence *sequences;
     /* [layer groups - 1][rows_max]; the lane's sequences with the block tables of the layer groups
@@ -84,16 +84,16 @@ struct forward {
     float *router_product, *shared_product;
     float *logits; /* [logits_max × vocab]; with several ranks, only at rank 0. */
     /* [logits_max × vocabulary of the rank's slice]; only with several ranks. */
-    float *part;
+    float *logits_part;
     /* [rows_max]; token ids as rows of the rank's slice of the embedding; only with several
      * ranks. */
     uint32_t *own_ids;
-    uint32_t parts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
-    const uint32_t *token_ids;       /* Token ids of the last batch: the caller's, or own_ids. */
+    uint32_t vocab_counts[MODEL_RANKS_MAX]; /* vocab_count of every rank. */
+    const uint32_t *token_ids; /* Token ids of the last batch: the caller's, or own_ids. */
     /* Copy of the logits for the host; NULL = the host reads the device's memory. */
     float *host_logits;
-    /* [hidden]; of forward_pool: the last norm's weights and a row, for the host. NULL = the host
-     * reads the device's memory. */
+    /* [hidden]; for forward_pool: copies of the last norm's weights and of a row in host memory.
+     * NULL = the host reads the device's memory. */
     float *host_norm, *host_row;
     bool logits_stay; /* logits_stay of the last batch. */
     /* Rows that forward_logits may use: all rows of the last batch if it set all_rows, else 0. */
@@ -129,8 +129,9 @@ static inline uint32_t forward_heads_width(const struct model *m)
     return m->shard.head_count * (latent != 0 ? latent : m->hyper.head_dim);
 }
 
-/* Returns the width of the queries before they are absorbed; 0 = the model has no latent attention.
- */
+/* Returns the width of forward_lane.raw_queries: the width of the queries before they are absorbed,
+ * or q_rank if that is larger; 0 = the model has no latent attention.
+ * */
 static inline uint32_t forward_raw_width(const struct model *m)
 {
     const struct model_latent *latent = &m->hyper.latent;
@@ -184,16 +185,16 @@ void forward_latent_output(struct forward *f, struct forward_lane *lane,
                            const struct forward_layer *layer, uint32_t row_count);
 /* Computes a layer from attention to its end. Requires K and V of all rows in the cache. With
  * `tail` (the model's last layer), only for rows whose logits are wanted. */
-void forward_lane_rest(struct forward *f, struct forward_lane *lane,
-                       const struct forward_layer *layer, const struct forward_batch *batch,
-                       bool tail);
+void forward_lane_finish(struct forward *f, struct forward_lane *lane,
+                         const struct forward_layer *layer, const struct forward_batch *batch,
+                         bool tail);
 /* forward_experts.c: adds the experts of a layer to x, for the row_count rows of a chunk. `branch`
  * is as in struct forward. */
 void forward_lane_experts(struct forward *f, struct forward_lane *lane,
                           const struct model_layer *layer, uint32_t row_count, float *branch,
                           float *x);
-/* Adds a finished branch to x, or, with a post norm, its RMSNorm; with several ranks, of its sum
- * over the ranks. `branch` is overwritten. */
+/* Adds a finished branch to x; with several ranks, the sum of the ranks' branches. With a post
+ * norm, adds the RMSNorm of the branch or sum instead. `branch` is overwritten. */
 void forward_branch_add(const struct forward *f, struct compute *c, uint32_t row_count,
                         const float *post_norm, float *branch, float *x);
 /* Computes the logits of the lane's entries of logits_rows. */

@@ -1,6 +1,6 @@
-/* latent_load: loads the matrices of latent attention. The matrix that makes keys and values from the
- * latent vector is divided into one that is multiplied with queries (transposed) and one that is
- * multiplied with the result of attention, both as fp32. */
+/* latent_load: loads the matrices of latent attention. The matrix that makes keys and values from
+ * the latent vector is divided into one that is multiplied with queries (transposed) and one that
+ * is multiplied with the result of attention, both as fp32. */
 #include "compute/latent.h"
 #include "model/forward/weights_load.h"
 
@@ -16,7 +16,7 @@ static enum status load_floats(const struct loader *l, enum model_role role, uin
     void *memory;
     char name[ROLE_NAME_BYTES];
     model_file_tensor_name(l->file, role, layer, name);
-    const struct mapped_tensor *t = model_file_find(l->file, role, layer);
+    const struct mapped_tensor *t = model_file_tensor_find(l->file, role, layer);
     if (t == NULL)
         return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
     enum status status = load_check_shape(l, name, t, cols, rows, stack);
@@ -119,7 +119,7 @@ static enum status load_query(const struct loader *l, uint32_t layer, struct mod
     if (status == ST_OK)
         status = load_vector(l, ROLE_Q_A_NORM, layer, rank);
     if (status == ST_OK)
-        into->latent.q_norm = load_keep(l, low);
+        into->latent.q_norm = load_vector_copy(l, low);
     return status == ST_OK ? load_matrix(l, ROLE_Q_B, layer, low, q, &into->latent.q_b) : status;
 }
 
@@ -135,13 +135,13 @@ enum status load_latent(const struct loader *l, uint32_t layer, struct model_lay
                          l->m->ops->name);
     enum status status = load_query(l, layer, into);
     if (status == ST_OK)
-        status = load_matrix(l, ROLE_KV_A, layer, hidden, own, &into->latent.own);
+        status = load_matrix(l, ROLE_KV_A, layer, hidden, own, &into->latent.rotated_key);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_KV_A, layer, hidden, latent, &into->latent.latent);
     if (status == ST_OK)
         status = load_vector(l, ROLE_KV_A_NORM, layer, rank);
     if (status == ST_OK)
-        into->latent.norm = load_keep(l, load_whole(rank));
+        into->latent.norm = load_vector_copy(l, load_whole(rank));
     if (status != ST_OK || !tensor_is_there(l, ROLE_K_B, layer))
         return status != ST_OK ? status : load_heads(l, layer, &into->latent);
     status = load_apart(l, ROLE_K_B, layer, h->latent.plain, rank, &into->latent.absorb);

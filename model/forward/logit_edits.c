@@ -92,7 +92,7 @@ static void add_penalties(struct logit_editor *editor, const struct sampling *sa
                           const struct sample_context *context)
 {
     bool counts = sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f;
-    bool repeats = sampling_repeats_cost(sampling);
+    bool repeats = sampling_has_repetition_penalty(sampling);
     for (uint32_t i = repeats ? 0 : context->prompt_count; i < context->token_count; i++) {
         struct compute_edit *edit = edit_of(editor, context->tokens[i]);
         if (edit == NULL)

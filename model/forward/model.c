@@ -14,7 +14,7 @@
 static bool role_known(const struct model *m, enum model_role role, uint32_t layer)
 {
     const struct model_hyper *h = &m->hyper;
-    if (role_of_layer(role) && layer >= h->layer_count)
+    if (role_is_of_layer(role) && layer >= h->layer_count)
         return false;
     if (role == ROLE_Q_NORM || role == ROLE_K_NORM)
         return h->qk_norms != FAMILY_QK_NONE;
@@ -35,7 +35,7 @@ static bool expert_known(const struct model *m, enum model_role role, struct map
     const bool is_experts = role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;
     if (is_experts && m->hyper.experts.count == 0)
         return false;
-    return !role_of_expert(role) || role_expert(name) < m->hyper.experts.count;
+    return !role_is_of_expert(role) || role_expert_number(name) < m->hyper.experts.count;
 }
 
 static enum status check_known(const struct loader *l)
@@ -62,8 +62,8 @@ static enum status load_norm(const struct loader *l, enum model_role role, uint3
         return status;
     const float factor = role == ROLE_OUTPUT_NORM ? l->m->hyper.logit_scale : 1;
     for (uint32_t i = 0; i < count; i++)
-        l->host[i] = (l->host[i] + l->m->hyper.norm_offset) * factor;
-    *out = load_keep(l, load_whole(count));
+        l->host_vector[i] = (l->host_vector[i] + l->m->hyper.norm_offset) * factor;
+    *out = load_vector_copy(l, load_whole(count));
     return ST_OK;
 }
 
@@ -73,9 +73,9 @@ static enum status load_bias(const struct loader *l, enum model_role role, uint3
 {
     if (!required && !tensor_is_there(l, role, layer))
         return ST_OK;
-    enum status status = load_vector(l, role, layer, part.of);
+    enum status status = load_vector(l, role, layer, part.total);
     if (status == ST_OK)
-        *out = load_keep(l, part);
+        *out = load_vector_copy(l, part);
     return status;
 }
 
@@ -115,7 +115,8 @@ static enum status load_sinks(const struct loader *l, uint32_t i, struct model_l
         return ST_OK;
     enum status status = load_vector(l, ROLE_SINKS, i, heads);
     if (status == ST_OK)
-        into->sinks = load_keep(l, (struct load_part){own->head_first, own->head_count, heads});
+        into->sinks =
+            load_vector_copy(l, (struct load_part){own->head_first, own->head_count, heads});
     return status;
 }
 
@@ -163,10 +164,10 @@ static enum status load_qkv_joined(const struct loader *l, uint32_t i, struct mo
 {
     const struct load_part hidden = load_whole(l->m->hyper.hidden);
     const struct load_part own_q = part_of_q(l->m), own_kv = part_of_kv(l->m);
-    const uint32_t all = own_q.of + 2 * own_kv.of;
+    const uint32_t all = own_q.total + 2 * own_kv.total;
     const struct load_part q = part_within(own_q, 0, all);
-    const struct load_part k = part_within(own_kv, own_q.of, all);
-    const struct load_part v = part_within(own_kv, own_q.of + own_kv.of, all);
+    const struct load_part k = part_within(own_kv, own_q.total, all);
+    const struct load_part v = part_within(own_kv, own_q.total + own_kv.total, all);
     enum status status = load_matrix(l, ROLE_QKV, i, hidden, q, &into->q);
     if (status == ST_OK)
         status = load_matrix(l, ROLE_QKV, i, hidden, k, &into->k);
@@ -211,7 +212,7 @@ static enum model_role joined_gate_up(const struct loader *l, uint32_t i)
 {
     if (tensor_is_there(l, ROLE_GATE_UP, i))
         return ROLE_GATE_UP;
-    const struct mapped_tensor *up = model_file_find(l->file, ROLE_UP, i);
+    const struct mapped_tensor *up = model_file_tensor_find(l->file, ROLE_UP, i);
     const bool joined = up != NULL && up->dim_count == 2 && !tensor_is_there(l, ROLE_GATE, i) &&
                         up->dims[1] == 2 * (uint64_t)l->m->hyper.ffn;
     return joined ? ROLE_UP : ROLE_COUNT;
@@ -222,8 +223,8 @@ static enum status load_gate_up(const struct loader *l, uint32_t i, struct load_
 {
     const enum model_role joined = joined_gate_up(l, i);
     const bool apart = joined == ROLE_COUNT;
-    const struct load_part gate = apart ? ffn : part_within(ffn, 0, 2 * ffn.of);
-    const struct load_part up = apart ? ffn : part_within(ffn, ffn.of, 2 * ffn.of);
+    const struct load_part gate = apart ? ffn : part_within(ffn, 0, 2 * ffn.total);
+    const struct load_part up = apart ? ffn : part_within(ffn, ffn.total, 2 * ffn.total);
     enum status status = load_matrix(l, apart ? ROLE_GATE : joined, i, hidden, gate, &into->gate);
     if (status == ST_OK)
         status = load_matrix(l, apart ? ROLE_UP : joined, i, hidden, up, &into->up);
@@ -297,7 +298,8 @@ static enum status take_memory(const struct loader *l)
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
     /* Per layer four norms, seven biases, the norms of q and k, the sinks, a bias of the experts'
-     * choice and two norms of latent attention, each rounded up to a cache line; then the final norm and the RoPE factors. */
+     * choice and two norms of latent attention, each rounded up to a cache line; then the final
+     * norm and the RoPE factors. */
     const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
     size_t per_layer = (size_t)h->hidden * 6 + (size_t)(heads + 2) * h->head_dim +
                        2 * m->shard.ffn_count + m->shard.head_count + h->experts.count +
@@ -378,11 +380,11 @@ enum status model_open(const struct model_file *file, const struct model_options
         .file = file,
         .m = m,
         .error = error,
-        .host = malloc(vector_max(&hyper) * sizeof(float)),
+        .host_vector = malloc(vector_max(&hyper) * sizeof(float)),
     };
-    status = loader.host != NULL ? load_all(&loader, options)
-                                 : error_set(error, ST_NO_MEMORY, "no memory for a model");
-    free(loader.host);
+    status = loader.host_vector != NULL ? load_all(&loader, options)
+                                        : error_set(error, ST_NO_MEMORY, "no memory for a model");
+    free(loader.host_vector);
     if (status != ST_OK) {
         model_close(m);
         return status;
@@ -407,8 +409,9 @@ void model_close(struct model *m)
         matrix_close(m, layer->k);
         matrix_close(m, layer->v);
         const struct model_latent_layer *latent = &layer->latent;
-        struct compute_matrix *const of_latent[] = {latent->q_a,    latent->q_b,    latent->own,
-                                                    latent->latent, latent->absorb, latent->expand};
+        struct compute_matrix *const of_latent[] = {latent->q_a,         latent->q_b,
+                                                    latent->rotated_key, latent->latent,
+                                                    latent->absorb,      latent->expand};
         for (size_t k = 0; k < sizeof(of_latent) / sizeof(of_latent[0]); k++)
             matrix_close(m, of_latent[k]);
         matrix_close(m, layer->attention_output);
@@ -431,12 +434,12 @@ void model_close(struct model *m)
     free(m);
 }
 
-const struct model_hyper *model_hyper_of(const struct model *m)
+const struct model_hyper *model_hyper_get(const struct model *m)
 {
     return &m->hyper;
 }
 
-const struct model_shard *model_shard_in(const struct model *m)
+const struct model_shard *model_shard_get(const struct model *m)
 {
     return &m->shard;
 }

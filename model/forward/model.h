@@ -43,9 +43,9 @@ enum status model_open(const struct model_file *file, const struct model_options
                        struct model **out, struct error *error);
 void model_close(struct model *m); /* NULL is fine */
 /* Returns the hyper-parameters of the whole model. */
-const struct model_hyper *model_hyper_of(const struct model *m);
+const struct model_hyper *model_hyper_get(const struct model *m);
 /* Returns the slice of each layer that this process has. */
-const struct model_shard *model_shard_in(const struct model *m);
+const struct model_shard *model_shard_get(const struct model *m);
 /* Returns the bytes of the loaded weights on the device. */
 size_t model_weight_bytes(const struct model *m);
 
@@ -53,8 +53,9 @@ size_t model_weight_bytes(const struct model *m);
  * struct compute_kv describes the blocks of a layer. */
 struct model_kv {
     void *base;
-    /* Layer groups that share rows of the memory (kvcache/kv_transfer.h): none (all zeros: each
-     * layer has its row, and all layers use the first block table), or model_layer_groups. */
+    /* Layer groups that share rows of the memory (kvcache/kv_transfer.h): the result of
+     * model_layer_groups. All zeros = each layer has a row of its own, and all layers use the first
+     * block table. */
     struct layer_groups groups;
     size_t layer_stride_bytes;
     size_t block_bytes;

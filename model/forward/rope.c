@@ -62,10 +62,10 @@ static enum status read_tensor(const struct loader *l, enum model_role role)
     char name[ROLE_NAME_BYTES];
     enum status status = load_vector(l, role, 0, count);
     for (uint32_t i = 0; status == ST_OK && i < count; i++)
-        if (!(l->host[i] > 0.0f) || !isfinite(l->host[i]))
-            return error_set(l->error, ST_INVALID,
-                             "tensor %s: element %" PRIu32 " is %g, want a number above 0",
-                             model_file_tensor_name(l->file, role, 0, name), i, (double)l->host[i]);
+        if (!(l->host_vector[i] > 0.0f) || !isfinite(l->host_vector[i]))
+            return error_set(
+                l->error, ST_INVALID, "tensor %s: element %" PRIu32 " is %g, want a number above 0",
+                model_file_tensor_name(l->file, role, 0, name), i, (double)l->host_vector[i]);
     return status;
 }
 
@@ -75,8 +75,8 @@ static enum status read_list(const struct loader *l)
     const bool is_long = model_rope_is_long(h, l->m->context_tokens_max);
     if (!model_file_is_folder(l->file))
         return read_tensor(l, is_long ? ROLE_ROPE_LONG : ROLE_ROPE_SHORT);
-    return key_f32_list(l->file, is_long ? KEY_ROPE_LONG : KEY_ROPE_SHORT, h->rope_dim / 2, l->host,
-                        l->error);
+    return key_f32_list(l->file, is_long ? KEY_ROPE_LONG : KEY_ROPE_SHORT, h->rope_dim / 2,
+                        l->host_vector, l->error);
 }
 
 /* Writes the divisors of the frequencies to l->host. *out NULL = no divisors. */
@@ -84,7 +84,7 @@ static enum status read_divisors(const struct loader *l, const float **out)
 {
     const struct model_hyper *h = &l->m->hyper;
     enum status status = ST_OK;
-    *out = l->host;
+    *out = l->host_vector;
     if (tensor_is_there(l, ROLE_ROPE_FACTORS, 0))
         return read_tensor(l, ROLE_ROPE_FACTORS);
     switch (h->rope_scaling.kind) {
@@ -92,16 +92,16 @@ static enum status read_divisors(const struct loader *l, const float **out)
         *out = NULL;
         break;
     case MODEL_ROPE_LLAMA3:
-        llama3_divisors(h, l->host);
+        llama3_divisors(h, l->host_vector);
         break;
     case MODEL_ROPE_YARN:
-        yarn_divisors(h, l->host);
+        yarn_divisors(h, l->host_vector);
         break;
     case MODEL_ROPE_LONG:
         status = read_list(l);
         break;
     case MODEL_ROPE_PROPORTIONAL:
-        proportional_divisors(h, l->host);
+        proportional_divisors(h, l->host_vector);
         break;
     }
     return status;

@@ -25,14 +25,14 @@ struct model_layer_experts {
 
 /* The matrices of a layer with latent attention (struct model_latent). */
 struct model_latent_layer {
-    struct compute_matrix *q_a;    /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
-    const float *q_norm;           /* [q_rank] */
-    struct compute_matrix *q_b;    /* [head_count * (plain + rotated) × q_rank] */
-    struct compute_matrix *own;    /* [rotated × hidden]: the rotated part of the key. */
-    struct compute_matrix *latent; /* [rank × hidden] */
-    const float *norm;             /* [rank] */
-    struct compute_matrix *absorb; /* [head_count * rank × plain], of COMPUTE_F32 */
-    struct compute_matrix *expand; /* [head_count * value × rank], of COMPUTE_F32 */
+    struct compute_matrix *q_a; /* [q_rank × hidden]; NULL = model_layer.q makes the queries. */
+    const float *q_norm;        /* [q_rank] */
+    struct compute_matrix *q_b; /* [head_count * (plain + rotated) × q_rank] */
+    struct compute_matrix *rotated_key; /* [rotated × hidden]: the rotated part of the key. */
+    struct compute_matrix *latent;      /* [rank × hidden] */
+    const float *norm;                  /* [rank] */
+    struct compute_matrix *absorb;      /* [head_count * rank × plain], of COMPUTE_F32 */
+    struct compute_matrix *expand;      /* [head_count * value × rank], of COMPUTE_F32 */
 };
 
 /* One transformer layer. Biases are NULL if the model's files have none. Counts of heads, of

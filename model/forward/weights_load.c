@@ -9,7 +9,7 @@
 
 bool tensor_is_there(const struct loader *l, enum model_role role, uint32_t layer)
 {
-    return model_file_find(l->file, role, layer) != NULL;
+    return model_file_tensor_find(l->file, role, layer) != NULL;
 }
 
 /* Writes a shape in the order of dimensions that the file's format uses. */
@@ -43,14 +43,14 @@ enum status load_check_shape(const struct loader *l, const char *name,
     return error_set(l->error, ST_INVALID, "tensor %s has shape %s, want %s", name, found, wanted);
 }
 
-/* Finds the tensor and checks its shape: [rows × cols], or a vector if rows is 0. Writes its name to
- * `name`, for errors. */
+/* Finds the tensor and checks its shape: [rows × cols], or a vector if rows is 0. Writes its name
+ * to `name`, for errors. */
 static enum status tensor_find(const struct loader *l, enum model_role role, uint32_t layer,
                                uint32_t cols, uint32_t rows, char name[ROLE_NAME_BYTES],
                                const struct mapped_tensor **out)
 {
     model_file_tensor_name(l->file, role, layer, name);
-    *out = model_file_find(l->file, role, layer);
+    *out = model_file_tensor_find(l->file, role, layer);
     if (*out == NULL)
         return error_set(l->error, ST_INVALID, "tensor %s is missing", name);
     return load_check_shape(l, name, *out, cols, rows, 0);
@@ -114,11 +114,11 @@ static enum status check_blocks(const struct loader *l, const struct mapped_tens
 {
     const struct model_shard *shard = &l->m->shard;
     const uint32_t block = compute_type_block_elements(t->type);
-    if (cols.of % block != 0)
+    if (cols.total % block != 0)
         return error_set(l->error, ST_INVALID,
                          "tensor %s of type %s has rows of %" PRIu32
                          " elements, want a multiple of %" PRIu32,
-                         name, compute_type_name(t->type), cols.of, block);
+                         name, compute_type_name(t->type), cols.total, block);
     if (cols.first % block == 0 && cols.count % block == 0)
         return ST_OK;
     return error_set(l->error, ST_INVALID,
@@ -129,7 +129,7 @@ static enum status check_blocks(const struct loader *l, const struct mapped_tens
                      cols.first + cols.count - 1, block);
 }
 
-enum status load_part_matrix(const struct loader *l, const struct mapped_tensor *t,
+enum status load_tensor_part(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
                              struct compute_matrix **out)
 {
@@ -142,8 +142,8 @@ enum status load_matrix(const struct loader *l, enum model_role role, uint32_t l
 {
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
-    enum status status = tensor_find(l, role, layer, cols.of, rows.of, name, &t);
-    return status == ST_OK ? load_part_matrix(l, t, name, cols, rows, out) : status;
+    enum status status = tensor_find(l, role, layer, cols.total, rows.total, name, &t);
+    return status == ST_OK ? load_tensor_part(l, t, name, cols, rows, out) : status;
 }
 
 enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32_t layer,
@@ -191,15 +191,15 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
     if (data == NULL)
         return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
                          t->bytes);
-    compute_dequantize(t->type, data, count, l->host);
+    compute_dequantize(t->type, data, count, l->host_vector);
     free(copy);
     return ST_OK;
 }
 
-const float *load_keep(const struct loader *l, struct load_part part)
+const float *load_vector_copy(const struct loader *l, struct load_part part)
 {
     struct model *m = l->m;
-    const float *from = l->host + part.first;
+    const float *from = l->host_vector + part.first;
     const size_t bytes = part.count * sizeof(float);
     /* Each vector starts on a cache line. */
     const size_t room = ((size_t)part.count + 15) / 16 * 16;

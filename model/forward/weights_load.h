@@ -13,12 +13,12 @@ struct loader {
     const struct model_file *file;
     struct model *m;
     struct error *error; /* Receives the errors of all functions. */
-    float *host;         /* Room for one vector in the host's memory. */
+    float *host_vector;  /* Room for one vector in the host's memory. */
 };
 
-/* Rows, columns or elements [first, first + count) of a tensor that has `of` of them. */
+/* Rows, columns or elements [first, first + count) of a tensor that has `total` of them. */
 struct load_part {
-    uint32_t first, count, of;
+    uint32_t first, count, total;
 };
 
 static inline struct load_part load_whole(uint32_t count)
@@ -48,17 +48,17 @@ enum status load_check_shape(const struct loader *l, const char *name,
                              const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
                              uint32_t experts);
 /* Loads the given part of tensor `t`. The rows of a stack are the rows of all its matrices. */
-enum status load_part_matrix(const struct loader *l, const struct mapped_tensor *t,
+enum status load_tensor_part(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
                              struct compute_matrix **out);
 
-/* Reads a vector of `count` elements into l->host, as fp32. Returns ST_INVALID if the tensor is
- * missing or has another shape, ST_UNSUPPORTED if its type has no fp32 form, ST_NO_MEMORY. */
+/* Reads a vector of `count` elements into l->host_vector, as fp32. Returns ST_INVALID if the tensor
+ * is missing or has another shape, ST_UNSUPPORTED if its type has no fp32 form, ST_NO_MEMORY. */
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count);
-/* Copies a part of the vector in l->host to the device. Returns its device address, valid until
- * model_close. */
-const float *load_keep(const struct loader *l, struct load_part part);
+/* Copies a part of the vector in l->host_vector to the device. Returns its device address, valid
+ * until model_close. */
+const float *load_vector_copy(const struct loader *l, struct load_part part);
 
 /* experts_load.c: loads the router, the experts and the shared experts of a layer. */
 enum status load_experts(const struct loader *l, uint32_t layer, struct model_layer *into);

@@ -27,7 +27,7 @@ static void graph_done(struct graph *g)
 
 static uint32_t callee_of(const struct builder *b, const struct node *node)
 {
-    return b->rules[node->other].start;
+    return b->rules[node->target].start;
 }
 
 /* The nodes whose heights decide the height of `node`. */
@@ -41,8 +41,8 @@ static unsigned needs(const struct builder *b, const struct node *node, bool byt
         break;
     case NODE_FORK:
         to[count++] = node->next;
-        if (node->other != NODE_NONE)
-            to[count++] = node->other;
+        if (node->target != NODE_NONE)
+            to[count++] = node->target;
         break;
     case NODE_CALL:
         to[count++] = node->next;
@@ -52,7 +52,7 @@ static unsigned needs(const struct builder *b, const struct node *node, bool byt
         to[count++] = node->next;
         break;
     case NODE_LOOP:
-        to[count++] = node->other;
+        to[count++] = node->target;
         break;
     default:
         break;
@@ -174,15 +174,15 @@ static bool left_search(struct left *l, uint32_t root)
         if (callee_empty)
             l->stack[used++] = node->next;
         if (node->kind == NODE_FORK || node->kind == NODE_LOOP)
-            l->stack[used++] = node->other;
+            l->stack[used++] = node->target;
         if (node->kind != NODE_CALL)
             continue;
-        if (l->rule_state[node->other] == 1)
+        if (l->rule_state[node->target] == 1)
             return false;
-        if (l->rule_state[node->other] == 0) {
-            l->rule_state[node->other] = 1;
-            l->stack[used++] = node->other | LEAVE;
-            l->stack[used++] = l->b->rules[node->other].start;
+        if (l->rule_state[node->target] == 0) {
+            l->rule_state[node->target] = 1;
+            l->stack[used++] = node->target | LEAVE;
+            l->stack[used++] = l->b->rules[node->target].start;
         }
     }
     return true;
@@ -201,7 +201,7 @@ static bool counts_progress(struct left *l)
         l->stack[used++] = nodes[i].next;
         while (used > 0 && visits++ < 4096) {
             uint32_t at = l->stack[--used];
-            if (at == nodes[i].other)
+            if (at == nodes[i].target)
                 return false;
             if (at == NODE_NONE || nodes[at].kind == NODE_RANGE || nodes[at].kind == NODE_END)
                 continue;
@@ -260,10 +260,10 @@ static uint32_t skip_forks(const struct builder *b, uint32_t at)
         const struct node *node = &b->nodes[at];
         if (node->kind != NODE_FORK)
             return at;
-        if (node->other == NODE_NONE || node->other == node->next)
+        if (node->target == NODE_NONE || node->target == node->next)
             at = node->next;
         else if (node->next == NODE_NONE)
-            at = node->other;
+            at = node->target;
         else
             return at;
     }
@@ -274,22 +274,22 @@ static void cut(struct builder *b, const uint16_t *height)
 {
     for (uint32_t i = 0; i < b->node_count; i++) {
         struct node *node = &b->nodes[i];
-        node->height = height[i];
+        node->calls_min = height[i];
         if (node->kind == NODE_CALL)
-            node->other = callee_of(b, node); /* From here on: the first node of the rule. */
+            node->target = callee_of(b, node); /* From here on: the first node of the rule. */
         if (node->next != NODE_NONE && height[node->next] == NEVER)
             node->next = NODE_NONE;
-        if (node->kind != NODE_COUNT && node->kind != NODE_RANGE && node->other != NODE_NONE &&
-            height[node->other] == NEVER)
-            node->other = NODE_NONE;
+        if (node->kind != NODE_COUNT && node->kind != NODE_RANGE && node->target != NODE_NONE &&
+            height[node->target] == NEVER)
+            node->target = NODE_NONE;
     }
     for (uint32_t i = 0; i < b->node_count; i++) {
         struct node *node = &b->nodes[i];
         node->next = skip_forks(b, node->next);
         if (node->kind != NODE_COUNT && node->kind != NODE_RANGE)
-            node->other = skip_forks(b, node->other);
-        node->tail = node->kind == NODE_CALL && node->next != NODE_NONE &&
-                     b->nodes[node->next].kind == NODE_END;
+            node->target = skip_forks(b, node->target);
+        node->tail_call = node->kind == NODE_CALL && node->next != NODE_NONE &&
+                          b->nodes[node->next].kind == NODE_END;
     }
 }
 
@@ -297,7 +297,7 @@ static void classes_find(struct automaton *a)
 {
     bool begins[257] = {true};
     for (uint32_t i = 0; i < a->node_count; i++)
-        if (a->nodes[i].kind == NODE_RANGE && a->nodes[i].height != NEVER) {
+        if (a->nodes[i].kind == NODE_RANGE && a->nodes[i].calls_min != NEVER) {
             begins[a->nodes[i].low] = true;
             begins[a->nodes[i].high + 1] = true;
         }

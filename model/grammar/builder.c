@@ -76,7 +76,7 @@ void builder_rule_define(struct builder *b, uint32_t rule, struct fragment body)
 
 static uint32_t fork_add(struct builder *b, uint32_t next, uint32_t other)
 {
-    return builder_node(b, (struct node){.kind = NODE_FORK, .next = next, .other = other});
+    return builder_node(b, (struct node){.kind = NODE_FORK, .next = next, .target = other});
 }
 
 static void link_to(struct builder *b, uint32_t end, uint32_t next)
@@ -105,7 +105,7 @@ struct fragment fragment_bytes(struct builder *b, const char *bytes, size_t coun
         next = builder_node(
             b,
             (struct node){
-                .kind = NODE_RANGE, .low = byte, .high = byte, .next = next, .other = NODE_NONE});
+                .kind = NODE_RANGE, .low = byte, .high = byte, .next = next, .target = NODE_NONE});
     }
     return (struct fragment){next, end, false};
 }
@@ -118,7 +118,7 @@ struct fragment fragment_text(struct builder *b, const char *text)
 struct fragment fragment_call(struct builder *b, uint32_t rule)
 {
     uint32_t end = fork_add(b, NODE_NONE, NODE_NONE);
-    uint32_t start = builder_node(b, (struct node){.kind = NODE_CALL, .next = end, .other = rule});
+    uint32_t start = builder_node(b, (struct node){.kind = NODE_CALL, .next = end, .target = rule});
     return (struct fragment){start, end, false};
 }
 
@@ -128,13 +128,13 @@ struct fragment fragment_join(struct builder *b, struct fragment first, struct f
     return (struct fragment){first.start, second.end, first.counted || second.counted};
 }
 
-struct fragment fragment_either(struct builder *b, struct fragment one, struct fragment other)
+struct fragment fragment_either(struct builder *b, struct fragment first, struct fragment second)
 {
     uint32_t end = fork_add(b, NODE_NONE, NODE_NONE);
-    uint32_t start = fork_add(b, one.start, other.start);
-    link_to(b, one.end, end);
-    link_to(b, other.end, end);
-    return (struct fragment){start, end, one.counted || other.counted};
+    uint32_t start = fork_add(b, first.start, second.start);
+    link_to(b, first.end, end);
+    link_to(b, second.end, end);
+    return (struct fragment){start, end, first.counted || second.counted};
 }
 
 struct fragment fragment_optional(struct builder *b, struct fragment body)
@@ -162,18 +162,19 @@ struct fragment fragment_repeat(struct builder *b, struct fragment body, uint32_
         return repeat_without_count(b, body, least == 1);
     if (most == 1)
         return least == 0 ? fragment_optional(b, body) : body;
-    if (body.counted) { /* A rule has one count at a time, so the inner one moves to another rule. */
+    /* A rule has one count at a time, so the inner one moves to another rule. */
+    if (body.counted) {
         uint32_t rule = builder_rule_add(b);
         builder_rule_define(b, rule, body);
         body = fragment_call(b, rule);
     }
     uint32_t end = fork_add(b, NODE_NONE, NODE_NONE);
     uint32_t loop =
-        builder_node(b, (struct node){.kind = NODE_LOOP, .next = body.start, .other = end});
+        builder_node(b, (struct node){.kind = NODE_LOOP, .next = body.start, .target = end});
     uint32_t count = builder_node(
         b,
         (struct node){
-            .kind = NODE_COUNT, .next = body.start, .other = loop, .least = least, .most = most});
+            .kind = NODE_COUNT, .next = body.start, .target = loop, .least = least, .most = most});
     link_to(b, body.end, loop);
     if (least == 0)
         count = fork_add(b, count, end);
@@ -206,7 +207,7 @@ static uint32_t literals_node(struct builder *b, const struct literal *literals,
                                                  .low = byte,
                                                  .high = byte,
                                                  .next = next,
-                                                 .other = NODE_NONE});
+                                                 .target = NODE_NONE});
         }
         return next;
     }
@@ -224,7 +225,7 @@ static uint32_t literals_node(struct builder *b, const struct literal *literals,
         uint32_t node = builder_node(
             b,
             (struct node){
-                .kind = NODE_RANGE, .low = byte, .high = byte, .next = rest, .other = NODE_NONE});
+                .kind = NODE_RANGE, .low = byte, .high = byte, .next = rest, .target = NODE_NONE});
         chain = chain == NODE_NONE ? node : fork_add(b, node, chain);
         from = same;
     }

@@ -24,25 +24,25 @@
 /* What a node does with a text. Each comment names the fields of struct node that the kind uses. */
 enum node_kind {
     NODE_RANGE, /* Takes one byte from `low` to `high`, then continues at `next`. */
-    NODE_FORK,  /* Takes no byte; continues at `next` or at `other`; NODE_NONE = no such branch. */
-    NODE_CALL,  /* Calls rule `other`, then continues at `next`. */
-    /* Begins a repetition of `least` to `most` times at `next`; `other` = the LOOP node that ends
+    NODE_FORK,  /* Takes no byte; continues at `next` or at `target`; NODE_NONE = no such branch. */
+    NODE_CALL,  /* Calls rule `target`, then continues at `next`. */
+    /* Begins a repetition of `least` to `most` times at `next`; `target` = the LOOP node that ends
      * it. */
     NODE_COUNT,
-    NODE_LOOP, /* Ends one repetition: continues at `next` (one more) or at `other` (the end). */
+    NODE_LOOP, /* Ends one repetition: continues at `next` (one more) or at `target` (the end). */
     NODE_END,  /* Ends a rule. */
 };
 
 struct node {
     uint8_t kind; /* enum node_kind. */
     uint8_t low, high;
-    bool tail; /* CALL: the rule ends after the call, so the call needs no stack frame. */
+    bool tail_call; /* CALL: the rule ends after the call, so the call needs no stack frame. */
     /* Smallest number of nested calls that is needed to reach the rule's end. Set by
      * automaton_finish. */
-    uint16_t height;
-    uint16_t unused;
-    /* Numbers of nodes. Before automaton_finish, `other` of a CALL is the number of a rule. */
-    uint32_t next, other;
+    uint16_t calls_min;
+    uint16_t padding;
+    /* Numbers of nodes. Before automaton_finish, `target` of a CALL is the number of a rule. */
+    uint32_t next, target;
     uint32_t least, most;
 };
 
@@ -88,7 +88,7 @@ struct fragment fragment_text(struct builder *b, const char *text);
 struct fragment fragment_call(struct builder *b, uint32_t rule); /* The texts of the rule. */
 /* A text of `first` followed by a text of `second`. */
 struct fragment fragment_join(struct builder *b, struct fragment first, struct fragment second);
-struct fragment fragment_either(struct builder *b, struct fragment one, struct fragment other);
+struct fragment fragment_either(struct builder *b, struct fragment first, struct fragment second);
 struct fragment fragment_optional(struct builder *b, struct fragment body);
 /* `least` to `most` texts of `body`; COUNT_UNLIMITED = no upper bound. */
 struct fragment fragment_repeat(struct builder *b, struct fragment body, uint32_t least,

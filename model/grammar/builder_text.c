@@ -94,7 +94,7 @@ static void choice_add(struct choices *to, uint32_t node)
     to->chain =
         to->chain == NODE_NONE
             ? node
-            : builder_node(b, (struct node){.kind = NODE_FORK, .next = node, .other = to->chain});
+            : builder_node(b, (struct node){.kind = NODE_FORK, .next = node, .target = to->chain});
 }
 
 static void sequence_add(struct choices *to, const uint8_t *low, const uint8_t *high,
@@ -106,7 +106,7 @@ static void sequence_add(struct choices *to, const uint8_t *low, const uint8_t *
                                                  .low = low[i - 1],
                                                  .high = high[i - 1],
                                                  .next = next,
-                                                 .other = NODE_NONE});
+                                                 .target = NODE_NONE});
     choice_add(to, next);
 }
 

@@ -305,7 +305,7 @@ struct fragment dfa_fragment(struct builder *b, const struct dfa *d)
     for (uint32_t i = 1; i < d->count; i++) /* Node first + i - 1 is state i. */
         builder_node(b, (struct node){.kind = NODE_FORK,
                                       .next = NODE_NONE,
-                                      .other = d->accepts[i] ? result.end : NODE_NONE});
+                                      .target = d->accepts[i] ? result.end : NODE_NONE});
     for (uint32_t i = 1; i < d->count && b->status == ST_OK; i++) {
         uint32_t chain = NODE_NONE;
         for (uint32_t byte = 0; byte < 256;) {
@@ -318,11 +318,11 @@ struct fragment dfa_fragment(struct builder *b, const struct dfa *d)
                                                           .low = (uint8_t)low,
                                                           .high = (uint8_t)(byte - 1),
                                                           .next = first + next - 1,
-                                                          .other = NODE_NONE});
+                                                          .target = NODE_NONE});
             chain = chain == NODE_NONE
                         ? node
                         : builder_node(
-                              b, (struct node){.kind = NODE_FORK, .next = node, .other = chain});
+                              b, (struct node){.kind = NODE_FORK, .next = node, .target = chain});
         }
         if (b->status == ST_OK)
             b->nodes[first + i - 1].next = chain;

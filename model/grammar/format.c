@@ -71,9 +71,9 @@ static uint32_t state_branches(struct builder *b, const char *marker, size_t byt
                                                            .low = (uint8_t)low,
                                                            .high = (uint8_t)high,
                                                            .next = states[next],
-                                                           .other = NODE_NONE});
+                                                           .target = NODE_NONE});
             chain =
-                builder_node(b, (struct node){.kind = NODE_FORK, .next = range, .other = chain});
+                builder_node(b, (struct node){.kind = NODE_FORK, .next = range, .target = chain});
         }
         low = high + 1;
     }
@@ -84,10 +84,10 @@ static uint32_t state_branches(struct builder *b, const char *marker, size_t byt
 static struct fragment any_text(struct builder *b)
 {
     uint32_t end =
-        builder_node(b, (struct node){.kind = NODE_FORK, .next = NODE_NONE, .other = NODE_NONE});
+        builder_node(b, (struct node){.kind = NODE_FORK, .next = NODE_NONE, .target = NODE_NONE});
     uint32_t range = builder_node(
         b, (struct node){
-               .kind = NODE_RANGE, .low = 0, .high = BYTE_MAX, .next = end, .other = NODE_NONE});
+               .kind = NODE_RANGE, .low = 0, .high = BYTE_MAX, .next = end, .target = NODE_NONE});
     return fragment_repeat(b, (struct fragment){range, end, false}, 0, COUNT_UNLIMITED);
 }
 
@@ -103,7 +103,7 @@ static struct fragment text_without(struct builder *b, const json_t *marker)
         return any_text(b);
     }
     uint32_t states[GRAMMAR_TOKEN_BYTES];
-    const struct node fork = {.kind = NODE_FORK, .next = NODE_NONE, .other = NODE_NONE};
+    const struct node fork = {.kind = NODE_FORK, .next = NODE_NONE, .target = NODE_NONE};
     const uint32_t end = builder_node(b, fork);
     for (size_t i = 0; i < bytes; i++)
         states[i] = builder_node(b, fork);

@@ -84,7 +84,7 @@ static void entry_free(struct mask_entry *entry)
 void mask_entries_drop(struct grammar *g)
 {
     for (uint32_t i = 0; i < g->entry_count; i++) {
-        g->stepper.states[g->entries[i].state].note = UINT32_MAX;
+        g->stepper.states[g->entries[i].state].caller_number = UINT32_MAX;
         entry_free(&g->entries[i]);
     }
     g->entry_count = 0;
@@ -130,7 +130,7 @@ static bool entry_fill(struct grammar *g, struct mask_entry *entry)
 /* Finds or makes the entry of a state over STACK_OPEN. Returns 0, or STEPPER_FULL and others. */
 static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
 {
-    *index_out = g->stepper.states[state].note;
+    *index_out = g->stepper.states[state].caller_number;
     if (*index_out != UINT32_MAX)
         return 0;
     if (g->entry_bytes > ENTRIES_BYTES_MAX)
@@ -154,7 +154,7 @@ static uint32_t entry_of(struct grammar *g, uint32_t state, uint32_t *index_out)
         entry_free(entry);
         return STEPPER_NO_MEMORY;
     }
-    g->stepper.states[state].note = g->entry_count;
+    g->stepper.states[state].caller_number = g->entry_count;
     *index_out = g->entry_count++;
     return 0;
 }

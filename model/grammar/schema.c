@@ -94,16 +94,16 @@ uint32_t schema_count(struct schema *s, const struct facet *facet, const char *k
 
 struct fragment schema_space(struct schema *s)
 {
-    if (s->space == 0) {
+    if (s->space_rule == 0) {
         struct builder *b = s->b;
         struct fragment indent = fragment_either(b, fragment_text(b, " "), fragment_text(b, "\t"));
         struct fragment line =
             fragment_join(b, fragment_text(b, "\n"), fragment_repeat(b, indent, 0, INDENT_MAX));
-        s->space = builder_rule_add(b) + 1;
-        builder_rule_define(b, s->space - 1,
+        s->space_rule = builder_rule_add(b) + 1;
+        builder_rule_define(b, s->space_rule - 1,
                             fragment_optional(b, fragment_either(b, fragment_text(b, " "), line)));
     }
-    return fragment_call(s->b, s->space - 1);
+    return fragment_call(s->b, s->space_rule - 1);
 }
 
 /* ---- references ---- */

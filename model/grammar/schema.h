@@ -60,7 +60,8 @@ struct schema {
     uint32_t work;           /* Conjunctions so far. */
     struct memo *memo[1024]; /* Hash table from a conjunction to its rule. */
     struct block *blocks;    /* Memory of schema_allocate, which is freed at the end. */
-    uint32_t space, text;    /* Rules for white space and for any string, + 1; 0 = not made yet. */
+    /* Rules for white space and for any string, + 1; 0 = not made yet. */
+    uint32_t space_rule, text_rule;
 };
 
 /* ---- schema.c ---- */
@@ -98,9 +99,9 @@ bool schema_keywords_any(const json_t *schema);
  * has these keywords. */
 bool schema_values(struct schema *s, const struct facets *list, unsigned types,
                    struct fragment *out);
-/* Returns true if none of the values that enum or const of `one` lists satisfies enum and const of
- * both. Requires that `one` has one of these keywords. */
-bool schema_values_disjoint(const json_t *one, const json_t *other);
+/* Returns true if none of the values that enum or const of `a` lists satisfies enum and const of
+ * both. Requires that `a` has one of these keywords. */
+bool schema_values_disjoint(const json_t *a, const json_t *b);
 
 /* ---- one file for each type ---- */
 

@@ -155,7 +155,7 @@ static uint32_t fork_of(struct builder *b, uint32_t one, uint32_t other)
 {
     if (one == NODE_NONE || other == NODE_NONE)
         return one == NODE_NONE ? other : one;
-    return builder_node(b, (struct node){.kind = NODE_FORK, .next = one, .other = other});
+    return builder_node(b, (struct node){.kind = NODE_FORK, .next = one, .target = other});
 }
 
 static uint32_t digit_of(struct builder *b, char low, char high, uint32_t next)
@@ -165,7 +165,7 @@ static uint32_t digit_of(struct builder *b, char low, char high, uint32_t next)
                                                              .low = (uint8_t)low,
                                                              .high = (uint8_t)high,
                                                              .next = next,
-                                                             .other = NODE_NONE});
+                                                             .target = NODE_NONE});
 }
 
 static uint32_t digits_node(struct digits *d, unsigned at, bool low, bool high, uint32_t rest);
@@ -215,7 +215,7 @@ static uint32_t digits_free(struct digits *d)
     struct builder *b = d->b;
     uint32_t first = b->node_count;
     for (uint32_t rest = 0; rest < d->multiple; rest++)
-        builder_node(b, (struct node){.kind = NODE_FORK, .next = NODE_NONE, .other = NODE_NONE});
+        builder_node(b, (struct node){.kind = NODE_FORK, .next = NODE_NONE, .target = NODE_NONE});
     for (uint32_t rest = 0; rest < d->multiple && b->status == ST_OK; rest++) {
         uint32_t chain = NODE_NONE;
         for (char c = '0'; c <= '9';) {
@@ -226,7 +226,7 @@ static uint32_t digits_free(struct digits *d)
         }
         if (b->status == ST_OK) {
             b->nodes[first + rest].next = chain;
-            b->nodes[first + rest].other = rest == 0 ? d->end : NODE_NONE;
+            b->nodes[first + rest].target = rest == 0 ? d->end : NODE_NONE;
         }
     }
     return first;

@@ -293,12 +293,13 @@ static void set_next(struct builder *b, uint32_t node, uint32_t next, uint32_t o
     if (b->status != ST_OK)
         return;
     b->nodes[node].next = next;
-    b->nodes[node].other = other;
+    b->nodes[node].target = other;
 }
 
 static uint32_t fork_new(struct builder *b)
 {
-    return builder_node(b, (struct node){.kind = NODE_FORK, .next = NODE_NONE, .other = NODE_NONE});
+    return builder_node(b,
+                        (struct node){.kind = NODE_FORK, .next = NODE_NONE, .target = NODE_NONE});
 }
 
 /* The declared properties from number `i` on, when `written` have been written (with counting;

@@ -192,11 +192,11 @@ struct fragment schema_string(struct schema *s, const struct facets *list)
     text_find(s, list, &t);
     if (t.count > 0 || t.least > 0 || t.most != COUNT_UNLIMITED)
         return quoted(b, inside(s, &t));
-    if (s->text == 0) {
-        s->text = builder_rule_add(b) + 1;
-        builder_rule_define(b, s->text - 1, quoted(b, inside(s, &t)));
+    if (s->text_rule == 0) {
+        s->text_rule = builder_rule_add(b) + 1;
+        builder_rule_define(b, s->text_rule - 1, quoted(b, inside(s, &t)));
     }
-    return fragment_call(b, s->text - 1);
+    return fragment_call(b, s->text_rule - 1);
 }
 
 bool schema_string_matches(struct schema *s, const struct facets *list, const json_t *value)

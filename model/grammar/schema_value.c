@@ -57,10 +57,10 @@ static bool value_allowed(const json_t *schema, const json_t *value)
     return found;
 }
 
-bool schema_values_disjoint(const json_t *one, const json_t *other)
+bool schema_values_disjoint(const json_t *a, const json_t *b)
 {
-    for (size_t i = 0; value_at(one, i) != NULL; i++)
-        if (value_allowed(one, value_at(one, i)) && value_allowed(other, value_at(one, i)))
+    for (size_t i = 0; value_at(a, i) != NULL; i++)
+        if (value_allowed(a, value_at(a, i)) && value_allowed(b, value_at(a, i)))
             return false;
     return true;
 }

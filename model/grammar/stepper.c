@@ -70,12 +70,12 @@ static bool states_reserve(struct stepper *m)
 {
     size_t row = m->automaton->class_count * sizeof(uint32_t);
     uint32_t capacity = m->state_capacity;
-    void *states = m->states, *rows = m->rows;
+    void *states = m->states, *rows = m->successors;
     if (m->state_count < capacity)
         return true;
     if (!reserve(m, &rows, &capacity, m->state_count, 1, row + sizeof(struct stepper_state)))
         return false;
-    m->rows = rows; /* With room for more than the rows. */
+    m->successors = rows; /* With room for more than the rows. */
     void *grown = realloc(states, capacity * sizeof(struct stepper_state));
     if (grown == NULL)
         return fail(m, STEPPER_NO_MEMORY), false;
@@ -114,7 +114,7 @@ static uint32_t state_hash(const struct stepper *m, uint32_t i)
 static uint32_t frame_hash(const struct stepper *m, uint32_t i)
 {
     const struct frame *f = &m->frames[i];
-    return mix(mix(mix(mix(2, f->node), f->least), f->most), f->below);
+    return mix(mix(mix(mix(2, f->node), f->least), f->most), f->caller_stack);
 }
 
 /* ---- stacks ---- */
@@ -135,7 +135,7 @@ static uint32_t push(struct stepper *m, uint32_t node, uint32_t least, uint32_t 
         uint32_t at = m->frame_table[slot] - 1;
         const struct frame *f = &m->frames[at];
         if (at > STACK_EMPTY && f->node == node && f->least == least && f->most == most &&
-            f->below == below)
+            f->caller_stack == below)
             return at;
     }
     m->frame_table[slot] = m->frame_count + 1;
@@ -147,12 +147,12 @@ static uint32_t push(struct stepper *m, uint32_t node, uint32_t least, uint32_t 
 static void add(struct stepper *m, uint32_t node, uint32_t least, uint32_t most, uint32_t stack)
 {
     if (node == NODE_NONE || m->failed != 0 ||
-        m->frames[stack].depth + m->automaton->nodes[node].height > AUTOMATON_DEPTH_MAX)
+        m->frames[stack].depth + m->automaton->nodes[node].calls_min > AUTOMATON_DEPTH_MAX)
         return;
     const struct place place = {node, least, most, stack};
     uint32_t slot = place_hash(&place) & (SEEN_SLOTS - 1);
     for (; m->seen_round[slot] == m->round; slot = (slot + 1) & (SEEN_SLOTS - 1))
-        if (place_equal(&m->work[m->seen[slot]], &place))
+        if (place_equal(&m->new_places[m->seen[slot]], &place))
             return;
     if (m->work_count == WORK_MAX) {
         fail(m, STEPPER_AMBIGUOUS);
@@ -160,7 +160,7 @@ static void add(struct stepper *m, uint32_t node, uint32_t least, uint32_t most,
     }
     m->seen_round[slot] = m->round;
     m->seen[slot] = m->work_count;
-    m->work[m->work_count++] = place;
+    m->new_places[m->work_count++] = place;
 }
 
 static void begin(struct stepper *m)
@@ -180,14 +180,14 @@ static bool follow(struct stepper *m, const struct place place)
     switch (node->kind) {
     case NODE_FORK:
         add(m, node->next, place.least, place.most, place.stack);
-        add(m, node->other, place.least, place.most, place.stack);
+        add(m, node->target, place.least, place.most, place.stack);
         return true;
     case NODE_CALL:
-        if (node->tail)
-            add(m, node->other, 0, 0, place.stack);
-        else if (node->other != NODE_NONE && node->next != NODE_NONE) {
+        if (node->tail_call)
+            add(m, node->target, 0, 0, place.stack);
+        else if (node->target != NODE_NONE && node->next != NODE_NONE) {
             uint32_t stack = push(m, node->next, place.least, place.most, place.stack);
-            add(m, node->other, 0, 0, stack);
+            add(m, node->target, 0, 0, stack);
         }
         return true;
     case NODE_COUNT:
@@ -197,7 +197,7 @@ static bool follow(struct stepper *m, const struct place place)
         uint32_t least = place.least > 0 ? place.least - 1 : 0;
         uint32_t most = place.most == COUNT_UNLIMITED ? COUNT_UNLIMITED : place.most - 1;
         if (least == 0)
-            add(m, node->other, 0, 0, place.stack);
+            add(m, node->target, 0, 0, place.stack);
         if (most > 0)
             add(m, node->next, least, most, place.stack);
         return true;
@@ -206,7 +206,7 @@ static bool follow(struct stepper *m, const struct place place)
         if (place.stack <= STACK_EMPTY)
             return false;
         const struct frame frame = m->frames[place.stack];
-        add(m, frame.node, frame.least, frame.most, frame.below);
+        add(m, frame.node, frame.least, frame.most, frame.caller_stack);
         return true;
     default:
         return false;
@@ -229,14 +229,14 @@ static uint32_t state_add(struct stepper *m, uint32_t hash, uint32_t count)
     struct stepper_state *state = &m->states[m->state_count];
     *state = (struct stepper_state){m->place_count, count, hash, UINT32_MAX, false, false};
     for (uint32_t i = 0; i < count; i++) {
-        bool end = m->automaton->nodes[m->work[i].node].kind == NODE_END;
-        state->accepts |= end && m->work[i].stack == STACK_EMPTY;
-        state->returns |= end && m->work[i].stack == STACK_OPEN;
+        bool end = m->automaton->nodes[m->new_places[i].node].kind == NODE_END;
+        state->accepts |= end && m->new_places[i].stack == STACK_EMPTY;
+        state->returns |= end && m->new_places[i].stack == STACK_OPEN;
     }
     if (count > 0)
-        memcpy(m->places + m->place_count, m->work, count * sizeof(struct place));
+        memcpy(m->places + m->place_count, m->new_places, count * sizeof(struct place));
     m->place_count += count;
-    memset(m->rows + (size_t)m->state_count * m->automaton->class_count, 0xFF,
+    memset(m->successors + (size_t)m->state_count * m->automaton->class_count, 0xFF,
            m->automaton->class_count * sizeof(uint32_t));
     return m->state_count++;
 }
@@ -248,9 +248,9 @@ static uint32_t state_find(struct stepper *m, uint32_t count)
     if (count > STEPPER_PLACES_MAX)
         return fail(m, STEPPER_AMBIGUOUS);
     if (count > 1)
-        qsort(m->work, count, sizeof(struct place), place_order);
+        qsort(m->new_places, count, sizeof(struct place), place_order);
     for (uint32_t i = 0; i < count; i++)
-        hash = mix(hash, place_hash(&m->work[i]));
+        hash = mix(hash, place_hash(&m->new_places[i]));
     for (uint32_t slot = hash & (m->state_slots - 1); m->state_slots > 0;
          slot = (slot + 1) & (m->state_slots - 1)) {
         uint32_t at = m->state_table[slot];
@@ -259,7 +259,7 @@ static uint32_t state_find(struct stepper *m, uint32_t count)
         const struct stepper_state *state = &m->states[at - 1];
         if (state->hash == hash && state->count == count &&
             (count == 0 ||
-             memcmp(m->places + state->first, m->work, count * sizeof(struct place)) == 0))
+             memcmp(m->places + state->first, m->new_places, count * sizeof(struct place)) == 0))
             return at - 1;
     }
     return state_add(m, hash, count);
@@ -270,13 +270,13 @@ static uint32_t close_state(struct stepper *m)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < m->work_count && m->failed == 0; i++)
-        (void)follow(m, m->work[i]);
+        (void)follow(m, m->new_places[i]);
     if (m->failed != 0)
         return m->failed;
     for (uint32_t i = 0; i < m->work_count; i++) {
-        uint8_t kind = m->automaton->nodes[m->work[i].node].kind;
-        if (kind == NODE_RANGE || (kind == NODE_END && m->work[i].stack <= STACK_EMPTY))
-            m->work[kept++] = m->work[i];
+        uint8_t kind = m->automaton->nodes[m->new_places[i].node].kind;
+        if (kind == NODE_RANGE || (kind == NODE_END && m->new_places[i].stack <= STACK_EMPTY))
+            m->new_places[kept++] = m->new_places[i];
     }
     return state_find(m, kept);
 }
@@ -284,11 +284,11 @@ static uint32_t close_state(struct stepper *m)
 bool stepper_open(struct stepper *m, const struct automaton *a, size_t bytes_max)
 {
     *m = (struct stepper){.automaton = a, .bytes_max = bytes_max};
-    m->work = malloc(WORK_MAX * sizeof(struct place));
+    m->new_places = malloc(WORK_MAX * sizeof(struct place));
     m->seen = malloc(SEEN_SLOTS * sizeof(uint32_t));
     m->seen_round = calloc(SEEN_SLOTS, sizeof(uint32_t));
     void *frames = NULL;
-    if (m->work == NULL || m->seen == NULL || m->seen_round == NULL ||
+    if (m->new_places == NULL || m->seen == NULL || m->seen_round == NULL ||
         !reserve(m, &frames, &m->frame_capacity, 0, 2, sizeof(struct frame))) {
         stepper_done(m);
         return false;
@@ -309,11 +309,11 @@ void stepper_done(struct stepper *m)
 {
     free(m->places);
     free(m->states);
-    free(m->rows);
+    free(m->successors);
     free(m->frames);
     free(m->state_table);
     free(m->frame_table);
-    free(m->work);
+    free(m->new_places);
     free(m->seen);
     free(m->seen_round);
     *m = (struct stepper){0};
@@ -338,7 +338,7 @@ uint32_t stepper_step_slow(struct stepper *m, uint32_t state, uint8_t byte)
     uint32_t next = close_state(m);
     if (!STEPPER_FAILED(next)) {
         const struct automaton *a = m->automaton;
-        m->rows[(size_t)state * a->class_count + a->class_of[byte]] = next;
+        m->successors[(size_t)state * a->class_count + a->class_of[byte]] = next;
     }
     return next;
 }
@@ -349,7 +349,7 @@ uint32_t stepper_return(struct stepper *m, uint32_t stack)
     const struct frame frame = m->frames[stack];
     if (stack <= STACK_EMPTY)
         return STEPPER_DEAD;
-    add(m, frame.node, frame.least, frame.most, frame.below);
+    add(m, frame.node, frame.least, frame.most, frame.caller_stack);
     return close_state(m);
 }
 
@@ -375,13 +375,13 @@ static bool frames_copy(const struct stepper *from, struct stepper *to, uint32_t
     }
     for (uint32_t i = from->frame_count; i-- > 2;)
         if (moved[i] != 0)
-            moved[from->frames[i].below] = 1;
+            moved[from->frames[i].caller_stack] = 1;
     moved[STACK_OPEN] = STACK_OPEN;
     moved[STACK_EMPTY] = STACK_EMPTY;
     for (uint32_t i = 2; i < from->frame_count; i++) {
         const struct frame *f = &from->frames[i];
         if (moved[i] != 0)
-            moved[i] = push(to, f->node, f->least, f->most, moved[f->below]);
+            moved[i] = push(to, f->node, f->least, f->most, moved[f->caller_stack]);
     }
     return to->failed == 0;
 }
@@ -401,14 +401,14 @@ bool stepper_compact(struct stepper *m, uint32_t **states, uint32_t count)
     good = frames_copy(m, &fresh, states, count, moved);
     for (uint32_t i = 0; i < count && good; i++) {
         const struct stepper_state *state = &m->states[*states[i]];
-        memcpy(fresh.work, m->places + state->first, state->count * sizeof(struct place));
+        memcpy(fresh.new_places, m->places + state->first, state->count * sizeof(struct place));
         for (uint32_t k = 0; k < state->count; k++)
-            fresh.work[k].stack = moved[fresh.work[k].stack];
+            fresh.new_places[k].stack = moved[fresh.new_places[k].stack];
         begin(&fresh);
         numbers[i] = state_find(&fresh, state->count);
         good = !STEPPER_FAILED(numbers[i]);
         if (good && numbers[i] < fresh.state_count)
-            fresh.states[numbers[i]].note = state->note;
+            fresh.states[numbers[i]].caller_number = state->caller_number;
     }
     for (uint32_t i = 0; i < count && good; i++)
         *states[i] = numbers[i];

@@ -34,18 +34,18 @@ struct place {
 
 /* An open call. */
 struct frame {
-    uint32_t node;        /* Where the automaton continues after the call. */
-    uint32_t least, most; /* The counts of the place that made the call. */
-    uint32_t below;       /* The stack of that place. */
-    uint32_t depth;       /* Number of open calls, including this one. */
+    uint32_t node;         /* Where the automaton continues after the call. */
+    uint32_t least, most;  /* The counts of the place that made the call. */
+    uint32_t caller_stack; /* The stack of that place. */
+    uint32_t depth;        /* Number of open calls, including this one. */
 };
 
 struct stepper_state {
     uint32_t first, count; /* Its places are stepper.places[first .. first + count). */
     uint32_t hash;
-    uint32_t note; /* A number that belongs to the caller; UINT32_MAX in a new state. */
-    bool accepts;  /* The text may end in this state. */
-    bool returns;  /* A place is at the end of its rule on the stack STACK_OPEN. */
+    uint32_t caller_number; /* A number that belongs to the caller; UINT32_MAX in a new state. */
+    bool accepts;           /* The text may end in this state. */
+    bool returns;           /* A place is at the end of its rule on the stack STACK_OPEN. */
 };
 
 struct stepper {
@@ -54,14 +54,15 @@ struct stepper {
     struct place *places;
     uint32_t place_count, place_capacity;
     struct stepper_state *states;
-    uint32_t *rows; /* [states × classes of bytes] successors; UINT32_MAX = not computed yet. */
+    /* [states × classes of bytes] successors; UINT32_MAX = not computed yet. */
+    uint32_t *successors;
     uint32_t state_count, state_capacity;
     struct frame *frames;
     uint32_t frame_count, frame_capacity;
     uint32_t *state_table, *frame_table; /* Hash tables: number of the state or frame + 1. */
     uint32_t state_slots, frame_slots;   /* Sizes of the two tables. */
     /* Scratch memory of one step: the places of the new state. */
-    struct place *work;
+    struct place *new_places;
     uint32_t work_count;
     uint32_t *seen;       /* Hash table of `work`. */
     uint32_t *seen_round; /* An entry of `seen` is valid if its seen_round is `round`. */
@@ -90,7 +91,7 @@ uint32_t stepper_state_of(struct stepper *m, const struct place *places, uint32_
 static inline uint32_t stepper_step(struct stepper *m, uint32_t state, uint8_t byte)
 {
     const struct automaton *a = m->automaton;
-    uint32_t next = m->rows[(size_t)state * a->class_count + a->class_of[byte]];
+    uint32_t next = m->successors[(size_t)state * a->class_count + a->class_of[byte]];
     return next != UINT32_MAX ? next : stepper_step_slow(m, state, byte);
 }
 

@@ -30,10 +30,10 @@ void *run_alloc(struct run *r, size_t bytes)
 {
     struct arena *a = &r->arena;
     bytes = (bytes + 15) & ~(size_t)15;
-    if (bytes <= a->left) {
-        void *at = a->at;
-        a->at += bytes;
-        a->left -= bytes;
+    if (bytes <= a->free_bytes) {
+        void *at = a->next_free;
+        a->next_free += bytes;
+        a->free_bytes -= bytes;
         return at;
     }
     size_t room = bytes + 16 > CHUNK_BYTES ? bytes + 16 : CHUNK_BYTES;
@@ -46,9 +46,9 @@ void *run_alloc(struct run *r, size_t bytes)
     a->chunks = chunk;
     a->total += room;
     char *start = (char *)chunk + 16;
-    if (room - 16 - bytes >= a->left) {
-        a->at = start + bytes;
-        a->left = room - 16 - bytes;
+    if (room - 16 - bytes >= a->free_bytes) {
+        a->next_free = start + bytes;
+        a->free_bytes = room - 16 - bytes;
     }
     return start;
 }
@@ -421,19 +421,19 @@ int value_order(struct run *r, struct value a, struct value b)
     return order != 0 ? order : a.list->count < b.list->count ? -1 : a.list->count > b.list->count;
 }
 
-bool value_contains(struct run *r, struct value in, struct value what)
+bool value_contains(struct run *r, struct value container, struct value item)
 {
-    if (in.kind == STRING) {
-        value_want(r, what, STRING, "'in <string>'");
-        run_step(r, 1 + in.size / 8);
-        return what.size == 0 ||
-               (in.size > 0 && memmem(in.text, in.size, what.text, what.size) != NULL);
+    if (container.kind == STRING) {
+        value_want(r, item, STRING, "'in <string>'");
+        run_step(r, 1 + container.size / 8);
+        return item.size == 0 || (container.size > 0 && memmem(container.text, container.size,
+                                                               item.text, item.size) != NULL);
     }
-    if (in.kind == MAP)
-        return map_get(r, in.map, what) != NULL;
-    struct list items = value_items(r, in);
+    if (container.kind == MAP)
+        return map_get(r, container.map, item) != NULL;
+    struct list items = value_items(r, container);
     for (size_t i = 0; i < items.count; i++)
-        if (value_equal(r, items.items[i], what))
+        if (value_equal(r, items.items[i], item))
             return true;
     return false;
 }

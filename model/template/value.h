@@ -99,8 +99,8 @@ struct buffer {
 /* Memory that is freed as a whole. All zeros except `limit` = empty. */
 struct arena {
     struct chunk *chunks; /* All pieces that malloc returned. */
-    char *at;             /* Next free byte of the current chunk. */
-    size_t left;          /* Free bytes of the current chunk. */
+    char *next_free;      /* Next free byte of the current chunk. */
+    size_t free_bytes;    /* Free bytes of the current chunk. */
     size_t total;         /* Bytes of all chunks. */
     size_t limit;         /* Most bytes of all chunks. */
 };
@@ -175,8 +175,8 @@ bool value_equal(struct run *r, struct value a, struct value b);
 /* Returns a number below 0 if a is less than b, above 0 if greater, else 0. Fails for types that
  * have no order. */
 int value_order(struct run *r, struct value a, struct value b);
-/* Returns Python's `what in in`. */
-bool value_contains(struct run *r, struct value in, struct value what);
+/* Returns Python's `item in container`. */
+bool value_contains(struct run *r, struct value container, struct value item);
 /* Returns true if v is a string equal to `text`. */
 bool value_is(struct value v, const char *text);
 static inline bool is_number(struct value v)

@@ -136,7 +136,7 @@ static enum status refuse_later(struct chat_template *c, enum status status,
 }
 
 static enum status chat_open(struct chat_template *c, const struct vocabulary *v,
-                             const char *instead, struct error *error)
+                             const char *replacement, struct error *error)
 {
     struct mapped_text text = v->template;
     c->settings = json_object();
@@ -145,9 +145,10 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
     setting_add(c->settings, v, "bos_token", v->bos);
     setting_add(c->settings, v, "eos_token", v->eos);
     setting_add(c->settings, v, "unk_token", v->unknown);
-    if (instead != NULL) {
-        enum status opened = form_open(instead, strlen(instead), c->settings, &c->form, error);
-        return opened == ST_OK ? text_keep(c, instead, strlen(instead), error) : opened;
+    if (replacement != NULL) {
+        enum status opened =
+            form_open(replacement, strlen(replacement), c->settings, &c->form, error);
+        return opened == ST_OK ? text_keep(c, replacement, strlen(replacement), error) : opened;
     }
     if (text.text == NULL && has_token(v, "<|im_start|>"))
         text = mapped_text_of(chatml);
@@ -170,7 +171,7 @@ static enum status chat_open(struct chat_template *c, const struct vocabulary *v
     return refuse_later(c, status, &why, error);
 }
 
-enum status chat_template_open(struct model_file *file, const char *instead,
+enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error)
 {
     const struct vocabulary *v = NULL;
@@ -180,7 +181,7 @@ enum status chat_template_open(struct model_file *file, const char *instead,
     struct chat_template *c = calloc(1, sizeof(*c));
     if (c == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for the chat template");
-    status = chat_open(c, v, instead, error);
+    status = chat_open(c, v, replacement, error);
     if (status != ST_OK) {
         chat_template_close(c);
         return status;

@@ -31,13 +31,14 @@ struct chat_request {
     time_t now;                  /* Time for templates that write the date. */
 };
 
-/* Compiles the text `instead`, which is used only during the call; NULL = the model's template, and
- * its template "tool_use" for requests with tools, if it has one. A model without a template gets
- * ChatML if its vocabulary has <|im_start|>. If the model has no template, or one that does not
- * compile, the function nevertheless returns ST_OK, and chat_render returns ST_UNSUPPORTED with the
- * reason. If `instead` does not compile, the function returns ST_INVALID. If memory runs out, it
- * returns ST_NO_MEMORY. *out does not use `file` after the call. */
-enum status chat_template_open(struct model_file *file, const char *instead,
+/* Compiles the template text `replacement`, which is used only during the call. NULL = compiles the
+ * model's own template, and its template "tool_use" for requests with tools, if it has one. A model
+ * without a template gets ChatML if its vocabulary has <|im_start|>. If the model has no template,
+ * or one that does not compile, the function nevertheless returns ST_OK, and chat_render returns
+ * ST_UNSUPPORTED with the reason. If `replacement` does not compile, the function returns
+ * ST_INVALID. If memory runs out, it returns ST_NO_MEMORY. *out does not use `file` after the call.
+ */
+enum status chat_template_open(struct model_file *file, const char *replacement,
                                struct chat_template **out, struct error *error);
 void chat_template_close(struct chat_template *c); /* NULL is fine. */
 /* Returns the text of the template for requests with tools, or of the only template; `c` owns the

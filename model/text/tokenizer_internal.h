@@ -239,8 +239,8 @@ struct special_node {
     uint32_t id;      /* The token that ends at this node, or TOKENIZER_NO_TOKEN. */
     uint8_t byte;
     /* A user-defined token, which is found even without parse_special. */
-    bool always;
-    uint8_t finds; /* OR of enum vocabulary_find: where the token may stand. */
+    bool user_defined;
+    uint8_t find_flags; /* OR of enum vocabulary_find: where the token may stand. */
 };
 
 struct specials {

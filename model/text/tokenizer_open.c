@@ -100,7 +100,7 @@ static enum status open_vocab(struct tokenizer *t, const struct vocabulary *v, s
         return error_set(error, ST_NO_MEMORY, "no memory for a vocabulary of %u tokens", count);
     for (uint32_t id = 0; id < count; id++)
         if (!add_token(t, id, &v->tokens[id], v->types != NULL ? v->types[id] : TOKEN_NORMAL,
-                       v->finds != NULL ? v->finds[id] : 0))
+                       v->find_flags != NULL ? v->find_flags[id] : 0))
             return error_set(error, ST_NO_MEMORY, "no memory for the special tokens");
     enum status status = index_all(&t->spellings, NULL, error);
     return status != ST_OK ? status : index_all(&t->pieces, t->flags, error);
@@ -305,8 +305,8 @@ static enum status open_kind(struct tokenizer *t, const struct vocabulary *v, st
     return status;
 }
 
-/* Finds the bytes that never are left out. With SentencePiece, characters without a token become the
- * unknown token, or are left out if there is none. */
+/* Finds the bytes that never are left out. With SentencePiece, characters without a token become
+ * the unknown token, or are left out if there is none. */
 static void open_in_token(struct tokenizer *t)
 {
     for (unsigned byte = 0; byte < 256; byte++) {

@@ -47,8 +47,8 @@ bool specials_add(struct specials *s, const char *text, size_t bytes, uint32_t i
     }
     if (node != 0 && s->nodes[node].id == TOKENIZER_NO_TOKEN) {
         s->nodes[node].id = id;
-        s->nodes[node].always = always;
-        s->nodes[node].finds = finds;
+        s->nodes[node].user_defined = always;
+        s->nodes[node].find_flags = finds;
         s->first[(uint8_t)text[0]] = true;
     }
     return true;
@@ -113,13 +113,14 @@ bool specials_next(const struct specials *s, const char *text, size_t bytes, siz
             node = child_of(s, node, (uint8_t)text[i]);
             if (node == 0)
                 break;
-            if (s->nodes[node].id == TOKENIZER_NO_TOKEN || (i >= limit && !s->nodes[node].always))
+            if (s->nodes[node].id == TOKENIZER_NO_TOKEN ||
+                (i >= limit && !s->nodes[node].user_defined))
                 continue;
-            if (!fits(s->nodes[node].finds, text, bytes, at, i + 1))
+            if (!fits(s->nodes[node].find_flags, text, bytes, at, i + 1))
                 continue;
             *start_out = at;
             *end_out = i + 1;
-            finds = s->nodes[node].finds;
+            finds = s->nodes[node].find_flags;
             *id_out = s->nodes[node].id;
             found = true;
         }

@@ -90,8 +90,8 @@ void sched_machine_close(struct sched_machine *sm); /* NULL is fine */
  * between sched_machine_prompt_after and sched_machine_batch_next. */
 void sched_machine_time(struct sched_machine *sm, int64_t now_us);
 
-/* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS ≤
- * tokens ≤ LIMIT_BATCH_TOKENS. */
+/* Sets the option mixed_prompt_tokens for the batches that follow. Requires LIMIT_CHUNK_TOKENS_MIN
+ * ≤ tokens ≤ LIMIT_BATCH_TOKENS. */
 void sched_machine_mixed_tokens(struct sched_machine *sm, uint32_t tokens);
 
 /* Sets the option prompt_fill_tokens for the batches that follow. */

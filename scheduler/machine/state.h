@@ -13,7 +13,7 @@
 
 /* A chunk that does not end its prompt has a multiple of this many tokens: whole KV blocks of the
  * default size. */
-#define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS
+#define SCHED_CHUNK_TOKENS LIMIT_CHUNK_TOKENS_MIN
 
 enum slot_state {
     /* The slot is unused, or its reservation is granted and its prompt, which will run here, has

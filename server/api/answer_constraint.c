@@ -63,9 +63,9 @@ bool api_answer_constraint(struct answer_format *format, enum answer_begin begin
         return true;
     const struct answer_wanted wanted = {
         .tools = calls ? tools : NULL,
-        .named = named ? choice->named : UINT32_MAX,
-        .forced = forced,
-        .several = choice->parallel && !named,
+        .only_tool = named ? choice->named : UINT32_MAX,
+        .calls_only = forced,
+        .several_calls = choice->parallel && !named,
         .all_schemas = forced,
         .content = constraint->text,
         .content_bytes = constraint->bytes,

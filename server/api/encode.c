@@ -81,7 +81,7 @@ bool api_encode_chat(const struct api_encode *with, const struct chat_request *r
                              request->template_text != NULL ? "chat_template" : "messages", "%s",
                              why.text);
     options.add_bos = !chat.begins_with_bos;
-    *begin_out = answer_begin_of(&with->format, chat.text, chat.bytes);
+    *begin_out = answer_begin_find(&with->format, chat.text, chat.bytes);
     if (with->control != API_CONTROL_ALLOW) {
         options.plain = chat.contents;
         options.plain_count = chat.content_count;

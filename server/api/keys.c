@@ -152,7 +152,7 @@ static bool read_field(const struct file_entry *at, const char *field, const jso
     if (strcmp(field, "metrics") == 0)
         return read_bool(at, value, field, &rules->metrics);
     if (strcmp(field, "weight") == 0) {
-        good = read_whole(at, value, field, 1, LIMIT_WEIGHT, &number);
+        good = read_whole(at, value, field, 1, LIMIT_KEY_WEIGHT, &number);
         rules->weight = (uint32_t)number;
     } else if (strcmp(field, "requests_max") == 0) {
         good = read_whole(at, value, field, 0, IN_FLIGHT_MAX, &number);

@@ -83,5 +83,5 @@ void gateway_events_turn(struct gateway *g)
     if (counts.dropped == 0 || g->events_warned)
         return;
     g->events_warned = true; /* the counter shows how many */
-    log_warn("log/events_file loses lines: %s; serving goes on", counts.why);
+    log_warn("log/events_file loses lines: %s; serving goes on", counts.drop_reason);
 }

@@ -21,7 +21,7 @@ struct completion_input {
     uint32_t prompt_count;
     struct token_prompt *prompts;
     struct token_rules_words rules;
-    /* For chats: how the answer is written, and the result of answer_begin_of. */
+    /* For chats: how the answer is written, and the result of answer_begin_find. */
     struct answer_format format;
     enum answer_begin begin;
 };

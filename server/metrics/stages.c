@@ -9,7 +9,7 @@ void metrics_loads_set(struct metrics *m, uint32_t machine, const struct message
 {
     struct metrics_machine *figures = &m->machines[machine];
     if (figures->loads == NULL)
-        figures->loads = calloc(LIMIT_STAGES, sizeof(figures->loads[0]));
+        figures->loads = calloc(LIMIT_STAGE_PROCESSES, sizeof(figures->loads[0]));
     if (figures->loads == NULL)
         return; /* out of memory: the figures are not shown */
     figures->load_count = loads->count;

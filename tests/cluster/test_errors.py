@@ -99,21 +99,21 @@ def check_port_in_use():
 
 
 def check_machine_that_does_not_answer():
-    """A remote machine does not exist. The gateway says so in /health, and serves nothing until cover_ms has passed;
+    """A remote machine does not exist. The gateway says so in /health, and serves nothing until takeover_delay_ms has passed;
     then the prompt machine does both phases."""
     with socket.socket() as silent: # Accepts connections (backlog), and never answers.
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = "127.0.0.1:%d" % silent.getsockname()[1]
         config = {**SMALL, "pools": {"prompt": ["p0"], "token": ["t0"]}, "transport": {"connect_ms": 500},
-                  "scheduler": {"cover_ms": 3600000},
+                  "scheduler": {"takeover_delay_ms": 3600000},
                   "machines": {"p0": {"local": True}, "t0": {"address": address}}}
         with Cluster(config, ready=False) as cluster:
             cluster.find_port()
             cluster.wait_health(503, "t0")
             status, headers, body = cluster.request("POST", "/v1/completions", {"prompt": "x"})
             assert status == 503 and "Retry-After" in headers, (status, headers, body)
-        config["scheduler"]["cover_ms"] = 100
+        config["scheduler"]["takeover_delay_ms"] = 100
         with Cluster(config, ready=False) as cluster:
             cluster.find_port()
             cluster.wait_health(200, "token machine t0 is missing")
@@ -134,7 +134,7 @@ def check_machines_that_do_not_match():
         config = {**SMALL, "model": MODEL, "http": {"listen": "127.0.0.1:0"},
                   "pools": {"prompt": ["p0"], "token": ["t0"]},
                   "machines": {"p0": {"local": True}, "t0": {"address": address, "kv_memory": "32MiB"}},
-                  "scheduler": {"cover_ms": 3600000}}
+                  "scheduler": {"takeover_delay_ms": 3600000}}
         path = os.path.join(folder, "config.json")
         with open(path, "w") as file:
             json.dump(config, file)

@@ -79,7 +79,7 @@ def wait_links(cluster, count):
 
 def check_dark(there, device, want):
     """The only link fails silently: the remaining machine does both phases."""
-    config = {**CONFIG, "scheduler": {**CONFIG["scheduler"], "cover_ms": 600000}}
+    config = {**CONFIG, "scheduler": {**CONFIG["scheduler"], "takeover_delay_ms": 600000}}
     with hosts(config, {"p0": "10.77.0.1:7400", "t0": "10.77.0.2:7400"}, {"p0": None, "t0": there}) as cluster:
         for transfer in ("layerwise", "one-piece"):
             assert answer(cluster, transfer) == want, transfer

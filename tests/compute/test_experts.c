@@ -1,9 +1,9 @@
 /* Goal: a row chooses the experts and weights that compute/experts.h defines, and its result is the
  * weighted sum over its experts in the order of their numbers, with the same bits in any batch, for
  * any number of threads, instruction set and type of weights. Method: routing against a plain
- * definition in fp64, with equal scores and scores that are not numbers; then random batches against
- * the operations of one dense layer (matmul, silu_mul), called for one row and one expert at a time,
- * bit for bit, also where another process has some of the experts. */
+ * definition in fp64, with equal scores and scores that are not numbers; then random batches
+ * against the operations of one dense layer (matmul, silu_mul), called for one row and one expert
+ * at a time, bit for bit, also where another process has some of the experts. */
 #include "compute/cpu/routing.h"
 #include "fixture.h"
 
@@ -218,8 +218,8 @@ static struct compute_experts *experts_of(const struct layer *l, uint32_t first,
     return e;
 }
 
-static void check_batch(const struct layer *l, struct compute_experts_room *room, uint32_t rows,
-                        uint32_t first, uint32_t count)
+static void check_batch(const struct layer *l, struct compute_experts_workspace *room,
+                        uint32_t rows, uint32_t first, uint32_t count)
 {
     const bool add = fixture_below(2) == 0;
     float *x = fixture_floats((size_t)rows * l->hidden);
@@ -246,16 +246,16 @@ static void check_batch(const struct layer *l, struct compute_experts_room *room
 
 static void check_layer(struct layer *l)
 {
-    struct compute_experts_room *room = NULL;
+    struct compute_experts_workspace *room = NULL;
     layer_open(l);
-    const struct compute_experts_room_options options = {.rows_max = ROWS_MAX,
-                                                         .experts = l->routing.experts,
-                                                         .used = l->routing.used,
-                                                         .hidden = l->hidden,
-                                                         .ffn = l->ffn,
-                                                         .needs_in = l->needs_in,
-                                                         .needs_ffn = l->needs_ffn};
-    CHECK(OPS->experts->room_open(l->c, &options, &room) == ST_OK);
+    const struct compute_experts_workspace_options options = {.rows_max = ROWS_MAX,
+                                                              .experts = l->routing.experts,
+                                                              .used = l->routing.used,
+                                                              .hidden = l->hidden,
+                                                              .ffn = l->ffn,
+                                                              .needs_gate_up = l->needs_in,
+                                                              .needs_down = l->needs_ffn};
+    CHECK(OPS->experts->workspace_open(l->c, &options, &room) == ST_OK);
     check_batch(l, room, 1, 0, l->routing.experts);
     for (uint32_t run = 0; run < 3; run++) {
         const uint32_t first = fixture_below(l->routing.experts);
@@ -263,7 +263,7 @@ static void check_layer(struct layer *l)
         check_batch(l, room, 1 + fixture_below(ROWS_MAX), first,
                     1 + fixture_below(l->routing.experts - first));
     }
-    OPS->experts->room_close(l->c, room);
+    OPS->experts->workspace_close(l->c, room);
     layer_close(l);
 }
 

@@ -79,8 +79,9 @@ static float reference_dot_quantised(enum compute_type type, const uint8_t *row,
         types_group_unpack(type, row, b, &w);
         int32_t acc[2] = {0, 0}, sum[2] = {0, 0};
         for (uint32_t i = 0; i < 32; i++) {
-            int32_t value = codes != NULL ? codes[w.quants[i]]
-                                          : (int32_t)w.quants[i] - (int32_t)types_offset(type);
+            int32_t value = codes != NULL
+                                ? codes[w.quants[i]]
+                                : (int32_t)w.quants[i] - (int32_t)types_quant_offset(type);
             acc[i / 16] += value * x[b].q[i];
             sum[i / 16] += x[b].q[i];
         }

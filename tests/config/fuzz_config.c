@@ -43,7 +43,8 @@ static void use(const struct config *config)
     for (uint32_t i = 0; i < config->machine_count; i++) {
         config_stages(&config->machines[i], &stages);
         config_machine_share(&config->machines[i], &share);
-        if (stages.count > LIMIT_STAGES || share.processes > 1 + LIMIT_STAGES || share.copies < 0)
+        if (stages.count > LIMIT_STAGE_PROCESSES || share.processes > 1 + LIMIT_STAGE_PROCESSES ||
+            share.copies < 0)
             abort();
     }
     config_default(&now);

@@ -10,8 +10,8 @@
  * gone or has another text, but at most HOLD_S_MAX. The event loop of the machine runs on
  * meanwhile.
  *
- * CLEAVE_GATE_CRASH_TOKEN: the process aborts when a batch has this token, as a bug that one request
- * meets would make it.
+ * CLEAVE_GATE_CRASH_TOKEN: the process aborts when a batch has this token, as a bug that one
+ * request meets would make it.
  *
  * CLEAVE_GATE_PACE_US: every batch takes at least this many microseconds, so that an answer of N
  * tokens lasts a known least time on a computer of any speed. */
@@ -112,10 +112,10 @@ static void gate_prepare(struct compute *c)
     (void)c;
 }
 
-static bool gate_next_shape(struct compute *c, uint32_t turn, uint32_t rows_max,
+static bool gate_next_shape(struct compute *c, uint32_t index, uint32_t rows_max,
                             uint32_t tokens_max, uint32_t *rows_out, uint32_t *tokens_out)
 {
-    (void)c, (void)turn, (void)rows_max, (void)tokens_max, (void)rows_out, (void)tokens_out;
+    (void)c, (void)index, (void)rows_max, (void)tokens_max, (void)rows_out, (void)tokens_out;
     return false;
 }
 

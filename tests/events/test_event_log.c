@@ -74,7 +74,7 @@ static void test_full_disk(void)
     wait_for(log, 10);
     struct event_log_counts counts = event_log_counts(log);
     CHECK(counts.written == 0 && counts.dropped == 10);
-    CHECKF(strstr(counts.why, "No space left") != NULL, "%s", counts.why);
+    CHECKF(strstr(counts.drop_reason, "No space left") != NULL, "%s", counts.drop_reason);
     event_log_close(log);
 }
 
@@ -95,7 +95,7 @@ static void test_slow_reader(void)
         event_log_add(log, line, sizeof(line));
     wait_for(log, 5000);
     struct event_log_counts counts = event_log_counts(log);
-    CHECK(counts.dropped > 0 && counts.why[0] != 0);
+    CHECK(counts.dropped > 0 && counts.drop_reason[0] != 0);
     static char all[1 << 24];
     size_t bytes = 0;
     uint64_t gaps = 0;

@@ -39,11 +39,11 @@ void device_model_open(const struct model_file *g, const struct device_model_opt
         model_options.ranks = options->group->ranks;
     }
     CHECKF(model_open(g, &model_options, &out->model, &error) == ST_OK, "%s", error.text);
-    out->hyper = model_hyper_of(out->model);
+    out->hyper = model_hyper_get(out->model);
     out->kv.block_tokens = options->block_tokens;
     out->kv.dtype = options->dtype;
     out->kv.block_bytes =
-        compute_kv_block_bytes(options->block_tokens, model_shard_in(out->model)->kv_head_count,
+        compute_kv_block_bytes(options->block_tokens, model_shard_get(out->model)->kv_head_count,
                                out->hyper->head_dim, options->dtype);
     out->kv.layer_stride_bytes = out->kv.block_bytes * options->block_count;
     out->kv_bytes = out->kv.layer_stride_bytes * out->hyper->layer_count;

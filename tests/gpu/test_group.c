@@ -90,7 +90,7 @@ static uint32_t run_all(const struct test *t, const struct device_model *m, stru
         const float *logits =
             run_rows(t, m, f, i == 0 ? 0 : PROMPT + i - 1, i == 0 ? PROMPT : 1, watched);
         replayed += norms == before;
-        CHECK((logits != NULL) == (model_shard_in(m->model)->rank == 0));
+        CHECK((logits != NULL) == (model_shard_get(m->model)->rank == 0));
         for (uint32_t k = 0; k < SEQUENCES && logits != NULL; k++)
             memcpy(out + ((size_t)k * (1 + STEPS) + i) * t->vocab, logits + (size_t)k * t->vocab,
                    t->vocab * sizeof(float));

@@ -79,7 +79,7 @@ static void rig_open(const struct model_file *file, uint32_t stages, uint32_t lo
         CHECKF(forward_open(r->models[i], ROWS_MAX, logits_max, &r->forwards[i], &error) == ST_OK,
                "%s", error.text);
     }
-    const struct model_hyper *h = model_hyper_of(r->models[0]);
+    const struct model_hyper *h = model_hyper_get(r->models[0]);
     r->vocab = h->vocab;
     r->memory = base_ops->device_memory(r->compute);
     r->kv.block_tokens = BLOCK_TOKENS;

@@ -40,7 +40,7 @@ def config(model, pools, devices):
                 for name, device in devices.items()}
     return {"model": model, "pools": pools, "machines": machines,
             "kv": {"dtype": "f16", "memory": os.environ.get("CLEAVE_GPU_KV", "2GiB"), "prefix_cache": False},
-            "scheduler": {"prompt_batch_tokens": 2048, "adaptive_pools": False, "cover_ms": 120000}}
+            "scheduler": {"prompt_batch_tokens": 2048, "adaptive_pools": False, "takeover_delay_ms": 120000}}
 
 
 def measured(cluster, name):

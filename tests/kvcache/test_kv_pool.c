@@ -158,8 +158,8 @@ static void step_lease(struct model *model, struct kv_pool *pool, struct kv_pool
 {
     kv_owner_id owner = 1 + draw(OWNERS);
     int64_t until_us = draw(5) == 0 ? 0 : now_us + draw(50);
-    kv_pool_lease(pool, owner, until_us);
-    kv_pool_lease(twin, owner, until_us);
+    kv_pool_lease_set(pool, owner, until_us);
+    kv_pool_lease_set(twin, owner, until_us);
     for (uint32_t i = 0; i < model->block_count; i++) {
         if (model->owner[i] == owner)
             model->lease[owner] = until_us;

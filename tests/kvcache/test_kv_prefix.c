@@ -134,14 +134,14 @@ static void step_enter(struct reader *r)
     for (uint32_t i = 0; i < r->full * BLOCK_TOKENS; i++)
         r->tokens[i] = i % BLOCK_TOKENS == 0 ? draw(2) : i; /* Each block is one of two. */
     uint32_t want = longest(r);
-    r->cached = kv_prefix_enter(prefix, r->salt, r->tokens, r->full, r->ids, &r->end);
+    r->cached = kv_prefix_read_begin(prefix, r->salt, r->tokens, r->full, r->ids, &r->end);
     CHECKF(r->cached == want, "%u blocks found of %u", r->cached, want);
     CHECK((r->end == KV_BLOCK_NONE) == (r->cached == 0));
     hits += r->cached;
     uint32_t needed = r->count - r->cached;
     /* The reader leaves without having computed. */
     if (kv_pool_available(pool) < needed || draw(8) == 0) {
-        kv_prefix_leave(prefix, r->end);
+        kv_prefix_read_end(prefix, r->end);
         r->used = false;
         return;
     }
@@ -179,7 +179,7 @@ static void step_leave(struct reader *r)
     for (uint32_t i = r->cached; i < r->count; i++)
         if (!kv_prefix_holds(prefix, r->ids[i]))
             kv_pool_free(pool, owner, &r->ids[i], 1);
-    kv_prefix_leave(prefix, r->end);
+    kv_prefix_read_end(prefix, r->end);
     r->used = false;
 }
 
@@ -250,11 +250,11 @@ static void compute_salted(uint64_t salt, uint32_t token, uint32_t count)
     r->full = r->count = count;
     for (uint32_t i = 0; i < count * BLOCK_TOKENS; i++)
         r->tokens[i] = token;
-    r->cached = kv_prefix_enter(prefix, r->salt, r->tokens, count, r->ids, &r->end);
+    r->cached = kv_prefix_read_begin(prefix, r->salt, r->tokens, count, r->ids, &r->end);
     CHECK(kv_pool_take(pool, 1, count - r->cached, r->ids + r->cached) == ST_OK);
     kv_pool_mark(pool, 1, r->ids + r->cached, count - r->cached, KV_LIVE);
     kv_prefix_add(prefix, 1, r->salt, r->tokens, r->ids, count, &r->end);
-    kv_prefix_leave(prefix, r->end);
+    kv_prefix_read_end(prefix, r->end);
 }
 
 static void compute(uint32_t token, uint32_t count)
@@ -267,8 +267,8 @@ static uint32_t found_salted(uint64_t salt, uint32_t token)
     struct reader r;
     for (uint32_t i = 0; i < PROMPT_MAX * BLOCK_TOKENS; i++)
         r.tokens[i] = token;
-    uint32_t count = kv_prefix_enter(prefix, salt, r.tokens, PROMPT_MAX, r.ids, &r.end);
-    kv_prefix_leave(prefix, r.end);
+    uint32_t count = kv_prefix_read_begin(prefix, salt, r.tokens, PROMPT_MAX, r.ids, &r.end);
+    kv_prefix_read_end(prefix, r.end);
     return count;
 }
 

@@ -150,7 +150,7 @@ static void targets_open(struct process *p)
     const struct kv_targets_options options = {.transport = p->transport,
                                                .arena = p->arena,
                                                .context_blocks = BLOCKS,
-                                               .link = on_link,
+                                               .link_changed = on_link,
                                                .flushed = on_flushed,
                                                .self = p};
     CHECK(kv_targets_open(&options, &p->targets) == ST_OK);

@@ -33,7 +33,7 @@ struct reference *reference_open(const char *path)
     const struct model_options options = {.ops = &compute_cpu, .compute = r->compute};
     CHECKF(model_open(file, &options, &r->model, &error) == ST_OK, "%s", error.text);
     model_file_close(file);
-    const struct model_hyper *hyper = model_hyper_of(r->model);
+    const struct model_hyper *hyper = model_hyper_get(r->model);
     r->context = hyper->context_tokens < ROWS_MAX ? hyper->context_tokens : ROWS_MAX;
     CHECKF(forward_open(r->model, r->context, 1, &r->forward, &error) == ST_OK, "%s", error.text);
     size_t block_bytes =
@@ -65,7 +65,7 @@ void reference_close(struct reference *r)
 
 uint32_t reference_vocab(const struct reference *r)
 {
-    return model_hyper_of(r->model)->vocab;
+    return model_hyper_get(r->model)->vocab;
 }
 
 /* Runs rows at positions [first, first + count). Returns the last row's logits. */

@@ -85,7 +85,8 @@ static void check_times(const struct profile *p)
     CHECK(near(profile_stage_prompt_us(p, cpu, 1, 2, 10, 0, 2), 20 + 3.25));
     CHECK(near(profile_stage_token_us(p, cpu, 1, 3, 1, 0), 10 + 3.25 + 100));
     CHECK(near(profile_stage_token_us(p, gpu, 0, 1, 2, 0), 1 + 1.5));
-    CHECK(near(profile_curve_us(&cpu->last, 4), 130) && near(profile_curve_us(&cpu->last, 0), 100));
+    CHECK(near(profile_curve_us(&cpu->vocabulary, 4), 130) &&
+          near(profile_curve_us(&cpu->vocabulary, 0), 100));
 }
 
 static void check_batch_context(void)

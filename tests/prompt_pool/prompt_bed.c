@@ -391,7 +391,7 @@ void prompt_bed_open(bool staged, prompt_bed_draw choose)
         .transport = bed.transport,
         .arena = arena,
         .context_blocks = 512 / BLOCK_TOKENS,
-        .link = on_target,
+        .link_changed = on_target,
         .flushed = on_target_flushed,
     };
     CHECK(prompt_links_open(&links, &bed.links) == ST_OK);

@@ -22,7 +22,7 @@ static void test_cluster_plain(void)
     config_default(&config);
     policy_set("jsq");
     config.scheduler.wait_ms = 11;
-    config.scheduler.cover_ms = 12;
+    config.scheduler.takeover_delay_ms = 12;
     config.scheduler.ageing_ms = 13;
     config.scheduler.preemptions_max = 0;
     config.scheduler.adaptive_pools = true;
@@ -121,7 +121,7 @@ static void test_machine(void)
     opens(0, 0, 0);
     opens(1, 1, 0);
     config.scheduler.prompt_fill_tokens = 128;
-    for (uint32_t stages = 1; stages <= LIMIT_STAGES; stages *= 2)
+    for (uint32_t stages = 1; stages <= LIMIT_STAGE_PROCESSES; stages *= 2)
         for (uint32_t paths = 1; paths <= LIMIT_STAGE_PATHS; paths += 3)
             opens(stages, paths, 0);
 }

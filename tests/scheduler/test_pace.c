@@ -76,7 +76,7 @@ static void test_by_hand(void)
     pace = measured(200, 20000, 16);
     CHECK(sched_pace_turn_us(&pace, &slo, true, 20000) == 10000);
     pace = measured(2000, 4000, 16);
-    CHECK(sched_pace_tokens(&pace, &slo, 512) == LIMIT_CHUNK_TOKENS);
+    CHECK(sched_pace_tokens(&pace, &slo, 512) == LIMIT_CHUNK_TOKENS_MIN);
     CHECK(sched_pace_turn_us(&pace, &slo, true, 0) == 32000);
     /* Where steps miss the target, prompts get as much time as steps. */
     pace = measured(200, 80000, 100000);
@@ -135,12 +135,13 @@ static void test_bounds(void)
         for (int k = 0; k < 4; k++)
             sched_pace_batch(&pace, draw(3), draw(600), draw(1u << draw(26)));
         sched_pace_open(&pace, draw(200000), draw(1000000));
-        uint32_t most = LIMIT_CHUNK_TOKENS + draw(4000);
+        uint32_t most = LIMIT_CHUNK_TOKENS_MIN + draw(4000);
         uint32_t tokens = sched_pace_tokens(&pace, &targets, most);
-        CHECK(tokens >= LIMIT_CHUNK_TOKENS && tokens <= most && tokens % LIMIT_CHUNK_TOKENS == 0);
+        CHECK(tokens >= LIMIT_CHUNK_TOKENS_MIN && tokens <= most &&
+              tokens % LIMIT_CHUNK_TOKENS_MIN == 0);
         double steps_us = draw(100000);
         double turn_us = sched_pace_turn_us(&pace, &targets, true, steps_us);
-        double chunk_us = pace.row_us * LIMIT_CHUNK_TOKENS;
+        double chunk_us = pace.row_us * LIMIT_CHUNK_TOKENS_MIN;
         CHECK(turn_us >= steps_us / 2 - 1 && turn_us >= chunk_us - 1);
         double most_us = fmax(fmax(steps_us, (double)targets.tbt_us - steps_us), chunk_us);
         CHECK(turn_us <= most_us + 1);

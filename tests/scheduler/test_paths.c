@@ -61,12 +61,12 @@ static void test_by_hand(void)
 static void test_refused(void)
 {
     static const uint32_t none[] = {1, 0};
-    static uint32_t many[LIMIT_STAGES + 1];
-    for (uint32_t i = 0; i <= LIMIT_STAGES; i++)
+    static uint32_t many[LIMIT_STAGE_PROCESSES + 1];
+    for (uint32_t i = 0; i <= LIMIT_STAGE_PROCESSES; i++)
         many[i] = 1;
     const struct sched_paths_stage stopped = {2, none};
     const struct sched_paths_stage empty = {0, many};
-    const struct sched_paths_stage large = {LIMIT_STAGES + 1, many};
+    const struct sched_paths_stage large = {LIMIT_STAGE_PROCESSES + 1, many};
     const struct sched_paths_stage apart[] = {{7, many}, {3, many}};
     const struct sched_paths_stage together[] = {{6, many}, {3, many}};
     const struct sched_paths_stage long_cycle[] = {{31, many}, {32, many}};

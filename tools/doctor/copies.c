@@ -190,7 +190,8 @@ static enum status write_all(struct end *end, struct doctor_copy *out, struct er
     int64_t end_us = clock_now_us(&clock_system) + ROUNDS_US;
     for (int i = 0; i < ROUNDS && end->failed == ST_OK; i++) {
         if (i > 0 && clock_now_us(&clock_system) >= end_us)
-            break; /* This computer is busy. The time limit of the check is for devices that hang. */
+            /* This computer is busy. The time limit of the check is for devices that hang. */
+            break;
         double us = write_once(end, false);
         region_us = us < region_us ? us : region_us;
         us = write_once(end, true);
@@ -223,7 +224,7 @@ static enum status pair_check(const void *context, void *result, struct error *e
     pid_t parent = getpid();
     pid_t pid = fork(); /* Fork before a device is open. */
     if (pid == 0) {
-        parent_follow(SIGKILL, parent);
+        parent_end_signal_set(SIGKILL, parent);
         reader_run(pair->to, key, ends[1]);
     }
     close(ends[1]);

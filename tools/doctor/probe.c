@@ -81,7 +81,7 @@ enum status probe_run(enum status (*check)(const void *context, void *out, struc
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        parent_follow(SIGKILL, parent);
+        parent_end_signal_set(SIGKILL, parent);
         child_run(check, context, ends[1], out, bytes);
     }
     close(ends[1]);

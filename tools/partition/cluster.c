@@ -244,14 +244,14 @@ static void links_of_profile(const struct profile *profile, struct partition_clu
     const char *host = c->kinds[0].device->host;
     const struct profile_link *inside = profile_link_find(profile, host, host, NULL);
     if (inside != NULL)
-        c->inside = (struct cluster_link){inside->bandwidth_bytes_per_s, inside->latency_us};
+        c->inside_host = (struct cluster_link){inside->bandwidth_bytes_per_s, inside->latency_us};
     for (uint32_t i = 0; i < profile->link_count; i++) {
         const struct profile_link *link = &profile->links[i];
         const struct profile_link *best = profile_link_find(profile, link->from, link->to, NULL);
         if (strcmp(link->from, link->to) != 0 &&
-            (c->between.bandwidth_bytes_per_s == 0 ||
-             best->bandwidth_bytes_per_s < c->between.bandwidth_bytes_per_s))
-            c->between = (struct cluster_link){best->bandwidth_bytes_per_s, best->latency_us};
+            (c->between_hosts.bandwidth_bytes_per_s == 0 ||
+             best->bandwidth_bytes_per_s < c->between_hosts.bandwidth_bytes_per_s))
+            c->between_hosts = (struct cluster_link){best->bandwidth_bytes_per_s, best->latency_us};
     }
 }
 
@@ -268,23 +268,23 @@ static enum status check_links(const struct reader *r)
         hosts += c->hosts[t].count;
         several = several || devices > 1;
     }
-    if (c->inside.bandwidth_bytes_per_s == 0 && several)
+    if (c->inside_host.bandwidth_bytes_per_s == 0 && several)
         return error_set(r->error, ST_INVALID,
                          "%s: links.inside is missing: the profile has no link inside host %s",
                          r->file, c->kinds[0].device->host);
-    if (c->between.bandwidth_bytes_per_s == 0 && hosts > 1)
+    if (c->between_hosts.bandwidth_bytes_per_s == 0 && hosts > 1)
         return error_set(r->error, ST_INVALID,
                          "%s: links.between is missing: the profile has no link between two hosts",
                          r->file);
     if (hosts == 1)
-        c->between = c->inside;
+        c->between_hosts = c->inside_host;
     if (!several)
-        c->inside = c->between;
-    if (c->inside.latency_us > c->between.latency_us)
+        c->inside_host = c->between_hosts;
+    if (c->inside_host.latency_us > c->between_hosts.latency_us)
         return error_set(r->error, ST_INVALID,
                          "%s: links.inside.latency_us is %g, links.between.latency_us %g: want no "
                          "more inside",
-                         r->file, c->inside.latency_us, c->between.latency_us);
+                         r->file, c->inside_host.latency_us, c->between_hosts.latency_us);
     return ST_OK;
 }
 
@@ -309,9 +309,9 @@ static enum status read_all(const struct reader *r, json_t *root)
     if (links != NULL)
         status = only(r, "links", links, "inside between");
     if (status == ST_OK)
-        status = read_link(r, "inside", links, &r->out->inside);
+        status = read_link(r, "inside", links, &r->out->inside_host);
     if (status == ST_OK)
-        status = read_link(r, "between", links, &r->out->between);
+        status = read_link(r, "between", links, &r->out->between_hosts);
     return status == ST_OK ? check_links(r) : status;
 }
 
@@ -328,7 +328,7 @@ static enum status read_machine(const struct reader *r, const char *name, json_t
     if (links != NULL)
         status = only(r, "links", links, "inside");
     if (status == ST_OK)
-        status = read_link(r, "inside", links, &c->inside);
+        status = read_link(r, "inside", links, &c->inside_host);
     return status == ST_OK ? check_links(r) : status;
 }
 

@@ -29,8 +29,8 @@ struct partition_cluster {
     struct partition_host hosts[PARTITION_HOSTS_MAX];
     /* Name of each kind of host. */
     char host_names[PARTITION_HOSTS_MAX][LIMIT_ADDRESS_BYTES];
-    struct cluster_link inside;  /* Between two devices of one host. */
-    struct cluster_link between; /* Between two hosts. */
+    struct cluster_link inside_host;   /* Between two devices of one host. */
+    struct cluster_link between_hosts; /* Between two hosts. */
 };
 
 /* Read a cluster file, or its text. name: the file's name in errors. ST_INVALID, ST_TOO_LARGE,

@@ -44,13 +44,14 @@ static void fill_kind(const struct profile *profile, const struct partition_work
         layer_ns[i] = same ? layer_ns[i - 1] : ns_of(layer_us(profile, device, work, i));
         layer_ns[i] += layer_ns[i] == 0;
     }
-    double first_us = profile_curve_us(&device->first, work->batch);
-    double last_us = profile_curve_us(&device->last, work->batch);
+    double first_us = profile_curve_us(&device->embedding, work->batch);
+    double last_us = profile_curve_us(&device->vocabulary, work->batch);
     if (work->prompt) {
         first_us = 0;
         for (uint32_t i = 0; i < pieces_of(work); i++)
-            first_us += profile_curve_us(&device->first, piece_tokens(work, i)) / pieces_of(work);
-        last_us = profile_curve_us(&device->last, 1) / pieces_of(work);
+            first_us +=
+                profile_curve_us(&device->embedding, piece_tokens(work, i)) / pieces_of(work);
+        last_us = profile_curve_us(&device->vocabulary, 1) / pieces_of(work);
     }
     *kind = (struct partition_kind){.name = device->name,
                                     .layer_ns = layer_ns,
@@ -93,10 +94,10 @@ void partition_costs_of(const struct profile *profile, const struct partition_cl
         .kinds = out->kinds,
         .host_count = cluster->host_count,
         .hosts = cluster->hosts,
-        .inside = link_of(&cluster->inside, out->boundary_bytes),
-        .between = link_of(&cluster->between, out->boundary_bytes),
-        .back_inside_ns = work->prompt ? 0 : ns_of(cluster->inside.latency_us),
-        .back_between_ns = work->prompt ? 0 : ns_of(cluster->between.latency_us),
+        .inside_host = link_of(&cluster->inside_host, out->boundary_bytes),
+        .between_hosts = link_of(&cluster->between_hosts, out->boundary_bytes),
+        .return_inside_host_ns = work->prompt ? 0 : ns_of(cluster->inside_host.latency_us),
+        .return_between_hosts_ns = work->prompt ? 0 : ns_of(cluster->between_hosts.latency_us),
         .stage_count = work->stages,
         .replicas = work->replicas,
         .paths_max = LIMIT_STAGE_PATHS,

@@ -46,7 +46,8 @@ static void print_bar(FILE *out, double part)
 
 static const struct partition_link *link_after(const struct partition_result *r, uint32_t i)
 {
-    return r->plan->stages[i].between ? &r->costs->problem.between : &r->costs->problem.inside;
+    return r->plan->stages[i].next_on_other_host ? &r->costs->problem.between_hosts
+                                                 : &r->costs->problem.inside_host;
 }
 
 static bool is_bottleneck(const struct partition_plan *plan, uint64_t ns, uint32_t over)
@@ -99,7 +100,7 @@ static void print_link(const struct partition_result *r, uint32_t i, FILE *out)
 {
     const struct partition_link *link = link_after(r, i);
     char time[16], bytes[16];
-    bool between = r->plan->stages[i].between;
+    bool between = r->plan->stages[i].next_on_other_host;
     fprintf(out, "      %s  %-36s ", between ? "║" : "│",
             between ? "between hosts" : "inside the host");
     print_bar(out, (double)link->busy_ns / 1e3 / bottleneck_us(r->plan));
@@ -236,8 +237,9 @@ static json_t *stage_json(const struct partition_result *r, uint32_t i)
         return json;
     const struct partition_link *link = link_after(r, i);
     json_object_set_new(json, "link",
-                        json_pack("{s:s, s:f, s:f}", "kind", stage->between ? "between" : "inside",
-                                  "busy_us", (double)link->busy_ns / 1e3, "delay_us",
+                        json_pack("{s:s, s:f, s:f}", "kind",
+                                  stage->next_on_other_host ? "between" : "inside", "busy_us",
+                                  (double)link->busy_ns / 1e3, "delay_us",
                                   (double)link->delay_ns / 1e3));
     return json;
 }

@@ -18,8 +18,8 @@ const struct plan_cell *plan_best_cell(const struct plan_search *search)
             continue;
         double better = best == NULL ? 1
                         : cell->fixed == PLAN_RATE
-                            ? plan_mix_amount(search->inputs, &best->best, cell->least) -
-                                  plan_mix_amount(search->inputs, &cell->best, cell->least)
+                            ? plan_mix_amount(search->inputs, &best->best, cell->minimize) -
+                                  plan_mix_amount(search->inputs, &cell->best, cell->minimize)
                             : cell->best_rate_per_s - best->best_rate_per_s;
         if (better > 1e-9)
             best = cell;

@@ -76,21 +76,21 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
         .inputs = &setup->inputs,
         .memo = &memo,
         .step_per_s = options->step,
-        .rate_most = setup->rate_most,
-        .machines_most = (uint32_t)options->machines_most,
-        .full = options->full,
+        .rate_max = setup->rate_max,
+        .machines_max = (uint32_t)options->machines_max,
+        .all_boundaries = options->all_boundaries,
         .worker_count = options->workers > 0 ? (uint32_t)options->workers : cores_usable(),
         .cell_count = setup->cell_count,
         .cells = setup->cells,
         .progress = progress_show,
         .self = &progress,
     };
-    enum status status = plan_memo_open(&memo, options->state, setup->inputs_hash, error);
+    enum status status = plan_memo_open(&memo, options->journal, setup->inputs_hash, error);
     if (status != ST_OK)
         return status;
-    if (memo.read > 0)
-        fprintf(stderr, "cleave plan: %llu simulations from %s\n", (unsigned long long)memo.read,
-                options->state);
+    if (memo.entries_read > 0)
+        fprintf(stderr, "cleave plan: %llu simulations from %s\n",
+                (unsigned long long)memo.entries_read, options->journal);
     status = plan_search_run(&search, error);
     if (status == ST_OK)
         fprintf(stderr, "cleave plan: %llu simulations, %.1f s, %.1f s of CPU\n",
@@ -103,7 +103,7 @@ static enum status plan_run(const struct plan_options *options, int argc, char *
     for (uint32_t c = 0; c < search.cell_count; c++)
         *all_found_out &= search.cells[c].found;
     plan_search_done(&search);
-    enum status closed = plan_memo_close(&memo, options->state, status == ST_OK ? error : NULL);
+    enum status closed = plan_memo_close(&memo, options->journal, status == ST_OK ? error : NULL);
     return status == ST_OK ? closed : status;
 }
 

@@ -19,7 +19,8 @@ static bool entry_matches(const struct plan_memo_entry *entry, const struct plan
 {
     return entry->rate_per_s == rate && entry->mix.prompt_kind == mix->prompt_kind &&
            entry->mix.token_kind == mix->token_kind && entry->mix.prompts == mix->prompts &&
-           entry->mix.tokens == mix->tokens && entry->mix.as_prompts == mix->as_prompts;
+           entry->mix.tokens == mix->tokens &&
+           entry->mix.prompt_layer_split == mix->prompt_layer_split;
 }
 
 /* Returns the entry of this mix and rate, or the empty entry where it belongs. */
@@ -29,10 +30,10 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
     uint64_t bits;
     memcpy(&bits, &rate_per_s, sizeof(bits));
     uint64_t at = random_at((uint64_t)mix->prompts << 32 | mix->tokens,
-                            bits ^ ((uint64_t)mix->as_prompts << 16 |
+                            bits ^ ((uint64_t)mix->prompt_layer_split << 16 |
                                     (uint64_t)mix->prompt_kind << 8 | mix->token_kind));
     for (;; at++) {
-        struct plan_memo_entry *entry = &memo->entries[at & (memo->room - 1)];
+        struct plan_memo_entry *entry = &memo->entries[at & (memo->capacity - 1)];
         if (entry->rate_per_s == 0 || entry_matches(entry, mix, rate_per_s))
             return entry;
     }
@@ -41,12 +42,12 @@ static struct plan_memo_entry *entry_of(const struct plan_memo *memo, const stru
 static enum status entries_grow(struct plan_memo *memo)
 {
     struct plan_memo_entry *old = memo->entries;
-    uint64_t old_room = memo->room;
+    uint64_t old_room = memo->capacity;
     struct plan_memo_entry *entries = calloc(old_room == 0 ? 1024 : 2 * old_room, sizeof(*entries));
     if (entries == NULL)
         return ST_NO_MEMORY;
     memo->entries = entries;
-    memo->room = old_room == 0 ? 1024 : 2 * old_room;
+    memo->capacity = old_room == 0 ? 1024 : 2 * old_room;
     for (uint64_t i = 0; i < old_room; i++)
         if (old[i].rate_per_s != 0)
             *entry_of(memo, &old[i].mix, old[i].rate_per_s) = old[i];
@@ -58,7 +59,7 @@ static enum status entries_grow(struct plan_memo *memo)
 static enum status entry_put(struct plan_memo *memo, const struct plan_memo_entry *entry,
                              bool *new_out)
 {
-    enum status status = 2 * memo->count >= memo->room ? entries_grow(memo) : ST_OK;
+    enum status status = 2 * memo->count >= memo->capacity ? entries_grow(memo) : ST_OK;
     if (status != ST_OK)
         return status;
     struct plan_memo_entry *place = entry_of(memo, &entry->mix, entry->rate_per_s);
@@ -79,7 +80,7 @@ static bool line_read(const char *line, struct plan_memo_entry *out)
     *out = (struct plan_memo_entry){.met = false};
     if (sscanf(line, "%" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %" SCNu32 " %lf %u%n",
                &out->mix.prompt_kind, &out->mix.token_kind, &out->mix.prompts, &out->mix.tokens,
-               &out->mix.as_prompts, &out->rate_per_s, &met, &used) != 7 ||
+               &out->mix.prompt_layer_split, &out->rate_per_s, &met, &used) != 7 ||
         strcmp(line + used, "\n") != 0)
         return false;
     out->met = met == 1;
@@ -106,7 +107,7 @@ static enum status lines_read(struct plan_memo *memo, FILE *file, const char *pa
                              path, number);
         if (entry_put(memo, &entry, &new) != ST_OK)
             return error_set(error, ST_NO_MEMORY, "%s: out of memory", path);
-        memo->read = memo->count;
+        memo->entries_read = memo->count;
     }
 }
 
@@ -196,7 +197,7 @@ enum status plan_memo_add(struct plan_memo *memo, const struct plan_mix *mix, do
     if (status == ST_OK && new && memo->journal != NULL)
         memo->write_failed |=
             fprintf(memo->journal, "%u %u %u %u %u %.17g %d\n", mix->prompt_kind, mix->token_kind,
-                    mix->prompts, mix->tokens, mix->as_prompts, rate_per_s, met) < 0 ||
+                    mix->prompts, mix->tokens, mix->prompt_layer_split, rate_per_s, met) < 0 ||
             fflush(memo->journal) != 0;
     pthread_mutex_unlock(&memo->mutex);
     return status;

@@ -19,12 +19,12 @@ struct plan_memo_entry {
 
 struct plan_memo {
     pthread_mutex_t mutex;           /* Protects the fields below. */
-    struct plan_memo_entry *entries; /* [room]: hash table; room is a power of 2. */
-    uint64_t room;
-    uint64_t count;    /* Entries in use. */
-    uint64_t read;     /* Entries that came from the journal. */
-    FILE *journal;     /* NULL = none. */
-    bool write_failed; /* A result could not be appended; plan_memo_close reports it. */
+    struct plan_memo_entry *entries; /* [capacity]: hash table; capacity is a power of 2. */
+    uint64_t capacity;
+    uint64_t count;        /* Entries in use. */
+    uint64_t entries_read; /* Entries that came from the journal. */
+    FILE *journal;         /* NULL = none. */
+    bool write_failed;     /* A result could not be appended; plan_memo_close reports it. */
 };
 
 /* Opens the memo. path: the journal file, which is created or continued; NULL = none. inputs_hash:

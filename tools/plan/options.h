@@ -14,24 +14,24 @@ struct plan_options {
     const char *trace;
     const char *lengths; /* A trace from whose rows lengths are drawn; arrivals are random. */
     bool pairs;          /* Both lengths of a request are drawn from one row. */
-    /* A file with the paper's times. Exactly one of `table` and `profile` is set. */
-    const char *table;
+    /* A file with the paper's times. Exactly one of perf_model and profile is set. */
+    const char *perf_model;
     const char *profile;
     uint64_t cores;               /* Cores that all machines share; 0 = each machine has its own. */
     const char *model;            /* Name of the table's model. */
     struct option_texts hardware; /* Files with kinds of machines. */
     struct option_texts clusters; /* "PROMPT+TOKEN" or "KIND"; none = all. */
-    struct option_texts fixed;    /* Budgets, such as "cost=100" or "rate=50". */
-    const char *least;            /* What to minimize if the rate is fixed. */
+    struct option_texts budgets;  /* Budgets, such as "cost=100" or "rate=50". */
+    const char *minimize;         /* What to minimize if the rate is fixed. */
     const char *slo;              /* NULL = the SLO of the Splitwise paper. */
     double step;                  /* Rates are multiples of this, in requests per second. */
-    double rate_most;             /* Highest rate to try, in requests per second. */
-    uint64_t machines_most;       /* Most machines of a plan. */
+    double rate_max;              /* Highest rate to try, in requests per second. */
+    uint64_t machines_max;        /* Most machines of a plan. */
     double duration;              /* Seconds of arrivals. */
     uint64_t seed;
-    uint64_t workers;  /* Threads of the search; 0 = one per core. */
-    bool full;         /* Find the boundary of every split (search.h). */
-    const char *state; /* The journal (memo.h); NULL = none. */
+    uint64_t workers;    /* Threads of the search; 0 = one per core. */
+    bool all_boundaries; /* Find the boundary of every split (search.h). */
+    const char *journal; /* The journal (memo.h); NULL = none. */
     bool json;
     const char *write_config; /* File for a config of the best plan; NULL = none. */
     const char *html;         /* File for a report; NULL = none. */

@@ -27,7 +27,7 @@ static enum status rates_write(const struct figure *f, uint32_t c, struct error 
     for (int i = 1; i <= RATES && status == ST_OK; i++) {
         struct plan_outcome outcome;
         double rate_per_s = cell->best_rate_per_s * i / 10;
-        if (rate_per_s > f->search->rate_most * (1 + 1e-9))
+        if (rate_per_s > f->search->rate_max * (1 + 1e-9))
             break; /* The trace does not have enough requests. */
         status = plan_try(f->search->inputs, &cell->best, rate_per_s, &outcome, error);
         if (status == ST_OK && outcome.totals.requests > 0)

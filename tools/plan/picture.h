@@ -1,8 +1,9 @@
-/* plan_picture: draws the plans of one budget, as one picture: how near the SLO's limits and how
- * late requests are over the rate, the best rate (or the needed machines) of every split, and the
- * distributions of TTFT, TBT and E2E at the plan's rate. main.c and html.c call it on the main
- * thread, after the search. Drawing simulates the plans' mixes again, at up to twelve rates
- * (try.h). It writes only the script of gnuplot: gnuplot.h runs gnuplot. */
+/* plan_picture: draws the plans of one budget as one picture. It has curves over the request rate
+ * (the worst slowdown in percent of its SLO limit, and the P90 of E2E), the best rate (or the
+ * needed machines) of every split, and the distributions of TTFT, TBT and E2E at the plan's rate.
+ * main.c and html.c call it on the main thread, after the search. Drawing simulates the plans'
+ * mixes again, at up to twelve rates (try.h). It writes only the script of gnuplot: gnuplot.h runs
+ * gnuplot. */
 #ifndef TOOLS_PLAN_PICTURE_H
 #define TOOLS_PLAN_PICTURE_H
 

@@ -43,7 +43,7 @@ static uint32_t machines_in(double amount, double each, uint32_t most)
 
 static uint32_t needed(const struct plan_point *point, uint32_t value)
 {
-    return point->most + 1 - value;
+    return point->value_max + 1 - value;
 }
 
 void plan_point_mix_at(const struct plan_search *search, const struct plan_cell *cell,
@@ -54,7 +54,7 @@ void plan_point_mix_at(const struct plan_search *search, const struct plan_cell 
                                  .token_kind = cell->token_kind,
                                  .prompts = point->prompts,
                                  .tokens = point->tokens,
-                                 .as_prompts = cell->as_prompts};
+                                 .prompt_layer_split = cell->prompt_layer_split};
     *rate_out = cell->fixed == PLAN_RATE ? cell->amount : value * search->step_per_s;
     if (cell->fixed != PLAN_RATE)
         return;
@@ -77,7 +77,7 @@ void plan_point_solved(const struct plan_cell *cell, struct plan_point *point, u
 static enum status cell_check(const struct plan_inputs *inputs, const struct plan_cell *cell,
                               struct error *error)
 {
-    enum plan_measure measure = cell->fixed == PLAN_RATE ? cell->least : cell->fixed;
+    enum plan_measure measure = cell->fixed == PLAN_RATE ? cell->minimize : cell->fixed;
     const uint32_t kinds[] = {cell->prompt_kind, cell->token_kind};
     for (int i = 0; i < 2; i++)
         if (kind_amount(inputs, kinds[i], measure) <= 0)
@@ -90,7 +90,7 @@ static enum status cell_check(const struct plan_inputs *inputs, const struct pla
 static uint32_t tokens_beside(const struct plan_search *search, const struct plan_cell *cell,
                               uint32_t prompts)
 {
-    uint32_t most = search->machines_most;
+    uint32_t most = search->machines_max;
     if (prompts >= most)
         return 0;
     if (cell->fixed == PLAN_RATE)
@@ -108,16 +108,15 @@ enum status plan_points_make(const struct plan_search *search, struct plan_cell 
     if (status != ST_OK)
         return status;
     double each = kind_amount(search->inputs, cell->prompt_kind, cell->fixed);
-    uint32_t all = cell->fixed == PLAN_RATE
-                       ? search->machines_most
-                       : machines_in(cell->amount, each, search->machines_most);
-    uint32_t steps = (uint32_t)floor(search->rate_most / search->step_per_s * (1 + ROUNDING));
+    uint32_t all = cell->fixed == PLAN_RATE ? search->machines_max
+                                            : machines_in(cell->amount, each, search->machines_max);
+    uint32_t steps = (uint32_t)floor(search->rate_max / search->step_per_s * (1 + ROUNDING));
     cell->points = calloc((size_t)all + 1, sizeof(cell->points[0]));
     if (cell->points == NULL)
         return error_set(error, ST_NO_MEMORY, "out of memory");
     double least = fmin(each, kind_amount(search->inputs, cell->token_kind, cell->fixed));
-    cell->cut = cell->fixed != PLAN_RATE &&
-                cell->amount * (1 + ROUNDING) / least >= search->machines_most + 1.0;
+    cell->machines_cut = cell->fixed != PLAN_RATE &&
+                         cell->amount * (1 + ROUNDING) / least >= search->machines_max + 1.0;
     cell->point_count = 0;
     for (uint32_t prompts = cell->split ? 1 : all; prompts <= all && all > 0; prompts++) {
         uint32_t tokens = cell->split ? tokens_beside(search, cell, prompts) : 0;
@@ -125,7 +124,7 @@ enum status plan_points_make(const struct plan_search *search, struct plan_cell 
             break;
         uint32_t most = cell->fixed != PLAN_RATE ? steps : cell->split ? tokens : all;
         cell->points[cell->point_count++] =
-            (struct plan_point){.prompts = prompts, .tokens = tokens, .most = most};
+            (struct plan_point){.prompts = prompts, .tokens = tokens, .value_max = most};
     }
     return ST_OK;
 }
@@ -139,7 +138,7 @@ static double point_amount(const struct plan_inputs *inputs, const struct plan_c
                                  .token_kind = cell->token_kind,
                                  .prompts = cell->split ? point->prompts : needed(point, value),
                                  .tokens = cell->split ? needed(point, value) : 0};
-    return plan_mix_amount(inputs, &mix, cell->least);
+    return plan_mix_amount(inputs, &mix, cell->minimize);
 }
 
 static bool serves(const struct plan_point *point)
@@ -181,10 +180,10 @@ uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct 
     if (cell->fixed != PLAN_RATE)
         return best->value;
     double limit = point_amount(inputs, cell, best, best->value) + ROUNDING;
-    if (point_amount(inputs, cell, point, point->most) > limit)
-        return point->most + 1;
+    if (point_amount(inputs, cell, point, point->value_max) > limit)
+        return point->value_max + 1;
     uint32_t low = 1;
-    uint32_t high = point->most;
+    uint32_t high = point->value_max;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         if (point_amount(inputs, cell, point, middle) <= limit)

@@ -1,9 +1,9 @@
 /* plan_points: the splits of a cell, and the meaning of a split's `value` (search.h). With a budget
  * fixed, `value` is the number of steps of the rate, and the token machines are what the rest of
- * the budget buys. With the rate fixed, a split has most + 1 − value token machines (a baseline:
- * machines), so that a larger value is better in both cases. search.c, print.c and picture.c call
- * it; the worker threads of a search call plan_point_mix_at and plan_point_solved, each for its own
- * split. It does not simulate and does not choose which value to try. */
+ * the budget buys. With the rate fixed, a split has value_max + 1 − value token machines (a
+ * baseline: machines), so that a larger value is better in both cases. search.c, print.c and
+ * picture.c call it; the worker threads of a search call plan_point_mix_at and plan_point_solved,
+ * each for its own split. It does not simulate and does not choose which value to try. */
 #ifndef TOOLS_PLAN_POINTS_H
 #define TOOLS_PLAN_POINTS_H
 
@@ -15,7 +15,7 @@
 enum status plan_points_make(const struct plan_search *search, struct plan_cell *cell,
                              struct error *error);
 
-/* Returns the mix and the rate that a value from 1 to point->most stands for. */
+/* Returns the mix and the rate that a value from 1 to point->value_max stands for. */
 void plan_point_mix_at(const struct plan_search *search, const struct plan_cell *cell,
                        const struct plan_point *point, uint32_t value, struct plan_mix *mix_out,
                        double *rate_out);
@@ -28,7 +28,7 @@ const struct plan_point *plan_cell_best(const struct plan_inputs *inputs,
 /* Returns true if the split meets the SLO and is as good as `best`, a split of the same cell. */
 bool plan_point_equals(const struct plan_inputs *inputs, const struct plan_cell *cell,
                        const struct plan_point *point, const struct plan_point *best);
-/* Returns the smallest value at which the split is as good as `best`; > point->most = it never
+/* Returns the smallest value at which the split is as good as `best`; > point->value_max = it never
  * is. */
 uint32_t plan_point_value_wanted(const struct plan_inputs *inputs, const struct plan_cell *cell,
                                  const struct plan_point *point, const struct plan_point *best);

@@ -26,7 +26,7 @@ static void head_print(const struct plan_search *search, const struct plan_cell 
     const struct plan_requests *requests = &search->inputs->requests;
     if (cell->fixed == PLAN_RATE)
         fprintf(out, "%s: at %g requests/s the least %s", cell->budget, cell->amount,
-                plan_measure_name(cell->least));
+                plan_measure_name(cell->minimize));
     else
         fprintf(out, "%s: with %s %g the most requests/s", cell->budget,
                 plan_measure_name(cell->fixed), cell->amount);
@@ -50,7 +50,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
     }
     if (!cell->found) {
         fprintf(out, "%-18s none of up to %u machines meets the SLO\n", cell->name,
-                search->machines_most);
+                search->machines_max);
         return;
     }
     mix_text(inputs, mix, text);
@@ -62,7 +62,7 @@ static void cell_print(const struct plan_search *search, const struct plan_cell 
                  ms[1] / unit, ms[2] / unit);
     }
     bool most = cell->fixed != PLAN_RATE &&
-                cell->best_rate_per_s + search->step_per_s > search->rate_most * (1 + 1e-9);
+                cell->best_rate_per_s + search->step_per_s > search->rate_max * (1 + 1e-9);
     fprintf(out, "%-18s %-24s %s%*g %8.2f %7.1f %4u  %-18s %-18s %-20s %4.0f%%\n", cell->name, text,
             most ? ">=" : "", most ? 4 : 6, cell->best_rate_per_s,
             plan_mix_amount(inputs, mix, PLAN_COST), plan_mix_amount(inputs, mix, PLAN_POWER),
@@ -112,9 +112,9 @@ void plan_print(const struct plan_search *search, FILE *out)
     }
     fprintf(out, "\nSLO: the largest of nine ratios of a time to its limit.\n");
     for (uint32_t c = 0; c < search->cell_count; c++)
-        if (search->cells[c].cut)
+        if (search->cells[c].machines_cut)
             fprintf(out, "%s, %s: has room for more machines than --machines-most %u.\n",
-                    search->cells[c].budget, search->cells[c].name, search->machines_most);
+                    search->cells[c].budget, search->cells[c].name, search->machines_max);
     splits_print(search, out);
 }
 
@@ -183,7 +183,7 @@ static json_t *cell_json(const struct plan_search *search, const struct plan_cel
     if (json == NULL)
         return NULL;
     if (cell->fixed == PLAN_RATE)
-        json_object_set_new(json, "least", json_string(plan_measure_name(cell->least)));
+        json_object_set_new(json, "least", json_string(plan_measure_name(cell->minimize)));
     json_object_set_new(json, "splits", points_json(search, cell));
     if (!cell->found) {
         json_object_set_new(json, "plan", json_null());

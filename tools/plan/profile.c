@@ -27,7 +27,7 @@ void plan_profile_config(struct config *out)
 enum status plan_profile_device(const struct profile *profile, const struct hardware *hardware,
                                 const struct profile_device **out, struct error *error)
 {
-    if (hardware->table[0] != 0)
+    if (hardware->table_hardware[0] != 0)
         return error_set(error, ST_INVALID,
                          "hardware %s: its times are in a table: want --table instead of --profile",
                          hardware->name);

@@ -78,7 +78,7 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
     double rate_per_s = (double)(requests->count - 1) / all_s;
     for (uint64_t i = 0; i < requests->count; i++)
         arrivals[i].at_s = (arrivals[i].at_s - first_s) * rate_per_s;
-    requests->rate_most = (double)(requests->count - 1) / duration_s;
+    requests->rate_max = (double)(requests->count - 1) / duration_s;
     requests->hash = hash_of(requests);
     return ST_OK;
 }
@@ -96,7 +96,7 @@ enum status plan_requests_draw(struct plan_requests *requests, const char *lengt
     struct sim_arrival *rows;
     uint64_t row_count;
     *requests = (struct plan_requests){
-        .name = lengths_name, .duration_s = duration_s, .rate_most = rate_most};
+        .name = lengths_name, .duration_s = duration_s, .rate_max = rate_most};
     enum status status = rows_read(lengths_name, seed, &rows, &row_count, error);
     if (status != ST_OK)
         return status;

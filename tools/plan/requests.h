@@ -15,7 +15,7 @@ struct plan_requests {
     /* Arrivals after this time are ignored, at every rate. In seconds of the tried rate. */
     double duration_s;
     /* Highest usable rate: at a higher rate the requests end before duration_s. */
-    double rate_most;
+    double rate_max;
     uint64_t hash; /* Hash of all requests. */
 };
 
@@ -26,7 +26,7 @@ enum status plan_requests_read(struct plan_requests *requests, const char *name,
                                double duration_s, struct error *error);
 /* Draws requests as the simulator of the Splitwise paper makes its traces: Poisson arrivals, and
  * the lengths of a prompt and an answer drawn independently from the rows of a trace. pairs: both
- * lengths come from one row. Draws enough requests for rate_most. ST_INVALID: a wrong row, or no
+ * lengths come from one row. Draws enough requests for rate_max. ST_INVALID: a wrong row, or no
  * rows. ST_NO_MEMORY. */
 enum status plan_requests_draw(struct plan_requests *requests, const char *lengths_name, bool pairs,
                                uint64_t seed, double duration_s, double rate_most,

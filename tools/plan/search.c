@@ -110,7 +110,7 @@ static bool meets(struct crew *crew, const struct task *task, uint32_t value, bo
 static void point_solve(struct crew *crew, struct task *task, struct error *error)
 {
     uint32_t low = 0; /* Largest value that meets the SLO; 0 needs no try. */
-    uint32_t high = task->point->most + 1;
+    uint32_t high = task->point->value_max + 1;
     uint32_t at = task->bar > 0 ? task->bar : task->guess;
     uint32_t step = 1;
     bool met = false;
@@ -130,7 +130,7 @@ static void point_solve(struct crew *crew, struct task *task, struct error *erro
         bool guessed = task->bar > 0 || task->guess > 0;
         at = !guessed ? 0 : met ? low + step : high > step ? high - step : 0;
         step *= 2;
-        if (high <= task->point->most && low > 0)
+        if (high <= task->point->value_max && low > 0)
             at = 0;
     }
     plan_point_solved(task->cell, task->point, low);
@@ -164,7 +164,7 @@ static uint32_t guess_of(const struct plan_cell *cell, uint32_t i, uint32_t stri
             continue;
         /* With the rate fixed, value and most both count token machines. */
         const struct plan_point *other = &cell->points[at];
-        int64_t value = (int64_t)other->value + point->most - other->most;
+        int64_t value = (int64_t)other->value + point->value_max - other->value_max;
         if (value > 0) {
             sum += (uint32_t)value;
             count++;
@@ -186,9 +186,9 @@ static uint32_t level_tasks(struct crew *crew, uint32_t stride, struct task *tas
             if (point->state != PLAN_OPEN)
                 continue;
             struct task task = {.cell = cell, .point = point, .guess = guess_of(cell, i, stride)};
-            if (!search->full && best != NULL)
+            if (!search->all_boundaries && best != NULL)
                 task.bar = plan_point_value_wanted(search->inputs, cell, point, best);
-            if (task.bar <= point->most) {
+            if (task.bar <= point->value_max) {
                 tasks[count++] = task;
                 continue;
             }

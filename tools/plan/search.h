@@ -36,10 +36,10 @@ struct plan_point {
     uint32_t prompts; /* Prompt machines; baseline with a fixed budget: all machines. */
     /* Token machines. With the rate fixed: those that the split needs, known when it is solved. */
     uint32_t tokens;
-    uint32_t most; /* Largest possible `value`. */
-    /* With a budget fixed: steps of the rate. With the rate fixed: `most` + 1 − the token machines
-     * (a baseline: machines) of the split, so that a larger value is better (points.h). 0 = no
-     * value meets the SLO. */
+    uint32_t value_max; /* Largest possible `value`. */
+    /* With a budget fixed: steps of the rate. With the rate fixed: value_max + 1 − the token
+     * machines (a baseline: machines) of the split, so that a larger value is better (points.h). 0
+     * = no value meets the SLO. */
     uint32_t value;
     enum plan_point_state state;
 };
@@ -52,15 +52,16 @@ struct plan_cell {
     /* There are prompt and token machines. False: the baseline, where all machines are of
      * prompt_kind and do both phases. */
     bool split;
-    bool as_prompts;         /* Baseline only: use the layer split of prompt machines (plan_mix). */
-    enum plan_measure fixed; /* What is fixed. */
-    double amount;           /* The fixed amount of that measure. */
-    enum plan_measure least; /* With the rate fixed: the measure to minimize. */
+    /* Baseline only: use the layer split of prompt machines (plan_mix). */
+    bool prompt_layer_split;
+    enum plan_measure fixed;    /* What is fixed. */
+    double amount;              /* The fixed amount of that measure. */
+    enum plan_measure minimize; /* With the rate fixed: the measure to minimize. */
 
     struct plan_point *points; /* [point_count], ordered by the number of prompt machines. */
     uint32_t point_count;
-    /* The budget would buy more than machines_most machines; those mixes are not tried. */
-    bool cut;
+    /* The budget would buy more than machines_max machines; those mixes are not tried. */
+    bool machines_cut;
     bool found; /* A mix meets the SLO; the fields below are set. */
     struct plan_mix best;
     double best_rate_per_s;      /* Highest rate of the best mix, or the fixed rate. */
@@ -70,10 +71,11 @@ struct plan_cell {
 struct plan_search {
     const struct plan_inputs *inputs;
     struct plan_memo *memo;
-    double step_per_s;      /* Rates are multiples of this step. */
-    double rate_most;       /* Highest rate to try, in requests per second. */
-    uint32_t machines_most; /* Most machines of a mix. */
-    bool full; /* Find the boundary of every split, not only of those that can be the best. */
+    double step_per_s;     /* Rates are multiples of this step. */
+    double rate_max;       /* Highest rate to try, in requests per second. */
+    uint32_t machines_max; /* Most machines of a mix. */
+    /* Find the boundary of every split, not only of those that can be the best. */
+    bool all_boundaries;
     uint32_t worker_count; /* Threads, including the caller's. */
     uint32_t cell_count;
     /* [cell_count]: belongs to the caller. The search allocates the cells' points, and

@@ -31,13 +31,13 @@ static enum status kind_by_table(const struct plan_options *options, const char 
                                  struct error *error)
 {
     const struct hardware *hardware = &kind->hardware;
-    if (hardware->table[0] == 0)
+    if (hardware->table_hardware[0] == 0)
         return error_set(error, ST_INVALID,
                          "%s: its times are in a profile: want --profile instead of --table", path);
     if (hardware->memory_bytes <= inputs->model->weights_bytes)
         return error_set(error, ST_TOO_LARGE, "%s: %s does not fit its memory", path,
                          inputs->model->name);
-    return cost_table_read(options->table, inputs->model->name, hardware->table,
+    return cost_table_read(options->perf_model, inputs->model->name, hardware->table_hardware,
                            hardware->tensor_parallel, &kind->curve, error);
 }
 
@@ -75,7 +75,7 @@ static enum status hardware_all(const struct plan_options *options, struct plan_
     static const char *const by_table[] = {"deploy/hardware/a100.json", "deploy/hardware/h100.json",
                                            "deploy/hardware/h100-capped.json"};
     static const char *const by_profile[] = {"deploy/hardware/cpu.json"};
-    bool table = options->table != NULL;
+    bool table = options->perf_model != NULL;
     uint32_t said = options->hardware.count;
     const char *const *paths = said > 0 ? options->hardware.texts : table ? by_table : by_profile;
     uint32_t count = said > 0 ? said : table ? 3 : 1;
@@ -95,7 +95,7 @@ static enum status hardware_all(const struct plan_options *options, struct plan_
     for (uint32_t i = 0; i < count && status == ST_OK; i++)
         status = kind_add(options, paths[i], inputs, error);
     if (status == ST_OK && table)
-        status = cost_table_read(options->table, inputs->model->name, SPLITWISE_SLO_HARDWARE,
+        status = cost_table_read(options->perf_model, inputs->model->name, SPLITWISE_SLO_HARDWARE,
                                  SPLITWISE_TENSOR_PARALLEL, &inputs->slo_curve, error);
     else if (status == ST_OK)
         inputs->slo_curve = inputs->kinds[0].curve;
@@ -189,19 +189,19 @@ static enum status fixed_check(const struct plan_options *options, const struct 
     bool fixed = cell->fixed == PLAN_RATE;
     if (cell->fixed == PLAN_MACHINES && cell->amount != floor(cell->amount))
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": want a whole number", cell->budget);
-    if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_most)
+    if (cell->fixed == PLAN_MACHINES && cell->amount > (double)options->machines_max)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --machines-most %llu",
-                         cell->budget, (unsigned long long)options->machines_most);
-    if ((fixed ? cell->amount : options->step) <= requests->rate_most)
+                         cell->budget, (unsigned long long)options->machines_max);
+    if ((fixed ? cell->amount : options->step) <= requests->rate_max)
         return ST_OK;
     if (options->lengths != NULL)
         return error_set(error, ST_USAGE, "--fixed \"%.60s\": more than --rate-most %g",
-                         cell->budget, options->rate_most);
+                         cell->budget, options->rate_max);
     return error_set(error, ST_USAGE,
                      "--fixed \"%.60s\": %llu requests of %s last %g s at %.4g a second at most: "
                      "want more of them, a shorter --duration or a smaller %s",
                      cell->budget, (unsigned long long)requests->count, requests->name,
-                     requests->duration_s, requests->rate_most, fixed ? "rate" : "--step");
+                     requests->duration_s, requests->rate_max, fixed ? "rate" : "--step");
 }
 
 static enum status cell_append(struct plan_setup *setup, struct plan_cell *cell, const char *name,
@@ -238,7 +238,7 @@ static enum status cell_add(struct plan_setup *setup, const struct plan_cell *li
         machine_split_equals(kind->prompt_split, kind->token_split))
         return cell_append(setup, &cell, name, "", error);
     enum status status = cell_append(setup, &cell, name, " (tokens)", error);
-    cell.as_prompts = true;
+    cell.prompt_layer_split = true;
     return status == ST_OK ? cell_append(setup, &cell, name, " (prompts)", error) : status;
 }
 
@@ -278,10 +278,10 @@ static enum status cells_read(const struct plan_options *options, struct plan_se
                               struct error *error)
 {
     struct plan_cell cell = {.name = NULL};
-    enum status status = measure_read("least", options->least, strlen(options->least),
-                                      PLAN_MACHINES, &cell.least, error);
-    for (uint32_t i = 0; i < options->fixed.count && status == ST_OK; i++) {
-        status = fixed_read(setup, options->fixed.texts[i], &cell, error);
+    enum status status = measure_read("least", options->minimize, strlen(options->minimize),
+                                      PLAN_MACHINES, &cell.minimize, error);
+    for (uint32_t i = 0; i < options->budgets.count && status == ST_OK; i++) {
+        status = fixed_read(setup, options->budgets.texts[i], &cell, error);
         if (status == ST_OK)
             status = fixed_check(options, setup, &cell, error);
         if (status == ST_OK && options->clusters.count == 0)
@@ -306,8 +306,8 @@ static uint64_t hash_split(uint64_t hash, const struct machine_split *split)
 {
     if (split == NULL)
         return hash;
-    hash = hash_bytes(hash, &split->inside.bandwidth_bytes_per_s, sizeof(double));
-    hash = hash_bytes(hash, &split->inside.latency_us, sizeof(double));
+    hash = hash_bytes(hash, &split->device_link.bandwidth_bytes_per_s, sizeof(double));
+    hash = hash_bytes(hash, &split->device_link.latency_us, sizeof(double));
     for (uint32_t i = 0; i < split->plan.stage_count; i++) {
         const struct partition_stage *stage = &split->plan.stages[i];
         const char *device = split->cluster.kinds[stage->kind].device->name;
@@ -370,8 +370,8 @@ static enum status requests_make(const struct plan_options *o, struct plan_setup
     enum status status = o->trace != NULL
                              ? plan_requests_read(requests, o->trace, o->seed, o->duration, error)
                              : plan_requests_draw(requests, o->lengths, o->pairs, o->seed,
-                                                  o->duration, o->rate_most, error);
-    setup->rate_most = fmin(o->rate_most, requests->rate_most);
+                                                  o->duration, o->rate_max, error);
+    setup->rate_max = fmin(o->rate_max, requests->rate_max);
     return status;
 }
 

@@ -14,7 +14,7 @@ struct plan_setup {
     uint64_t inputs_hash; /* Hash of all inputs that influence a result (memo.h). */
     /* Highest rate to try: --rate-most, or the highest rate for which the trace has enough
      * requests. */
-    double rate_most;
+    double rate_max;
     uint32_t cell_count;
     struct plan_cell cells[PLAN_CELLS_MAX];
     char names[PLAN_CELLS_MAX][72]; /* Text of cells[i].name. */

@@ -50,7 +50,7 @@ struct plan_mix {
     uint32_t prompts;     /* Machines for prompts; baseline: all machines. */
     uint32_t tokens; /* Machines for tokens; 0 = the baseline, where all machines do both phases. */
     /* Baseline only: 1 = the layer split of prompt machines, 0 = that of token machines. */
-    uint32_t as_prompts;
+    uint32_t prompt_layer_split;
 };
 
 /* Returns the layer split of the mix's machines for prompts (or for both phases), or for tokens.
@@ -59,7 +59,7 @@ static inline const struct machine_split *plan_mix_split(const struct plan_input
                                                          const struct plan_mix *mix, bool tokens)
 {
     const struct plan_kind *kind = &inputs->kinds[tokens ? mix->token_kind : mix->prompt_kind];
-    bool prompts = mix->tokens > 0 ? !tokens : mix->as_prompts;
+    bool prompts = mix->tokens > 0 ? !tokens : mix->prompt_layer_split;
     return prompts ? kind->prompt_split : kind->token_split;
 }
 

@@ -5,7 +5,7 @@
 #include "common/clock.h"
 #include "common/device_name.h"
 #include "common/memory.h"
-#include "tools/profile/beside.h"
+#include "tools/profile/busy.h"
 #include "tools/profile/points.h"
 
 #include <stdlib.h>
@@ -29,7 +29,7 @@
 struct measuring {
     const struct profile_device_options *options;
     struct profile_step *step;
-    struct profile_beside beside;
+    struct profile_busy beside;
     uint32_t plan_count;
     struct profile_plan plans[2]; /* Alone, and beside busy devices. */
     int64_t begin_us;
@@ -92,9 +92,9 @@ static void visit_all(struct measuring *m, uint32_t point)
     visit(m, &m->plans[0].points[point]);
     if (m->plan_count == 1)
         return;
-    profile_beside_resume(&m->beside, m->plans[1].points[point].prompt);
+    profile_busy_resume(&m->beside, m->plans[1].points[point].prompt);
     visit(m, &m->plans[1].points[point]);
-    profile_beside_pause(&m->beside);
+    profile_busy_pause(&m->beside);
 }
 
 /* True if there is time for another round. */
@@ -148,8 +148,8 @@ static enum status name_device(const struct measuring *m, const struct profile *
                                struct profile_device *d, struct error *error)
 {
     char more[16] = "";
-    if (d->beside > 0)
-        snprintf(more, sizeof(more), "+%u", d->beside);
+    if (d->busy_devices > 0)
+        snprintf(more, sizeof(more), "+%u", d->busy_devices);
     for (int with_host = 0; with_host < 2; with_host++) {
         char threads[16] = "";
         bool taken = false;
@@ -249,7 +249,7 @@ static enum status device_add(struct measuring *m, uint32_t which, struct profil
                               struct error *error)
 {
     struct profile_device *d = &p->devices[p->device_count];
-    d->beside = which == 0 ? 0 : m->options->beside;
+    d->busy_devices = which == 0 ? 0 : m->options->busy_devices;
     enum status status = name_device(m, p, d, error);
     if (status != ST_OK)
         return status;
@@ -265,8 +265,8 @@ static enum status devices_measure(struct measuring *m, struct profile *p, struc
 {
     const struct profile_device_options *o = m->options;
     enum status status =
-        profile_beside_start(o->file, o->device, o->threads, o->beside, &m->beside, error);
-    profile_beside_pause(&m->beside);
+        profile_busy_start(o->file, o->device, o->threads, o->busy_devices, &m->beside, error);
+    profile_busy_pause(&m->beside);
     if (status == ST_OK)
         status = open_step(m, error);
     if (status != ST_OK)
@@ -284,9 +284,9 @@ enum status profile_device_measure(const struct profile_device_options *options,
                                    struct error *error)
 {
     struct measuring m = {.options = options,
-                          .plan_count = options->beside > 0 ? 2 : 1,
+                          .plan_count = options->busy_devices > 0 ? 2 : 1,
                           .begin_us = clock_now_us(&clock_system)};
-    struct profile_device unnamed = {.beside = 0};
+    struct profile_device unnamed = {.busy_devices = 0};
     /* Fail before the measurement, not after it. */
     enum status status =
         p->device_count + m.plan_count <= PROFILE_DEVICES_MAX
@@ -294,7 +294,7 @@ enum status profile_device_measure(const struct profile_device_options *options,
             : error_set(error, ST_TOO_LARGE, "more than %d devices", PROFILE_DEVICES_MAX);
     if (status == ST_OK)
         status = devices_measure(&m, p, error);
-    profile_beside_stop(&m.beside);
+    profile_busy_stop(&m.beside);
     profile_step_close(m.step);
     for (uint32_t i = 0; i < m.plan_count; i++)
         profile_plan_done(&m.plans[i]);

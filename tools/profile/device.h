@@ -19,7 +19,7 @@ struct profile_device_options {
     const char *host;        /* Name of this host in the profile. */
     uint32_t threads;        /* Threads of the device. */
     /* If above 0, measures again while this many other devices of this kind are busy. */
-    uint32_t beside;
+    uint32_t busy_devices;
     double seconds; /* Time to use, unless the smallest number of rounds takes longer. */
     bool quick;     /* Few points, and one round is enough; for trials. */
     profile_progress_call progress;

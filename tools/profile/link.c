@@ -180,7 +180,7 @@ static bool child_start(const struct profile_link_options *options, const char *
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid == 0) {
-        parent_follow(SIGKILL, parent);
+        parent_end_signal_set(SIGKILL, parent);
         close(ends[0]);
         child_run(options, tls, ends[1]);
     }

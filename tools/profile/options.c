@@ -3,7 +3,7 @@
 
 #include "common/cores.h"
 #include "common/device_name.h"
-#include "tools/profile/beside.h"
+#include "tools/profile/busy.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -28,7 +28,7 @@ static const struct option_entry entries[] = {
      "device to measure, as in a config"},
     {"threads", "N", OPTION_WHOLES, FIELD(threads), 1, 1024, {NULL}, NULL,
      "threads of the device; may be repeated to measure several numbers (default: all cores, and 1)"},
-    {"beside", "N", OPTION_WHOLE, FIELD(busy_devices), 1, PROFILE_BESIDE_MAX, {NULL}, NULL,
+    {"beside", "N", OPTION_WHOLE, FIELD(busy_devices), 1, PROFILE_BUSY_MAX, {NULL}, NULL,
      "measure each device also while N more devices of its kind are busy: the devices of a computer share its memory and caches"},
     {"out", "FILE", OPTION_TEXT, FIELD(out), 0, 0, {NULL}, "profile.json",
      "write the profile to FILE; \"-\": to standard output"},

@@ -20,12 +20,12 @@ struct timings {
 
 static bool disturbed(const struct profile_time *time)
 {
-    return time->waited > WAITED_SHARE_MAX * (time->us + time->waited);
+    return time->waited_us > WAITED_SHARE_MAX * (time->us + time->waited_us);
 }
 
 static double idle_share(const struct profile_time *time)
 {
-    return time->idle / (time->us + time->idle + 1e-9);
+    return time->idle_us / (time->us + time->idle_us + 1e-9);
 }
 
 static int compare_idle(const void *a, const void *b)
@@ -221,12 +221,13 @@ static void curves_fill(const struct profile_plan *plan, struct profile_time *ro
         uint32_t token = t < plan->token_count ? plan->tokens[t] : UINT32_MAX;
         uint32_t batch = b < plan->batch_count ? plan->batches[b] : UINT32_MAX;
         uint32_t rows = token < batch ? token : batch;
-        curve_add(&d->first, rows, part_median(plan, PART_FIRST, rows, room));
+        curve_add(&d->embedding, rows, part_median(plan, PART_FIRST, rows, room));
         t += token == rows;
         b += batch == rows;
     }
     for (uint32_t i = 0; i < plan->batch_count; i++)
-        curve_add(&d->last, plan->batches[i], part_median(plan, PART_LAST, plan->batches[i], room));
+        curve_add(&d->vocabulary, plan->batches[i],
+                  part_median(plan, PART_LAST, plan->batches[i], room));
 }
 
 static void checks_fill(const struct profile_plan *plan, const struct profile *p,

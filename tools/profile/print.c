@@ -85,8 +85,8 @@ static void device_print(const struct profile *p, const struct profile_device *d
     table_cell_add(&table, "16");
     table_cell_add(&table, "128");
     table_cell_add(&table, "1024");
-    curve_row(&d->first, "embedding");
-    curve_row(&d->last, "vocabulary, sampling");
+    curve_row(&d->embedding, "embedding");
+    curve_row(&d->vocabulary, "vocabulary, sampling");
     table_print(&table, file);
     fprintf(file, "\nEach batch besides: %.1f us. ", d->batch_us);
     disturbed_print(d, file);

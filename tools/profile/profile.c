@@ -110,7 +110,7 @@ static enum status measure_device(const struct profile_options *options, uint32_
                                                   .host = options->host,
                                                   .threads =
                                                       (uint32_t)options->threads.numbers[index],
-                                                  .beside = (uint32_t)options->busy_devices,
+                                                  .busy_devices = (uint32_t)options->busy_devices,
                                                   .seconds = seconds,
                                                   .quick = options->quick,
                                                   .progress = on_progress,

@@ -10,8 +10,8 @@ static void stamp_now(uint32_t number)
 {
     struct profile_stamp *stamp = &profile_timed.stamps[number];
     stamp->end_ns = clock_system_ns();
-    stamp->waited_us = profile_timed.device ? 0 : profile_delay_us(profile_timed.delay);
-    stamp->begin_ns = profile_timed.device ? stamp->end_ns : clock_system_ns();
+    stamp->waited_us = profile_timed.has_own_memory ? 0 : profile_delay_us(profile_timed.delay);
+    stamp->begin_ns = profile_timed.has_own_memory ? stamp->end_ns : clock_system_ns();
 }
 
 void profile_stamp_add(void)
@@ -29,7 +29,7 @@ static void stamp_reached(void *self, uint32_t number)
 /* Sets a stamp for the time when all work queued so far is done. */
 static void stamp_queue(struct compute *c, uint32_t number)
 {
-    if (profile_timed.device)
+    if (profile_timed.has_own_memory)
         profile_timed.base->mark(c, number, stamp_reached, NULL);
     else
         stamp_now(number);
@@ -51,8 +51,8 @@ static enum status timed_matrix_open(struct compute *c, const struct compute_sou
         return status;
     }
     profile_timed.bytes += bytes;
-    profile_timed.kind =
-        random_at(profile_timed.kind,
+    profile_timed.layer_kind =
+        random_at(profile_timed.layer_kind,
                   ((uint64_t)source->type << 60) ^ ((uint64_t)source->rows << 32) ^ source->cols);
     return status;
 }
@@ -76,7 +76,8 @@ static bool layer_comes(const struct compute_matrix *q)
 static void timed_embed(struct compute *c, const struct compute_matrix *m, const uint32_t *ids,
                         uint32_t count, float *y)
 {
-    if (!profile_timed.unwatched && !profile_timed.waits && stamp_take(PROFILE_STAMP_EMBED))
+    if (!profile_timed.no_inner_stamps && !profile_timed.is_wait_backend &&
+        stamp_take(PROFILE_STAMP_EMBED))
         stamp_now(PROFILE_STAMP_EMBED);
     profile_timed.embed_count++;
     profile_timed.base->embed(c, m, ids, count, y);
@@ -85,7 +86,7 @@ static void timed_embed(struct compute *c, const struct compute_matrix *m, const
 static bool timed_step_begin(struct compute *c, const struct compute_step *step)
 {
     struct compute_step timed = *step;
-    timed.marks_wanted = timed.marks_wanted || !profile_timed.unwatched;
+    timed.marks_wanted = timed.marks_wanted || !profile_timed.no_inner_stamps;
     return profile_timed.base->steps->begin(c, &timed);
 }
 
@@ -106,9 +107,11 @@ static void timed_matmul(struct compute *c, const struct compute_matrix *const *
 {
     /* The vocabulary can be computed in several pieces. */
     const uint32_t vocabulary = PROFILE_STAMP_LAYERS + profile_timed.layer_count;
-    if (count == 3 && !profile_timed.waits && !profile_timed.unwatched && layer_comes(matrices[0]))
+    if (count == 3 && !profile_timed.is_wait_backend && !profile_timed.no_inner_stamps &&
+        layer_comes(matrices[0]))
         stamp_queue(c, profile_timed.stamp_count++);
-    for (uint32_t i = 0; i < profile_timed.end_count && count == 1 && !profile_timed.unwatched; i++)
+    for (uint32_t i = 0;
+         i < profile_timed.end_count && count == 1 && !profile_timed.no_inner_stamps; i++)
         if (matrices[0] == profile_timed.ends[i] && stamp_take(vocabulary))
             stamp_queue(c, vocabulary);
     profile_timed.base->matmul(c, matrices, biases, count, a, row_count, y);
@@ -119,12 +122,12 @@ void profile_stamps_set(struct compute *c)
     profile_timed.ops = *profile_timed.base;
     profile_timed.ops.matrix_open = timed_matrix_open;
     profile_timed.ops.embed = timed_embed;
-    profile_timed.waits = profile_timed.base == &compute_wait;
-    if (profile_timed.waits)
+    profile_timed.is_wait_backend = profile_timed.base == &compute_wait;
+    if (profile_timed.is_wait_backend)
         profile_timed.ops.layer_begin = timed_layer_begin;
     profile_timed.ops.matmul = timed_matmul;
-    profile_timed.device = profile_timed.base->device_memory(c) != NULL;
-    profile_timed.unwatched = true; /* No stamps while the device is being prepared. */
+    profile_timed.has_own_memory = profile_timed.base->device_memory(c) != NULL;
+    profile_timed.no_inner_stamps = true; /* No stamps while the device is being prepared. */
     if (profile_timed.base->steps != NULL) {
         profile_timed.steps = *profile_timed.base->steps;
         profile_timed.steps.begin = timed_step_begin;

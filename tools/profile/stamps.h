@@ -42,18 +42,19 @@ struct profile_timed {
     uint32_t ends_wanted; /* Number of entries that `ends` has once the model is open. */
     uint64_t bytes;       /* Bytes of the matrices opened since the previous layer. */
     /* Hash of the types and shapes of the matrices opened since the previous layer. */
-    uint64_t kind;
+    uint64_t layer_kind;
     const struct profile_delay *delay;
     /* Start, embedding, the layers, vocabulary, end. */
     struct profile_stamp stamps[PROFILE_STAMP_LAYERS + LIMIT_LAYERS + 2];
     atomic_uint stamp_count;                    /* Number of stamps so far in this batch. */
     const struct compute_matrix *_Atomic layer; /* The q matrix of the current layer. */
-    bool waits;                                 /* The backend that only waits (compute_wait). */
+    /* The backend that only waits (compute_wait). */
+    bool is_wait_backend;
     /* The device has its own memory; stamps inside a batch are marks that it reports. */
-    bool device;
+    bool has_own_memory;
     /* Set no stamps inside a batch: while the device is prepared, and so that a GPU may record the
      * step. */
-    bool unwatched;
+    bool no_inner_stamps;
     uint32_t embed_count; /* Calls of `embed`; a replayed step makes none. */
 };
 

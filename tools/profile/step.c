@@ -48,8 +48,8 @@ static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
     const struct loading *loading = self;
     struct profile_step_weights *weights = &loading->s->weights;
     weights->layer_bytes[done - 1] = profile_timed.bytes;
-    weights->layer_kinds[done - 1] = profile_timed.kind;
-    profile_timed.bytes = profile_timed.kind = 0;
+    weights->layer_kinds[done - 1] = profile_timed.layer_kind;
+    profile_timed.bytes = profile_timed.layer_kind = 0;
     if (loading->options->progress != NULL)
         loading->options->progress(loading->options->self, done, of);
 }
@@ -58,7 +58,7 @@ static void on_layer_loaded(void *self, uint32_t done, uint32_t of)
 static void share_vectors(struct profile_step *s)
 {
     struct profile_step_weights *w = &s->weights;
-    const struct model_hyper *h = model_hyper_of(s->model);
+    const struct model_hyper *h = model_hyper_get(s->model);
     const uint64_t final_norm = h->hidden * sizeof(float);
     uint64_t all = model_weight_bytes(s->model), matrices = 0;
     w->tied = profile_timed.end_count == 1;
@@ -90,7 +90,8 @@ static enum status open_model(struct profile_step *s, const struct profile_step_
     }
     profile_stamps_set(s->compute);
     profile_timed.layer_count = hyper.layer_count;
-    profile_timed.ends_wanted = model_file_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
+    profile_timed.ends_wanted =
+        model_file_tensor_find(options->file, ROLE_OUTPUT, 0) != NULL ? 2 : 1;
     struct loading loading = {.s = s, .options = options};
     const struct model_options model_options = {.ops = &profile_timed.ops,
                                                 .compute = s->compute,
@@ -122,7 +123,7 @@ static void scatter(uint32_t *blocks, uint32_t count)
 static enum status take_memory(struct profile_step *s, const struct profile_step_options *options,
                                struct error *error)
 {
-    const struct model_hyper *h = model_hyper_of(s->model);
+    const struct model_hyper *h = model_hyper_get(s->model);
     const uint32_t block = PROFILE_BLOCK_TOKENS;
     s->rows_max = options->rows_max;
     s->sequences_max = options->sequences_max;
@@ -154,10 +155,11 @@ static struct profile_time part(const struct profile_step *s, uint32_t stamp)
 {
     const struct profile_stamp *from = &profile_timed.stamps[stamp], *to = from + 1;
     struct profile_time time = {.us = (double)(to->end_ns - from->begin_ns) * 1e-3,
-                                .waited = to->waited_us - from->waited_us};
+                                .waited_us = to->waited_us - from->waited_us};
     if (s->alone)
-        time.us = time.us > time.waited ? time.us - time.waited : 0;
-    time.idle = s->alone ? time.waited : 0; /* The waiting backend makes up for a late start. */
+        time.us = time.us > time.waited_us ? time.us - time.waited_us : 0;
+    /* The waiting backend makes up for a late start. */
+    time.idle_us = s->alone ? time.waited_us : 0;
     return time;
 }
 
@@ -166,13 +168,13 @@ static struct profile_time part(const struct profile_step *s, uint32_t stamp)
  * whole step. */
 static void spread_idle(const struct profile_step *s, struct profile_step_times *times)
 {
-    times->whole.idle = profile_delay_idle_us(&s->delay, times->whole.us);
-    double share = times->whole.idle / times->whole.us;
-    times->batch.idle = times->batch.us * share;
-    times->first.idle = times->first.us * share;
-    times->last.idle = times->last.us * share;
+    times->whole.idle_us = profile_delay_idle_us(&s->delay, times->whole.us);
+    double share = times->whole.idle_us / times->whole.us;
+    times->batch.idle_us = times->batch.us * share;
+    times->first.idle_us = times->first.us * share;
+    times->last.idle_us = times->last.us * share;
     for (uint32_t i = 0; i < profile_timed.layer_count; i++)
-        times->layers[i].idle = times->layers[i].us * share;
+        times->layers[i].idle_us = times->layers[i].us * share;
 }
 
 static void job_run(struct profile_step *s, struct engine_job *job)
@@ -187,7 +189,7 @@ static void job_run(struct profile_step *s, struct engine_job *job)
         poll(&fd, 1, -1);
     while (!engine_poll(s->engine).done);
     profile_stamp_add();
-    if (profile_timed.device)
+    if (profile_timed.has_own_memory)
         profile_timed.base->wait(s->compute); /* Until every mark has been reported. */
 }
 
@@ -201,14 +203,14 @@ static void scale(struct profile_time *time, double factor)
 static void run_whole(struct profile_step *s, struct engine_job *job,
                       struct profile_step_times *out)
 {
-    profile_timed.unwatched = true;
+    profile_timed.no_inner_stamps = true;
     for (int i = 0; i < WHOLE_RUNS; i++) {
         const uint32_t before = profile_timed.embed_count;
         job_run(s, job);
         if (profile_timed.embed_count == before)
             break;
     }
-    profile_timed.unwatched = false;
+    profile_timed.no_inner_stamps = false;
     const double us =
         (double)(profile_timed.stamps[1].end_ns - profile_timed.stamps[0].begin_ns) * 1e-3;
     const double factor = us / out->whole.us;
@@ -234,8 +236,8 @@ static void run(struct profile_step *s, struct engine_job *job, struct profile_s
     for (uint32_t i = 0; i + 1 < profile_timed.stamp_count; i++) {
         struct profile_time time = part(s, i);
         out->whole.us += time.us;
-        out->whole.waited += time.waited;
-        out->whole.idle += time.idle;
+        out->whole.waited_us += time.waited_us;
+        out->whole.idle_us += time.idle_us;
     }
     if (s->threads > 1)
         spread_idle(s, out);
@@ -284,7 +286,7 @@ void profile_step_token(struct profile_step *s, uint32_t batch, uint32_t context
         .sample_count = batch,
         .samples = s->samples};
     run(s, &job, out);
-    if (profile_timed.device)
+    if (profile_timed.has_own_memory)
         run_whole(s, &job, out);
 }
 
@@ -320,10 +322,11 @@ enum status profile_step_open(const struct profile_step_options *options, struct
     }
     profile_delay_open(&s->delay);
     profile_timed.delay = &s->delay;
-    s->threads = profile_timed.base == &compute_wait || profile_timed.device ? 1 : options->threads;
-    s->alone =
-        options->threads == 1 && profile_timed.base != &compute_wait && !profile_timed.device;
-    profile_timed.unwatched = false;
+    s->threads =
+        profile_timed.base == &compute_wait || profile_timed.has_own_memory ? 1 : options->threads;
+    s->alone = options->threads == 1 && profile_timed.base != &compute_wait &&
+               !profile_timed.has_own_memory;
+    profile_timed.no_inner_stamps = false;
     status = fill_cache(s, error);
     if (status != ST_OK) {
         profile_step_close(s);
@@ -353,7 +356,7 @@ void profile_step_close(struct profile_step *s)
 
 const struct model_hyper *profile_step_hyper(const struct profile_step *s)
 {
-    return model_hyper_of(s->model);
+    return model_hyper_get(s->model);
 }
 
 const struct profile_step_weights *profile_step_weights(const struct profile_step *s)
@@ -369,13 +372,13 @@ const char *profile_step_describe(const struct profile_step *s)
 enum compute_kv_dtype profile_step_kv_dtype(const struct profile_step *s)
 {
     (void)s;
-    return profile_timed.device ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
+    return profile_timed.has_own_memory ? COMPUTE_KV_F16 : COMPUTE_KV_I16;
 }
 
 uint64_t profile_step_memory_bytes(const struct profile_step *s)
 {
     uint64_t left, all = 0;
-    if (!profile_timed.device)
+    if (!profile_timed.has_own_memory)
         return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     const struct device_memory *memory = profile_timed.base->device_memory(s->compute);
     memory->ops->room(memory->self, &left, &all);

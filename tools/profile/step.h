@@ -1,7 +1,7 @@
 /* profile_step: one device that computes batches as a machine does (machine/executor/engine.h: with
  * the engine's thread and its sampling), and the time of each part of a batch. A process has at
  * most one profile_step at a time (stamps.h). device.c calls it on the main thread of `cleave
- * profile` and interprets the times; beside.c calls it in the processes that keep the host busy. It
+ * profile` and interprets the times; busy.c calls it in the processes that keep the host busy. It
  * chooses no sizes, repeats no measurement and drops no sample. */
 #ifndef TOOLS_PROFILE_STEP_H
 #define TOOLS_PROFILE_STEP_H
@@ -40,10 +40,10 @@ struct profile_step_weights {
 
 /* Time of a part of a batch. All fields are in microseconds. */
 struct profile_time {
-    double us;     /* Time of the part; with one computing thread, without `waited`. */
-    double waited; /* Time that threads were ready but waited for a core. */
+    double us;        /* Time of the part; with one computing thread, without waited_us. */
+    double waited_us; /* Time that threads were ready but waited for a core. */
     /* Time that threads did not run, for any reason. A sample with more idle time is worse. */
-    double idle;
+    double idle_us;
 };
 
 /* The parts of a batch in the order in which they run. */

@@ -140,8 +140,8 @@ static enum status report_open(struct replay *replay, struct error *error)
             .slo_e2e_ms = options->slo_e2e_ms,
             .json = options->json ? stdout : NULL,
             .rows = replay->rows,
-            .compare = replay->compare,
-            .alone = replay->alone,
+            .prediction = replay->compare,
+            .uncontended = replay->alone,
         },
         &replay->report);
 }

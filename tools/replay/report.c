@@ -110,7 +110,7 @@ static void csv_row_write(struct replay_report *report, const struct replay_resu
 /* Adds the request to the prediction and to the times without contention. */
 static void others_add(struct replay_report *report, const struct replay_result *result)
 {
-    struct replay_times *const others[] = {report->options.compare, report->options.alone};
+    struct replay_times *const others[] = {report->options.prediction, report->options.uncontended};
     const double times[REPLAY_TIME_COUNT] = {ms(result->first_token_us - result->due_us),
                                              mean_gap_ms(result),
                                              ms(result->end_us - result->due_us)};
@@ -219,7 +219,7 @@ static void totals_write(const struct replay_report *report, double wall_s, FILE
 
 static void others_write(const struct replay_report *report, double wall_s, FILE *out)
 {
-    struct replay_times *alone = report->options.alone;
+    struct replay_times *alone = report->options.uncontended;
     if (alone != NULL) {
         uint64_t within = replay_times_within(alone);
         replay_times_print_slowdowns(alone, out);
@@ -228,8 +228,8 @@ static void others_write(const struct replay_report *report, double wall_s, FILE
                 ")\n",
                 (double)within / wall_s, within, report->totals.sent);
     }
-    if (report->options.compare != NULL)
-        replay_times_print_errors(report->options.compare, out);
+    if (report->options.prediction != NULL)
+        replay_times_print_errors(report->options.prediction, out);
 }
 
 static void latencies_write(const struct replay_report *report,
@@ -303,11 +303,12 @@ enum status replay_report_finish(struct replay_report *report, const struct repl
         return ST_OK;
     json_t *summary = json_of_totals(report, wall_s);
     json_object_set_new(summary, "skipped_rows", json_integer((json_int_t)end->skipped_rows));
-    if (report->options.compare != NULL)
-        json_object_set_new(summary, "compare", replay_times_json_errors(report->options.compare));
-    if (report->options.alone != NULL)
+    if (report->options.prediction != NULL)
+        json_object_set_new(summary, "compare",
+                            replay_times_json_errors(report->options.prediction));
+    if (report->options.uncontended != NULL)
         json_object_set_new(summary, "slowdown",
-                            replay_times_json_slowdowns(report->options.alone));
+                            replay_times_json_slowdowns(report->options.uncontended));
     for (int i = 0; i < REPLAY_LATENCY_COUNT; i++)
         json_object_set_new(summary, latency_keys[i], json_of_latency(&latencies[i]));
     json_line(json, "\n],\n\"summary\": ", summary);

@@ -1,8 +1,8 @@
 /* replay_report: collects the results of a replay. As each request ends, it writes a row of JSON
- * and of CSV, so only the latencies, the first failure of each kind and the times of `compare` and
- * `alone` are kept. At the end it writes percentiles, rates and failures by kind, as text and as
- * JSON. `cleave replay` (replay.c) and bench-streams call it, on one thread. It sends nothing and
- * reads no clock: the client (client.h) has recorded the times.
+ * and of CSV, so only the latencies, the first failure of each kind and the times of `prediction`
+ * and `uncontended` are kept. At the end it writes percentiles, rates and failures by kind, as text
+ * and as JSON. `cleave replay` (replay.c) and bench-streams call it, on one thread. It sends
+ * nothing and reads no clock: the client (client.h) has recorded the times.
  *
  * TTFT: from a request's due time to its first token event. TBT: each gap between two token events
  * of a request. E2E: from the due time to the end of the stream. Late: from the due time to
@@ -38,8 +38,8 @@ struct replay_report_options {
     /* File for a CSV with request_id, ttft_s, tbt_s and e2e_s as in `cleave simulate --out`, which
      * the caller closes; NULL = none. */
     FILE *rows;
-    struct replay_times *compare; /* A prediction; NULL = none. */
-    struct replay_times *alone;   /* Times without contention, for slowdowns; NULL = none. */
+    struct replay_times *prediction;  /* A prediction; NULL = none. */
+    struct replay_times *uncontended; /* Times without contention, for slowdowns; NULL = none. */
 };
 
 enum replay_latency { REPLAY_TTFT, REPLAY_TBT, REPLAY_E2E, REPLAY_LATE, REPLAY_LATENCY_COUNT };

@@ -12,25 +12,25 @@ void event_heap_init(struct event_heap *heap)
 void event_heap_done(struct event_heap *heap)
 {
     free(heap->items);
-    free(heap->places);
+    free(heap->positions);
     event_heap_init(heap);
 }
 
 enum status event_heap_reserve(struct event_heap *heap, uint32_t room)
 {
-    if (room <= heap->room)
+    if (room <= heap->capacity)
         return ST_OK;
     struct event_heap_item *items = realloc(heap->items, room * sizeof(items[0]));
     if (items == NULL)
         return ST_NO_MEMORY;
     heap->items = items;
-    uint32_t *places = realloc(heap->places, room * sizeof(places[0]));
+    uint32_t *places = realloc(heap->positions, room * sizeof(places[0]));
     if (places == NULL)
         return ST_NO_MEMORY;
-    heap->places = places;
-    for (uint32_t id = heap->room; id < room; id++)
+    heap->positions = places;
+    for (uint32_t id = heap->capacity; id < room; id++)
         places[id] = EVENT_HEAP_NONE;
-    heap->room = room;
+    heap->capacity = room;
     return ST_OK;
 }
 
@@ -42,7 +42,7 @@ static bool sooner(const struct event_heap_item *a, const struct event_heap_item
 static void item_set(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
 {
     heap->items[place] = *item;
-    heap->places[item->id] = place;
+    heap->positions[item->id] = place;
 }
 
 static void rise(struct event_heap *heap, uint32_t place, const struct event_heap_item *item)
@@ -70,9 +70,9 @@ static void sink(struct event_heap *heap, uint32_t place, const struct event_hea
 
 void event_heap_put(struct event_heap *heap, uint32_t id, double at_s)
 {
-    assert(id < heap->room);
+    assert(id < heap->capacity);
     const struct event_heap_item item = {.at_s = at_s, .serial = heap->serial++, .id = id};
-    uint32_t place = heap->places[id];
+    uint32_t place = heap->positions[id];
     if (place == EVENT_HEAP_NONE)
         rise(heap, heap->count++, &item);
     else if (sooner(&item, &heap->items[place]))
@@ -92,13 +92,13 @@ bool event_heap_first(const struct event_heap *heap, uint32_t *id_out, double *a
 
 void event_heap_remove(struct event_heap *heap, uint32_t id)
 {
-    assert(id < heap->room);
-    uint32_t place = heap->places[id];
+    assert(id < heap->capacity);
+    uint32_t place = heap->positions[id];
     if (place == EVENT_HEAP_NONE)
         return;
     const struct event_heap_item gone = heap->items[place];
     const struct event_heap_item last = heap->items[--heap->count];
-    heap->places[id] = EVENT_HEAP_NONE;
+    heap->positions[id] = EVENT_HEAP_NONE;
     if (place == heap->count)
         return;
     if (sooner(&last, &gone))

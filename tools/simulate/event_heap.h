@@ -19,9 +19,10 @@ struct event_heap_item {
 
 struct event_heap {
     struct event_heap_item *items; /* The heap, in the usual array form. */
-    uint32_t *places; /* [room]: index of each id in items; EVENT_HEAP_NONE = not in the heap. */
+    /* [capacity]: index of each id in items; EVENT_HEAP_NONE = not in the heap. */
+    uint32_t *positions;
     uint32_t count;
-    uint32_t room; /* Ids must be below room. */
+    uint32_t capacity; /* Ids must be below this number. */
     uint64_t serial;
 };
 
@@ -32,7 +33,7 @@ void event_heap_init(struct event_heap *heap);
 /* Frees the memory; the heap is empty again. */
 void event_heap_done(struct event_heap *heap);
 
-/* Allows ids below `room`. ST_NO_MEMORY: the heap is unchanged. */
+/* Allows ids below `capacity`. ST_NO_MEMORY: the heap is unchanged. */
 enum status event_heap_reserve(struct event_heap *heap, uint32_t room);
 
 /* Makes event `id` due at `at_s`, and cancels its earlier time if it had one. */

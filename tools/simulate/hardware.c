@@ -35,7 +35,7 @@ static const struct field fields[] = {
     NUMBER("cost_per_hour", FIELD_REAL, cost_per_hour),
     NUMBER("power", FIELD_REAL, power),
     NUMBER("link_bytes_per_s", FIELD_REAL, link_bytes_per_s),
-    TEXT("table", table),
+    TEXT("table", table_hardware),
     NUMBER("tensor_parallel", FIELD_COUNT, tensor_parallel),
     TEXT("device", device),
     NUMBER("threads", FIELD_COUNT, threads),
@@ -118,7 +118,7 @@ static enum status object_read(const char *path, json_t *object, struct hardware
     if (!name_good(out->name))
         return fault(path, "name", json_object_get(object, "name"),
                      "letters, digits, dots and dashes", error);
-    if ((out->table[0] != 0) + (out->device[0] != 0) + out->has_devices != 1)
+    if ((out->table_hardware[0] != 0) + (out->device[0] != 0) + out->has_devices != 1)
         return error_set(error, ST_INVALID, "%s: want \"table\", \"device\" or \"devices\"", path);
     if (out->has_devices && (out->memory_bytes > 0 || out->threads > 0))
         return error_set(error, ST_INVALID,
@@ -127,7 +127,7 @@ static enum status object_read(const char *path, json_t *object, struct hardware
     if (!out->has_devices && (out->has_links || out->workspace_bytes > 0))
         return error_set(error, ST_INVALID, "%s: \"%s\" without \"devices\"", path,
                          out->has_links ? "links" : "workspace_bytes");
-    if (out->table[0] != 0 && (out->tensor_parallel == 0 || out->memory_bytes == 0))
+    if (out->table_hardware[0] != 0 && (out->tensor_parallel == 0 || out->memory_bytes == 0))
         return error_set(error, ST_INVALID,
                          "%s: \"table\" wants \"tensor_parallel\" and \"memory_bytes\"", path);
     return ST_OK;

@@ -20,7 +20,7 @@ struct hardware {
     double power;             /* In any unit that all files share; 0 = not given. */
     double link_bytes_per_s;  /* Rate at which KV is sent and received; 0 = the profile's rate. */
     /* Value of the table's column "hardware"; empty = the times come from a profile. */
-    char table[32];
+    char table_hardware[32];
     uint32_t tensor_parallel; /* Tensor parallelism, for times from a table. */
     char device[32];  /* Kind of the profile's device; empty = a table, or several devices. */
     uint32_t threads; /* Threads of the profile's device. */

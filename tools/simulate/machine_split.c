@@ -85,8 +85,8 @@ enum status machine_split_find(const struct hardware *hardware,
         return error_set(error, ST_NO_MEMORY, "out of memory");
     s->cluster = *cluster;
     s->work = work_of(hardware, profile, goal);
-    s->inside.bandwidth_bytes_per_s = cluster->inside.bandwidth_bytes_per_s;
-    s->inside.latency_us = cluster->inside.latency_us;
+    s->device_link.bandwidth_bytes_per_s = cluster->inside_host.bandwidth_bytes_per_s;
+    s->device_link.latency_us = cluster->inside_host.latency_us;
     s->result = (struct partition_result){profile, &s->cluster, &s->work, &s->costs, &s->plan};
     enum status status = solve(s, error);
     if (status == ST_NOT_FOUND && s->work.limit_ms > 0) {
@@ -124,7 +124,7 @@ bool machine_split_equals(const struct machine_split *a, const struct machine_sp
 void machine_split_cost(const struct machine_split *split, struct sim_cost *out)
 {
     uint32_t place = 0;
-    out->inside = &split->inside;
+    out->stage_link = &split->device_link;
     out->stage_count = split->plan.stage_count;
     for (uint32_t i = 0; i < split->plan.stage_count; i++) {
         const struct partition_stage *stage = &split->plan.stages[i];

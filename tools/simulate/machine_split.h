@@ -27,9 +27,9 @@ struct machine_split {
     struct partition_cluster cluster; /* One host: the machine. */
     struct partition_work work;       /* What the split was found for. */
     struct partition_costs costs;
-    struct partition_plan plan;     /* The split. */
-    struct profile_link inside;     /* Link between the devices. */
-    struct partition_result result; /* Pointers to the fields above, for printing. */
+    struct partition_plan plan;      /* The split. */
+    struct profile_link device_link; /* Link between the devices. */
+    struct partition_result result;  /* Pointers to the fields above, for printing. */
 };
 
 /* Returns the defaults of `cleave partition` for everything that is not a parameter. */

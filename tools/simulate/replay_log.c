@@ -210,7 +210,7 @@ static enum status line_take(struct log_reader *r, struct error *error)
     }
     struct version *version = version_find(r, line->version);
     if (!r->whole) {
-        r->totals.left_out++;
+        r->totals.skipped++;
         return ST_OK;
     }
     if (version == NULL)

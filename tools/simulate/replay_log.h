@@ -22,7 +22,7 @@ struct replay_log_totals {
     uint64_t moves;     /* Actions that move a machine to another pool. */
     uint64_t lost;      /* Actions that report a request as lost. */
     uint64_t differing; /* Lines for which the scheduler decided something else. */
-    uint64_t left_out;  /* Events that were skipped because earlier lines are missing in the log. */
+    uint64_t skipped;   /* Events that were skipped because earlier lines are missing in the log. */
     int64_t first_us;   /* Time of the first event; equal to last_us if there are no events. */
     int64_t last_us;
 };

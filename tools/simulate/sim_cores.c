@@ -107,7 +107,7 @@ static void speeds_set(struct sim_cores *c, double now_s)
         uint32_t others = busy > m->threads ? busy - m->threads : 0;
         double share = others > 0 ? (double)others / (c->cores - m->threads) : 0;
         settle(m, now_s);
-        m->speed = core_share / (1 + (m->work.beside - 1) * share);
+        m->speed = core_share / (1 + (m->work.busy_slowdown - 1) * share);
     }
 }
 
@@ -122,7 +122,7 @@ void sim_cores_batch_begin(struct sim_cores *c, uint32_t machine, double now_s,
                            const struct sim_cores_work *work)
 {
     struct sim_cores_machine *m = &c->machines[machine];
-    assert(m->state == SIM_CORES_AWAY && work->layers >= 1);
+    assert(m->state == SIM_CORES_IDLE && work->layers >= 1);
     m->work = *work;
     if (!work->prompts) {
         m->step_s = work->work_s;
@@ -145,7 +145,7 @@ double sim_cores_steps_s(const struct sim_cores *c, uint32_t machine, double now
 
 void sim_cores_batch_end(struct sim_cores *c, uint32_t machine, double now_s)
 {
-    c->machines[machine].state = SIM_CORES_AWAY;
+    c->machines[machine].state = SIM_CORES_IDLE;
     share_anew(c, now_s);
 }
 

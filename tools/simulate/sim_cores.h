@@ -16,17 +16,18 @@
 #include <stdint.h>
 
 struct sim_cores_work {
-    double work_s;   /* Time on a machine that is not disturbed. */
-    double beside;   /* ≥ 1: slowdown when other machines compute on all other cores. */
-    uint32_t layers; /* ≥ 1: number of layers, equally long. */
+    double work_s;        /* Time on a machine that is not disturbed. */
+    double busy_slowdown; /* ≥ 1: slowdown when other machines compute on all other cores. */
+    uint32_t layers;      /* ≥ 1: number of layers, equally long. */
     /* True: the batch has prompt tokens. False: only decodes; slices are SCHED_DECODE_TURNS times
      * as long. */
     bool prompts;
     double turn_s; /* Length of its turns; 0 = as sim_cores_init says. */
 };
 
-/* Whether the machine has no batch, waits for a turn with its batch, or computes it. */
-enum sim_cores_state { SIM_CORES_AWAY, SIM_CORES_WAITS, SIM_CORES_COMPUTES };
+/* IDLE = the machine has no batch. WAITS = its batch waits for a turn. COMPUTES = its batch is
+ * computed. */
+enum sim_cores_state { SIM_CORES_IDLE, SIM_CORES_WAITS, SIM_CORES_COMPUTES };
 
 struct sim_cores_machine {
     uint32_t threads;

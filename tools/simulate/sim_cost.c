@@ -35,20 +35,20 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
            (cost->stage_count == 1 ? SIM_COST_BATCH_S : 0);
 }
 
-double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work)
+double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work)
 {
-    if (cost->busy == NULL)
+    if (cost->busy_device == NULL)
         return 1;
     double alone_s = device_s(cost, &cost->stages[0], cost->places[0], work);
-    double beside_s = device_s(cost, &cost->stages[0], cost->busy, work);
+    double beside_s = device_s(cost, &cost->stages[0], cost->busy_device, work);
     return beside_s > alone_s && alone_s > 0 ? beside_s / alone_s : 1;
 }
 
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work)
 {
-    if (cost->inside == NULL || cost->profile == NULL)
+    if (cost->stage_link == NULL || cost->profile == NULL)
         return 0;
     double rows = (double)work->prompt_tokens + work->decodes;
     double bytes = rows * (double)cost->profile->model.boundary_bytes_per_token;
-    return profile_link_us(cost->inside, bytes) / 1e6;
+    return profile_link_us(cost->stage_link, bytes) / 1e6;
 }

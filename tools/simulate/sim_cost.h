@@ -26,15 +26,15 @@ struct sim_cost_stage {
 struct sim_cost {
     const struct cost_curve *curve; /* Curve of the table; NULL = times of the profile. */
     const struct profile *profile;
-    const struct profile_link *inside; /* Link between stages; NULL = takes no time. */
-    uint32_t stage_count;              /* ≥ 1. */
-    struct sim_cost_stage stages[LIMIT_STAGES];
+    const struct profile_link *stage_link; /* Link between stages; NULL = takes no time. */
+    uint32_t stage_count;                  /* ≥ 1. */
+    struct sim_cost_stage stages[LIMIT_STAGE_PROCESSES];
     /* Device of each replica of each stage; NULL = times of the table. */
-    const struct profile_device *places[LIMIT_STAGES];
+    const struct profile_device *places[LIMIT_STAGE_PROCESSES];
     /* The first device, as measured while other cores were busy; NULL = not measured. */
-    const struct profile_device *busy;
+    const struct profile_device *busy_device;
     /* Shares of the requests that the replicas get, indexed like `places`. */
-    uint32_t speeds[LIMIT_STAGES];
+    uint32_t speeds[LIMIT_STAGE_PROCESSES];
     uint32_t layer_count; /* ≥ 1: number of pieces in which KV is sent. */
     uint64_t kv_bytes_per_token;
 };
@@ -54,7 +54,7 @@ double sim_cost_stage_s(const struct sim_cost *cost, uint32_t stage, uint32_t re
                         const struct sim_work *work);
 /* Returns the slowdown of the batch when other machines compute on every other core: at least 1; 1
  * if it was not measured. */
-double sim_cost_beside(const struct sim_cost *cost, const struct sim_work *work);
+double sim_cost_busy_slowdown(const struct sim_cost *cost, const struct sim_work *work);
 /* Returns the seconds until the next stage has the activations. */
 double sim_cost_between_s(const struct sim_cost *cost, const struct sim_work *work);
 

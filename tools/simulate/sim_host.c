@@ -20,11 +20,11 @@ static void profile_host(const struct profile *profile, const struct profile_dev
     const struct profile_link *link = profile_link_find(profile, device->host, device->host, NULL);
     out->cost = (struct sim_cost){
         .profile = profile,
-        .inside = link,
+        .stage_link = link,
         .stage_count = 1,
         .stages = {{.last = profile->model.layer_count, .replica_count = 1}},
         .places = {device},
-        .busy = profile_device_beside(profile, device),
+        .busy_device = profile_device_find_busy(profile, device),
         .speeds = {1},
         .layer_count = profile->model.layer_count,
         .kv_bytes_per_token = profile_kv_bytes(profile),
@@ -90,7 +90,7 @@ static enum status stages_read(const struct profile *profile, const struct confi
                                struct sim_host *out, struct error *error)
 {
     struct config_stages stages;
-    uint32_t ends[LIMIT_STAGES];
+    uint32_t ends[LIMIT_STAGE_PROCESSES];
     config_stages(machine, &stages);
     for (uint32_t i = 0; i < stages.count; i++)
         if (stages.stages[i].ranks > 1)
@@ -173,8 +173,8 @@ static enum status table_host(struct sim_hosts *hosts, const struct hardware *ha
                          hardware->name);
     if (model == NULL)
         return error_set(error, ST_USAGE, "--model %s: want bloom-176b or llama2-70b", name);
-    enum status status =
-        cost_table_read(table, name, hardware->table, hardware->tensor_parallel, curve, error);
+    enum status status = cost_table_read(table, name, hardware->table_hardware,
+                                         hardware->tensor_parallel, curve, error);
     if (status != ST_OK)
         return status;
     hosts->has_reference =
@@ -315,7 +315,7 @@ enum status sim_hosts_add(struct sim_hosts *hosts, const char *spec, const char 
     if (status != ST_OK)
         return status;
     hosts->kind_count++;
-    if (hardware->table[0] == 0) {
+    if (hardware->table_hardware[0] == 0) {
         status =
             sim_hosts_add_kind(hosts, count, pool, hardware, hosts->splits[kind], config, error);
     } else {

@@ -1,9 +1,9 @@
 /* sim_host: the machines of a simulated cluster and the facts about them: times, memory, links. A
  * sim_host is one machine, not a computer. The machines come from a config file, with the times of
  * a profile, or are given as a number of machines of each kind of hardware. `cleave simulate`
- * (simulate_trace.c) fills the struct on the main thread, `cleave plan` (profile.c) one struct per
- * simulation, on any worker thread; a simulation does not change it. The machines' state during a
- * simulation is in sim_machine.h. */
+ * (simulate_trace.c) fills the struct on the main thread; `cleave plan` (plan/profile.c) fills one
+ * struct per simulation, on any worker thread. A simulation does not change it. The machines' state
+ * during a simulation is in sim_machine.h. */
 #ifndef TOOLS_SIMULATE_SIM_HOST_H
 #define TOOLS_SIMULATE_SIM_HOST_H
 

@@ -28,7 +28,7 @@ static enum status sched_open(struct sim_machine *m)
 static enum status paths_open(struct sim_machine *m)
 {
     const struct sim_cost *cost = &m->options.host->cost;
-    struct sched_paths_stage stages[LIMIT_STAGES];
+    struct sched_paths_stage stages[LIMIT_STAGE_PROCESSES];
     for (uint32_t i = 0; i < cost->stage_count; i++)
         stages[i] =
             (struct sched_paths_stage){.replica_count = cost->stages[i].replica_count,

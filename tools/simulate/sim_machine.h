@@ -46,8 +46,8 @@ struct sim_machine_options {
     /* A mixed machine keeps blocks for a prompt of this many tokens, at most half of its blocks. */
     uint32_t context_tokens;
     const struct sim_machine_calls *calls;
-    void *self;   /* First argument of the calls. */
-    bool watched; /* Record what sim_machine_use needs. */
+    void *self;        /* First argument of the calls. */
+    bool use_recorded; /* Record what sim_machine_use needs. */
 };
 
 /* Opens a machine in its home pool. ST_NO_MEMORY; ST_INVALID: its stages make no valid paths

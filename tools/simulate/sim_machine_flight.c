@@ -107,7 +107,8 @@ bool sim_machine_start(struct sim_machine *m, double now_s, double steps_s,
     m->flight_count++;
     flight_begin(m, flight, &work);
     *work_out = (struct sim_cores_work){.work_s = flight_times(m, flight, &work, now_s),
-                                        .beside = sim_cost_beside(&m->options.host->cost, &work),
+                                        .busy_slowdown =
+                                            sim_cost_busy_slowdown(&m->options.host->cost, &work),
                                         .layers = m->options.host->cost.layer_count,
                                         .prompts = work.prompt_tokens > 0,
                                         .turn_s = turn_s(m, work.prompt_tokens > 0, steps_s)};

@@ -68,7 +68,7 @@ struct sim_machine {
     uint32_t blocks_free;
     uint32_t prompt_holders; /* Prompts that hold blocks. */
     struct sched_paths paths;
-    double free_s[LIMIT_STAGES]; /* When each replica of each stage is free. */
+    double free_s[LIMIT_STAGE_PROCESSES]; /* When each replica of each stage is free. */
     struct sched_rates rates;
     struct sched_pace pace;
     uint32_t flight_count;        /* Batches in flight. */

@@ -29,7 +29,7 @@ void sim_flight_watch(const struct sim_machine *m, struct sim_flight *flight,
 {
     const struct sim_cost *cost = &m->options.host->cost;
     uint32_t devices = 0;
-    if (!m->options.watched)
+    if (!m->options.use_recorded)
         return;
     for (uint32_t stage = 0; stage < cost->stage_count; stage++)
         devices += cost->stages[stage].replica_count;

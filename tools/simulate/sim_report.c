@@ -16,7 +16,7 @@ static const char *const outcome_names[] = {"done", "refused", "failed"};
 enum status sim_report_open(struct sim_report *report, const char *path, bool brief,
                             struct error *error)
 {
-    *report = (struct sim_report){.brief = brief};
+    *report = (struct sim_report){.four_columns = brief};
     if (path == NULL)
         return ST_OK;
     report->rows = fopen(path, "w");
@@ -119,7 +119,7 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     report->preempted += r->preempted;
     report->restarted += r->restarted;
     if (report->rows != NULL)
-        row_write(report->rows, report->brief, r);
+        row_write(report->rows, report->four_columns, r);
     if (r->outcome != SIM_DONE)
         return;
     double end_s = r->arrival->at_s + r->e2e_s;
@@ -132,7 +132,7 @@ void sim_report_add(struct sim_report *report, const struct sim_result *r)
     slo_request_add(&report->slo, r->arrival->prompt_tokens, r->arrival->output_tokens, r->ttft_s,
                     r->tbt_s, r->e2e_s);
     quantiles_add(&report->e2e, r->e2e_s);
-    if (report->brief)
+    if (report->four_columns)
         return;
     quantiles_add(&report->queue, r->queue_s);
     if (r->prompt_machine != r->token_machine && r->token_machine != UINT32_MAX)

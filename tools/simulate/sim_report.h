@@ -34,7 +34,7 @@ struct sim_report {
     FILE *rows; /* NULL = no file. */
     /* Rows have only the four columns that the Splitwise simulator writes, and queue and transfer
      * are not counted. */
-    bool brief;
+    bool four_columns;
     uint64_t outcomes[SIM_OUTCOMES];
     uint64_t prompt_tokens; /* Sum over the requests that are done. */
     uint64_t output_tokens; /* Sum over the requests that are done. */

@@ -174,7 +174,7 @@ static enum status machine_up(struct run *r, uint32_t i)
         .context_tokens = r->options.hosts->context_tokens,
         .calls = &run_machine_calls,
         .self = r,
-        .watched = r->options.usage != NULL,
+        .use_recorded = r->options.usage != NULL,
     };
     enum status status = sim_machine_open(&options, &host->machine);
     if (status != ST_OK)

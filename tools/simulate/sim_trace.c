@@ -4,7 +4,7 @@ enum status sim_trace_open(struct sim_trace *trace, const char *name, bool skip,
                            struct error *error)
 {
     const struct trace_options options = {.name = name, .skip = skip, .seed = seed};
-    *trace = (struct sim_trace){.name = name, .skip = skip};
+    *trace = (struct sim_trace){.name = name, .skip_wrong_rows = skip};
     return trace_open(&options, &trace->trace, error);
 }
 
@@ -62,7 +62,7 @@ enum status sim_trace_reject(struct sim_trace *trace, const struct sim_arrival *
     error_set(&full, ST_INVALID, "%s:%llu: %u and %u tokens: %s", trace->name,
               (unsigned long long)arrival->line, arrival->prompt_tokens, arrival->output_tokens,
               why);
-    if (!trace->skip)
+    if (!trace->skip_wrong_rows)
         return error_set(error, ST_INVALID, "%s", full.text);
     if (trace->rejected++ == 0)
         trace->first_rejected = full;

@@ -24,7 +24,8 @@ struct sim_trace {
     double time_scale;     /* Factor on the times of the array. */
     double end_s;          /* Requests of the array at or after this scaled time are left out. */
     const char *name;      /* Name of the trace in errors; belongs to the caller. */
-    bool skip; /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
+    /* True: wrong rows are skipped and counted. False: a wrong row ends the run. */
+    bool skip_wrong_rows;
     uint64_t rejected;           /* Number of requests that sim_trace_reject skipped. */
     struct error first_rejected; /* Why the first request was rejected. */
 };

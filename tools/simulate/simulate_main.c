@@ -41,9 +41,9 @@ static int replay_file(const char *path)
            (unsigned long long)totals.events, (unsigned long long)totals.actions,
            (unsigned long long)totals.routes, (unsigned long long)totals.refusals,
            (unsigned long long)totals.moves, (unsigned long long)totals.lost);
-    if (totals.left_out > 0)
+    if (totals.skipped > 0)
         printf("%llu events left out: the log lacks the events before them\n",
-               (unsigned long long)totals.left_out);
+               (unsigned long long)totals.skipped);
     printf("%llu decided differently\n", (unsigned long long)totals.differing);
     return totals.differing > 0 ? 1 : 0;
 }
@@ -64,11 +64,11 @@ static void case_show(void *self, const struct reference_result *result)
         printf(
             "  %u requests end in neither of them: they wait for KV memory that is never freed\n",
             result->totals.unended);
-    if (result->slo_said && result->slo_met != result->slo_met_there)
+    if (result->slo_known && result->slo_met != result->reference_slo_met)
         printf("  the paper's SLO is %s here, and %s there\n", result->slo_met ? "met" : "missed",
-               result->slo_met_there ? "met" : "missed");
-    if (result->left_out != NULL)
-        printf("  argument %s has no meaning here and was ignored\n", result->left_out);
+               result->reference_slo_met ? "met" : "missed");
+    if (result->unsupported_argument != NULL)
+        printf("  argument %s has no meaning here and was ignored\n", result->unsupported_argument);
     fflush(stdout);
 }
 

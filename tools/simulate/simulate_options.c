@@ -14,7 +14,7 @@ static const struct option_entry entries[] = {
     {"replay-log", "FILE", OPTION_TEXT, FIELD(replay_log), 0, 0, {NULL}, NULL, "or: give the events of a gateway's log (log/events_file) to the scheduler again and compare its decisions with those of the log; \"-\": standard input"},
     {"machines", "COUNT:POOL:FILE", OPTION_TEXTS, FIELD(machines), 0, SIMULATE_MACHINES_MAX, {NULL}, NULL, "machines of a kind, whose FILE is as in deploy/hardware; may be repeated (default: the machines of the config)"},
     {"profile", "FILE", OPTION_TEXT, FIELD(profile), 0, 0, {NULL}, NULL, "times that cleave profile measured (default: the config's profile)"},
-    {"table", "FILE", OPTION_TEXT, FIELD(table), 0, 0, {NULL}, NULL, "or: times from perf_model.csv of Splitwise's simulator"},
+    {"table", "FILE", OPTION_TEXT, FIELD(perf_model), 0, 0, {NULL}, NULL, "or: times from perf_model.csv of Splitwise's simulator"},
     {"model", "NAME", OPTION_TEXT, FIELD(model), 0, 0, {NULL}, NULL, "with --table: bloom-176b or llama2-70b (default: bloom-176b)"},
     {"policy", "POLICY", OPTION_TEXT, FIELD(policy), 0, 0, {"jsq", "deadline", "splitwise-compat"}, NULL, "policy (prefix caches are not simulated; default: the config's)"},
     {"message-us", "US", OPTION_REAL, FIELD(message_us), 0, 1e9, {NULL}, "100", "microseconds of a message between gateway and machine"},
@@ -25,7 +25,7 @@ static const struct option_entry entries[] = {
     {"seed", "N", OPTION_WHOLE, FIELD(seed), 0, 9e15, {NULL}, "1", "seed of the random choices"},
     {"on-bad-row", "WHAT", OPTION_CHOICE, FIELD(on_bad_row), 0, 0, {"refuse", "skip"}, "refuse", "what to do with an invalid row of the trace"},
     {"json", NULL, OPTION_FLAG, FIELD(json), 0, 0, {NULL}, NULL, "print the results and each machine's work as JSON; the tables go to standard error"},
-    {"out", "FILE", OPTION_TEXT, FIELD(out), 0, 0, {NULL}, NULL, "write a CSV row per request"},
+    {"out", "FILE", OPTION_TEXT, FIELD(rows_path), 0, 0, {NULL}, NULL, "write a CSV row per request"},
     {"html", "FILE", OPTION_TEXT, FIELD(html), 0, 0, {NULL}, NULL, "write a report with pictures (by gnuplot) and data"},
     {"plot", "FILE", OPTION_TEXT, FIELD(plot), 0, 0, {NULL}, NULL, "draw how busy the machines are over time, with gnuplot; the name ends in .svg or .png"},
     {"events", "FILE", OPTION_TEXT, FIELD(events), 0, 0, {NULL}, NULL, "write the events and decisions of the scheduler, in the form of log/events_file"},
@@ -40,12 +40,12 @@ static enum status check(void *out, struct error *error)
                          "want one of --trace TRACE, --reference DIR and --replay-log FILE");
     if (o->json && o->trace == NULL)
         return error_set(error, ST_USAGE, "--json: --trace TRACE is missing");
-    if (o->profile != NULL && o->table != NULL)
+    if (o->profile != NULL && o->perf_model != NULL)
         return error_set(error, ST_USAGE, "--profile and --table: want one of them");
-    if (o->table != NULL && o->machines.count == 0)
+    if (o->perf_model != NULL && o->machines.count == 0)
         return error_set(error, ST_USAGE,
                          "--table: wants --machines; a config's have the times of a profile");
-    if (o->model != NULL && o->table == NULL)
+    if (o->model != NULL && o->perf_model == NULL)
         return error_set(error, ST_USAGE, "--model: --table FILE is missing");
     o->model = o->model != NULL ? o->model : "bloom-176b";
     return gnuplot_option_check(o->plot, error);

@@ -19,9 +19,9 @@ struct simulate_options {
     const char *replay_log; /* An event log of a gateway. */
     const char *policy;     /* NULL = the config's policy. */
     const char *profile;    /* File of `cleave profile`. */
-    const char *table;      /* perf_model.csv of the reference results. */
+    const char *perf_model; /* perf_model.csv of the reference results. */
     const char *model;      /* Name of the table's model; never NULL after the check. */
-    const char *out;        /* File for a CSV row per request. */
+    const char *rows_path;  /* File for a CSV row per request. */
     const char *events;     /* File for the scheduler's events. */
     const char *html;       /* File for a report. */
     const char *plot;       /* File for a picture of the machines' use. */

@@ -69,8 +69,8 @@ static enum status hosts_read(struct simulation *s)
             status = profile_load(path, &s->hosts->profile, &s->error);
     }
     for (uint32_t i = 0; i < options->machines.count && status == ST_OK; i++)
-        status = sim_hosts_add(s->hosts, options->machines.texts[i], options->table, options->model,
-                               s->config, &s->error);
+        status = sim_hosts_add(s->hosts, options->machines.texts[i], options->perf_model,
+                               options->model, s->config, &s->error);
     if (status == ST_OK && options->machines.count == 0)
         status = sim_hosts_of_config(s->hosts, s->config, &s->error);
     if (status != ST_OK)
@@ -292,13 +292,13 @@ static enum status trace_run(struct simulation *s)
     enum status status = requests_open(s);
     if (status != ST_OK)
         return status;
-    status = sim_report_open(s->report, s->options->out, s->compat, &s->error);
+    status = sim_report_open(s->report, s->options->rows_path, s->compat, &s->error);
     if (s->hosts->has_reference)
         s->report->slo.reference = &s->hosts->reference;
     if (status == ST_OK) {
         struct error closing = {""};
         status = s->compat ? compat_run(s) : gateway_run(s);
-        enum status closed = sim_report_close(s->report, s->options->out, &closing);
+        enum status closed = sim_report_close(s->report, s->options->rows_path, &closing);
         if (status == ST_OK && closed != ST_OK) {
             status = closed;
             s->error = closing;

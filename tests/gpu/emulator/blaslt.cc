@@ -71,7 +71,7 @@ void element_put(void *data, cudaDataType type, uint64_t i, float value)
         static_cast<float *>(data)[i] = value;
 }
 
-size_t layout_bytes(const struct emulated_layout &l)
+size_t layout_is_bytes(const struct emulated_layout &l)
 {
     if (l.rows == 0 || l.cols == 0)
         return 0;
@@ -254,7 +254,7 @@ void need_operand(const char *what, const void *data, const struct emulated_layo
         need_memory(what,
                     static_cast<const char *>(data) +
                         batch * l.batch_stride * (int64_t)element_bytes(l.type),
-                    layout_bytes(l));
+                    layout_is_bytes(l));
 }
 } // namespace
 

@@ -113,7 +113,7 @@ static void test_even(void)
     struct error error;
     char number[16];
     for (uint32_t layers = 2; layers <= 96; layers += 1 + layers / 4)
-        for (uint32_t count = 2; count <= layers && count <= LIMIT_STAGES; count++) {
+        for (uint32_t count = 2; count <= layers && count <= LIMIT_STAGE_PROCESSES; count++) {
             uint32_t least = layers, most = 0;
             snprintf(number, sizeof(number), "%u", count);
             /* A prompt machine does not count the vocabulary. */

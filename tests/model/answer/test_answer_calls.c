@@ -1,7 +1,7 @@
-/* Goal: a constraint of calls takes the answers that the family's parser reads as these calls, and no
- * others, with markers that are text and with markers that are control tokens. Method: a table of
- * what is wanted of an answer, with texts that the constraint must take and refuse; each taken text is
- * then parsed. In the table, control tokens stand between "«" and "»". */
+/* Goal: a constraint of calls takes the answers that the family's parser reads as these calls, and
+ * no others, with markers that are text and with markers that are control tokens. Method: a table
+ * of what is wanted of an answer, with texts that the constraint must take and refuse; each taken
+ * text is then parsed. In the table, control tokens stand between "«" and "»". */
 #include "model/answer/answer_calls.h"
 #include "model/grammar/grammar.h"
 #include "tests/check.h"
@@ -104,14 +104,14 @@ static const struct {
      {"[" F "]"}},
     {{.tools = ANSWER_TOOLS_MISTRAL,
       .variant = true,
-      .controls = 1u << ANSWER_MARKER_TOOL_CALLS | 1u << ANSWER_MARKER_ARGS},
+      .control_markers = 1u << ANSWER_MARKER_TOOL_CALLS | 1u << ANSWER_MARKER_ARGS},
      SEVERAL,
      0,
      NULL,
      {"«[TOOL_CALLS]»f«[ARGS]»{\"a\":1}«[TOOL_CALLS]»g«[ARGS]»{}", "f({\"a\":1})g({})",
       "a [TOOL_CALLS", "C(a [TOOL_CALLS)"},
      {"«[TOOL_CALLS]»f{\"a\":1}", "«[ARGS]»"}},
-    {{.tools = ANSWER_TOOLS_DEEPSEEK, .variant = true, .controls = ~0u},
+    {{.tools = ANSWER_TOOLS_DEEPSEEK, .variant = true, .control_markers = ~0u},
      FORCED | SEVERAL,
      0,
      NULL,
@@ -129,7 +129,7 @@ static const struct {
       "｜tool▁calls▁end｜>",
       "g({})"},
      {""}},
-    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .controls = ~0u},
+    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .control_markers = ~0u},
      FORCED | SEVERAL,
      0,
      NULL,
@@ -137,7 +137,7 @@ static const struct {
       "to=functions.g «<|constrain|>»json«<|message|>»{}",
       "R(x)g({})"},
      {"«<|channel|>»final«<|message|>»x", "«<|channel|>»analysis«<|message|>»x«<|call|>»"}},
-    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .controls = ~0u},
+    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .control_markers = ~0u},
      0,
      0,
      NULL,
@@ -145,7 +145,7 @@ static const struct {
       "«<|channel|>»commentary to=functions.f «<|constrain|>»json«<|message|>»{\"a\":1}",
       "f({\"a\":1})"},
      {"Hi", "«<|channel|>»commentary to=functions.f «<|constrain|>»json«<|message|>»{}"}},
-    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .controls = ~0u},
+    {{.tools = ANSWER_TOOLS_HARMONY, .reasoning = ANSWER_REASONING_HARMONY, .control_markers = ~0u},
      NO_TOOLS,
      0,
      SCHEMA,
@@ -207,9 +207,9 @@ static void check(size_t index, const json_t *tools)
     const int wanted = cases[index].wanted;
     const struct answer_wanted w = {
         .tools = (wanted & NO_TOOLS) != 0 ? NULL : tools,
-        .named = (wanted & NAMED_G) != 0 ? 1 : ALL,
-        .forced = (wanted & FORCED) != 0,
-        .several = (wanted & SEVERAL) != 0,
+        .only_tool = (wanted & NAMED_G) != 0 ? 1 : ALL,
+        .calls_only = (wanted & FORCED) != 0,
+        .several_calls = (wanted & SEVERAL) != 0,
         .all_schemas = (wanted & FORCED) != 0,
         .content = cases[index].content,
         .content_bytes = cases[index].content != NULL ? strlen(cases[index].content) : 0,

@@ -83,7 +83,7 @@ static void write_config(const struct writer *w)
                   (int)h->head_count, "num_key_value_heads", (int)h->kv_head_count, "head_dim",
                   (int)h->head_dim, "rms_norm_eps", (double)h->norm_epsilon, "rope_theta",
                   (double)h->rope_freq_base, "hidden_act", h->gelu ? "gelu_pytorch_tanh" : "silu",
-                  "tie_word_embeddings", model_file_find(w->file, ROLE_OUTPUT, 0) == NULL);
+                  "tie_word_embeddings", model_file_tensor_find(w->file, ROLE_OUTPUT, 0) == NULL);
     CHECK(root != NULL);
     if (h->rope_dim != h->head_dim)
         json_object_set_new(root, "partial_rotary_factor",
@@ -396,7 +396,7 @@ static void put_tensor(struct shard *s, const struct mapped_tensor *t, enum mode
     CHECK(name[0] != 0 && rows != NULL);
     put_rows(w, t, role, rows);
     CHECK(fclose(rows) == 0);
-    if (w->options->f8 != FOLDER_F8_NONE && role_of_layer(role) && t->dim_count == 2) {
+    if (w->options->f8 != FOLDER_F8_NONE && role_is_of_layer(role) && t->dim_count == 2) {
         CHECK(t->type == COMPUTE_F32);
         if (w->options->f8 >= FOLDER_GPTQ)
             put_packed(s, name, t->dims[1], t->dims[0], (float *)(void *)data);

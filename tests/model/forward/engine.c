@@ -35,8 +35,8 @@ void engine_open(const struct model_file *g, const struct engine_options *option
                             &out->forwards[i], &error) == ST_OK,
                "%s", error.text);
     }
-    out->hyper = model_hyper_of(out->models[0]);
-    out->shard = model_shard_in(out->models[0]);
+    out->hyper = model_hyper_get(out->models[0]);
+    out->shard = model_shard_get(out->models[0]);
     size_t x_bytes = (size_t)options->rows_max * hyper.hidden * sizeof(float);
     out->x = aligned_alloc(64, (x_bytes + 63) / 64 * 64);
     CHECK(out->x != NULL);

@@ -149,7 +149,7 @@ static float plain_logit(const struct example *e, const struct token_rules *rule
     bool seen = false;
     for (uint32_t i = 0; i < e->context.token_count; i++)
         seen |= e->tokens[i] == id;
-    if (seen && sampling_repeats_cost(&e->sampling))
+    if (seen && sampling_has_repetition_penalty(&e->sampling))
         logit = logit > 0 ? logit / e->sampling.repetition_penalty
                           : logit * e->sampling.repetition_penalty;
     if (times > 0)

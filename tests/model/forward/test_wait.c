@@ -70,7 +70,7 @@ static void bench_open_in(struct bench *b, const struct model_file *g, uint32_t 
     }
     CHECKF(model_open(g, &model_options, &b->model, &error) == ST_OK, "%s", error.text);
     CHECKF(forward_open(b->model, ROWS_MAX, 4, &b->forward, &error) == ST_OK, "%s", error.text);
-    const struct model_hyper *h = model_hyper_of(b->model);
+    const struct model_hyper *h = model_hyper_get(b->model);
     b->kv = (struct model_kv){.block_tokens = BLOCK, .dtype = COMPUTE_KV_I16};
     b->kv.block_bytes = compute_kv_block_bytes(BLOCK, h->kv_head_count, h->head_dim, b->kv.dtype);
     b->kv.layer_stride_bytes = b->kv.block_bytes * (ROWS_MAX / BLOCK + 1);

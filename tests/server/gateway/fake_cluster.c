@@ -54,7 +54,7 @@ struct fake_cluster *fake_cluster_open(uint32_t prompt, uint32_t token, uint32_t
     CHECK(c != NULL && prompt + token + mixed <= FAKE_MACHINES);
     c->config.scheduler.queue_requests_max = queue_requests_max;
     c->config.scheduler.wait_ms = 30000;
-    c->config.scheduler.cover_ms = 5000;
+    c->config.scheduler.takeover_delay_ms = 5000;
     c->config.scheduler.batch_sequences_max = 256;
     c->config.slo.tbt_ms = 50;
     c->config.kv.block_tokens = FAKE_BLOCK_TOKENS;

@@ -85,14 +85,15 @@ static struct partition_model_cost cost_of(const struct partition_problem *q,
         if (i == 0)
             continue;
         one_host = one_host && !stages[i].new_host;
-        const struct partition_link *link = stages[i].new_host ? &q->between : &q->inside;
+        const struct partition_link *link =
+            stages[i].new_host ? &q->between_hosts : &q->inside_host;
         cost.latency_ns += link->delay_ns;
         if (slower(link->busy_ns, 1, cost.bottleneck))
             cost.bottleneck = (struct partition_rate){link->busy_ns, 1};
         pace = link->busy_ns > pace ? link->busy_ns : pace;
     }
     if (count > 1)
-        cost.latency_ns += one_host ? q->back_inside_ns : q->back_between_ns;
+        cost.latency_ns += one_host ? q->return_inside_host_ns : q->return_between_hosts_ns;
     cost.latency_ns += (goal->micro_batches - 1) * pace;
     return cost;
 }
@@ -243,7 +244,7 @@ static void judge_hosts(const struct partition_problem *q, const struct partitio
     for (uint32_t i = 0; i < plan->stage_count; i++) {
         const struct partition_stage *stage = &plan->stages[i];
         const struct partition_host *host = &q->hosts[stage->host_kind];
-        bool same = i > 0 && !plan->stages[i - 1].between;
+        bool same = i > 0 && !plan->stages[i - 1].next_on_other_host;
         if (same) {
             CHECK(open && stage->host_count == 1 && stage->host == stage[-1].host &&
                   stage->host_kind == stage[-1].host_kind);
@@ -261,7 +262,7 @@ static void judge_hosts(const struct partition_problem *q, const struct partitio
         CHECK(stage->replicas <= left[stage->kind]);
         left[stage->kind] -= stage->replicas;
     }
-    CHECK(!plan->stages[plan->stage_count - 1].between);
+    CHECK(!plan->stages[plan->stage_count - 1].next_on_other_host);
 }
 
 struct partition_model_cost partition_model_judge(const struct partition_problem *q,
@@ -281,7 +282,7 @@ struct partition_model_cost partition_model_judge(const struct partition_problem
                                    .end = stage->end,
                                    .kind = stage->kind,
                                    .replicas = stage->replicas,
-                                   .new_host = i == 0 || plan->stages[i - 1].between};
+                                   .new_host = i == 0 || plan->stages[i - 1].next_on_other_host};
         CHECK(stage->time_ns == stage_ns(q, &stages[i]));
         CHECK(stage->bytes == stage_bytes(q, &stages[i]));
         CHECK(stage->bytes <= q->kinds[stage->kind].memory_bytes);

@@ -87,12 +87,12 @@ static void random_costs(struct small *s)
                                               .last_ns = draw(2) * draw(2 * times),
                                               .memory_bytes = draw(4) == 0 ? 6 + draw(8) : 1000};
     }
-    q->inside.busy_ns = draw(3) * draw(times);
-    q->inside.delay_ns = draw(times);
-    q->between.busy_ns = draw(3) * draw(times);
-    q->between.delay_ns = draw(times);
-    q->back_inside_ns = draw(2) * draw(4);
-    q->back_between_ns = q->back_inside_ns + draw(4);
+    q->inside_host.busy_ns = draw(3) * draw(times);
+    q->inside_host.delay_ns = draw(times);
+    q->between_hosts.busy_ns = draw(3) * draw(times);
+    q->between_hosts.delay_ns = draw(times);
+    q->return_inside_host_ns = draw(2) * draw(4);
+    q->return_between_hosts_ns = q->return_inside_host_ns + draw(4);
 }
 
 static void random_problem(struct small *s)
@@ -212,9 +212,9 @@ static struct partition_problem twelve(const struct partition_kind *kinds, uint3
                                       .kinds = kinds,
                                       .host_count = host_count,
                                       .hosts = hosts,
-                                      .inside = {.busy_ns = 1, .delay_ns = 1},
-                                      .between = {.busy_ns = 2, .delay_ns = 3},
-                                      .back_between_ns = 1,
+                                      .inside_host = {.busy_ns = 1, .delay_ns = 1},
+                                      .between_hosts = {.busy_ns = 2, .delay_ns = 3},
+                                      .return_between_hosts_ns = 1,
                                       .replicas = true};
 }
 
@@ -240,7 +240,7 @@ static void want(const struct partition_problem *problem, struct partition_goal 
                                  stage->host_kind, stage->host);
         if (i + 1 < plan.stage_count)
             used += (size_t)snprintf(got + used, sizeof(got) - used, " %s ",
-                                     stage->between ? "|" : "/");
+                                     stage->next_on_other_host ? "|" : "/");
     }
     CHECKF(strcmp(got, text) == 0, "\"%s\", want \"%s\"", got, text);
     CHECKF(plan.latency_ns == latency_ns, "%" PRIu64, plan.latency_ns);
@@ -307,7 +307,7 @@ static void unequal_devices(void)
     want(&problem, free, "0-7 a1@0.0 / 8-11 b1@0.0", 161);
     want(&problem, (struct partition_goal){1, 150}, "0-9 a1@0.0 / 10-11 b1@0.0", 141);
     /* With a slow link, one device for all layers is better. */
-    problem.inside.busy_ns = 121;
+    problem.inside_host.busy_ns = 121;
     want(&problem, free, "0-11 a1@0.0", 120);
 }
 
@@ -348,12 +348,12 @@ static void refusals(void)
     kinds[0].memory_bytes = 165;
     refused(&problem, ST_INVALID, "12 layers do not fit into the devices' memory as 2 stages");
     problem = good;
-    problem.back_inside_ns = 2;
+    problem.return_inside_host_ns = 2;
     refused(&problem, ST_INVALID,
             "the way of a token back to the first stage takes 2 ns inside a host, 1 between hosts: "
             "want no more inside");
     problem = good;
-    problem.between.busy_ns = PARTITION_TIME_MAX + 1;
+    problem.between_hosts.busy_ns = PARTITION_TIME_MAX + 1;
     refused(&problem, ST_TOO_LARGE,
             "a link between hosts takes 1099511627777 ns: want at most 1099511627776");
     problem.hosts = (struct partition_host[]){{65, {1, 1}}};

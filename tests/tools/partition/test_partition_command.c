@@ -71,13 +71,15 @@ static void clusters(void)
     CHECK(cluster.hosts[0].count == 3 && cluster.hosts[0].devices[0] == 2 &&
           cluster.hosts[0].devices[1] == 1);
     CHECK(cluster.hosts[1].count == 1 && cluster.hosts[1].devices[1] == 1);
-    CHECK(cluster.between.bandwidth_bytes_per_s == 5e8 && cluster.between.latency_us == 9);
-    CHECK(cluster.inside.bandwidth_bytes_per_s == 1e10 && cluster.inside.latency_us == 2);
+    CHECK(cluster.between_hosts.bandwidth_bytes_per_s == 5e8 &&
+          cluster.between_hosts.latency_us == 9);
+    CHECK(cluster.inside_host.bandwidth_bytes_per_s == 1e10 && cluster.inside_host.latency_us == 2);
     /* The measured computers: two hosts, and the link between them. */
     struct error error;
     CHECK(partition_cluster_of_profile(profile, &cluster, &error) == ST_OK);
     CHECK(cluster.host_count == 2 && cluster.kind_count == 2 && cluster.hosts[1].devices[1] == 1);
-    CHECK(cluster.between.bandwidth_bytes_per_s == 1e9 && cluster.between.latency_us == 20);
+    CHECK(cluster.between_hosts.bandwidth_bytes_per_s == 1e9 &&
+          cluster.between_hosts.latency_us == 20);
     CHECK(strcmp(cluster.host_names[1], "b") == 0);
 }
 
@@ -186,12 +188,14 @@ static void links(void)
     work.limit_ms = 0.5;
     partition_costs_of(profile, &cluster, &work, &costs);
     CHECK(costs.goal.limit_ns == 500000);
-    CHECK(costs.problem.inside.busy_ns == 213); /* 25 / 3 tokens of 256 bytes at 10 GB/s. */
-    CHECK(costs.problem.inside.delay_ns == 2213 && costs.problem.back_inside_ns == 0);
-    CHECK(costs.problem.between.busy_ns == 2133 && costs.problem.between.delay_ns == 22133);
+    CHECK(costs.problem.inside_host.busy_ns == 213); /* 25 / 3 tokens of 256 bytes at 10 GB/s. */
+    CHECK(costs.problem.inside_host.delay_ns == 2213 && costs.problem.return_inside_host_ns == 0);
+    CHECK(costs.problem.between_hosts.busy_ns == 2133 &&
+          costs.problem.between_hosts.delay_ns == 22133);
     work.prompt = false;
     partition_costs_of(profile, &cluster, &work, &costs);
-    CHECK(costs.problem.back_inside_ns == 2000 && costs.problem.back_between_ns == 20000);
+    CHECK(costs.problem.return_inside_host_ns == 2000 &&
+          costs.problem.return_between_hosts_ns == 20000);
 }
 
 /* ---- what is shown ---- */

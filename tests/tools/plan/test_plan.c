@@ -91,9 +91,9 @@ static void plan_find(struct plan *p, uint32_t workers, const char *state)
     p->search = (struct plan_search){.inputs = &p->setup.inputs,
                                      .memo = &p->memo,
                                      .step_per_s = p->options.step,
-                                     .rate_most = p->setup.rate_most,
-                                     .machines_most = (uint32_t)p->options.machines_most,
-                                     .full = p->options.full,
+                                     .rate_max = p->setup.rate_max,
+                                     .machines_max = (uint32_t)p->options.machines_max,
+                                     .all_boundaries = p->options.all_boundaries,
                                      .worker_count = workers,
                                      .cell_count = p->setup.cell_count,
                                      .cells = p->setup.cells};
@@ -264,7 +264,7 @@ static void same_bytes(void)
     char whole[400];
     snprintf(whole, sizeof(whole), "%s", scratch_path("state"));
     struct plan *first = plan_new(more, 1, whole);
-    CHECK(first->memo.read == 0);
+    CHECK(first->memo.entries_read == 0);
     for (uint32_t workers = 2; workers <= 5; workers += 3) {
         struct plan *p = plan_new(more, workers, NULL);
         CHECK(strcmp(p->json, first->json) == 0);
@@ -277,11 +277,11 @@ static void same_bytes(void)
         snprintf(part, sizeof(part), "%s", scratch_path("part"));
         state_cut(whole, part, bytes);
         struct plan *p = plan_new(more, 2, part);
-        CHECK(p->memo.read < tried && p->memo.count == tried);
+        CHECK(p->memo.entries_read < tried && p->memo.count == tried);
         CHECK(strcmp(p->json, first->json) == 0);
         plan_free(p);
         p = plan_new(more, 2, part); /* The files that the new plan wrote are complete. */
-        CHECK(p->memo.read == tried && strcmp(p->json, first->json) == 0);
+        CHECK(p->memo.entries_read == tried && strcmp(p->json, first->json) == 0);
         plan_free(p);
     }
     plan_free(first);

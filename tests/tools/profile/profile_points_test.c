@@ -39,10 +39,10 @@ static struct profile_step_times sample(const struct profile_point *point, bool 
         parts[3 + i] = &times.layers[i];
     for (uint32_t i = 0; i < LAYERS + 3; i++) {
         parts[i]->us *= factor;
-        parts[i]->waited = parts[i]->idle = parts[i]->us * waited;
+        parts[i]->waited_us = parts[i]->idle_us = parts[i]->us * waited;
         times.whole.us += parts[i]->us;
-        times.whole.waited += parts[i]->waited;
-        times.whole.idle += parts[i]->idle;
+        times.whole.waited_us += parts[i]->waited_us;
+        times.whole.idle_us += parts[i]->idle_us;
     }
     return times;
 }
@@ -101,8 +101,8 @@ static void check_device(bool alike)
     /* Some cells have extrapolated values above these. */
     for (uint32_t i = 0; i < plan.point_count; i++)
         CHECK(plan.points[i].rows < 1024 || plan.points[i].context < 4096);
-    CHECK(near(profile_curve_us(&d->last, 16), last_us(16)));
-    CHECK(near(profile_curve_us(&d->first, 96), 9.6) && near(d->batch_us, 7));
+    CHECK(near(profile_curve_us(&d->vocabulary, 16), last_us(16)));
+    CHECK(near(profile_curve_us(&d->embedding, 96), 9.6) && near(d->batch_us, 7));
     CHECK(d->disturbed >= 0 && d->disturbed < 0.5);
     CHECK(d->check_count >= 10 && d->check_count <= PROFILE_CHECKS_MAX);
     for (uint32_t i = 0; i < d->check_count; i++)

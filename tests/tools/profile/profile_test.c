@@ -131,10 +131,10 @@ static void check_device(const struct profile *p, const struct profile_device *d
         check_grid(&d->layers[i].token);
     }
     check_grid(&d->last_layer_prompt);
-    CHECK(d->first.row_count >= 2 && d->last.row_count >= 2);
+    CHECK(d->embedding.row_count >= 2 && d->vocabulary.row_count >= 2);
     /* Whole microseconds, less the time that others took, so the result may be 0. */
     CHECK(d->batch_us >= 0);
-    CHECK(d->last.us[0] > 0);
+    CHECK(d->vocabulary.us[0] > 0);
     check_sums(p, d);
 }
 

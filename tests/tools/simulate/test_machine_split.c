@@ -50,12 +50,12 @@ static void reads(void)
     CHECK(cluster.host_count == 1 && cluster.hosts[0].count == 1 && cluster.kind_count == 2);
     CHECK(cluster.hosts[0].devices[0] == 1 && cluster.hosts[0].devices[1] == 2);
     CHECK(cluster.kinds[0].memory_bytes == 1000000 && cluster.kinds[1].memory_bytes == 3072);
-    CHECK(cluster.inside.bandwidth_bytes_per_s == 5e6 && cluster.inside.latency_us == 7);
+    CHECK(cluster.inside_host.bandwidth_bytes_per_s == 5e6 && cluster.inside_host.latency_us == 7);
     CHECK(strcmp(cluster.host_names[0], "x") == 0);
     /* Without a link in the file, the profile's fastest link inside the host of the first device is
      * used. */
     CHECK(machine_read(MACHINE(DEVICES(GPU)), &hardware, &cluster, &error) == ST_OK);
-    CHECK(cluster.inside.bandwidth_bytes_per_s == 1e10 && cluster.inside.latency_us == 2);
+    CHECK(cluster.inside_host.bandwidth_bytes_per_s == 1e10 && cluster.inside_host.latency_us == 2);
 }
 
 static void faults(void)

@@ -25,7 +25,7 @@ static void look(void *self, const struct reference_result *result)
            " in one only, %" PRIu64 " displaced, %" PRIu64 " moves\n",
            result->name, result->requests, result->ttft_s, result->tbt_s, result->e2e_s,
            result->missing, result->totals.displaced, result->totals.moves);
-    CHECKF(!result->slo_said || result->slo_met == result->slo_met_there, "%s: the SLO",
+    CHECKF(!result->slo_known || result->slo_met == result->reference_slo_met, "%s: the SLO",
            result->name);
     seen->cases++;
     seen->same += result->same;

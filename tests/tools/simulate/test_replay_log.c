@@ -101,7 +101,7 @@ static void test_same(void)
     text_adds(&log.text, "{\"t\":1,\"event\":\"end");
     CHECKF(replay(log.text.data, log.text.bytes, &seen, &totals, &error) == ST_OK, "%s",
            error.text);
-    CHECK(totals.starts == 2 && totals.events == 10 && totals.left_out == 1);
+    CHECK(totals.starts == 2 && totals.events == 10 && totals.skipped == 1);
     CHECK(totals.routes == 5 && totals.lost > 0 && totals.differing == 0 && seen.count == 0);
     CHECK(totals.last_us - totals.first_us == 90);
     log_end(&log);

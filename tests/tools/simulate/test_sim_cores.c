@@ -26,7 +26,7 @@ static void init(uint32_t count, uint32_t turn_ms, const uint32_t *threads, uint
 static void begin(uint32_t machine, double now_s, double work_s, uint32_t layers, bool prompts)
 {
     const struct sim_cores_work work = {
-        .work_s = work_s, .beside = 1, .layers = layers, .prompts = prompts};
+        .work_s = work_s, .busy_slowdown = 1, .layers = layers, .prompts = prompts};
     sim_cores_batch_begin(&cores, machine, now_s, &work);
 }
 
@@ -124,7 +124,8 @@ static void those_beside_slow_down(void)
     begin(2, 0, 60 * MS, 1, true);
     sim_cores_batch_begin(
         &cores, 0, 0,
-        &(struct sim_cores_work){.work_s = 10 * MS, .beside = 1.3, .layers = 1, .prompts = true});
+        &(struct sim_cores_work){
+            .work_s = 10 * MS, .busy_slowdown = 1.3, .layers = 1, .prompts = true});
     expect(1, 6 * MS, true);
     expect(0, 6 * MS + 5 * MS * 1.1, true);
     expect(2, 60 * MS, true);
@@ -167,7 +168,7 @@ static void random_case(void)
         uint32_t machine = machines;
         double at_s = INFINITY, due_s;
         for (uint32_t i = 0; i < machines; i++) {
-            bool away = cores.machines[i].state == SIM_CORES_AWAY;
+            bool away = cores.machines[i].state == SIM_CORES_IDLE;
             bool due = away ? left > 0 : sim_cores_due(&cores, i, &due_s);
             if (due && (away ? next_s[i] : due_s) < at_s) {
                 machine = i;
@@ -178,7 +179,7 @@ static void random_case(void)
             break;
         CHECKF(at_s >= now_s - SAME_S, "%.9f after %.9f", at_s, now_s);
         now_s = at_s > now_s ? at_s : now_s;
-        if (cores.machines[machine].state == SIM_CORES_AWAY) {
+        if (cores.machines[machine].state == SIM_CORES_IDLE) {
             left--;
             began_s[machine] = now_s;
             work_s[machine] = (draw(30) + 1) * MS * 0.7;
@@ -193,7 +194,7 @@ static void random_case(void)
     }
     CHECK(left == 0);
     for (uint32_t i = 0; i < machines; i++)
-        CHECK(cores.machines[i].state == SIM_CORES_AWAY);
+        CHECK(cores.machines[i].state == SIM_CORES_IDLE);
     CHECKF(done_s <= now_s * cores.cores + SAME_S * EVENTS, "%.6f s of work in %.6f s on %u cores",
            done_s, now_s, cores.cores);
 }

@@ -102,7 +102,7 @@ static void pipeline(void)
         host.cost.places[i] = &profile->devices[0];
     CHECK(sched_paths_open(stages, 3, &m.paths) == ST_OK);
     m.options.host = &host;
-    m.options.watched = true;
+    m.options.use_recorded = true;
     m.flights = flights;
     m.blocks = 8;
     m.blocks_free = 6;

@@ -31,7 +31,7 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
                                             uint64_t pace_ns)
 {
     struct partition_rate best = {.ns = 0, .over = 1};
-    const uint64_t links[2] = {p->inside.busy_ns, p->between.busy_ns};
+    const uint64_t links[2] = {p->inside_host.busy_ns, p->between_hosts.busy_ns};
     for (int i = 0; i < 2; i++) {
         struct partition_rate link = {.ns = links[i], .over = 1};
         if (partition_rate_compare(link, rate) < 0 && partition_rate_compare(link, best) > 0)
@@ -54,9 +54,9 @@ struct partition_rate partition_rate_before(const struct partition *p, struct pa
 
 uint64_t partition_pace_before(const struct partition *p, uint64_t pace_ns)
 {
-    uint64_t best = p->inside.busy_ns < pace_ns ? p->inside.busy_ns : 0;
-    if (p->between.busy_ns < pace_ns && p->between.busy_ns > best)
-        best = p->between.busy_ns;
+    uint64_t best = p->inside_host.busy_ns < pace_ns ? p->inside_host.busy_ns : 0;
+    if (p->between_hosts.busy_ns < pace_ns && p->between_hosts.busy_ns > best)
+        best = p->between_hosts.busy_ns;
     for (uint32_t k = 0; k < p->kinds; k++) {
         uint64_t run_ns = p->replicas_max[k] > 0 ? run_below(p, k, pace_ns) : 0;
         best = run_ns > best ? run_ns : best;

@@ -28,7 +28,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
     struct partition_move moves[PARTITION_MOVES_MAX];
     uint32_t count = partition_moves(p, place, moves);
     for (uint32_t m = 0; m < count; m++) {
-        if (at < p->layers && !fits[moves[m].inside])
+        if (at < p->layers && !fits[moves[m].on_open_host])
             continue;
         uint32_t before = at; /* First layer with fewer replicas. */
         const uint16_t *back = partition_back_of(p, moves[m].kind, at);
@@ -37,7 +37,7 @@ static void advance(struct partition *p, const struct partition_place *place, ui
             if (first == before)
                 continue;
             before = first;
-            uint16_t *near = &p->near[partition_move_target(p, &moves[m], r)];
+            uint16_t *near = &p->earliest_first[partition_move_target(p, &moves[m], r)];
             *near = first < *near ? (uint16_t)first : *near;
         }
     }
@@ -47,15 +47,15 @@ static void fill_near(struct partition *p, const bool *fits)
 {
     struct partition_place place;
     for (uint32_t state = p->slots - 1; state < p->states; state++)
-        p->near[state] = (uint16_t)p->layers;
+        p->earliest_first[state] = (uint16_t)p->layers;
     partition_place_first(p, &place);
     do {
         uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
         uint32_t count = partition_states_below(p, &place, below);
-        uint16_t *near = &p->near[place.state];
+        uint16_t *near = &p->earliest_first[place.state];
         for (uint32_t b = 0; b < count; b++)
-            *near = p->near[below[b]] < *near ? p->near[below[b]] : *near;
-        uint16_t *closed = &p->near[partition_place_closed(p, &place)];
+            *near = p->earliest_first[below[b]] < *near ? p->earliest_first[below[b]] : *near;
+        uint16_t *closed = &p->earliest_first[partition_place_closed(p, &place)];
         *closed = *near < *closed ? *near : *closed;
         if (*near > 0)
             advance(p, &place, *near, fits);
@@ -64,30 +64,30 @@ static void fill_near(struct partition *p, const bool *fits)
 
 bool partition_need_fill(struct partition *p, const struct partition_bound *bound)
 {
-    const bool fits[2] = {partition_link_fits(&p->between, bound),
-                          partition_link_fits(&p->inside, bound)};
+    const bool fits[2] = {partition_link_fits(&p->between_hosts, bound),
+                          partition_link_fits(&p->inside_host, bound)};
     if (p->stages > 0) {
-        memset(p->need, 0, p->states * sizeof(p->need[0]));
+        memset(p->rest_first, 0, p->states * sizeof(p->rest_first[0]));
         return partition_reach(p, bound) == p->layers;
     }
     partition_reach_fill(p, bound);
     fill(p);
     fill_near(p, fits);
-    if (p->near[p->states - 1] > 0) /* With all devices. */
+    if (p->earliest_first[p->states - 1] > 0) /* With all devices. */
         return false;
     struct partition_place place;
     partition_place_first(p, &place);
     do {
         /* First state of the other hosts. */
         uint32_t left = (p->vectors - 1 - place.state / p->slots) * p->slots;
-        uint16_t need = p->near[left + p->slots - 1];
+        uint16_t need = p->earliest_first[left + p->slots - 1];
         if (place.index > 0) {
             uint32_t t = place.host_kind;
             uint32_t rest = p->slot_full[t] - place.index;
             uint32_t open = left + p->host_stride[t] * p->slots + p->slot_first[t] + rest - 1;
-            need = p->near[open] < need ? p->near[open] : need;
+            need = p->earliest_first[open] < need ? p->earliest_first[open] : need;
         }
-        p->need[place.state] = need;
+        p->rest_first[place.state] = need;
     } while (partition_place_next(p, &place));
     return true;
 }

@@ -67,15 +67,16 @@ static enum status check_times(const struct partition_problem *q, struct error *
                 error_prefix(error, "layer %u", i);
         }
     }
-    const uint64_t links[6] = {q->inside.busy_ns,  q->inside.delay_ns,  q->back_inside_ns,
-                               q->between.busy_ns, q->between.delay_ns, q->back_between_ns};
+    const uint64_t links[6] = {q->inside_host.busy_ns,    q->inside_host.delay_ns,
+                               q->return_inside_host_ns,  q->between_hosts.busy_ns,
+                               q->between_hosts.delay_ns, q->return_between_hosts_ns};
     for (int i = 0; i < 6 && status == ST_OK; i++)
         status = check_time(links[i], "a link", i < 3 ? "inside a host" : "between hosts", error);
-    if (status == ST_OK && q->back_inside_ns > q->back_between_ns)
+    if (status == ST_OK && q->return_inside_host_ns > q->return_between_hosts_ns)
         return error_set(error, ST_INVALID,
                          "the way of a token back to the first stage takes %" PRIu64
                          " ns inside a host, %" PRIu64 " between hosts: want no more inside",
-                         q->back_inside_ns, q->back_between_ns);
+                         q->return_inside_host_ns, q->return_between_hosts_ns);
     return status;
 }
 
@@ -116,10 +117,10 @@ static void copy(const struct partition_problem *q, struct partition *p)
     p->paths_max = q->paths_max;
     p->shared_bytes = q->shared_bytes;
     p->workspace_bytes = q->workspace_bytes;
-    p->inside = q->inside;
-    p->between = q->between;
-    p->back_inside_ns = q->back_inside_ns;
-    p->back_between_ns = q->back_between_ns;
+    p->inside_host = q->inside_host;
+    p->between_hosts = q->between_hosts;
+    p->return_inside_host_ns = q->return_inside_host_ns;
+    p->return_between_hosts_ns = q->return_between_hosts_ns;
     memcpy(p->hosts, q->hosts, q->host_count * sizeof(p->hosts[0]));
     for (uint32_t i = 0; i < p->layers; i++) {
         bool last = i + 1 == p->layers;
@@ -152,8 +153,8 @@ static enum status take_memory(struct partition *p, struct error *error)
     uint64_t reach = (uint64_t)p->kinds * (PARTITION_DEVICES_MAX + 1) * p->width;
     uint64_t labels = rows * p->width;
     p->memory_bytes = sizeof(*p) + 2 * reach * sizeof(p->reach[0]) +
-                      labels * (sizeof(p->value[0]) + sizeof(p->label[0])) +
-                      (counted ? 3 * p->states * sizeof(p->far[0]) : 0);
+                      labels * (sizeof(p->best_score[0]) + sizeof(p->label[0])) +
+                      (counted ? 3 * p->states * sizeof(p->furthest_end[0]) : 0);
     if (!counted || p->memory_bytes > PARTITION_MEMORY_MAX)
         return error_set(error, ST_TOO_LARGE,
                          "too many ways to use the devices: their table would take more than "
@@ -161,14 +162,15 @@ static enum status take_memory(struct partition *p, struct error *error)
                          PARTITION_MEMORY_MAX >> 20,
                          p->stages > 0 ? " (it is smaller without a number of stages)" : "");
     p->reach = calloc(reach, sizeof(p->reach[0]));
-    p->back = calloc(reach, sizeof(p->back[0]));
-    p->far = calloc(p->states, sizeof(p->far[0]));
-    p->near = calloc(p->states, sizeof(p->near[0]));
-    p->need = calloc(p->states, sizeof(p->need[0]));
-    p->value = malloc(labels * sizeof(p->value[0]));
+    p->reach_back = calloc(reach, sizeof(p->reach_back[0]));
+    p->furthest_end = calloc(p->states, sizeof(p->furthest_end[0]));
+    p->earliest_first = calloc(p->states, sizeof(p->earliest_first[0]));
+    p->rest_first = calloc(p->states, sizeof(p->rest_first[0]));
+    p->best_score = malloc(labels * sizeof(p->best_score[0]));
     p->label = malloc(labels * sizeof(p->label[0]));
-    if (p->reach == NULL || p->back == NULL || p->far == NULL || p->near == NULL ||
-        p->need == NULL || p->value == NULL || p->label == NULL)
+    if (p->reach == NULL || p->reach_back == NULL || p->furthest_end == NULL ||
+        p->earliest_first == NULL || p->rest_first == NULL || p->best_score == NULL ||
+        p->label == NULL)
         return error_set(error, ST_NO_MEMORY, "no memory for %" PRIu64 " bytes", p->memory_bytes);
     return ST_OK;
 }
@@ -246,11 +248,11 @@ void partition_close(struct partition *p)
     if (p == NULL)
         return;
     free(p->reach);
-    free(p->back);
-    free(p->far);
-    free(p->near);
-    free(p->need);
-    free(p->value);
+    free(p->reach_back);
+    free(p->furthest_end);
+    free(p->earliest_first);
+    free(p->rest_first);
+    free(p->best_score);
     free(p->label);
     free(p);
 }

@@ -15,18 +15,18 @@
  * need not use every device.
  *
  * Time. A piece takes a stage `time` = sum of its layers' times on that kind of device + stage_ns,
- * + first_ns in the first stage (embedding), + last_ns in the last stage (vocabulary,
- * sampling). Between two stages a piece takes delay_ns on a link, of which the link is busy for
- * busy_ns. Computing and sending overlap. So
+ * + first_ns in the first stage (embedding), + last_ns in the last stage (vocabulary, sampling).
+ * Between two stages a piece takes delay_ns on a link, of which the link is busy for busy_ns.
+ * Computing and sending overlap. So
  *
  *   bottleneck = max over stages and links of time / replicas, busy_ns   (one piece per bottleneck)
  *   pace       = max over stages and links of time, busy_ns   (of one request: it uses one replica)
  *   latency    = sum of times + sum of delay_ns + the way back + (micro_batches - 1) × pace
  *
  * For a prompt, the latency is the time to its first token (GPipe's fill and drain). For a group of
- * sequences with micro_batches = 1 it is one decode step. The way back is that of the sampled token
- * to the first stage: 0 with one stage, back_inside_ns if all stages are on one host, else
- * back_between_ns.
+ * sequences with micro_batches = 1 it is one decode step. The return time is the time of the
+ * sampled token's way back to the first stage: 0 with one stage, return_inside_host_ns if all
+ * stages are on one host, else return_between_hosts_ns.
  *
  * Memory. Each device of a stage holds workspace_bytes, and the weights and all KV blocks of the
  * stage's layers: block ids count for the whole machine, so replicas do not divide the blocks. With
@@ -35,8 +35,8 @@
  *
  * Hosts. The stages on one host are neighbours: the pipeline enters a host once and leaves it once,
  * so a host's link to other hosts carries one boundary in each direction. Stages on one host are
- * joined by the link `inside`, others by the link `between`. A stage's replicas are on one host, or
- * on several hosts with equal devices that hold no other stage.
+ * joined by the link inside_host, others by the link between_hosts. A stage's replicas are on one
+ * host, or on several hosts with equal devices that hold no other stage.
  *
  * Ties. Of the plans with the smallest bottleneck within the limit, the one with the smallest
  * latency is taken; of these, one with the fewest devices; of these, always the same one. Times are
@@ -50,9 +50,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define PARTITION_KINDS_MAX   8            /* Kinds of devices. */
-#define PARTITION_HOSTS_MAX   16           /* Kinds of hosts. */
-#define PARTITION_DEVICES_MAX LIMIT_STAGES /* Devices of one machine. */
+#define PARTITION_KINDS_MAX   8                     /* Kinds of devices. */
+#define PARTITION_HOSTS_MAX   16                    /* Kinds of hosts. */
+#define PARTITION_DEVICES_MAX LIMIT_STAGE_PROCESSES /* Devices of one machine. */
 /* Most bytes that a partition allocates; a problem that needs more is refused. */
 #define PARTITION_MEMORY_MAX (100ull << 20)
 /* Longest time of a layer, of an end of the model or of a link: 18 minutes in ns. */
@@ -93,11 +93,11 @@ struct partition_problem {
     const struct partition_kind *kinds;
     uint32_t host_count; /* Kinds of hosts. */
     const struct partition_host *hosts;
-    struct partition_link inside;  /* Between two stages on one host. */
-    struct partition_link between; /* Between two stages on different hosts. */
-    uint64_t back_inside_ns;       /* Time of the sampled token's way back, inside a host. */
-    uint64_t back_between_ns;      /* Time of that way between hosts; ≥ back_inside_ns. */
-    uint32_t stage_count;          /* Exact number of stages; 0 = the best number. */
+    struct partition_link inside_host;   /* Between two stages on one host. */
+    struct partition_link between_hosts; /* Between two stages on different hosts. */
+    uint64_t return_inside_host_ns;      /* Return time inside a host. */
+    uint64_t return_between_hosts_ns;    /* Return time between hosts; ≥ return_inside_host_ns. */
+    uint32_t stage_count;                /* Exact number of stages; 0 = the best number. */
     bool replicas; /* True: stages may have replicas. False: one device per stage. */
     /* Most paths through the replicas: the least common multiple of all replica counts; 0 = no
      * limit. */
@@ -123,8 +123,8 @@ struct partition_stage {
     uint32_t host;       /* First of the stage's hosts, counted from 0 within their kind. */
     uint32_t host_count; /* Hosts of the stage; if > 1, they hold no other stage. */
     uint64_t time_ns;
-    uint64_t bytes; /* Bytes on each of the stage's devices. */
-    bool between;   /* The link to the next stage is one between hosts. */
+    uint64_t bytes;          /* Bytes on each of the stage's devices. */
+    bool next_on_other_host; /* The link to the next stage is one between hosts. */
 };
 
 struct partition_plan {

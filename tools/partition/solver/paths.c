@@ -24,7 +24,7 @@ struct paths {
 
 static uint64_t *row_of(const struct partition *p, uint32_t state)
 {
-    return p->value + (size_t)(state - (p->slots - 1)) * p->width;
+    return p->best_score + (size_t)(state - (p->slots - 1)) * p->width;
 }
 
 static struct partition_label *label_of(const struct partition *p, uint32_t state, uint32_t end)
@@ -35,8 +35,9 @@ static struct partition_label *label_of(const struct partition *p, uint32_t stat
 static void fill_rest(struct paths *s)
 {
     const struct partition *p = s->p;
-    uint64_t link = s->fits[1] && p->inside.delay_ns < p->between.delay_ns ? p->inside.delay_ns
-                                                                           : p->between.delay_ns;
+    uint64_t link = s->fits[1] && p->inside_host.delay_ns < p->between_hosts.delay_ns
+                        ? p->inside_host.delay_ns
+                        : p->between_hosts.delay_ns;
     s->rest[p->layers] = 0;
     for (uint32_t at = p->layers; at-- > 0;) {
         s->rest[at] = NONE;
@@ -63,11 +64,11 @@ static void arrive(struct paths *s, uint32_t state, uint32_t end, uint64_t value
                    struct partition_label label)
 {
     uint64_t *row = row_of(s->p, state);
-    if (end < s->p->need[state] || value >= row[end] || hopeless(s, value, end))
+    if (end < s->p->rest_first[state] || value >= row[end] || hopeless(s, value, end))
         return;
     row[end] = value;
-    if (end > s->p->far[state])
-        s->p->far[state] = (uint16_t)end;
+    if (end > s->p->furthest_end[state])
+        s->p->furthest_end[state] = (uint16_t)end;
     *label_of(s->p, state, end) = label;
     if (end == s->p->layers) {
         s->best = value;
@@ -82,10 +83,11 @@ static void follow_move(struct paths *s, const struct partition_place *place,
     const struct partition *p = s->p;
     uint64_t back_ns = 0;
     if (at > 0) {
-        if (!s->fits[move->inside])
+        if (!s->fits[move->on_open_host])
             return;
-        value += (move->inside ? p->inside.delay_ns : p->between.delay_ns) << 8;
-        back_ns = move->inside && place->hosts == 1 ? p->back_inside_ns : p->back_between_ns;
+        value += (move->on_open_host ? p->inside_host.delay_ns : p->between_hosts.delay_ns) << 8;
+        back_ns = move->on_open_host && place->hosts == 1 ? p->return_inside_host_ns
+                                                          : p->return_between_hosts_ns;
     }
     /* If the number of stages is given, each later stage needs a layer, and the last one gets the
      * rest. */
@@ -132,12 +134,12 @@ static void visit(struct paths *s, const struct partition_place *place)
     uint64_t floor[LIMIT_LAYERS + 1];
     uint32_t below[PARTITION_HOSTS_MAX + PARTITION_KINDS_MAX];
     uint32_t below_count = partition_states_below(p, place, below);
-    uint32_t low = p->need[place->state];
-    uint32_t high = p->far[place->state];
+    uint32_t low = p->rest_first[place->state];
+    uint32_t high = p->furthest_end[place->state];
     for (uint32_t b = 0; b < below_count; b++)
-        high = p->far[below[b]] > high ? p->far[below[b]] : high;
+        high = p->furthest_end[below[b]] > high ? p->furthest_end[below[b]] : high;
     high = high < p->layers ? high + 1 : p->layers; /* Exclusive, without the model's end. */
-    p->far[place->state] = (uint16_t)(high - 1);
+    p->furthest_end[place->state] = (uint16_t)(high - 1);
     for (uint32_t at = low; at < high; at++)
         floor[at] = NONE;
     for (uint32_t b = 0; b < below_count; b++) {
@@ -167,10 +169,11 @@ static void measure(const struct partition *p, struct partition_plan *plan)
     for (uint32_t i = 0; i < plan->stage_count; i++) {
         struct partition_stage *stage = &plan->stages[i];
         bool last = i + 1 == plan->stage_count;
-        stage->between = !last && plan->stages[i + 1].between;
+        stage->next_on_other_host = !last && plan->stages[i + 1].next_on_other_host;
         stage->time_ns = partition_run_ns(p, stage->kind, stage->first, stage->end);
         stage->bytes = partition_run_bytes(p, stage->first, stage->end);
-        const struct partition_link *link = stage->between ? &p->between : &p->inside;
+        const struct partition_link *link =
+            stage->next_on_other_host ? &p->between_hosts : &p->inside_host;
         uint64_t busy_ns = last ? 0 : link->busy_ns;
         const struct partition_rate rates[2] = {{.ns = stage->time_ns, .over = stage->replicas},
                                                 {.ns = busy_ns, .over = 1}};
@@ -204,7 +207,8 @@ static void trace(const struct paths *s, struct partition_plan *plan)
             .kind = label->kind,
             .replicas = label->replicas,
             .host_kind = label->host_kind,
-            .between = state % p->slots == p->slots - 1, /* For now the link before the stage. */
+            /* For now the link before the stage. */
+            .next_on_other_host = state % p->slots == p->slots - 1,
         };
         end = label->start;
     }
@@ -214,8 +218,8 @@ static void trace(const struct paths *s, struct partition_plan *plan)
     for (uint32_t i = 0; i < plan->stage_count; i++) {
         struct partition_stage *stage = &plan->stages[i];
         uint32_t per_host = p->hosts[stage->host_kind].devices[stage->kind];
-        stage->host_count = stage->between ? (stage->replicas - 1) / per_host + 1 : 1;
-        if (stage->between)
+        stage->host_count = stage->next_on_other_host ? (stage->replicas - 1) / per_host + 1 : 1;
+        if (stage->next_on_other_host)
             used[stage->host_kind] += stage->host_count;
         stage->host = used[stage->host_kind] - stage->host_count;
     }
@@ -228,11 +232,13 @@ bool partition_shortest_find(struct partition *p, const struct partition_bound *
     struct paths s = {.p = p, .bound = bound, .best = cutoff};
     if (!partition_need_fill(p, bound))
         return false;
-    s.fits[0] = partition_link_fits(&p->between, bound);
-    s.fits[1] = partition_link_fits(&p->inside, bound);
+    s.fits[0] = partition_link_fits(&p->between_hosts, bound);
+    s.fits[1] = partition_link_fits(&p->inside_host, bound);
     fill_rest(&s);
-    memset(p->far, 0, p->states * sizeof(p->far[0])); /* From now on: the last end in each row. */
-    memset(p->value, 0xff, (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->value[0]));
+    /* From now on: the last end in each row. */
+    memset(p->furthest_end, 0, p->states * sizeof(p->furthest_end[0]));
+    memset(p->best_score, 0xff,
+           (size_t)(p->states - (p->slots - 1)) * p->width * sizeof(p->best_score[0]));
     struct partition_place place;
     partition_place_first(p, &place);
     row_of(p, place.state)[0] = 0;

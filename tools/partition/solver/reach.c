@@ -37,12 +37,12 @@ static void advance(struct partition *p, const struct partition_place *place, ui
     struct partition_move moves[PARTITION_MOVES_MAX];
     uint32_t count = partition_moves(p, place, moves);
     for (uint32_t m = 0; m < count; m++) {
-        if (at > 0 && !fits[moves[m].inside])
+        if (at > 0 && !fits[moves[m].on_open_host])
             continue;
         const uint16_t *reach = partition_reach_of(p, moves[m].kind, at);
         for (uint32_t r = 1; r <= moves[m].room; r++) {
             uint32_t end = reach[r];
-            uint16_t *far = &p->far[partition_move_target(p, &moves[m], r)];
+            uint16_t *far = &p->furthest_end[partition_move_target(p, &moves[m], r)];
             if (end > at && end > *far)
                 *far = (uint16_t)end;
             if (end == p->layers)
@@ -54,20 +54,20 @@ static void advance(struct partition *p, const struct partition_place *place, ui
 uint32_t partition_reach(struct partition *p, const struct partition_bound *bound)
 {
     partition_reach_fill(p, bound);
-    const bool fits[2] = {partition_link_fits(&p->between, bound),
-                          partition_link_fits(&p->inside, bound)};
-    memset(p->far, 0, p->states * sizeof(p->far[0]));
+    const bool fits[2] = {partition_link_fits(&p->between_hosts, bound),
+                          partition_link_fits(&p->inside_host, bound)};
+    memset(p->furthest_end, 0, p->states * sizeof(p->furthest_end[0]));
     uint32_t furthest = 0;
     struct partition_place place;
     partition_place_first(p, &place);
     do {
-        uint32_t at = p->far[place.state];
+        uint32_t at = p->furthest_end[place.state];
         furthest = at > furthest ? at : furthest;
         if (furthest == p->layers)
             break;
         if (at == 0 && place.state != p->slots - 1)
             continue;
-        uint16_t *closed = &p->far[partition_place_closed(p, &place)];
+        uint16_t *closed = &p->furthest_end[partition_place_closed(p, &place)];
         if (at > *closed)
             *closed = (uint16_t)at;
         advance(p, &place, at, fits);

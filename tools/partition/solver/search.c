@@ -191,9 +191,10 @@ static struct partition_rate least_within(struct search *s, struct partition_rat
 static bool too_long(const struct partition *p, uint64_t micro_batches)
 {
     uint64_t pass_ns =
-        PARTITION_DEVICES_MAX * (p->between.delay_ns + p->inside.delay_ns) + p->back_between_ns;
-    uint64_t run_ns =
-        p->between.busy_ns > p->inside.busy_ns ? p->between.busy_ns : p->inside.busy_ns;
+        PARTITION_DEVICES_MAX * (p->between_hosts.delay_ns + p->inside_host.delay_ns) +
+        p->return_between_hosts_ns;
+    uint64_t run_ns = p->between_hosts.busy_ns > p->inside_host.busy_ns ? p->between_hosts.busy_ns
+                                                                        : p->inside_host.busy_ns;
     for (uint32_t k = 0; k < p->kinds; k++) {
         uint64_t ns = partition_run_ns(p, k, 0, p->layers) + PARTITION_DEVICES_MAX * p->stage_ns[k];
         run_ns = ns > run_ns ? ns : run_ns;

@@ -65,10 +65,10 @@ struct partition {
     uint64_t shared_bytes;
     uint64_t workspace_bytes;
     uint64_t memory_bytes_of[PARTITION_KINDS_MAX]; /* Memory of one device of each kind. */
-    struct partition_link inside;
-    struct partition_link between;
-    uint64_t back_inside_ns;
-    uint64_t back_between_ns;
+    struct partition_link inside_host;
+    struct partition_link between_hosts;
+    uint64_t return_inside_host_ns;
+    uint64_t return_between_hosts_ns;
     struct partition_host hosts[PARTITION_HOSTS_MAX];
 
     /* Increment of the host vector for one more host of this kind. */
@@ -84,14 +84,17 @@ struct partition {
     uint32_t states;
     uint32_t width; /* Elements of a row: layers + 1, rounded up to a multiple of 8. */
 
-    uint16_t *reach; /* [kind][first layer][replicas]: furthest end within the bound. */
-    uint16_t *back;  /* [kind][end][replicas]: earliest first layer within the bound. */
-    uint16_t *far;   /* [state]: furthest end of a pipeline that used this; 0 = none. */
-    /* [state]: earliest first layer of a pipeline's end that uses no more than this. */
-    uint16_t *near;
+    uint16_t *reach;      /* [kind][first layer][replicas]: furthest end within the bound. */
+    uint16_t *reach_back; /* [kind][end][replicas]: earliest first layer within the bound. */
+    /* [state]: furthest layer at which a pipeline in this state ends; 0 = none. */
+    uint16_t *furthest_end;
+    /* [state]: earliest layer from which stages that use no more than the state can run the rest.
+     */
+    uint16_t *earliest_first;
     /* [state]: the earliest layer from which the unused devices can run the rest. */
-    uint16_t *need;
-    uint64_t *value;               /* [state][end]: latency << 8 | devices, of the best pipeline. */
+    uint16_t *rest_first;
+    /* [state][end]: latency << 8 | devices, of the best pipeline. */
+    uint64_t *best_score;
     struct partition_label *label; /* [state][end]. */
     uint64_t memory_bytes;         /* Bytes allocated for this struct and its tables. */
 };
@@ -123,7 +126,7 @@ uint32_t partition_place_closed(const struct partition *p, const struct partitio
 struct partition_move {
     uint32_t kind;
     uint32_t host_kind;
-    bool inside;
+    bool on_open_host;
     uint32_t room;
     uint32_t per_host;
     uint32_t index; /* Use of the open host before the stage, as an index. */
@@ -140,7 +143,7 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
 static inline uint32_t partition_move_target(const struct partition *p,
                                              const struct partition_move *move, uint32_t replicas)
 {
-    uint32_t hosts = move->inside ? 0 : (replicas - 1) / move->per_host + 1;
+    uint32_t hosts = move->on_open_host ? 0 : (replicas - 1) / move->per_host + 1;
     uint32_t base = move->base + hosts * p->host_stride[move->host_kind] * p->slots;
     uint32_t index = move->index + replicas * p->slot_stride[move->host_kind][move->kind];
     if (hosts > 1 || index == p->slot_full[move->host_kind])
@@ -175,7 +178,7 @@ static inline uint64_t partition_run_bytes(const struct partition *p, uint32_t f
     return first == 0 && end == p->layers ? bytes - p->shared_bytes : bytes;
 }
 
-/* Return the rows of `reach` and `back`, indexed by the number of replicas. */
+/* Return the rows of `reach` and `reach_back`, indexed by the number of replicas. */
 static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t kind, uint32_t first)
 {
     return p->reach + ((size_t)kind * p->width + first) * (PARTITION_DEVICES_MAX + 1);
@@ -183,7 +186,7 @@ static inline uint16_t *partition_reach_of(const struct partition *p, uint32_t k
 
 static inline uint16_t *partition_back_of(const struct partition *p, uint32_t kind, uint32_t end)
 {
-    return p->back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
+    return p->reach_back + ((size_t)kind * p->width + end) * (PARTITION_DEVICES_MAX + 1);
 }
 
 /* Returns true if the link is within the bound. */
@@ -198,8 +201,8 @@ uint32_t partition_reach(struct partition *p, const struct partition_bound *boun
 
 /* --- need.c --- */
 
-/* Fills `reach` and `need` for the bound. Returns false if no plan is within the bound. If the
- * number of stages is given, `need` is 0 everywhere. */
+/* Fills `reach` and `rest_first` for the bound. Returns false if no plan is within the bound. If
+ * the number of stages is given, `rest_first` is 0 everywhere. */
 bool partition_need_fill(struct partition *p, const struct partition_bound *bound);
 
 /* --- candidates.c --- */

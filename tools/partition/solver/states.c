@@ -132,7 +132,7 @@ uint32_t partition_moves(const struct partition *p, const struct partition_place
                 moves_out[count++] =
                     (struct partition_move){.kind = k,
                                             .host_kind = t,
-                                            .inside = inside,
+                                            .on_open_host = inside,
                                             .room = smaller(room, p->replicas_max[k]),
                                             .per_host = devices,
                                             .index = place->index,

@@ -85,7 +85,7 @@ uint32_t splitwise_task_rows(const struct splitwise_machine *m, uint32_t task)
 
 static uint32_t preemptions(const struct splitwise_machine *m, const struct splitwise_task *task)
 {
-    return task->preemptions + (task->counts ? m->builds - task->since : 0);
+    return task->preemptions + (task->counts_builds ? m->builds - task->since_build : 0);
 }
 
 /* ---- the queues ---- */
@@ -129,8 +129,8 @@ void splitwise_waiting_add(struct splitwise_machine *m, uint32_t number)
         else
             low = middle + 1;
     }
-    task->counts = true;
-    task->since = m->builds;
+    task->counts_builds = true;
+    task->since_build = m->builds;
     array_insert(m, &m->waiting, low, number);
 }
 
@@ -144,7 +144,7 @@ static void queues_leave(struct splitwise_machine *m, uint32_t number)
     else if (task->state == SPLITWISE_BLOCKED)
         list_remove(m, &m->blocked, number);
     task->preemptions = preemptions(m, task);
-    task->counts = false;
+    task->counts_builds = false;
 }
 
 /* ---- choosing the next batch ---- */
@@ -171,7 +171,7 @@ static bool is_too_much(const struct splitwise_machine *m, const struct build *b
 
 static bool is_chosen(const struct splitwise_machine *m, const struct build *b, uint32_t task)
 {
-    return splitwise_request_of(m, task)->chosen == b->serial;
+    return splitwise_request_of(m, task)->chosen_build == b->serial;
 }
 
 /* False: not enough memory for the task. */
@@ -186,7 +186,7 @@ static bool choose(struct splitwise_machine *m, struct build *b, uint32_t task)
     b->rows += splitwise_task_rows(m, task);
     b->count++;
     b->new_tasks[b->new_count++] = task;
-    splitwise_request_of(m, task)->chosen = b->serial;
+    splitwise_request_of(m, task)->chosen_build = b->serial;
     return true;
 }
 

@@ -46,10 +46,10 @@ static inline uint32_t splitwise_task_of(uint32_t slot, enum splitwise_kind kind
 /* A prompt or a decode, and its place in the queues of its machine. */
 struct splitwise_task {
     uint8_t state; /* enum splitwise_state (batch.h). */
-    /* The task is in `waiting`, and every build since `since` adds a preemption. */
-    bool counts;
-    uint32_t preemptions; /* Preemptions before `since`. */
-    uint32_t since;       /* Value of the machine's `builds`. */
+    /* The task is in `waiting`, and every build after build since_build adds a preemption. */
+    bool counts_builds;
+    uint32_t preemptions; /* Preemptions before that build. */
+    uint32_t since_build; /* Value of the machine's `builds`. */
     uint32_t next;        /* Next task in a list of the machine. */
     uint32_t previous;
 };
@@ -62,7 +62,7 @@ struct splitwise_request {
     uint32_t answer_left;   /* Tokens left to decode; valid while the decode is in no batch. */
     /* Memory held for the request, by the decode's machine or else by the prompt's. */
     uint32_t held_tokens;
-    uint64_t chosen; /* Last build that chose a task of the request. */
+    uint64_t chosen_build; /* Last build that chose a task of the request. */
     struct splitwise_task tasks[2];
 };
 

@@ -92,8 +92,8 @@ static enum status arguments_check(const struct reference *r, struct one_case *c
         bool found = false;
         for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
             found |= strcmp(known[i], key) == 0;
-        if (!found && c->result.left_out == NULL)
-            c->result.left_out = key;
+        if (!found && c->result.unsupported_argument == NULL)
+            c->result.unsupported_argument = key;
         if (found && !json_is_string(value))
             return error_set(r->error, ST_INVALID, "%s: %s: %s: want a text, as \"25\"",
                              r->cases_path, c->name, key);
@@ -235,11 +235,11 @@ static enum status case_run(const struct reference *r, struct one_case *c)
         return status;
     c->result.requests = c->expected.count;
     status = simulate(r, c);
-    c->result.missing += reference_expected_left(&c->expected);
+    c->result.missing += reference_expected_untaken(&c->expected);
     struct slo_result slo;
     slo_result(&c->slo, &slo);
     c->result.slo_met = slo.met;
-    c->result.slo_said &= c->slo.reference != NULL;
+    c->result.slo_known &= c->slo.reference != NULL;
     c->result.same = c->result.missing == 0 && c->result.ttft_s <= REFERENCE_TOLERANCE_S &&
                      c->result.tbt_s <= REFERENCE_TOLERANCE_S &&
                      c->result.e2e_s <= REFERENCE_TOLERANCE_S;
@@ -257,8 +257,8 @@ static enum status case_at(const struct reference *r, json_t *cases, size_t inde
     c->trace = json_string_value(json_object_get(item, "trace"));
     c->arguments = json_object_get(item, "arguments");
     const char *slo_ok = json_string_value(json_object_get(item, "slo_ok"));
-    c->result.slo_said = slo_ok != NULL;
-    c->result.slo_met_there = slo_ok != NULL && strcmp(slo_ok, "True") == 0;
+    c->result.slo_known = slo_ok != NULL;
+    c->result.reference_slo_met = slo_ok != NULL && strcmp(slo_ok, "True") == 0;
     if (c->name == NULL || c->trace == NULL || !json_is_object(c->arguments) ||
         strchr(c->name, '/') != NULL || strchr(c->trace, '/') != NULL)
         return error_set(r->error, ST_INVALID,

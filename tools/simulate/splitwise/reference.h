@@ -18,12 +18,13 @@ struct reference_result {
     double ttft_s;     /* Largest difference of TTFT. */
     double tbt_s;      /* Largest difference of TBT. */
     double e2e_s;      /* Largest difference of E2E. */
-    double wall_s; /* Time of the simulation; reading the reference's results is not included. */
-    bool slo_met;  /* This simulation meets the paper's SLO. */
-    bool slo_said; /* The case says whether the reference met the SLO. */
-    bool slo_met_there;   /* The reference met the SLO. Set if slo_said is true. */
-    const char *left_out; /* First argument of the case that has no meaning here; NULL = none. */
-    bool same;            /* No request is missing, and no difference exceeds the tolerance. */
+    double wall_s;  /* Time of the simulation; reading the reference's results is not included. */
+    bool slo_met;   /* This simulation meets the paper's SLO. */
+    bool slo_known; /* The case says whether the reference met the SLO. */
+    bool reference_slo_met; /* The reference met the SLO. Set if slo_said is true. */
+    /* First argument of the case that this simulator does not support; NULL = none. */
+    const char *unsupported_argument;
+    bool same; /* No request is missing, and no difference exceeds the tolerance. */
     struct splitwise_totals totals;
 };
 

@@ -71,7 +71,7 @@ enum status reference_expected_read(struct reference_expected *out, const char *
     }
     if (out->count > 0)
         qsort(out->rows, out->count, sizeof(out->rows[0]), by_id);
-    out->left = out->count;
+    out->untaken = out->count;
     return ST_OK;
 }
 
@@ -91,6 +91,6 @@ struct expected_row *reference_expected_take(struct reference_expected *expected
     if (row == NULL || row->taken)
         return NULL;
     row->taken = true;
-    expected->left--;
+    expected->untaken--;
     return row;
 }

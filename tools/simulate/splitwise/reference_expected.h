@@ -20,7 +20,7 @@ struct expected_row {
 struct reference_expected {
     struct expected_row *rows; /* Sorted by id. */
     uint64_t count;
-    uint64_t left; /* Rows that were not taken. */
+    uint64_t untaken; /* Rows that were not taken. */
 };
 
 /* Reads the CSV file. Errors name file and line. */
@@ -31,9 +31,9 @@ void reference_expected_done(struct reference_expected *expected);
 /* Takes the row of this id. Returns NULL if there is no such row, or if it was taken before. */
 struct expected_row *reference_expected_take(struct reference_expected *expected, uint64_t id);
 /* Returns the number of rows that were not taken. */
-static inline uint64_t reference_expected_left(const struct reference_expected *expected)
+static inline uint64_t reference_expected_untaken(const struct reference_expected *expected)
 {
-    return expected->left;
+    return expected->untaken;
 }
 
 #endif

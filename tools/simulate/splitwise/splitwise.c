@@ -189,7 +189,7 @@ static void task_arrives(struct run *r, uint32_t i, uint32_t slot, enum splitwis
 
 static enum status slot_take(struct run *r, uint32_t *slot_out)
 {
-    uint32_t slots = r->events.room - r->setup->host_count;
+    uint32_t slots = r->events.capacity - r->setup->host_count;
     if (r->free_count == 0 && r->open == slots_most(r))
         return error_set(r->error, ST_NO_RESOURCE, "%s: more than %u requests are open",
                          r->trace->name, slots_most(r));

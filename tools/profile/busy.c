@@ -1,5 +1,5 @@
-/* profile_beside: see the header. */
-#include "tools/profile/beside.h"
+/* profile_busy: see the header. */
+#include "tools/profile/busy.h"
 
 #include "common/parent.h"
 #include "tools/profile/step.h"
@@ -56,13 +56,12 @@ static void child_run(const struct model_file *file, const char *device, uint32_
     }
 }
 
-enum status profile_beside_start(const struct model_file *file, const char *device,
-                                 uint32_t threads, uint32_t count, struct profile_beside *out,
-                                 struct error *error)
+enum status profile_busy_start(const struct model_file *file, const char *device, uint32_t threads,
+                               uint32_t count, struct profile_busy *out, struct error *error)
 {
     int pipes[2];
     char byte;
-    *out = (struct profile_beside){.count = 0};
+    *out = (struct profile_busy){.count = 0};
     if (count == 0)
         return ST_OK;
     void *shared =
@@ -72,11 +71,11 @@ enum status profile_beside_start(const struct model_file *file, const char *devi
     out->steps = shared;
     if (pipe(pipes) != 0)
         return error_set(error, ST_IO, "--beside: %s", strerror(errno));
-    for (uint32_t i = 0; i < count && i < PROFILE_BESIDE_MAX; i++) {
+    for (uint32_t i = 0; i < count && i < PROFILE_BUSY_MAX; i++) {
         pid_t parent = getpid();
         pid_t pid = fork();
         if (pid == 0) {
-            parent_follow(SIGKILL, parent);
+            parent_end_signal_set(SIGKILL, parent);
             close(pipes[0]);
             child_run(file, device, threads, out->steps, pipes[1]);
         }
@@ -93,25 +92,25 @@ enum status profile_beside_start(const struct model_file *file, const char *devi
                                       ready, count);
 }
 
-static void processes_signal(const struct profile_beside *beside, int signal)
+static void processes_signal(const struct profile_busy *beside, int signal)
 {
     for (uint32_t i = 0; i < beside->count; i++)
         kill(beside->pids[i], signal);
 }
 
-void profile_beside_pause(const struct profile_beside *beside)
+void profile_busy_pause(const struct profile_busy *beside)
 {
     processes_signal(beside, SIGSTOP);
 }
 
-void profile_beside_resume(const struct profile_beside *beside, bool prompts)
+void profile_busy_resume(const struct profile_busy *beside, bool prompts)
 {
     if (beside->steps != NULL)
         atomic_store(beside->steps, !prompts);
     processes_signal(beside, SIGCONT);
 }
 
-void profile_beside_stop(struct profile_beside *beside)
+void profile_busy_stop(struct profile_busy *beside)
 {
     for (uint32_t i = 0; i < beside->count; i++) {
         kill(beside->pids[i], SIGKILL);
@@ -119,5 +118,5 @@ void profile_beside_stop(struct profile_beside *beside)
     }
     if (beside->steps != NULL)
         munmap((void *)beside->steps, sizeof(*beside->steps));
-    *beside = (struct profile_beside){.count = 0};
+    *beside = (struct profile_busy){.count = 0};
 }

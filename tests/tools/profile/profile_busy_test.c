@@ -3,7 +3,7 @@
  * a small synthetic model; one process more than the maximum stands for one that never reports. */
 #include "tests/check.h"
 #include "tests/model/forward/synthetic.h"
-#include "tools/profile/beside.h"
+#include "tools/profile/busy.h"
 
 #include <errno.h>
 #include <string.h>
@@ -32,17 +32,17 @@ static struct model_file *model_open_small(void)
 /* missing 0 = all requested processes report. */
 static void check_start(const struct model_file *file, uint32_t count, uint32_t missing)
 {
-    struct profile_beside beside;
+    struct profile_busy beside;
     struct error error = {""};
     char wanted[64];
-    enum status status = profile_beside_start(file, DEVICE, 1, count + missing, &beside, &error);
+    enum status status = profile_busy_start(file, DEVICE, 1, count + missing, &beside, &error);
     snprintf(wanted, sizeof(wanted), "%u of %u processes", count, count + missing);
     CHECKF(status == (missing > 0 ? ST_NO_RESOURCE : ST_OK), "%s", error.text);
     CHECKF(missing == 0 || strstr(error.text, wanted) != NULL, "%s", error.text);
     CHECK(beside.count == count);
-    profile_beside_pause(&beside);
-    profile_beside_resume(&beside, false);
-    profile_beside_stop(&beside);
+    profile_busy_pause(&beside);
+    profile_busy_resume(&beside, false);
+    profile_busy_stop(&beside);
     CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
 }
 
@@ -52,7 +52,7 @@ int main(void)
     struct model_file *file = model_open_small();
     check_start(file, 0, 0);
     check_start(file, 3, 0);
-    check_start(file, PROFILE_BESIDE_MAX, 1);
+    check_start(file, PROFILE_BUSY_MAX, 1);
     model_file_close(file);
     return 0;
 }
