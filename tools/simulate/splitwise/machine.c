@@ -54,13 +54,13 @@ static uint32_t soonest_end(const struct splitwise_machine *m)
 
 void splitwise_machine_run_start(struct splitwise_machine *m, double now_s)
 {
-    m->paused = false;
+    m->run_cut = false;
     splitwise_batch_build(m);
     if (m->batch_count == 0)
         return;
     m->iteration_s = iteration_s(m);
-    m->soonest = soonest_end(m);
-    m->run_iterations = m->batch_prompts > 0 ? 1 : (double)(m->soonest - m->iterations);
+    m->ends_at_min = soonest_end(m);
+    m->run_iterations = m->batch_prompts > 0 ? 1 : (double)(m->ends_at_min - m->iterations);
     m->run_ends_s = now_s + m->iteration_s * m->run_iterations;
 }
 
@@ -75,9 +75,9 @@ static double floor_divide(double x, double d)
 /* Cuts the run at the next iteration boundary. */
 static void pause(struct splitwise_machine *m, double now_s)
 {
-    if (m->paused || m->batch_prompts > 0)
+    if (m->run_cut || m->batch_prompts > 0)
         return;
-    m->paused = true;
+    m->run_cut = true;
     double begun_s = m->run_ends_s - m->iteration_s * m->run_iterations;
     double elapsed_s = now_s - begun_s;
     double iterations = floor_divide(elapsed_s, m->iteration_s) + 1;
@@ -147,7 +147,7 @@ uint32_t splitwise_machine_run_end(struct splitwise_machine *m, uint32_t *ended_
     uint32_t ended = 0;
     uint32_t kept = 0;
     m->iterations += (uint32_t)m->run_iterations;
-    if (m->batch_prompts == 0 && m->soonest > m->iterations)
+    if (m->batch_prompts == 0 && m->ends_at_min > m->iterations)
         return 0;
     for (uint32_t i = 0; i < m->batch_count; i++) {
         uint32_t number = m->batch[i];

@@ -101,15 +101,15 @@ struct splitwise_machine {
     uint32_t batch_count;
     uint32_t batch_prompts;
     uint64_t batch_tokens;
-    uint32_t soonest;    /* Smallest of ends_at; used for batches of decodes. */
-    uint32_t iterations; /* Iterations that were run. */
-    uint64_t displaced;  /* Decodes that left a batch before their end. */
+    uint32_t ends_at_min; /* Smallest of ends_at; used for batches of decodes. */
+    uint32_t iterations;  /* Iterations that were run. */
+    uint64_t displaced;   /* Decodes that left a batch before their end. */
 
     double iteration_s;
     double run_iterations; /* Iterations of the current run. */
     double run_ends_s;     /* Valid while batch_count > 0. */
-    bool paused;
-    bool out_of_memory; /* An array could not grow, so the simulation must stop. */
+    bool run_cut;          /* The current run was cut short, to begin the next batch sooner. */
+    bool out_of_memory;    /* An array could not grow, so the simulation must stop. */
 };
 
 /* Makes an idle machine. `options`, `requests` and `curve` must outlive it. */
