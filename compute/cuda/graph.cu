@@ -68,7 +68,7 @@ struct array_set {
 };
 
 struct graph_key {
-    const void *owner, *x, *kv_base;
+    const void *owner, *residual, *kv_base;
     uint32_t rows, logits_count, bucket_tokens, block_tokens;
     uint32_t all_rows;
     uint32_t padding;
