@@ -19,7 +19,8 @@ struct family {
     const char *name;
     const char *type; /* model_type in config.json. */
     const char *architecture;
-    bool hub_post_norms; /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
+    bool hub_post_norms;  /* Folders name tensors by ROLE_NAMES_HUB_POST_NORMS. */
+    bool gguf_norm_after; /* GGUF files name tensors by ROLE_NAMES_GGUF_NORM_AFTER. */
     /* RoPE in a GGUF file rotates the pairs (i, i + rope_dim/2). False for llama: the conversion
      * permutes q and k, so that rotated pairs are neighbours. */
     bool rope_neox;
@@ -35,9 +36,17 @@ struct family {
     bool experts;           /* Models may have experts. */
     bool experts_sigmoid;   /* Default of KEY_EXPERTS_GATING for folders. */
     bool experts_normalise; /* Default of KEY_EXPERTS_NORM. */
-    bool embedding_scaled;  /* Embeddings are multiplied by the root of `hidden`. */
-    bool norms_from_1;      /* Folders store the norms' weights minus 1; 1 is added. */
-    bool logits_divided;    /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
+    bool experts_biases;    /* The router and the experts must have biases. */
+    /* Experts have the limited gate of struct compute_gate, with KEY_EXPERTS_LIMIT and
+     * KEY_EXPERTS_ALPHA. */
+    bool experts_limited;
+    /* Folders store stacks of experts' matrices of F32, F16 and BF16 transposed; of any type, rows
+     * of gate and of up alternate. */
+    bool experts_alternate;
+    bool sinks;            /* Each head has a sink. */
+    bool embedding_scaled; /* Embeddings are multiplied by the root of `hidden`. */
+    bool norms_from_1;     /* Folders store the norms' weights minus 1; 1 is added. */
+    bool logits_divided;   /* KEY_LOGIT_SCALE divides the logits instead of multiplying them. */
     /* Every full_period-th layer (counted from 1) sees all tokens; the others have a window and the
      * local base. 0 = no such pattern: layers from KEY_WINDOW_FIRST on have the window, if the
      * model has one. A list of the layers' kinds in the file (key_layer_type) overrides the
@@ -56,6 +65,9 @@ struct family {
     uint32_t hidden_scale_layers;
     float rope_share; /* Default of KEY_ROPE_SHARE for folders; 0 = 1. */
     float freq_base;  /* Default for folders whose config.json does not give it. */
+    /* YaRN's limits in a GGUF file are not rounded to whole dimensions. (Folders have
+     * KEY_ROPE_TRUNCATE; GGUF files have no such key.) */
+    bool yarn_fractions;
 };
 
 #define FAMILY_NO_ROPE_FULL UINT32_MAX

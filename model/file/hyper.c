@@ -104,6 +104,11 @@ static enum status read_architecture(const struct hyper_reader *r, struct model_
     h->post_norms = family->post_norms;
     h->experts.normalise = family->experts_normalise;
     h->experts.sigmoid = family->experts_sigmoid;
+    h->experts.biases = family->experts_biases;
+    h->experts.alternate = folder && family->experts_alternate;
+    h->experts.limit = family->experts_limited ? 7 : 0;
+    h->experts.alpha = family->experts_limited ? 1.702f : 0;
+    h->sinks = family->sinks;
     h->parallel = family->parallel;
     h->gelu = family->gelu;
     h->norm_offset = folder && family->norms_from_1 ? 1 : 0;

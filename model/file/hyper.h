@@ -56,6 +56,9 @@ struct model_experts {
     bool sigmoid, normalise;
     float scale;
     uint32_t groups, groups_used, group_best;
+    bool biases;        /* The router and the routed experts have biases. */
+    bool alternate;     /* See struct family.experts_alternate. */
+    float limit, alpha; /* The fields of struct compute_gate with these names. */
 };
 
 /* How a layer differs from a layer that sees all tokens and rotates with rope_freq_base: bits of

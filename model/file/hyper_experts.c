@@ -98,8 +98,8 @@ static uint32_t shared_block(const struct hyper_reader *r, uint32_t layer_count)
 
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h)
 {
-    struct model_experts e = {
-        .normalise = h->experts.normalise, .sigmoid = h->experts.sigmoid, .scale = 1};
+    struct model_experts e = h->experts;
+    e.scale = 1;
     enum status status = hyper_u32_in(r, KEY_EXPERTS, false, 0, COMPUTE_EXPERTS_MAX, &e.count);
     h->experts = e;
     if (status != ST_OK || e.count == 0)
@@ -117,6 +117,10 @@ enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struc
         status = key_bool(r->file, KEY_EXPERTS_NORM, &e.normalise, r->error);
         status = status == ST_NOT_FOUND ? ST_OK : status;
     }
+    if (status == ST_OK && e.limit > 0)
+        status = hyper_f32_positive(r, KEY_EXPERTS_LIMIT, false, &e.limit);
+    if (status == ST_OK && e.limit > 0)
+        status = hyper_f32_positive(r, KEY_EXPERTS_ALPHA, false, &e.alpha);
     if (status == ST_OK)
         status = read_gating(r, &e);
     if (status == ST_OK)

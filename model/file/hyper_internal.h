@@ -42,9 +42,13 @@ enum status hyper_refuse_text(const struct hyper_reader *r, enum model_key key,
 enum status hyper_read_rope(const struct hyper_reader *r, const struct family *family,
                             struct model_hyper *h);
 
-/* Reads the values of the experts; h->experts.normalise and
- * .sigmoid have the family's defaults. `allowed`: models
- * of this family may have experts. */
+/* Reads YaRN's mscale_all_dim; 0 = none. Requires `latent`: GGUF files of models with latent attention
+ * have a tenth of the number. */
+enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model_hyper *h,
+                                float *all_out);
+
+/* Reads the values of the experts. h->experts has the family's defaults. `allowed`: models of this
+ * family may have experts. */
 enum status hyper_read_experts(const struct hyper_reader *r, bool allowed, struct model_hyper *h);
 /* Reads head_count and `latent` of a model with latent attention, and derives kv_head_count and
  * head_dim. */

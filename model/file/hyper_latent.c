@@ -68,11 +68,7 @@ static enum status scale_yarn(const struct hyper_reader *r, struct model_hyper *
 {
     const float factor = h->rope_scaling.factor;
     float all = 0;
-    if (!model_file_is_folder(r->file))
-        return error_set(r->error, ST_UNSUPPORTED,
-                         "key %s is \"yarn\", supported with latent attention in folders only",
-                         hyper_key_name(r, KEY_ROPE_SCALING).text);
-    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, &all);
+    enum status status = hyper_read_yarn_all(r, h, &all);
     if (status == ST_OK && all != 0 && factor > 1) {
         const float own = 0.1f * all * logf(factor) + 1;
         h->attention_scale *= own * own;

@@ -60,19 +60,33 @@ static float yarn_amplitude(float factor, float mscale)
     return factor <= 1 ? 1 : 0.1f * mscale * logf(factor) + 1;
 }
 
-/* Reads YaRN's factor of cos and sin. In a folder the key is the factor; in a GGUF file it is one
- * more factor of it. */
-static enum status read_yarn_amplitude(const struct hyper_reader *r, struct model_rope_scaling *s)
+enum status hyper_read_yarn_all(const struct hyper_reader *r, const struct model_hyper *h,
+                                float *all_out)
 {
+    *all_out = 0;
+    enum status status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, all_out);
+    if (h->latent.rank != 0 && !model_file_is_folder(r->file))
+        *all_out /= 0.1f;
+    return status;
+}
+
+/* Reads YaRN's factor of cos and sin. In a folder the key is the factor; in a GGUF file it is one
+ * more factor of it. GGUF files have no mscale: with latent attention it is mscale_all_dim, as in
+ * DeepSeek's models, otherwise 1. */
+static enum status read_yarn_amplitude(const struct hyper_reader *r, struct model_hyper *h)
+{
+    struct model_rope_scaling *s = &h->rope_scaling;
     const bool folder = model_file_is_folder(r->file);
     float given = 0, mscale = folder ? 0 : 1, mscale_all = 0;
     enum status status = hyper_f32(r, KEY_ROPE_AMPLITUDE, false, &given);
     if (status == ST_OK)
         status = hyper_f32(r, KEY_ROPE_MSCALE, false, &mscale);
     if (status == ST_OK)
-        status = hyper_f32(r, KEY_ROPE_MSCALE_ALL, false, &mscale_all);
+        status = hyper_read_yarn_all(r, h, &mscale_all);
     if (status != ST_OK)
         return status;
+    if (h->latent.rank != 0 && !folder && mscale_all != 0)
+        mscale = mscale_all;
     float own = mscale != 0 && mscale_all != 0
                     ? yarn_amplitude(s->factor, mscale) / yarn_amplitude(s->factor, mscale_all)
                     : yarn_amplitude(s->factor, 1);
@@ -83,13 +97,18 @@ static enum status read_yarn_amplitude(const struct hyper_reader *r, struct mode
                      hyper_key_name(r, KEY_ROPE_AMPLITUDE).text, (double)s->amplitude);
 }
 
-/* The context of a model with YaRN is at least `factor` times the one before the scaling: some
- * files say only the latter. */
-static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h)
+/* The context of a model with YaRN is at least `factor` times the one before the scaling: some files
+ * say only the latter. */
+static enum status read_yarn(const struct hyper_reader *r, const struct family *family,
+                             struct model_hyper *h)
 {
     struct model_rope_scaling *s = &h->rope_scaling;
-    *s = (struct model_rope_scaling){
-        .kind = MODEL_ROPE_YARN, .low = 1, .high = 32, .whole_dims = true, .amplitude = 1};
+    const bool folder = model_file_is_folder(r->file);
+    *s = (struct model_rope_scaling){.kind = MODEL_ROPE_YARN,
+                                     .low = 1,
+                                     .high = 32,
+                                     .whole_dims = folder || !family->yarn_fractions,
+                                     .amplitude = 1};
     enum status status = read_context(r, h, false);
     s->factor = (float)h->context_tokens / (float)s->context_tokens;
     if (status == ST_OK)
@@ -103,7 +122,7 @@ static enum status read_yarn(const struct hyper_reader *r, struct model_hyper *h
     if (status == ST_OK)
         status = key_bool(r->file, KEY_ROPE_TRUNCATE, &s->whole_dims, r->error);
     if (status == ST_OK || status == ST_NOT_FOUND)
-        status = read_yarn_amplitude(r, s);
+        status = read_yarn_amplitude(r, h);
     if (status == ST_OK && h->rope_freq_base <= 1)
         return error_set(r->error, ST_INVALID, "key %s is %g, want more than 1 with YaRN",
                          hyper_key_name(r, KEY_ROPE_BASE).text, (double)h->rope_freq_base);
@@ -173,8 +192,8 @@ static enum status read_proportional(const struct hyper_reader *r, struct model_
     return read_factor(r, h);
 }
 
-static enum status read_kind(const struct hyper_reader *r, struct model_hyper *h,
-                             struct mapped_text type)
+static enum status read_kind(const struct hyper_reader *r, const struct family *family,
+                             struct model_hyper *h, struct mapped_text type)
 {
     const bool folder = model_file_is_folder(r->file);
     if (mapped_text_is(type, folder ? "default" : "none"))
@@ -182,7 +201,7 @@ static enum status read_kind(const struct hyper_reader *r, struct model_hyper *h
     if (mapped_text_is(type, "linear"))
         return read_factor(r, h);
     if (mapped_text_is(type, "yarn"))
-        return read_yarn(r, h);
+        return read_yarn(r, family, h);
     if (mapped_text_is(type, "longrope") || (folder && mapped_text_is(type, "su")))
         return read_longrope(r, h);
     if (folder && mapped_text_is(type, "llama3"))
@@ -197,7 +216,8 @@ static enum status read_kind(const struct hyper_reader *r, struct model_hyper *h
                                     : "are \"none\", \"linear\", \"yarn\" and \"longrope\"");
 }
 
-static enum status read_scaling(const struct hyper_reader *r, struct model_hyper *h)
+static enum status read_scaling(const struct hyper_reader *r, const struct family *family,
+                                struct model_hyper *h)
 {
     struct mapped_text type;
     h->rope_freq_scale = 1.0f;
@@ -208,7 +228,7 @@ static enum status read_scaling(const struct hyper_reader *r, struct model_hyper
     enum status status = key_text(r->file, KEY_ROPE_SCALING, &type, r->error);
     if (status == ST_NOT_FOUND)
         return read_factor(r, h);
-    return status == ST_OK ? read_kind(r, h, type) : status;
+    return status == ST_OK ? read_kind(r, family, h, type) : status;
 }
 
 static enum status read_dim(const struct hyper_reader *r, const struct family *family,
@@ -235,5 +255,5 @@ enum status hyper_read_rope(const struct hyper_reader *r, const struct family *f
     enum status status = read_dim(r, family, h);
     if (status == ST_OK)
         status = hyper_f32_positive(r, KEY_ROPE_BASE, false, &h->rope_freq_base);
-    return status == ST_OK ? read_scaling(r, h) : status;
+    return status == ST_OK ? read_scaling(r, family, h) : status;
 }

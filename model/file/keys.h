@@ -59,6 +59,8 @@ enum model_key {
     KEY_EXPERTS_METHOD, /* How experts are chosen. */
     KEY_EXPERT_GROUPS,
     KEY_EXPERT_GROUPS_USED,
+    KEY_EXPERTS_LIMIT, /* The fields limit and alpha of struct compute_gate. */
+    KEY_EXPERTS_ALPHA,
     KEY_CLIP_QKV, /* Limit of q, k and v. */
     KEY_ACTIVATION,
     KEY_SOFTCAP_LOGITS,

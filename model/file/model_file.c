@@ -38,6 +38,15 @@ static enum status folder_begin(struct model_file *file, struct error *error)
     return status;
 }
 
+static bool gguf_norm_after(const struct gguf *gguf)
+{
+    struct mapped_text name;
+    if (gguf_get_string(gguf, "general.architecture", &name, NULL) != ST_OK)
+        return false;
+    const struct family *family = family_find(name, false);
+    return family != NULL && family->gguf_norm_after;
+}
+
 /* Takes ownership of `gguf` or `folder`, also if it fails. */
 static enum status file_take(struct gguf *gguf, struct folder *folder, struct model_file **out,
                              struct error *error)
@@ -50,6 +59,8 @@ static enum status file_take(struct gguf *gguf, struct folder *folder, struct mo
     }
     file->gguf = gguf;
     file->folder = folder;
+    if (gguf != NULL && gguf_norm_after(gguf))
+        file->names = ROLE_NAMES_GGUF_NORM_AFTER;
     enum status status = folder != NULL ? folder_begin(file, error) : ST_OK;
     if (status != ST_OK) {
         model_file_close(file);

@@ -4,12 +4,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const char *const layer_prefix[ROLE_NAMES_COUNT] = {"blk.", "model.layers.",
-                                                           "model.layers."};
+static const char *const layer_prefix[ROLE_NAMES_COUNT] = {
+    [ROLE_NAMES_GGUF] = "blk.",
+    [ROLE_NAMES_GGUF_NORM_AFTER] = "blk.",
+    [ROLE_NAMES_HUB] = "model.layers.",
+    [ROLE_NAMES_HUB_POST_NORMS] = "model.layers.",
+};
+
+/* Columns of `texts`. */
+enum column { GGUF, HUB, HUB_POST_NORMS, COLUMNS };
 
 /* Names without the layer's prefix and number; "|" separates spellings, and "#" is the number of an
  * expert. NULL = the format has no such tensor. */
-static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
+static const char *const texts[ROLE_COUNT][COLUMNS] = {
     [ROLE_EMBEDDING] = {"token_embd.weight", "model.embed_tokens.weight",
                         "model.embed_tokens.weight"},
     [ROLE_OUTPUT_NORM] = {"output_norm.weight", "model.norm.weight", "model.norm.weight"},
@@ -62,6 +69,7 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
                      "mlp.gate.weight|block_sparse_moe.gate.weight|"
                      "block_sparse_moe.router.layer.weight|mlp.router.weight",
                      NULL},
+    [ROLE_ROUTER_BIAS] = {"ffn_gate_inp.bias", "mlp.router.bias", NULL},
     [ROLE_ROUTER_CHOICE_BIAS] = {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", NULL},
     [ROLE_EXPERTS_GATE_UP] = {"ffn_gate_up_exps.weight",
                               "mlp.experts.gate_up_proj|block_sparse_moe.experts.gate_up_proj|"
@@ -73,6 +81,10 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
                            "mlp.experts.down_proj|block_sparse_moe.experts.down_proj|"
                            "block_sparse_moe.output_linear.weight",
                            NULL},
+    [ROLE_EXPERTS_GATE_UP_BIAS] = {NULL, "mlp.experts.gate_up_proj_bias", NULL},
+    [ROLE_EXPERTS_GATE_BIAS] = {"ffn_gate_exps.bias", NULL, NULL},
+    [ROLE_EXPERTS_UP_BIAS] = {"ffn_up_exps.bias", NULL, NULL},
+    [ROLE_EXPERTS_DOWN_BIAS] = {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", NULL},
     [ROLE_EXPERT_GATE] = {"ffn_gate.#.weight",
                           "mlp.experts.#.gate_proj.weight|block_sparse_moe.experts.#.w1.weight",
                           NULL},
@@ -94,6 +106,18 @@ static const char *const texts[ROLE_COUNT][ROLE_NAMES_COUNT] = {
                          "self_attn.rotary_emb.inv_freq"},
 };
 
+/* Returns the spellings of a role's name; NULL = none. */
+static const char *text_of(enum role_names names, enum model_role role)
+{
+    if (names == ROLE_NAMES_GGUF_NORM_AFTER && role == ROLE_FFN_NORM)
+        return texts[ROLE_ATTENTION_POST_NORM][GGUF];
+    if (names == ROLE_NAMES_GGUF_NORM_AFTER && role == ROLE_ATTENTION_POST_NORM)
+        return NULL;
+    return texts[role][names == ROLE_NAMES_HUB              ? HUB
+                       : names == ROLE_NAMES_HUB_POST_NORMS ? HUB_POST_NORMS
+                                                            : GGUF];
+}
+
 /* Returns the bytes of the first spelling of `text`. */
 static size_t spelling_bytes(const char *text)
 {
@@ -103,7 +127,7 @@ static size_t spelling_bytes(const char *text)
 bool role_spelling(enum role_names names, enum model_role role, uint32_t layer, uint32_t expert,
                    uint32_t spelling, char out[ROLE_NAME_BYTES])
 {
-    const char *text = texts[role][names];
+    const char *text = text_of(names, role);
     for (; text != NULL && spelling > 0; spelling--) {
         text += spelling_bytes(text);
         text = *text == '|' ? text + 1 : NULL;
@@ -189,7 +213,7 @@ bool role_find(enum role_names names, struct mapped_text name, enum model_role *
     const struct mapped_text rest = {name.text + skip, name.bytes - skip};
     for (int role = 0; role < ROLE_COUNT; role++)
         if (role_is_of_layer((enum model_role)role) == (skip > 0) &&
-            spelled(rest, texts[role][names])) {
+            spelled(rest, text_of(names, (enum model_role)role))) {
             *role_out = (enum model_role)role;
             *layer_out = layer;
             return true;

@@ -51,11 +51,16 @@ enum model_role {
      * kind (EXPERTS), with gate and up in one tensor or not, or as one tensor for each expert
      * (EXPERT). */
     ROLE_ROUTER,
+    ROLE_ROUTER_BIAS,
     ROLE_ROUTER_CHOICE_BIAS,
     ROLE_EXPERTS_GATE_UP,
     ROLE_EXPERTS_GATE,
     ROLE_EXPERTS_UP,
     ROLE_EXPERTS_DOWN,
+    ROLE_EXPERTS_GATE_UP_BIAS, /* One vector for each expert, in one tensor. */
+    ROLE_EXPERTS_GATE_BIAS,
+    ROLE_EXPERTS_UP_BIAS,
+    ROLE_EXPERTS_DOWN_BIAS,
     ROLE_EXPERT_GATE,
     ROLE_EXPERT_UP,
     ROLE_EXPERT_DOWN,
@@ -70,6 +75,8 @@ enum model_role {
 /* How a file names its tensors. */
 enum role_names {
     ROLE_NAMES_GGUF,
+    /* GGUF names of models whose feed-forward's norm has the name of a norm after attention. */
+    ROLE_NAMES_GGUF_NORM_AFTER,
     ROLE_NAMES_HUB, /* Hugging Face names. */
     /* Hugging Face names of models with norms after attention and after feed-forward. */
     ROLE_NAMES_HUB_POST_NORMS,

@@ -62,6 +62,12 @@ static enum status list(const json_t *part, const char *key, const char *name,
     "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|"                                      \
     "\\s+(?!\\S)|\\s+"
 
+#define ENDING "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+#define O200K                                                                                      \
+    "[^\\r\\n\\p{L}\\p{N}]?" LETTERS_UPPER "*" LETTERS_LOWER "+" ENDING                            \
+    "|[^\\r\\n\\p{L}\\p{N}]?" LETTERS_UPPER "+" LETTERS_LOWER "*" ENDING                           \
+    "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
 /* Regular expressions as tokenizer.json has them, and the equivalent pre-tokenizer of
  * tokenizer_split.c. */
 static const struct {
@@ -71,6 +77,7 @@ static const struct {
     {SPLIT_START "\\p{N}{1,3}" SPLIT_END, "llama-bpe"},
     {SPLIT_START "\\p{N}" SPLIT_END, "qwen2"},
     {TEKKEN, "tekken"},
+    {O200K, "gpt-4o"},
 };
 
 /* GPT-2's expression, which ByteLevel has of its own. */

@@ -3,6 +3,7 @@
 #include "model/forward/weights_load.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum kind { KIND_GATE, KIND_UP, KIND_DOWN, KIND_COUNT };
 
@@ -37,6 +38,57 @@ static enum status load_stacked(const struct loader *l, const struct mapped_tens
     return load_tensor_part(l, t, name, load_whole(cols), part, out);
 }
 
+/* Copies rows first, first + 2, first + 4 … of gate and up, or all rows of down, out of a transposed
+ * matrix: row r of the result is column first + step * r of the source. */
+static void turn(const struct compute_source *source, uint32_t first, uint32_t step, uint32_t rows,
+                 uint8_t *out)
+{
+    const size_t bytes = compute_type_block_bytes(source->type);
+    const size_t row_bytes = compute_source_row_bytes(source);
+    for (uint32_t r = 0; r < rows; r++)
+        for (uint32_t c = 0; c < source->rows; c++, out += bytes)
+            memcpy(out,
+                   (const uint8_t *)source->data + c * row_bytes +
+                       ((size_t)first + (size_t)step * r) * bytes,
+                   bytes);
+}
+
+/* Loads matrix `kind` of an expert from a stack of the form of struct family.experts_alternate. */
+static enum status load_alternate(const struct loader *l, const struct mapped_tensor *t,
+                                  enum kind kind, uint32_t expert, struct compute_matrix **out)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const bool down = kind == KIND_DOWN, turned = compute_type_block_elements(t->type) == 1;
+    const uint32_t cols = down ? h->experts.ffn : h->hidden;
+    const uint32_t rows = down ? h->hidden : h->experts.ffn, each = down ? rows : 2 * rows;
+    const uint32_t first = kind == KIND_UP, step = down ? 1 : 2, stored = turned ? cols : each;
+    struct compute_source source;
+    void *memory, *copy = NULL;
+    char name[ROLE_NAME_BYTES];
+    enum status status =
+        load_check_shape(l, name_of(t, name), t, turned ? each : cols, stored, h->experts.count);
+    if (status == ST_OK)
+        status = model_file_source(l->file, t, expert * stored, stored, &source, &memory, l->error);
+    if (status != ST_OK)
+        return status;
+    if (turned && (copy = malloc((size_t)rows * cols * compute_type_block_bytes(t->type))) == NULL)
+        status = error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory", name);
+    if (turned && status == ST_OK) {
+        turn(&source, first, step, rows, copy);
+        source = (struct compute_source){.type = t->type, .rows = rows, .cols = cols, .data = copy};
+    } else {
+        const size_t row_bytes = compute_source_row_bytes(&source);
+        source.data = (const uint8_t *)source.data + first * row_bytes;
+        source.row_bytes = step * row_bytes;
+        source.rows = rows;
+    }
+    if (status == ST_OK)
+        status = load_source(l, name, &source, out);
+    free(copy);
+    free(memory);
+    return status;
+}
+
 static enum status load_separate(const struct loader *l, enum kind kind, uint32_t layer,
                                  uint32_t expert, struct compute_matrix **out)
 {
@@ -66,6 +118,10 @@ static enum status load_expert(const struct loader *l, enum kind kind, uint32_t 
     const struct model_hyper *h = &l->m->hyper;
     const uint32_t ffn = h->experts.ffn;
     const struct mapped_tensor *t = model_file_tensor_find(l->file, stacked[kind], layer);
+    if (h->experts.alternate && kind != KIND_DOWN)
+        t = model_file_tensor_find(l->file, ROLE_EXPERTS_GATE_UP, layer);
+    if (h->experts.alternate && t != NULL)
+        return load_alternate(l, t, kind, expert, out);
     if (t != NULL)
         return load_stacked(l, t, kind, expert, kind == KIND_DOWN ? h->hidden : ffn, 0, out);
     t = kind != KIND_DOWN ? model_file_tensor_find(l->file, ROLE_EXPERTS_GATE_UP, layer) : NULL;
@@ -91,9 +147,51 @@ static enum status load_matrices(const struct loader *l, uint32_t layer,
     return status;
 }
 
+/* The biases of the rank's experts. */
+struct biases {
+    const float *gate, *up, *down; /* NULL = none. */
+};
+
+/* Loads elements first, first + step, first + 2 step … of each expert's vector of `each`. */
+static enum status load_expert_vectors(const struct loader *l, enum model_role role, uint32_t layer,
+                                       uint32_t each, uint32_t first, uint32_t step,
+                                       const float **out)
+{
+    const struct model_shard *own = &l->m->shard;
+    const uint32_t count = each / step, all = own->expert_count * count;
+    enum status status = load_vectors(l, role, layer, each, l->m->hyper.experts.count);
+    if (status != ST_OK)
+        return status;
+    for (uint32_t e = 0; e < own->expert_count; e++) /* Every element moves towards the front. */
+        for (uint32_t i = 0; i < count; i++)
+            l->host_vector[(size_t)e * count + i] =
+                l->host_vector[(size_t)(own->expert_first + e) * each + first + (size_t)step * i];
+    *out = load_vector_copy(l, load_whole(all));
+    return ST_OK;
+}
+
+static enum status load_biases(const struct loader *l, uint32_t layer, struct biases *out)
+{
+    const struct model_hyper *h = &l->m->hyper;
+    const uint32_t ffn = h->experts.ffn;
+    const bool joined = tensor_is_there(l, ROLE_EXPERTS_GATE_UP_BIAS, layer);
+    const enum model_role gate = joined ? ROLE_EXPERTS_GATE_UP_BIAS : ROLE_EXPERTS_GATE_BIAS;
+    const enum model_role up = joined ? ROLE_EXPERTS_GATE_UP_BIAS : ROLE_EXPERTS_UP_BIAS;
+    const uint32_t step = joined ? 2 : 1;
+    if (!h->experts.biases)
+        return ST_OK;
+    enum status status = load_expert_vectors(l, gate, layer, step * ffn, 0, step, &out->gate);
+    if (status == ST_OK)
+        status = load_expert_vectors(l, up, layer, step * ffn, step - 1, step, &out->up);
+    if (status == ST_OK)
+        status = load_expert_vectors(l, ROLE_EXPERTS_DOWN_BIAS, layer, h->hidden, 0, 1, &out->down);
+    return status;
+}
+
 static enum status load_routed(const struct loader *l, uint32_t layer,
                                struct model_layer_experts *into)
 {
+    struct biases biases = {NULL, NULL, NULL};
     struct model *m = l->m;
     const struct model_experts *e = &m->hyper.experts;
     const uint32_t count = m->shard.expert_count;
@@ -101,6 +199,8 @@ static enum status load_routed(const struct loader *l, uint32_t layer,
     if (into->matrices == NULL)
         return error_set(l->error, ST_NO_MEMORY, "no memory for %u experts", count);
     enum status status = load_matrices(l, layer, into->matrices);
+    if (status == ST_OK)
+        status = load_biases(l, layer, &biases);
     if (status != ST_OK)
         return status;
     const struct compute_matrix *const *all = (const struct compute_matrix *const *)into->matrices;
@@ -114,7 +214,7 @@ static enum status load_routed(const struct loader *l, uint32_t layer,
                     .groups_used = e->groups_used,
                     .group_best = e->group_best,
                     .choice_bias = into->choice_bias},
-        .gate_kind = {.gelu = m->hyper.gelu},
+        .gate_kind = {.gelu = m->hyper.gelu, .limit = e->limit, .alpha = e->alpha},
         .first = m->shard.expert_first,
         .count = count,
         .hidden = m->hyper.hidden,
@@ -122,6 +222,9 @@ static enum status load_routed(const struct loader *l, uint32_t layer,
         .gate = all,
         .up = all + count,
         .down = all + 2 * (size_t)count,
+        .gate_bias = biases.gate,
+        .up_bias = biases.up,
+        .down_bias = biases.down,
     };
     status = m->ops->experts->open(m->compute, &options, &into->routed);
     if (status != ST_OK)
@@ -158,6 +261,11 @@ enum status load_experts(const struct loader *l, uint32_t layer, struct model_la
         status = load_vector(l, ROLE_ROUTER_CHOICE_BIAS, layer, h->experts.count);
         if (status == ST_OK)
             experts->choice_bias = load_vector_copy(l, load_whole(h->experts.count));
+    }
+    if (status == ST_OK && h->experts.biases) {
+        status = load_vector(l, ROLE_ROUTER_BIAS, layer, h->experts.count);
+        if (status == ST_OK)
+            experts->router_bias = load_vector_copy(l, load_whole(h->experts.count));
     }
     if (status == ST_OK)
         status = load_routed(l, layer, experts);

@@ -34,11 +34,12 @@ void forward_lane_experts(struct forward *f, struct forward_lane *lane,
     const struct compute_ops *ops = f->m->ops;
     struct compute *c = lane->compute;
     const struct compute_matrix *const routers[] = {e->router, e->shared_router};
+    const float *const biases[] = {e->router_bias, NULL};
     float *const products[] = {f->router_product, f->shared_product};
     float *target = branch != NULL ? branch : x;
     bool add = branch == NULL;
     ops->norm(c, x, NULL, row_count, h->hidden, layer->ffn_norm, h->norm_epsilon, lane->hidden);
-    ops->matmul(c, routers, NULL, e->shared_router != NULL ? 2 : 1, lane->hidden, row_count,
+    ops->matmul(c, routers, biases, e->shared_router != NULL ? 2 : 1, lane->hidden, row_count,
                 products);
     if (e->shared_gate != NULL) {
         shared_add(f, lane, e, row_count, add, target);

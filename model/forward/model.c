@@ -33,7 +33,11 @@ static bool role_known(const struct model *m, enum model_role role, uint32_t lay
 static bool expert_known(const struct model *m, enum model_role role, struct mapped_text name)
 {
     const bool is_experts = role >= ROLE_ROUTER && role <= ROLE_SHARED_DOWN;
+    const bool is_bias = role == ROLE_ROUTER_BIAS ||
+                         (role >= ROLE_EXPERTS_GATE_UP_BIAS && role <= ROLE_EXPERTS_DOWN_BIAS);
     if (is_experts && m->hyper.experts.count == 0)
+        return false;
+    if (is_bias && !m->hyper.experts.biases)
         return false;
     return !role_is_of_expert(role) || role_expert_number(name) < m->hyper.experts.count;
 }
@@ -281,11 +285,12 @@ static enum status load_ends(const struct loader *l)
     return load_matrix(l, own_output ? ROLE_OUTPUT : ROLE_EMBEDDING, 0, hidden, vocab, &m->output);
 }
 
-/* Elements of the longest vector, a norm or a bias. */
+/* Elements of the longest vector: a norm, a bias, or the biases of all experts of a layer. */
 static size_t vector_max(const struct model_hyper *h)
 {
     size_t width = ((size_t)h->head_count + 2 * (size_t)h->kv_head_count) * h->head_dim;
-    width = width > h->experts.count ? width : h->experts.count;
+    const size_t expert = h->experts.biases ? 2 * (size_t)h->experts.ffn + h->hidden : 1;
+    width = width > h->experts.count * expert ? width : h->experts.count * expert;
     width = width > h->ffn ? width : h->ffn;
     width = width > h->latent.rank ? width : h->latent.rank;
     width = width > h->latent.q_rank ? width : h->latent.q_rank;
@@ -297,13 +302,15 @@ static enum status take_memory(const struct loader *l)
     struct model *m = l->m;
     const struct model_hyper *h = &m->hyper;
     uint32_t layer_count = m->last_layer - m->first_layer;
-    /* Per layer four norms, seven biases, the norms of q and k, the sinks, a bias of the experts'
-     * choice and two norms of latent attention, each rounded up to a cache line; then the final
-     * norm and the RoPE factors. */
+    /* Per layer four norms, seven biases, the norms of q and k, the sinks, two biases of the
+     * router, three of the experts, and two norms of latent attention, each rounded up to a cache
+     * line; then the final norm and the RoPE factors. */
     const uint32_t heads = 2 * m->shard.head_count + 3 * m->shard.kv_head_count;
     size_t per_layer = (size_t)h->hidden * 6 + (size_t)(heads + 2) * h->head_dim +
-                       2 * m->shard.ffn_count + m->shard.head_count + h->experts.count +
-                       h->latent.rank + h->latent.q_rank + 17 * 16;
+                       2 * m->shard.ffn_count + m->shard.head_count + 2 * h->experts.count +
+                       h->latent.rank + h->latent.q_rank + 21 * 16;
+    if (h->experts.biases)
+        per_layer += m->shard.expert_count * (2 * (size_t)h->experts.ffn + h->hidden);
     m->vectors_capacity = per_layer * layer_count + h->hidden + h->rope_dim + 2 * 16;
     m->layers = calloc(layer_count, sizeof(*m->layers));
     if (m->layers == NULL ||

@@ -12,6 +12,7 @@
 /* The experts of a layer (compute/experts.h), those of the rank's slice. */
 struct model_layer_experts {
     struct compute_matrix *router; /* [experts.count × hidden] in fp32; NULL = no experts. */
+    const float *router_bias;      /* [experts.count]; NULL = none. */
     const float *choice_bias;      /* [experts.count]; NULL = none. */
     /* gate, up and down of each expert: three arrays of shard.expert_count matrices. */
     struct compute_matrix **matrices;

@@ -73,31 +73,40 @@ static size_t source_bytes(const struct compute_source *source)
                compute_type_block_bytes(source->type);
 }
 
+enum status load_source(const struct loader *l, const char *name,
+                        const struct compute_source *source, struct compute_matrix **out)
+{
+    struct model *m = l->m;
+    struct compute_source aligned = *source;
+    void *copy;
+    aligned.data = load_aligned(source->data, source_bytes(source), &copy);
+    enum status status = ST_NO_MEMORY;
+    if (aligned.data != NULL)
+        status = m->ops->matrix_open(m->compute, &aligned, out);
+    free(copy);
+    if (status != ST_OK)
+        return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
+                         name, compute_type_name(source->type), source->cols, source->rows,
+                         status_name(status));
+    m->weight_bytes += m->ops->matrix_bytes(*out);
+    return ST_OK;
+}
+
 static enum status open_matrix(const struct loader *l, const struct mapped_tensor *t,
                                const char *name, struct load_part cols, struct load_part rows,
                                struct compute_matrix **out)
 {
-    struct model *m = l->m;
     struct compute_source source;
-    void *memory, *copy = NULL;
+    void *memory;
     enum status status =
         model_file_source(l->file, t, rows.first, rows.count, &source, &memory, l->error);
     if (status != ST_OK)
         return status;
-    if (!compute_source_slice(&source, 0, rows.count, cols.first, cols.count, &source))
-        status = ST_INVALID;
-    else if ((source.data = load_aligned(source.data, source_bytes(&source), &copy)) == NULL)
-        status = ST_NO_MEMORY;
-    else
-        status = m->ops->matrix_open(m->compute, &source, out);
+    status = compute_source_slice(&source, 0, rows.count, cols.first, cols.count, &source)
+                 ? load_source(l, name, &source, out)
+                 : error_set(l->error, ST_INVALID, "tensor %s: its columns cut a block", name);
     free(memory);
-    free(copy);
-    if (status != ST_OK)
-        return error_set(l->error, status, "tensor %s (%s, %" PRIu32 " x %" PRIu32 "): loading: %s",
-                         name, compute_type_name(t->type), cols.count, rows.count,
-                         status_name(status));
-    m->weight_bytes += m->ops->matrix_bytes(*out);
-    return ST_OK;
+    return status;
 }
 
 static enum status check_float(const struct loader *l, const struct mapped_tensor *t,
@@ -179,9 +188,15 @@ enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count)
 {
+    return load_vectors(l, role, layer, count, 0);
+}
+
+enum status load_vectors(const struct loader *l, enum model_role role, uint32_t layer,
+                         uint32_t count, uint32_t stack)
+{
     const struct mapped_tensor *t;
     char name[ROLE_NAME_BYTES];
-    enum status status = tensor_find(l, role, layer, count, 0, name, &t);
+    enum status status = tensor_find(l, role, layer, count, stack, name, &t);
     if (status != ST_OK)
         return status;
     if ((status = check_float(l, t, name)) != ST_OK)
@@ -191,7 +206,7 @@ enum status load_vector(const struct loader *l, enum model_role role, uint32_t l
     if (data == NULL)
         return error_set(l->error, ST_NO_MEMORY, "tensor %s: no memory for %zu bytes", name,
                          t->bytes);
-    compute_dequantize(t->type, data, count, l->host_vector);
+    compute_dequantize(t->type, data, (size_t)count * (stack > 0 ? stack : 1), l->host_vector);
     free(copy);
     return ST_OK;
 }

@@ -47,6 +47,9 @@ enum status load_f32_matrix(const struct loader *l, enum model_role role, uint32
 enum status load_check_shape(const struct loader *l, const char *name,
                              const struct mapped_tensor *t, uint32_t cols, uint32_t rows,
                              uint32_t experts);
+/* Repacks `source`, which is the tensor of this name or a part of it, for the device. */
+enum status load_source(const struct loader *l, const char *name,
+                        const struct compute_source *source, struct compute_matrix **out);
 /* Loads the given part of tensor `t`. The rows of a stack are the rows of all its matrices. */
 enum status load_tensor_part(const struct loader *l, const struct mapped_tensor *t,
                              const char *name, struct load_part cols, struct load_part rows,
@@ -56,8 +59,11 @@ enum status load_tensor_part(const struct loader *l, const struct mapped_tensor 
  * is missing or has another shape, ST_UNSUPPORTED if its type has no fp32 form, ST_NO_MEMORY. */
 enum status load_vector(const struct loader *l, enum model_role role, uint32_t layer,
                         uint32_t count);
-/* Copies a part of the vector in l->host_vector to the device. Returns its device address, valid
- * until model_close. */
+/* Does what load_vector does, for a tensor of `stack` vectors; 0 = it is one vector. */
+enum status load_vectors(const struct loader *l, enum model_role role, uint32_t layer,
+                         uint32_t count, uint32_t stack);
+/* Copies a part of the vector in l->host_vector to the device. Returns its device address, valid until
+ * model_close. */
 const float *load_vector_copy(const struct loader *l, struct load_part part);
 
 /* experts_load.c: loads the router, the experts and the shared experts of a layer. */

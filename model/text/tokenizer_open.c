@@ -16,6 +16,11 @@ static const char *const end_texts[] = {
     "<|end_of_turn|>", "<end_of_turn>", "<|end|>",    "<EOT>",      "</s>",
 };
 
+/* The same for models whose answers are several messages (gpt-oss): there, MESSAGE_END ends only one
+ * message. */
+static const char *const end_texts_of_messages[] = {"<|return|>", "<|call|>", "<|endoftext|>"};
+#define MESSAGE_END "<|end|>"
+
 static enum status refuse_steps(struct error *error, const char *what, size_t index)
 {
     return error_set(error, ST_INVALID,
@@ -232,6 +237,24 @@ static void add_end(struct tokenizer *t, uint32_t id)
     t->ends[t->end_count++] = id;
 }
 
+/* Returns the id of the special token with this text; TOKENIZER_NO_TOKEN = none. */
+static uint32_t find_special(const struct tokenizer *t, const char *text)
+{
+    uint32_t id = tokenizer_find(t, text);
+    return id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0 ? id : TOKENIZER_NO_TOKEN;
+}
+
+static void add_ends_by_text(struct tokenizer *t)
+{
+    const bool messages = find_special(t, MESSAGE_END) != TOKENIZER_NO_TOKEN &&
+                          find_special(t, end_texts_of_messages[0]) != TOKENIZER_NO_TOKEN;
+    const char *const *texts = messages ? end_texts_of_messages : end_texts;
+    const size_t count = messages ? sizeof(end_texts_of_messages) / sizeof(char *)
+                                  : sizeof(end_texts) / sizeof(char *);
+    for (size_t i = 0; i < count; i++)
+        add_end(t, find_special(t, texts[i]));
+}
+
 static void open_ids(struct tokenizer *t, const struct vocabulary *v)
 {
     t->bos = v->bos;
@@ -244,11 +267,7 @@ static void open_ids(struct tokenizer *t, const struct vocabulary *v)
     add_end(t, t->eos);
     for (uint32_t i = 0; i < v->end_count; i++)
         add_end(t, v->ends[i]);
-    for (size_t i = 0; i < sizeof(end_texts) / sizeof(end_texts[0]); i++) {
-        uint32_t id = tokenizer_find(t, end_texts[i]);
-        if (id != TOKENIZER_NO_TOKEN && (t->flags[id] & FLAG_SPECIAL) != 0)
-            add_end(t, id);
-    }
+    add_ends_by_text(t);
 }
 
 /* Finds the tokens of single bytes, with which the encoding of every word begins. Special tokens

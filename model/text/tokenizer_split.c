@@ -47,6 +47,12 @@
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "++|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER           \
     "*+|\\p{N}| ?+[^" SPACE "\\p{L}\\p{N}]++[\\r\\n/]*+|" LINES "|" GPT2_END
 
+/* GPT-4o's (o200k): as tekken's, but with the endings of GPT-2 at the end of a word. */
+#define ENDING "(?i:'(?:s|t|re|ve|m|ll|d))?+"
+#define O200K                                                                                      \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "++" ENDING "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
+    "*+" ENDING "|\\p{N}{1,3}+| ?+[^" SPACE "\\p{L}\\p{N}]++[\\r\\n/]*+|" LINES "|" GPT2_END
+
 /* Letters with two cases, as DeepSeek LLM lists them. */
 #define CASED_LETTERS                                                                              \
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}\\x{1c4}-\\x{"    \
@@ -87,6 +93,7 @@ static const struct {
     {"llama-bpe", {LLAMA3("\\p{N}{1,3}+")}, true, true},
     {"qwen2", {LLAMA3("\\p{N}")}, false, false},
     {"tekken", {TEKKEN}, true, true},
+    {"gpt-4o", {O200K}, false, false},
     {"starcoder", {SMOLLM}, false, false},
     {"refact", {SMOLLM}, false, false},
     {"command-r", {SMOLLM}, false, false},

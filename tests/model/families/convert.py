@@ -39,6 +39,7 @@ UNLIKE = {
     "llama-gelu": "no key for the activation",
     "mistral-window": "no key for the window",
     "qwen2_moe": "the converter takes no layer without experts",
+    "gpt_oss-limit": "no keys for the gate",
     "rope-dynamic": "no key",
     "rope-proportional": "no key",
     "rope-longrope": "no keys for the architecture llama",
@@ -84,11 +85,38 @@ def how_made(target, source, heads):
         for count in heads:
             if source.shape[0] % (2 * count) == 0 and numpy.array_equal(target, paired(source, count).reshape(target.shape)):
                 return f"pairs {count}"
+    for first, step in ((0, 1), (0, 2), (1, 2)):
+        if target.ndim == source.ndim == 3 and numpy.array_equal(target, source.swapaxes(1, 2)[:, first::step]):
+            return f"turned {first} {step}"
+        if step == 2 and target.ndim == source.ndim and numpy.array_equal(target, source[..., first::step]):
+            return f"every {first} {step}"
+    if target.ndim == 3 and source.ndim == 2 and source.shape[0] % target.shape[0] == 0:
+        split = source.reshape(target.shape[0], -1, source.shape[1])
+        if numpy.array_equal(target, split[:, :target.shape[2]].swapaxes(1, 2)):
+            return "head_keys"
+        if numpy.array_equal(target, split[:, split.shape[1] - target.shape[1]:]):
+            return "head_values"
     if target.ndim == source.ndim and target.shape[-1] == source.shape[-1] and source.shape[-2:-1] > target.shape[-2:-1]:
         for begin in (0, source.shape[-2] - target.shape[-2]):
             if numpy.array_equal(target, source[..., begin:begin + target.shape[-2], :]):
                 return f"rows {begin}"
     return None
+
+
+def packed_maker(target, packed):
+    """Returns what maker returns, for a stack of MXFP4 in the form of a GGUF file."""
+    import numpy
+    experts, rows, size = target.shape
+    for name, blocks in packed.items():
+        scales = packed.get(name.replace("_blocks", "_scales"))
+        for first, step in ((0, 1), (0, 2), (1, 2)):
+            if name.endswith("_blocks") and (experts, step * rows, size // 17, 16) == blocks.shape:
+                halves = numpy.stack((blocks & 15, blocks >> 4), -1).reshape(*blocks.shape[:3], 32)
+                quants = halves[..., :16] | halves[..., 16:] << 4
+                made = numpy.concatenate((scales[..., None], quants), -1).reshape(experts, step * rows, size)
+                if numpy.array_equal(made[:, first::step], target):
+                    return name, f"mxfp4 {first} {step}"
+    return None, None
 
 
 def maker(target, sources, heads):
@@ -110,7 +138,9 @@ def described(path, folder, config):
     from safetensors.torch import load_file
     import torch
     reader = GGUFReader(path)
-    sources = {name: tensor.float().numpy() for name, tensor in load_file(os.path.join(folder, "model.safetensors")).items()}
+    stored = load_file(os.path.join(folder, "model.safetensors"))
+    packed = {name: tensor.numpy() for name, tensor in stored.items() if tensor.dtype == torch.uint8}
+    sources = {name: tensor.float().numpy() for name, tensor in stored.items() if tensor.dtype != torch.uint8}
     heads = sorted({config["num_attention_heads"], config.get("num_key_value_heads") or config["num_attention_heads"]})
     made = {}
     for tensor in reader.tensors:
@@ -118,8 +148,11 @@ def described(path, folder, config):
         shape = [int(size) for size in reversed(tensor.shape)]
         if tensor.tensor_type.name == "BF16":
             data = torch.from_numpy(data.view(numpy.int16)).view(torch.bfloat16).float().numpy()
-        data = data.reshape(shape)
-        name, how = maker(data, sources, heads)
+        if tensor.tensor_type.name == "MXFP4":
+            name, how = packed_maker(data, packed)
+        else:
+            data = data.reshape(shape)
+            name, how = maker(data, sources, heads)
         if name is None and data.size > 1024:
             sys.exit(f"no tensor of the folder gives {tensor.name}")
         if name is None:

@@ -27,6 +27,10 @@ def rope(kind, **parameters):
     """Returns a row for a way to scale the frequencies of the rotary embedding."""
     return "llama", {"rope_parameters": {"rope_type": kind, "rope_theta": 1000.0, **parameters}}
 
+GPT_OSS = {"num_hidden_layers": 4, "head_dim": 32, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 20,
+           "rope_parameters": {"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0, "beta_fast": 4.0, "truncate": False,
+                               "original_max_position_embeddings": 16}}
+
 
 FAMILIES = {
     "llama": ("llama", {"rms_norm_eps": 1e-5}),
@@ -44,6 +48,10 @@ FAMILIES = {
     "granitemoe": ("granitemoe", {"num_local_experts": 8, "num_experts_per_tok": 3, "intermediate_size": 32,
                                   "embedding_multiplier": 2.5, "attention_multiplier": 0.3, "residual_multiplier": 0.6,
                                   "logits_scaling": 0.5}),
+    "gpt_oss": ("gpt_oss", {**GPT_OSS}),
+    "gpt_oss-limit": ("gpt_oss", {**GPT_OSS, "swiglu_limit": 0.75, "swiglu_alpha": 1.25}),
+    "gpt_oss-mxfp4": ("gpt_oss", {**GPT_OSS, "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": [
+        "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}}),
     "rope-linear": rope("linear", factor=4.0),
     "rope-llama3": rope("llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
                         original_max_position_embeddings=16),
@@ -67,6 +75,9 @@ FAMILIES = {
                                   "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
                                   "moe_intermediate_size": 32, "first_k_dense_replace": 1, "topk_method": "greedy"}),
     "deepseek2-groups": ("deepseek_v2", {"num_key_value_heads": 4, "q_lora_rank": 48, "kv_lora_rank": 32,
+                                         "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0,
+                                                             "original_max_position_embeddings": 64, "mscale": 0.707,
+                                                             "mscale_all_dim": 0.707},
                                          "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32, "head_dim": 8,
                                          "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2,
                                          "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.0,
@@ -76,9 +87,10 @@ FAMILIES = {
                                   "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32, "head_dim": 8,
                                   "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 1,
                                   "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5,
+                                  "scoring_func": "sigmoid", "topk_method": "noaux_tc",
                                   "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0,
                                                       "original_max_position_embeddings": 64, "mscale": 1.0,
-                                                      "mscale_all_dim": 0.7},
+                                                      "mscale_all_dim": 1.0},
                                   "moe_intermediate_size": 32, "first_k_dense_replace": 1}),
     "phi3": ("phi3", {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}}),
     "granite": ("granite", {"embedding_multiplier": 2.5, "attention_multiplier": 0.3, "residual_multiplier": 0.6,
@@ -135,11 +147,26 @@ def saved_shapes(folder):
     return shapes
 
 
+def packed(shapes):
+    """Returns the shapes of a folder whose stacks of experts are MXFP4: blocks of 32 elements of a row, and their scales."""
+    result = {}
+    for name, (shape, base) in shapes.items():
+        if len(shape) != 3:
+            result[name] = shape, base
+            continue
+        experts, cols, rows = shape
+        result[name + "_blocks"] = (experts, rows, cols // 32, 16), 0
+        result[name + "_scales"] = (experts, rows, cols // 32), 0
+    return result
+
+
 def described(name):
     """Returns config, tensors and weights' type of the row as transformers saves a model of it."""
     import torch
     import transformers
     kind, changes = FAMILIES[name]
+    changes = dict(changes)
+    quantization = changes.pop("quantization_config", None)
     torch.manual_seed(1)
     config = transformers.CONFIG_MAPPING[kind](**{**SMALL, **changes})
     model = transformers.AutoModelForCausalLM.from_config(config)
@@ -148,16 +175,22 @@ def described(name):
         with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
             saved = json.load(file)
         saved = {key: value for key, value in saved.items() if key != "transformers_version"} | {"dtype": "bfloat16"}
-        return {"config": saved, "tensors": compressed(saved_shapes(folder))}
+        shapes = saved_shapes(folder)
+        if quantization is not None:
+            saved, shapes = saved | {"quantization_config": quantization}, packed(shapes)
+        return {"config": saved, "tensors": compressed(shapes)}
 
 
 def logits(name, reference):
     import torch
     import transformers
+    packed_too = {}
+    if "quantization_config" in reference["config"]:
+        packed_too = {"quantization_config": transformers.Mxfp4Config(dequantize=True)}
     with tempfile.TemporaryDirectory() as folder:
         tiny_folder.write(reference, folder)
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
+            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True, **packed_too)
         for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
             if info[problem]:
                 sys.exit(f"{name}: {problem}: {info[problem]}")

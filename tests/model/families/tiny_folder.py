@@ -57,8 +57,18 @@ def deviation(tensor, shape):
     return MATRIX_GAIN / math.sqrt(shape[-1] if len(shape) == 2 else math.sqrt(shape[-1] * shape[-2]))
 
 
+def dtype_of(tensor, dtype):
+    """Returns the type of the tensor in a folder whose weights have this type: MXFP4 is stored as bytes."""
+    return "U8" if tensor.endswith(("_blocks", "_scales")) else dtype
+
+
 def tensor_bytes(tensor, shape, base, dtype):
-    """Returns the elements of the tensor in the form of a safetensors file: base + deviation * random."""
+    """Returns the elements of the tensor in the form of a safetensors file: base + deviation * random. Of MXFP4, blocks
+    are random bytes; scales are 2^-8 and 2^-7, and 2^-2 and 2^-1 for gate and up, which so reach their limit."""
+    if dtype_of(tensor, dtype) == "U8":
+        random = hashlib.shake_256(tensor.encode()).digest(math.prod(shape))
+        least = 125 if "gate_up" in tensor else 119
+        return random if tensor.endswith("_blocks") else bytes(least + (byte & 1) for byte in random)
     pack = bf16 if dtype == "BF16" else lambda value: struct.pack("<f", value)
     scale = deviation(tensor, shape)
     table = [pack(base + scale * value) for value in VALUES]
@@ -78,7 +88,7 @@ def write_weights(reference, path):
     dtype = reference.get("dtype", "BF16")
     for name, shape, base in tensors(reference):
         data.append(tensor_bytes(name, shape, base, dtype))
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data[-1])]}
+        header[name] = {"dtype": dtype_of(name, dtype), "shape": shape, "data_offsets": [at, at + len(data[-1])]}
         at += len(data[-1])
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

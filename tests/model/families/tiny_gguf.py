@@ -1,6 +1,7 @@
 """tiny_gguf: writes the tiny random model of a family as llama.cpp's converter would write it (convert.py found out how).
 Standard library only."""
 
+import array
 import base64
 import itertools
 import math
@@ -10,7 +11,7 @@ import tiny_folder
 
 PACK = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 STRING, ARRAY, ALIGNMENT = 8, 9, 32
-KINDS = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2)}
+KINDS = {"F32": (0, 4), "F16": (1, 2), "BF16": (30, 2), "MXFP4": (39, 17 / 32)}
 
 
 def text(value):
@@ -47,12 +48,50 @@ def cut(data, shape, source_shape, begin):
     return b"".join(data[(i * rows + begin) * size:(i * rows + begin + shape[-2]) * size] for i in range(math.prod(shape[:-2])))
 
 
+def order(verb, shape, source_shape, first, step):
+    """Yields the index in the source of each element of a tensor that convert.how_made describes by this verb."""
+    if verb == "every":
+        for i in range(math.prod(shape[:-1])):
+            yield from range(i * source_shape[-1] + first, (i + 1) * source_shape[-1], step)
+    elif verb == "turned":
+        experts, cols, each = source_shape
+        yield from ((expert * cols + col) * each + first + step * row
+                    for expert in range(experts) for row in range(shape[1]) for col in range(cols))
+    else:
+        heads, rank = shape[0], source_shape[1]
+        each = source_shape[0] // heads
+        plain = shape[2] if verb == "head_keys" else each - shape[1]
+        for head in range(heads):
+            if verb == "head_keys":
+                yield from ((head * each + i) * rank + j for j in range(rank) for i in range(plain))
+            else:
+                yield from range((head * each + plain) * rank, (head + 1) * each * rank)
+
+
+def mxfp4(blocks, scales, shape, first, step):
+    """Returns blocks of a GGUF file: the scale, then the first 16 elements in the low halves of bytes."""
+    experts, rows, groups = shape[0], shape[1], shape[2] // 32
+    made_of = bytearray()
+    for at in (((expert * rows * step) + first + step * row) * groups + group
+               for expert in range(experts) for row in range(rows) for group in range(groups)):
+        halves = [byte >> shift & 15 for byte in blocks[16 * at:16 * at + 16] for shift in (0, 4)]
+        made_of.append(scales[at])
+        made_of += bytes(low | high << 4 for low, high in zip(halves[:16], halves[16:]))
+    return bytes(made_of)
+
+
 def made(sources, shape, source, how):
     """Returns the elements of a tensor, in BF16 or, if they are changed, in F32."""
     verb, _, number = how.partition(" ")
     if verb == "stack":
         return b"".join(sources[source.replace("#", str(i))][0] for i in range(int(number)))
     data, source_shape = sources[source]
+    numbers = [int(each) for each in number.split()]
+    if verb == "mxfp4":
+        return mxfp4(data, sources[source.replace("_blocks", "_scales")][0], shape, *numbers)
+    if verb in ("every", "turned", "head_keys", "head_values"):
+        words = memoryview(data).cast("H")
+        return array.array("H", (words[i] for i in order(verb, shape, source_shape, *(numbers or (0, 1))))).tobytes()
     if verb == "pairs":
         return paired(data, int(number), source_shape[0])
     if verb == "rows":

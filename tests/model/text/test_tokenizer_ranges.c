@@ -1,6 +1,6 @@
 /* Goal: control tokens are recognised outside the ranges of a text that are declared as plain, and
  * nowhere else; a vocabulary whose texts were chosen so that their hashes are equal is refused
- * soon. Method: random texts with random ranges, against a plain search; such a vocabulary. */
+ * soon; the end of a message ends no answer of several messages. Method: random texts with random ranges, against a plain search; such a vocabulary. */
 #include "common/random.h"
 #include "model/text/tokenizer.h"
 #include "tests/check.h"
@@ -110,6 +110,35 @@ static void test_plain_ranges(uint64_t seed)
     tokenizer_close(t);
 }
 
+/* gpt-oss writes answers of several messages: there, <|end|> ends only a message. */
+static void test_ends(void)
+{
+    static const char *const texts[] = {"a", "<|end|>", "<|return|>", "<|call|>"};
+    static const int32_t types[] = {1, 3, 3, 3};
+    for (size_t count = 2; count <= 4; count += 2) {
+        struct model_file *g = NULL;
+        struct tokenizer *t = NULL;
+        struct error error = {""};
+        size_t bytes;
+        uint32_t ends[16];
+        struct gguf_writer *w = gguf_writer_open(3, 0);
+        gguf_writer_string(w, "tokenizer.ggml.model", "gpt2");
+        gguf_writer_string(w, "tokenizer.ggml.pre", "gpt-4o");
+        gguf_writer_string_array(w, "tokenizer.ggml.tokens", texts, count);
+        gguf_writer_i32_array(w, "tokenizer.ggml.token_type", types, count);
+        gguf_writer_string_array(w, "tokenizer.ggml.merges", NULL, 0);
+        uint8_t *file = gguf_writer_finish(w, &bytes);
+        CHECK(model_file_open_memory(file, bytes, "v.gguf", &g, &error) == ST_OK);
+        CHECKF(tokenizer_open(g, &t, &error) == ST_OK, "%s", error.text);
+        const uint32_t end_count = tokenizer_ends(t, ends);
+        CHECK(count == 2 ? end_count == 1 && ends[0] == 1
+                         : end_count == 2 && ends[0] == 2 && ends[1] == 3);
+        tokenizer_close(t);
+        model_file_close(g);
+        free(file);
+    }
+}
+
 /* The tables hash a text in words of 8 bytes: (h ^ word) * odd, then h ^= h >> 32. To change the
  * top bit of a word, and bits 63 and 31 of the next one, changes the hash of no text. So 11 pairs
  * of words make 2048 texts with one hash. */
@@ -159,9 +188,9 @@ static void test_equal_hashes(void)
 
 int main(void)
 {
-
     test_plain_ranges(test_seed());
     test_equal_hashes();
+    test_ends();
     printf("%d texts as a plain search finds them\n", ROUNDS);
     return 0;
 }
